@@ -1,0 +1,50 @@
+# `make demo` and `make test` need Python 3.11 or newer and nothing else; they build .venv themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: help demo test check format bench venv clean
+
+help: ## This list.
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: .venv/run ## A simulated ad experiment: released, estimated, compared. Seconds.
+	@$(BIN)/python -m clusterdp.demo
+
+test: .venv/dev ## The whole test suite.
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+check: .venv/dev ## Lint, formatting and strict types.
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: .venv/dev ## Rewrite the files the way `make check` wants them.
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/bench ## Rows per second, beside plain NumPy and multi-freq-ldpy.
+	$(BIN)/python bench/throughput.py
+
+venv: .venv/dev ## The development environment alone.
+
+clean: ## Remove everything that was built.
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# Each stamp stands for one set of installed extras, and is made anew when the dependencies change.
+.venv/created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "clusterdp needs Python 3.11 or newer; set PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/run: .venv/created pyproject.toml
+	$(PIP) install --editable .
+	@touch $@
+
+.venv/dev: .venv/created pyproject.toml
+	$(PIP) install --editable '.[dev]'
+	@touch $@ .venv/run
+
+.venv/bench: .venv/dev
+	$(PIP) install --editable '.[dev,bench]'
+	@touch $@

@@ -1,0 +1,188 @@
+"""What a release costs: exact (ε, δ) of the joint release, and the inverse.
+
+Neighbours are two tables that differ in one unit's outcome. Every figure is computed from the
+integers that the machine uses, in decimal arithmetic, and rounded up: a stated ε or δ is never
+below the true one. The proofs are in `docs/privacy.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from clusterdp.errors import ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from fractions import Fraction
+
+Accounting = Literal["valid", "paper"]
+
+# Far more digits than a float holds, so that rounding up happens once, at the very end.
+_DIGITS = Context(prec=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """(ε, δ)-label differential privacy of everything in a release.
+
+    Attributes:
+        epsilon: ε; for a single event, the odds an observer gives one outcome against another
+            change by at most a factor e^ε (up to δ).
+        delta: δ.
+        accounting: "valid", or "paper" for the figures of the paper, which understate the loss and
+            exist for its reproduction alone.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    accounting: Accounting = "valid"
+
+    def __str__(self) -> str:
+        numbers = f"epsilon={_shown(self.epsilon)}, delta={_shown(self.delta)}"
+        if self.accounting == "paper":
+            return f"Guarantee({numbers}) by the paper's accounting: understated, not a guarantee"
+        return f"Guarantee({numbers}), replace-one-outcome"
+
+
+class LossAtom(NamedTuple):
+    """One value the privacy loss of a noisy summary can take, and its probability."""
+
+    loss: Decimal
+    prob: Decimal
+
+
+def no_summary_loss() -> tuple[LossAtom, ...]:
+    """The loss of a release without a summary: always 0."""
+    return (LossAtom(Decimal(0), Decimal(1)),)
+
+
+def noisy_counts_loss(noise_scale: float) -> tuple[LossAtom, ...]:
+    """The exact privacy loss distribution of a noisy histogram, largest loss first.
+
+    Replacing an outcome moves two counts by one each. The loss of one shifted discrete Laplace is
+    ±1/σ, and is +1/σ with probability 1/(1 + e^(−1/σ)); two independent ones add. Its maximum is
+    2/σ (correction C1), reached with probability 1/(1 + e^(−1/σ))².
+    """
+    with localcontext(_DIGITS):
+        step = 1 / Decimal(noise_scale)
+        up = 1 / (1 + (-step).exp())
+        return (
+            LossAtom(2 * step, up * up),
+            LossAtom(Decimal(0), 2 * up * (1 - up)),
+            LossAtom(-2 * step, (1 - up) * (1 - up)),
+        )
+
+
+def row_epsilon(
+    *, keep_prob: Fraction, prior_floor: Fraction, delta: float, summary: tuple[LossAtom, ...]
+) -> float:
+    """The smallest ε at which summary and rows together are (ε, δ)-label DP, rounded up.
+
+    With keep = 1−λ the rows alone have, at any x ≥ 0, the hockey-stick divergence
+    h(x) = max(0, keep + λγ(1 − e^x)); jointly δ(ε) = Σ P(loss) h(ε − loss). It is piecewise linear
+    in e^ε. For δ = 0 it gives ε = 2/σ + log(1 + keep/(λγ)).
+    """
+    with localcontext(_DIGITS):
+        keep, floor = _decimal(keep_prob), _decimal(prior_floor)
+        low = (1 - keep) * floor  # P(released | another outcome), at the floor
+        high = keep + low  # P(released | this outcome)
+        if low == 0:
+            raise ParameterError("a prior floor or resample probability of 0 hides nothing")
+        for active, next_loss in _active_sets(summary):
+            weight = sum(atom.prob for atom in active)
+            damped = sum(atom.prob * (-atom.loss).exp() for atom in active)
+            ratio = (high * weight - Decimal(delta)) / (low * damped)
+            if next_loss is None or ratio >= high / low * next_loss.exp():
+                break
+        # The formula for h holds for x ≥ 0 only, so ε is at least the summary's worst loss.
+        worst = summary[0].loss
+        return _float_above(worst if ratio <= worst.exp() else ratio.ln())
+
+
+def largest_keep_prob(
+    *, epsilon: float, delta: float, prior_floor: Fraction, summary: tuple[LossAtom, ...]
+) -> Decimal:
+    """The largest 1−λ that stays within (ε, δ): the inverse of `row_epsilon`.
+
+    For δ = 0 it is γr/(1+γr) with r = e^(ε − 2/σ) − 1.
+    """
+    with localcontext(_DIGITS):
+        floor = _decimal(prior_floor)
+        target = Decimal(epsilon).exp()
+        for active, next_loss in _active_sets(summary):
+            odds = [(atom.prob, floor * (target * (-atom.loss).exp() - 1)) for atom in active]
+            numerator = Decimal(delta) + sum(prob * odd for prob, odd in odds)
+            keep = numerator / sum(prob * (1 + odd) for prob, odd in odds)
+            if next_loss is None:
+                break
+            next_odd = floor * (target * (-next_loss).exp() - 1)
+            if keep <= next_odd / (1 + next_odd):
+                break
+        return min(keep, Decimal(1))
+
+
+def noisy_counts_epsilon(noise_scale: float) -> float:
+    """2/σ: the cost of a histogram with discrete Laplace noise of scale σ (corrections C1, C3)."""
+    with localcontext(_DIGITS):
+        return _float_above(2 / Decimal(noise_scale))
+
+
+def noise_scale_for(sensitivity: Fraction, epsilon: float) -> float:
+    """The smallest float scale whose discrete Laplace noise costs at most ε at this sensitivity."""
+    with localcontext(_DIGITS):
+        return _float_above(_decimal(sensitivity) / Decimal(epsilon))
+
+
+def paper_row_epsilon(
+    *, keep_prob: Fraction, prior_floor: Fraction, delta: float, noise_scale: float
+) -> float:
+    """The paper's ε (thm:privacy-loss): min(1/σ, 2/γ) + ε̃. Understated; see C1 and C2."""
+    keep, floor = float(keep_prob), float(prior_floor)
+    odds = max(0.0, keep - delta) / ((1 - keep) * floor)
+    return paper_summary_epsilon(noise_scale, floor) + math.log1p(odds)
+
+
+def paper_keep_prob(
+    *, epsilon: float, delta: float, prior_floor: Fraction, noise_scale: float
+) -> float:
+    """The 1−λ the paper's accounting allows at (ε, δ): the inverse of `paper_row_epsilon`."""
+    floor = float(prior_floor)
+    odds = floor * math.expm1(epsilon - paper_summary_epsilon(noise_scale, floor))
+    return min(1.0, (delta + odds) / (1 + odds))
+
+
+def paper_summary_epsilon(noise_scale: float, prior_floor: float) -> float:
+    """The paper's cost of the prior, min(1/σ, 2/γ)."""
+    return min(1 / noise_scale, 2 / prior_floor)
+
+
+def _active_sets(
+    summary: tuple[LossAtom, ...],
+) -> Iterator[tuple[tuple[LossAtom, ...], Decimal | None]]:
+    """Growing sets of the largest losses, each with the loss that would join next."""
+    for count in range(1, len(summary) + 1):
+        following = summary[count].loss if count < len(summary) else None
+        yield summary[:count], following
+
+
+def _decimal(fraction: Fraction) -> Decimal:
+    return Decimal(fraction.numerator) / Decimal(fraction.denominator)
+
+
+def _float_above(exact: Decimal) -> float:
+    """The smallest float that is not below `exact`."""
+    nearest = float(exact)
+    return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
+
+
+def _shown(number: float) -> str:
+    """Four decimals or four digits, rounded up, as a guarantee must be."""
+    if number == 0 or not math.isfinite(number):
+        return str(number)
+    digits = 4 if number >= 1e-3 else 3 - math.floor(math.log10(number))
+    quantum = Decimal(1).scaleb(-digits)
+    shown = float(Decimal(repr(number)).quantize(quantum, rounding="ROUND_CEILING"))
+    return f"{shown:g}" if number < 1e-3 else str(shown)

@@ -1,0 +1,108 @@
+"""Stages 3 and 5: the channel of each cell, in integers, and what decodes it without bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp.mechanisms import KEEP_TOTAL, PRIOR_TOTAL, Mechanism, NoisyCounts
+from clusterdp.prior import estimate_prior, to_weights
+from clusterdp.summary import CountSummary
+
+if TYPE_CHECKING:
+    from clusterdp.arrays import FloatArray, IntArray
+    from clusterdp.cells import Layout
+    from clusterdp.summary import Summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Channel:
+    """P(released | true) of every cell: keep the outcome, or redraw it from the cell's prior.
+
+    Q = (1−λ)I + λ q̃ 1ᵀ, with 1−λ = `keep_weight / KEEP_TOTAL` and q̃ = `weights / PRIOR_TOTAL`.
+    Layout that share a prior share a group.
+
+    Attributes:
+        keep_weight: The probability of keeping a row, in integers.
+        weights: The prior in integers; axes `[..., group, outcome]`.
+        groups: The group of each cell; axes `[cluster, arm]`.
+        values: The outcome values; axes `[outcome]`.
+    """
+
+    keep_weight: int
+    weights: IntArray
+    groups: IntArray
+    values: FloatArray
+
+    @property
+    def resample_prob(self) -> float:
+        """λ, exactly."""
+        return (KEEP_TOTAL - self.keep_weight) / KEEP_TOTAL
+
+    @property
+    def keep_prob(self) -> float:
+        """1−λ, exactly."""
+        return self.keep_weight / KEEP_TOTAL
+
+    def prior(self) -> FloatArray:
+        """q̃, exactly; axes `[..., group, outcome]`."""
+        return self.weights / PRIOR_TOTAL
+
+    def transition(self) -> FloatArray:
+        """Q; axes `[..., group, released, true]`."""
+        redrawn = self.resample_prob * self.prior()[..., np.newaxis]
+        return redrawn + self.keep_prob * np.eye(len(self.values))
+
+    def decode(self) -> FloatArray:
+        """What each released outcome counts as: (ỹ − λm)/(1−λ), m the mean of the prior.
+
+        Its expectation is the true outcome, whatever the prior. Axes `[..., group, released]`.
+        """
+        return self._unmix(np.broadcast_to(self.values, self.weights.shape))
+
+    def noise_variance(self) -> FloatArray:
+        """Var(debiased | true) = λ/(1−λ)·(y−m)² + λ/(1−λ)²·v; axes `[..., group, true]`.
+
+        m and v are the mean and the variance of the prior.
+        """
+        deviation = self.values - self._prior_mean(self.values)
+        spread = self._prior_mean(deviation**2)
+        odds = self.resample_prob / self.keep_prob
+        return odds * deviation**2 + odds / self.keep_prob * spread
+
+    def decode_noise_variance(self) -> FloatArray:
+        """An unbiased reading of `noise_variance` from released outcomes.
+
+        Its expectation given the true outcome is that outcome's noise variance, so its mean over
+        rows estimates what privacy cost. Axes `[..., group, released]`.
+        """
+        return self._unmix(self.noise_variance())
+
+    def _unmix(self, numbers: FloatArray) -> FloatArray:
+        """The function of the released outcome whose mean is `numbers` of the true one."""
+        return (numbers - self.resample_prob * self._prior_mean(numbers)) / self.keep_prob
+
+    def _prior_mean(self, numbers: FloatArray) -> FloatArray:
+        total: FloatArray = (self.weights * numbers).sum(axis=-1, keepdims=True)
+        return total / PRIOR_TOTAL
+
+
+def design_channel(mechanism: Mechanism, layout: Layout, summary: Summary | None) -> Channel:
+    """The channel that the mechanism makes of a noisy summary, or of none: then uniform."""
+    space = layout.space
+    response = mechanism.response(space)
+    if isinstance(mechanism.summary, NoisyCounts) and isinstance(summary, CountSummary):
+        floor = float(response.prior_floor)
+        prior = estimate_prior(summary.noisy_counts, summary.group_sizes, floor)
+        groups = summary.groups
+    else:
+        prior = np.full((1, space.n_outcomes), 1 / space.n_outcomes)
+        groups = np.zeros(layout.sizes.shape, dtype=np.int64)
+    return Channel(
+        keep_weight=response.keep_weight,
+        weights=to_weights(prior, response.floor_weight),
+        groups=groups,
+        values=space.as_array(),
+    )

@@ -1,0 +1,20 @@
+"""Errors a user can act on. Messages echo parameters and public labels, never outcomes or ids."""
+
+
+class ClusterDPError(ValueError):
+    """Base of every error this package raises on purpose."""
+
+
+class ParameterError(ClusterDPError):
+    """A parameter is out of its range, or parameters contradict each other."""
+
+
+class DataError(ClusterDPError):
+    """The table breaks a rule; the message names the column and how many rows broke it."""
+
+
+class OwnerNotice(UserWarning):
+    """Something only the data owner may know, such as how many rows were clipped.
+
+    It is shown once and stored nowhere, because it is a function of the sensitive outcomes.
+    """

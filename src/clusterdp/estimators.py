@@ -1,0 +1,215 @@
+"""Effects and their variances, as pure functions of cell statistics.
+
+Every function takes arrays with leading `...` axes for replicates, so that one release and
+thousands of simulated ones are estimated by the same code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from clusterdp.errors import ParameterError
+from clusterdp.noise import noise_variance
+from clusterdp.summary import ContrastSummary, CountSummary
+
+if TYPE_CHECKING:
+    from clusterdp.arrays import FloatArray, IntArray
+    from clusterdp.cells import Layout
+    from clusterdp.channel import Channel
+    from clusterdp.outcomes import OutcomeSpace
+    from clusterdp.summary import Summary
+
+Estimator = Literal["stratified", "unstratified"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellMoments:
+    """What an estimator needs to know of each cell; axes `[..., cluster, arm]`.
+
+    Attributes:
+        sizes: Numbers of units.
+        means: Mean (debiased) outcomes.
+        squares: Sums of squared deviations from those means.
+        privacy: Estimated privacy variance of one unit, averaged over the cell.
+    """
+
+    sizes: IntArray
+    means: FloatArray
+    squares: FloatArray
+    privacy: FloatArray
+
+    def merged(self) -> CellMoments:
+        """The same rows as one cluster."""
+        sizes = self.sizes.sum(axis=-2, keepdims=True)
+        share = self.sizes / sizes
+        means = (share * self.means).sum(axis=-2, keepdims=True)
+        between = self.sizes * (self.means - means) ** 2
+        return CellMoments(
+            sizes=sizes,
+            means=means,
+            squares=(self.squares + between).sum(axis=-2, keepdims=True),
+            privacy=(share * self.privacy).sum(axis=-2, keepdims=True),
+        )
+
+    def unit_variances(self) -> FloatArray:
+        """Estimated variance of one unit's (debiased) outcome in each cell.
+
+        The sample variance, where a cell has two units. A cell of one unit is compared with the
+        rest of its arm instead, which overstates its variance by how clusters differ. NaN where an
+        arm has one unit in all.
+        """
+        spread = self.squares / np.maximum(self.sizes - 1, 1)
+        arm_sizes = self.sizes.sum(axis=-2, keepdims=True)
+        arm_sums = (self.sizes * self.means).sum(axis=-2, keepdims=True)
+        others = (arm_sums - self.means) / np.where(arm_sizes > 1, arm_sizes - 1, np.nan)
+        return np.where(self.sizes > 1, spread, (self.means - others) ** 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EffectArrays:
+    """Effects against control; axes `[..., treatment]`, in the order of `Layout.treatments`.
+
+    Attributes:
+        effects: Estimated average effects.
+        variances: Estimated variances, of assignment and privacy together.
+        privacy_variances: The part of them that privacy cost.
+    """
+
+    effects: FloatArray
+    variances: FloatArray
+    privacy_variances: FloatArray
+
+
+def estimate_effects(
+    layout: Layout,
+    estimator: Estimator,
+    *,
+    summary: Summary | None,
+    channel: Channel | None,
+    released_counts: IntArray | None,
+) -> EffectArrays:
+    """Effects from whatever a release holds: its rows where there are any, else its summary.
+
+    Args:
+        layout: What is public.
+        estimator: "stratified", or "unstratified" for a release of rows.
+        summary: The noisy summary, if any.
+        channel: The channel of the rows, if any.
+        released_counts: How often each outcome was released; axes `[..., cluster, arm, released]`.
+    """
+    if channel is not None and released_counts is not None:
+        return moment_effects(row_moments(released_counts, channel), layout, estimator)
+    if estimator == "unstratified":
+        raise ParameterError("a release without rows has stratified effects only")
+    if isinstance(summary, CountSummary):
+        return histogram_effects(summary, layout)
+    if isinstance(summary, ContrastSummary):
+        return contrast_effects(summary, layout)
+    raise ParameterError("a release without rows and without a summary has no effects")
+
+
+def moment_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> EffectArrays:
+    """Effects from cell moments: within clusters, or of all clusters as one (coro:unstratified)."""
+    if estimator == "unstratified":
+        moments = moments.merged()
+    return stratified_effects(moments, layout)
+
+
+def row_moments(released_counts: IntArray, channel: Channel) -> CellMoments:
+    """Moments of debiased outcomes, from how often each outcome was released.
+
+    Args:
+        released_counts: Axes `[..., cluster, arm, released]`.
+        channel: The channel the rows went through.
+    """
+    decode = channel.decode()[..., channel.groups, :]
+    noise = channel.decode_noise_variance()[..., channel.groups, :]
+    sizes = released_counts.sum(axis=-1)
+    means = (released_counts * decode).sum(axis=-1) / sizes
+    squares = (released_counts * (decode - means[..., np.newaxis]) ** 2).sum(axis=-1)
+    privacy = (released_counts * noise).sum(axis=-1) / sizes
+    return CellMoments(sizes=sizes, means=means, squares=squares, privacy=privacy)
+
+
+def true_moments(counts: IntArray, space: OutcomeSpace) -> CellMoments:
+    """Moments of true outcomes, for the owner; axes of `counts`: `[..., cluster, arm, outcome]`."""
+    values = space.as_array()
+    sizes = counts.sum(axis=-1)
+    means = counts @ values / sizes
+    squares = (counts * (values - means[..., np.newaxis]) ** 2).sum(axis=-1)
+    return CellMoments(sizes=sizes, means=means, squares=squares, privacy=np.zeros_like(means))
+
+
+def stratified_effects(moments: CellMoments, layout: Layout) -> EffectArrays:
+    """τ̂_Q of thm:unbiased_consistent_estimator: differences in means, weighted by n_c/n.
+
+    The variance is Neyman's, Σ (n_c/n)² (s²₁/n₁ + s²₀/n₀), with sample variances of debiased
+    outcomes. Given the priors, rows are randomized independently, so s² estimates the variance of
+    outcomes plus that of privacy; it leaves out only the variance of unit effects, which makes it
+    conservative.
+    """
+    weights = _cluster_weights(moments.sizes)
+    return EffectArrays(
+        effects=_against_control(weights * moments.means, layout, sign=-1),
+        variances=_against_control(
+            weights**2 * moments.unit_variances() / moments.sizes, layout, sign=1
+        ),
+        privacy_variances=_against_control(
+            weights**2 * moments.privacy / moments.sizes, layout, sign=1
+        ),
+    )
+
+
+def histogram_effects(summary: CountSummary, layout: Layout) -> EffectArrays:
+    """Effects from noisy counts alone (algNH), stratified.
+
+    The noise of a cell's mean is known: Σy²·Var(noise)/n². Subtracting what noise adds to second
+    moments gives the sampling variance; where little is left of it, it is taken as zero.
+    """
+    values, sizes = layout.space.as_array(), layout.sizes
+    noisy = summary.noisy_counts[..., summary.groups, :]
+    means = noisy @ values / sizes
+    mean_noise = (values**2).sum() * noise_variance(summary.noise_scale) / sizes**2
+    spread = noisy @ values**2 / sizes - means**2 + mean_noise
+    unbiased = spread * sizes / np.maximum(sizes - 1, 1)
+    weights = _cluster_weights(sizes)
+    privacy = _against_control(weights**2 * mean_noise, layout, sign=1)
+    sampling = _against_control(weights**2 * unbiased / sizes, layout, sign=1)
+    effects = _against_control(weights * means, layout, sign=-1)
+    privacy = np.broadcast_to(privacy, effects.shape)
+    return EffectArrays(
+        effects=effects,
+        variances=privacy + np.maximum(sampling, 0.0),
+        privacy_variances=privacy,
+    )
+
+
+def contrast_effects(summary: ContrastSummary, layout: Layout) -> EffectArrays:
+    """Effects from noisy contrasts alone (algNHT), stratified.
+
+    Nothing in the release tells how outcomes spread, so sampling is charged at its largest
+    possible: a variable on an interval has variance at most (y_max − y_min)²/4 (Popoviciu).
+    """
+    cluster_sizes = layout.sizes.sum(axis=-1, keepdims=True)
+    weights = cluster_sizes / layout.n_units
+    largest = layout.space.span**2 / 4 * cluster_sizes / np.maximum(cluster_sizes - 1, 1)
+    sampling = _against_control(weights**2 * largest / layout.sizes, layout, sign=1)
+    effects = (weights * summary.contrasts).sum(axis=-2)
+    privacy = np.broadcast_to((weights**2 * summary.noise_variances).sum(axis=-2), effects.shape)
+    return EffectArrays(effects=effects, variances=privacy + sampling, privacy_variances=privacy)
+
+
+def _cluster_weights(sizes: IntArray) -> FloatArray:
+    """n_c/n; axes `[..., cluster, 1]`."""
+    cluster_sizes = sizes.sum(axis=-1, keepdims=True)
+    return np.asarray(cluster_sizes / cluster_sizes.sum(axis=-2, keepdims=True))
+
+
+def _against_control(terms: FloatArray, layout: Layout, *, sign: int) -> FloatArray:
+    """Σ over clusters of treatment plus `sign` times control; axes `[..., treatment]`."""
+    totals = terms.sum(axis=-2)
+    treated = totals[..., list(layout.treatments)]
+    return np.asarray(treated + sign * totals[..., [layout.control]])

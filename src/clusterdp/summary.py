@@ -1,0 +1,146 @@
+"""Stage 1: noisy statistics of cells. The only stage, with the rows, that reads outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.accounting import noise_scale_for
+from clusterdp.errors import ParameterError
+from clusterdp.mechanisms import NoisyContrasts, NoisyCounts
+from clusterdp.noise import noise_variance
+
+if TYPE_CHECKING:
+    from clusterdp.arrays import FloatArray, IntArray
+    from clusterdp.cells import Layout
+    from clusterdp.noise import NoiseSource
+
+_LARGEST_INTEGER = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountSummary:
+    """Noisy outcome counts.
+
+    Attributes:
+        noisy_counts: Counts plus discrete Laplace noise; axes `[..., group, outcome]`. They may be
+            negative, and do not add up to the sizes.
+        group_sizes: How many units each group has; axes `[group]`.
+        groups: The group of each cell; axes `[cluster, arm]`. One per cell, or one per arm.
+        noise_scale: σ.
+    """
+
+    noisy_counts: IntArray
+    group_sizes: IntArray
+    groups: IntArray
+    noise_scale: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ContrastSummary:
+    """Noisy differences in means against control.
+
+    Attributes:
+        contrasts: Axes `[..., cluster, treatment]`, treatments in the order of `Layout.treatments`.
+        noise_variances: Variance of the noise on each; axes `[cluster, treatment]`.
+    """
+
+    contrasts: FloatArray
+    noise_variances: FloatArray
+
+
+Summary = CountSummary | ContrastSummary
+
+
+def draw_summary(
+    counts: IntArray,
+    layout: Layout,
+    recipe: NoisyCounts | NoisyContrasts | None,
+    draw_noise: NoiseSource,
+) -> Summary | None:
+    """The noisy summary that `recipe` asks for, if any.
+
+    Args:
+        counts: True counts; axes `[..., cluster, arm, outcome]`.
+        layout: What is public.
+        recipe: What to publish, and with how much noise.
+        draw_noise: Where noise comes from; `exact_noise` for a real release.
+    """
+    if recipe is None:
+        return None
+    if isinstance(recipe, NoisyContrasts):
+        return _noisy_contrasts(counts, layout, recipe, draw_noise)
+    groups, group_sizes = summary_groups(layout, recipe)
+    if recipe.scope == "population":
+        grouped = counts.sum(axis=-3)
+    else:
+        grouped = counts.reshape(*counts.shape[:-3], -1, counts.shape[-1])
+    return CountSummary(
+        noisy_counts=grouped + draw_noise(recipe.noise_scale, grouped.shape),
+        group_sizes=group_sizes,
+        groups=groups,
+        noise_scale=recipe.noise_scale,
+    )
+
+
+def summary_groups(layout: Layout, recipe: NoisyCounts) -> tuple[IntArray, IntArray]:
+    """The group of each cell, axes `[cluster, arm]`, and the groups' sizes, axes `[group]`."""
+    n_clusters, n_arms = layout.sizes.shape
+    if recipe.scope == "population":
+        return np.tile(np.arange(n_arms), (n_clusters, 1)), layout.sizes.sum(axis=0)
+    return np.arange(n_clusters * n_arms).reshape(n_clusters, n_arms), layout.sizes.ravel()
+
+
+class ContrastNoise(NamedTuple):
+    """How one contrast is noised: as `step` times an integer with noise of scale `scale`."""
+
+    step: float
+    scale: float
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise on the contrast."""
+        return self.step**2 * noise_variance(self.scale)
+
+
+def contrast_noise(layout: Layout, epsilon: float, cluster: int, arm: int) -> ContrastNoise:
+    """The noise on a cluster's difference in means between an arm and control.
+
+    The difference is the exact fraction (n₀S₁ − n₁S₀)·unit / (n₀n₁) of an integer. Replacing an
+    outcome of arm a moves the integer by at most n₀ times the span, one of control by n_a times
+    the span; and a control unit is in the contrasts of all T treatments. So the scale is
+    T·max(n₀, n_a)·span/ε. For T = 1 the noise on the difference of means has scale
+    (y_max − y_min)/(min(n₀, n₁)ε): correction C4.
+    """
+    unit, multiples = layout.space.lattice()
+    n_control, n_arm = int(layout.sizes[cluster, layout.control]), int(layout.sizes[cluster, arm])
+    span = multiples[-1] - multiples[0]
+    sensitivity = Fraction(len(layout.treatments) * max(n_control, n_arm) * span)
+    scale = noise_scale_for(sensitivity, epsilon)
+    if n_control * n_arm * max(map(abs, multiples)) + 64 * scale > _LARGEST_INTEGER:
+        raise ParameterError(
+            "cells and outcome values are too large for exact 64-bit contrasts; "
+            "declare outcomes in a coarser unit"
+        )
+    return ContrastNoise(step=float(unit / (n_control * n_arm)), scale=scale)
+
+
+def _noisy_contrasts(
+    counts: IntArray, layout: Layout, recipe: NoisyContrasts, draw_noise: NoiseSource
+) -> ContrastSummary:
+    _, multiples = layout.space.lattice()
+    sums = counts @ np.array(multiples)
+    shape = (*counts.shape[:-3], len(layout.clusters), len(layout.treatments))
+    contrasts, variances = np.empty(shape), np.empty(shape[-2:])
+    for cluster, sizes in enumerate(layout.sizes):
+        control_sums = sums[..., cluster, layout.control]
+        for position, arm in enumerate(layout.treatments):
+            noise = contrast_noise(layout, recipe.epsilon, cluster, arm)
+            exact = sizes[layout.control] * sums[..., cluster, arm] - sizes[arm] * control_sums
+            noisy = exact + draw_noise(noise.scale, exact.shape)
+            contrasts[..., cluster, position] = noise.step * noisy
+            variances[cluster, position] = noise.variance
+    return ContrastSummary(contrasts=contrasts, noise_variances=variances)

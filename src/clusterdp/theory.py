@@ -1,0 +1,196 @@
+"""The paper's variance theory as functions, corrected where `docs/privacy.md` says so.
+
+Effects are of treatments against control; results have axes `[treatment]` unless stated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.channel import design_channel
+from clusterdp.errors import ParameterError
+from clusterdp.mechanisms import NoisyContrasts, NoisyCounts
+from clusterdp.noise import noise_variance, simulated_noise
+from clusterdp.summary import contrast_noise, draw_summary
+
+if TYPE_CHECKING:
+    from clusterdp.arrays import FloatArray, IntArray
+    from clusterdp.cells import Layout
+    from clusterdp.mechanisms import Mechanism
+    from clusterdp.population import Population
+
+
+class Averaged(NamedTuple):
+    """A quantity averaged over simulated noise, and the standard error of that average."""
+
+    value: FloatArray
+    std_error: FloatArray
+
+
+class VarianceBound(NamedTuple):
+    """The two boundaries of thm:variance_upper_bound: its first term, and the whole."""
+
+    first_term: FloatArray
+    total: FloatArray
+
+
+def homogeneity(population: Population) -> FloatArray:
+    """φ_a = Σ (n_c/n)² S²(y_c(a))/n_{a,c} (def:phi); axes `[arm]`. Small for alike clusters."""
+    spread = _finite_variance(population.potential_counts(), population.layout.space.as_array())
+    weights = _cluster_weights(population.layout)
+    return np.asarray((weights**2 * spread / population.layout.sizes).sum(axis=0))
+
+
+def non_private_variance(population: Population) -> FloatArray:
+    """Variance over assignments of the stratified estimator from true outcomes.
+
+    Σ (n_c/n)² (S²(y_c(1))/n₁ + S²(y_c(0))/n₀ − S²(τ_c)/n_c). For the unstratified one, take
+    `population.merged()`.
+    """
+    layout, counts = population.layout, population.type_counts
+    gains = population.unit_effects()
+    effect_spread = np.stack(
+        [_finite_variance(counts, gain) for gain in gains.T], axis=-1
+    )  # [cluster, treatment]
+    weights = _cluster_weights(layout)
+    cluster_sizes = layout.sizes.sum(axis=1, keepdims=True)
+    sampled = _both_arms(homogeneity(population), layout)
+    return np.asarray(sampled - (weights**2 * effect_spread / cluster_sizes).sum(axis=0))
+
+
+def excess_variance(
+    counts: IntArray,
+    layout: Layout,
+    mechanism: Mechanism,
+    *,
+    rng: np.random.Generator,
+    n_draws: int = 2000,
+) -> Averaged:
+    """What privacy adds to the variance of the stratified estimator, given observed counts.
+
+    For rows it is Σ (n_c/n)² Σ_a E[mean of Var(debiased | y)]/n_{a,c}: exact given the prior, and
+    averaged over the noise of the summary where there is one.
+
+    Args:
+        counts: Observed counts; axes `[cluster, arm, outcome]`.
+        layout: What is public.
+        mechanism: The mechanism.
+        rng: For the noise of the summary.
+        n_draws: How many noisy summaries to average over.
+    """
+    exact = np.zeros(len(layout.treatments))
+    if not mechanism.releases_rows:
+        if isinstance(mechanism.summary, NoisyContrasts):
+            value = noisy_horvitz_thompson_excess(layout, mechanism.summary.epsilon)
+        elif isinstance(mechanism.summary, NoisyCounts):
+            value = noisy_histogram_excess(layout, mechanism.summary.noise_scale)
+        else:
+            raise ParameterError(f"{mechanism.name} publishes neither rows nor a summary")
+        return Averaged(value, exact)
+    if mechanism.summary is None:
+        return Averaged(_row_excess(counts, layout, mechanism, rng), exact)
+    draws = np.stack([_row_excess(counts, layout, mechanism, rng) for _ in range(n_draws)])
+    return Averaged(draws.mean(axis=0), draws.std(axis=0, ddof=1) / math.sqrt(n_draws))
+
+
+def variance_bound(population: Population, mechanism: Mechanism) -> VarianceBound:
+    """thm:variance_upper_bound: the excess variance of Cluster-DP is at most `total`.
+
+    A(x) is taken in the product form of the proof (correction C5).
+    """
+    if not isinstance(mechanism.summary, NoisyCounts):
+        raise ParameterError(f"the bound speaks of Cluster-DP, not of {mechanism.name}")
+    layout, space = population.layout, population.layout.space
+    response = mechanism.response(space)
+    keep, resample = float(response.keep_prob), response.resample_prob
+    first = (1 / keep**2 - 1) * _both_arms(homogeneity(population), layout)
+
+    scale = mechanism.summary.noise_scale / layout.sizes  # σ/n_{a,c}
+    floor, n_outcomes = float(response.prior_floor), space.n_outcomes
+    # lem:tq-tp: how far the prior is from the cell's frequencies, in expected L1 distance
+    distance = 2 * n_outcomes * (floor + scale * (np.exp(-floor / scale) - np.exp(-1 / scale)))
+    values = space.as_array()
+    worst = np.abs(values).max() ** 2 * (3 / keep**2 + 2)
+    spread = (resample * math.sqrt(n_outcomes) + 1) ** 2 / keep**2
+    spread *= (values**2).sum() * (1 - resample * (n_outcomes - 1) * floor)
+    weights = _cluster_weights(layout)
+    second = (weights**2 * distance * (worst + spread) / layout.sizes).sum(axis=0)
+    return VarianceBound(first, first + _both_arms(second, layout))
+
+
+def uniform_prior_excess(population: Population, resample_prob: float) -> FloatArray:
+    """thm:variance_privacy_random: excess variance of the stratified uniform-prior estimator.
+
+    For coro:unstratified, take `population.merged()`.
+    """
+    layout, values = population.layout, population.layout.space.as_array()
+    keep = 1 - resample_prob
+    frequencies = population.potential_counts() / layout.sizes.sum(axis=1)[:, None, None]
+    mean, mean_square = frequencies @ values, frequencies @ values**2
+    constant = resample_prob * (values**2).mean() - (resample_prob * values.mean()) ** 2
+    per_unit = (
+        constant / keep**2
+        + resample_prob / keep * mean_square
+        - 2 * resample_prob * values.mean() / keep * mean
+    )
+    weights = _cluster_weights(layout)
+    return _both_arms((weights**2 * per_unit / layout.sizes).sum(axis=0), layout)
+
+
+def noisy_horvitz_thompson_excess(layout: Layout, epsilon: float) -> FloatArray:
+    """prop:NHT with correction C4: Σ (n_c/n)² Var(noise on the difference of means).
+
+    In continuous noise it would be 2Σ(n_c/n · Δ_c/ε)², Δ_c = (y_max − y_min)/min(n₀, n_a); the
+    discrete noise that is drawn has a slightly smaller variance. T treatments share ε.
+    """
+    noise = [
+        [contrast_noise(layout, epsilon, cluster, arm).variance for arm in layout.treatments]
+        for cluster in range(len(layout.clusters))
+    ]
+    return np.asarray((_cluster_weights(layout) ** 2 * np.array(noise)).sum(axis=0))
+
+
+def noisy_histogram_excess(layout: Layout, noise_scale: float) -> FloatArray:
+    """prop:NH with correction C3: Σy² · Var(noise) · Σ (n_c/n)² (1/n₀² + 1/n_a²).
+
+    With σ = 2/ε and continuous noise, Var(noise) would be 8/ε².
+    """
+    weights = _cluster_weights(layout)
+    per_arm = (weights**2 / layout.sizes**2).sum(axis=0)
+    total = (layout.space.as_array() ** 2).sum() * noise_variance(noise_scale)
+    return _both_arms(total * per_arm, layout)
+
+
+def _row_excess(
+    counts: IntArray,
+    layout: Layout,
+    mechanism: Mechanism,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Excess variance given one draw of the summary."""
+    summary = draw_summary(counts, layout, mechanism.summary, simulated_noise(rng))
+    channel = design_channel(mechanism, layout, summary)
+    per_unit = (counts * channel.noise_variance()[channel.groups]).sum(axis=-1) / layout.sizes
+    weights = _cluster_weights(layout)
+    return _both_arms((weights**2 * per_unit / layout.sizes).sum(axis=0), layout)
+
+
+def _finite_variance(counts: IntArray, values: FloatArray) -> FloatArray:
+    """S², with n−1, of the values that `counts` counts along its last axis."""
+    sizes = counts.sum(axis=-1)
+    means = counts @ values / sizes
+    squares = (counts * (values - means[..., np.newaxis]) ** 2).sum(axis=-1)
+    return np.asarray(squares / np.maximum(sizes - 1, 1))
+
+
+def _cluster_weights(layout: Layout) -> FloatArray:
+    """n_c/n; axes `[cluster, 1]`."""
+    return np.asarray(layout.sizes.sum(axis=1, keepdims=True) / layout.n_units)
+
+
+def _both_arms(per_arm: FloatArray, layout: Layout) -> FloatArray:
+    """Each treatment's term plus control's."""
+    return np.asarray(per_arm[list(layout.treatments)] + per_arm[layout.control])
