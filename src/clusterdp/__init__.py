@@ -5,8 +5,8 @@ calls `estimate` on what was released.
 """
 
 from clusterdp.accounting import Guarantee
+from clusterdp.effects import Effect, Estimate, estimate, estimate_without_privacy
 from clusterdp.errors import ClusterDPError, DataError, OwnerNotice, ParameterError
-from clusterdp.estimate import Effect, Estimate, estimate, estimate_without_privacy
 from clusterdp.mechanisms import (
     Mechanism,
     cluster_dp,
@@ -16,7 +16,7 @@ from clusterdp.mechanisms import (
     uniform_prior_dp,
 )
 from clusterdp.outcomes import OutcomeSpace
-from clusterdp.release import Release, release
+from clusterdp.pipeline import Release, release
 
 __version__ = "0.1.0"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -37,6 +37,9 @@ class ReleaseKey:
     def from_system(cls) -> ReleaseKey:
         """A fresh key from the operating system: the only kind a real release uses."""
         return cls(os.urandom(_KEY_BYTES))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a release key is secret: it can be neither pickled nor copied")
 
     def for_outcome(self, outcome: str) -> bytes:
         """The AES key of one outcome column: different outcomes get independent randomness."""

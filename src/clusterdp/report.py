@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from clusterdp.estimate import Effect, Estimate
+    from clusterdp.effects import Effect, Estimate
 
 _HEADER = ("arm", "effect", "std error", "95% interval", "p-value", "privacy share", "units")
 

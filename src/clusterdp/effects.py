@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clusterdp.cells import Layout
     from clusterdp.estimators import Estimator
     from clusterdp.outcomes import OutcomeSpace
-    from clusterdp.release import Release
+    from clusterdp.pipeline import Release
 
 # Below this many units in an arm the normal approximation is doubtful, and the result says so.
 _FEW_UNITS = 30

@@ -1,0 +1,38 @@
+"""Shared by all tests: the false-alarm rate, randomness, and a small table to release."""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import settings
+
+# Exhaustive searches take their time on shared machines; that is not a failure.
+settings.register_profile("clusterdp", deadline=None)
+settings.load_profile("clusterdp")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Fresh randomness for every run; a failing test prints the seed that repeats it."""
+    seed = secrets.randbits(64)
+    print(f"rng seed: {seed}")  # noqa: T201 - pytest shows it with the failure
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def table(rng: np.random.Generator) -> pl.DataFrame:
+    """An experiment of 600 users in 5 markets with clicks from 0 to 3."""
+    n_users = 600
+    treated = np.tile([0, 1], n_users // 2)
+    return pl.DataFrame(
+        {
+            "user": rng.permutation(n_users),
+            "treated": treated,
+            "market": np.arange(n_users) // 2 % 5,
+            "clicks": rng.binomial(3, 0.3 + 0.2 * treated),
+            "secret": rng.normal(size=n_users),
+        }
+    )

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from assertions import assert_frequencies
+from clusterdp.noise import exact_noise, noise_variance, simulated_noise
+
+if TYPE_CHECKING:
+    from clusterdp.arrays import IntArray
+    from clusterdp.noise import NoiseSource
+
+N_DRAWS = 40_000
+
+
+def check_distribution(draws: IntArray, scale: float) -> None:
+    """Draws against P(z) ∝ exp(−|z|/scale), with the tails in one class each."""
+    edge = max(2, round(scale * 4))
+    classes = np.clip(draws, -edge, edge)
+    observed = np.bincount(classes + edge, minlength=2 * edge + 1)
+    decay = np.exp(-1 / scale)
+    probs = decay ** np.abs(np.arange(-edge, edge + 1))
+    probs[[0, -1]] /= 1 - decay  # the tails are geometric
+    assert_frequencies(observed, probs)
+
+
+@pytest.mark.parametrize("scale", [0.7, 2.0, 10.0])
+def test_exact_noise_has_the_stated_distribution(scale: float) -> None:
+    check_distribution(exact_noise(scale, (N_DRAWS,)), scale)
+
+
+@pytest.mark.parametrize("scale", [0.7, 2.0, 10.0])
+def test_simulated_noise_has_the_stated_distribution(
+    scale: float, rng: np.random.Generator
+) -> None:
+    check_distribution(simulated_noise(rng)(scale, (N_DRAWS,)), scale)
+
+
+@pytest.mark.parametrize("wrong", [0.9, 1.1, 0.5])
+def test_noise_of_another_scale_is_noticed(wrong: float) -> None:
+    with pytest.raises(AssertionError, match="frequencies differ"):
+        check_distribution(exact_noise(2.0 * wrong, (N_DRAWS,)), 2.0)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 7.5, 200.0])
+def test_variance_by_summation(scale: float) -> None:
+    values = np.arange(-60 * int(scale + 1), 60 * int(scale + 1) + 1)
+    probs = np.exp(-np.abs(values) / scale)
+    summed = (probs * values.astype(float) ** 2).sum() / probs.sum()
+    assert noise_variance(scale) == pytest.approx(summed, rel=1e-9)
+    assert noise_variance(scale) < 2 * scale**2
+
+
+def test_large_scales_do_not_saturate() -> None:
+    assert np.abs(exact_noise(1e12, (200,))).max() > 2**31
+
+
+def _draw_into(queue: multiprocessing.Queue[list[int]]) -> None:
+    queue.put(exact_noise(1e9, (20,)).tolist())
+
+
+def test_a_forked_child_does_not_repeat_its_parent() -> None:
+    """Two processes forked from one state, and their parent, draw different noise."""
+    exact_noise(1e9, (20,))
+    context = multiprocessing.get_context("fork")
+    queue: multiprocessing.Queue[list[int]] = context.Queue()
+    children = [context.Process(target=_draw_into, args=(queue,)) for _ in range(2)]
+    for child in children:
+        child.start()
+    draws = [queue.get(timeout=60) for _ in children] + [exact_noise(1e9, (20,)).tolist()]
+    for child in children:
+        child.join()
+    assert len({tuple(draw) for draw in draws}) == 3
+
+
+def test_threads_draw_independently() -> None:
+    def draw(_: int, source: NoiseSource = exact_noise) -> tuple[int, ...]:
+        return tuple(source(1e9, (5,)).tolist())
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(draw, range(64)))) == 64

@@ -1,0 +1,171 @@
+"""Bugs planted on purpose: each audit passes on the real code and must fail on the broken one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+import test_channel
+from assertions import assert_frequencies
+from clusterdp import pipeline
+from clusterdp.channel import Channel
+from clusterdp.frames import Columns
+from clusterdp.mechanisms import PRIOR_TOTAL
+from clusterdp.noise import exact_noise
+from clusterdp.randomize import RandomizedRows, RowRandomizer
+from clusterdp.randomness import ReleaseKey
+from enumeration import joint_release
+from test_noise import check_distribution
+from test_privacy_exact import worst_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterdp.arrays import FloatArray, IntArray, WordArray
+
+
+def audit_noise() -> None:
+    """What a release adds to counts has the distribution that its guarantee assumes."""
+    scale, n_clusters, n_each = 3.0, 1000, 2
+    cells = np.indices((n_clusters, 2, 5, n_each)).reshape(4, -1)
+    table = pl.DataFrame(
+        {"user": np.arange(cells.shape[1]), "cluster": cells[0], "arm": cells[1], "y": cells[2]}
+    )
+    release = cdp.release(
+        table,
+        mechanism=cdp.noisy_histogram(noise_scale=scale),
+        outcomes=cdp.OutcomeSpace.integers(0, 4),
+        unit="user",
+        arm="arm",
+        cluster="cluster",
+        outcome="y",
+    )
+    noise = release.cells["noisy_counts"].explode().to_numpy() - n_each
+    check_distribution(noise, scale)
+
+
+def halve_the_noise(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pipeline, "exact_noise", lambda scale, shape: exact_noise(scale / 2, shape))
+
+
+def audit_loss() -> None:
+    """Enumerated over all neighbours and outputs of a cell, the loss is within the guarantee."""
+    mechanism = cdp.cluster_dp(noise_scale=2, prior_floor=0.05, resample_prob=0.8)
+    space = cdp.OutcomeSpace.binary()
+    release = joint_release(mechanism, space, size=10, reach=20, noise_scale=2)
+    assert worst_loss(release, 10) <= mechanism.guarantee(space).epsilon + 1e-9
+
+
+def drop_the_floor(patch: pytest.MonkeyPatch) -> None:
+    def without_floor(prior: FloatArray, floor_weight: int) -> IntArray:
+        from clusterdp.prior import to_weights
+
+        unfloored = np.where(prior <= floor_weight / PRIOR_TOTAL, 1e-6, prior)
+        return to_weights(unfloored / unfloored.sum(axis=-1, keepdims=True), 1)
+
+    patch.setattr("clusterdp.channel.to_weights", without_floor)
+
+
+def audit_rows() -> None:
+    """Over twelve keys no row always keeps its outcome: 16^-12 per row if rows are redrawn."""
+    n_rows, n_keys = 300, 12
+    rng = np.random.default_rng()
+    table = pl.DataFrame(
+        {
+            "user": rng.permutation(n_rows),
+            "arm": np.arange(n_rows) % 2,
+            "cluster": np.zeros(n_rows, np.int64),
+            "outcome": rng.integers(0, 16, n_rows),
+        }
+    )
+    kept = np.zeros(n_rows)
+    for _ in range(n_keys):
+        release = pipeline.run_release(
+            table,
+            mechanism=cdp.uniform_prior_dp(resample_prob=1 - 2**-40),
+            outcomes=cdp.OutcomeSpace.integers(0, 15),
+            columns=Columns(unit="user", arm="arm", cluster="cluster", outcome="outcome"),
+            control=None,
+            clip=False,
+            min_cell_size=None,
+            key=ReleaseKey(rng.bytes(32)),
+            draw_noise=lambda scale, shape: np.zeros(shape, np.int64),
+        )
+        kept += (release.units["released_outcome"] == table["outcome"]).to_numpy()
+    assert kept.max() < n_keys, "a row was never randomized"
+    # Rows of one release are independent of each other: equal words would move them together.
+    released = release.units["released_outcome"].cast(pl.Int64).to_numpy()
+    assert_frequencies(np.bincount(released % 4, minlength=4), np.ones(4))
+
+
+def leave_one_row(patch: pytest.MonkeyPatch) -> None:
+    honest = RowRandomizer.__call__
+
+    def forgetful(self: RowRandomizer, units: Any, *codes: Any) -> RandomizedRows:
+        rows = honest(self, units, *codes)
+        rows.codes[:1] = codes[-1][:1]
+        return rows._replace(released=self.values[rows.codes])
+
+    patch.setattr(RowRandomizer, "__call__", forgetful)
+
+
+def ignore_the_id(patch: pytest.MonkeyPatch) -> None:
+    def constant_words(units: pl.Series, aes_key: bytes) -> WordArray:
+        word = int.from_bytes(aes_key[:8], "little")
+        return np.full((len(units), 2), word, dtype=np.uint64)
+
+    patch.setattr("clusterdp.randomize.unit_words", constant_words)
+
+
+def audit_decode() -> None:
+    """E[debiased | true] = true, from the released integers."""
+    test_channel.test_debiased_outcomes_are_unbiased(
+        cdp.cluster_dp(noise_scale=3, prior_floor=0.05, resample_prob=0.7),
+        cdp.OutcomeSpace.integers(0, 3),
+    )
+
+
+def shift_the_decode(patch: pytest.MonkeyPatch) -> None:
+    honest = Channel.decode
+
+    def off_by_the_floor(self: Channel) -> FloatArray:
+        return honest(self) + self.weights.min() / PRIOR_TOTAL
+
+    patch.setattr(Channel, "decode", off_by_the_floor)
+
+
+def decode_another_prior(patch: pytest.MonkeyPatch) -> None:
+    """Decoding with the prior before it was rounded to integers, wrong in the ninth digit only."""
+    honest = Channel.decode
+
+    def unrounded(self: Channel) -> FloatArray:
+        return honest(self) * (1 + 1e-8)
+
+    patch.setattr(Channel, "decode", unrounded)
+
+
+@pytest.mark.parametrize(
+    ("audit", "plant"),
+    [
+        (audit_noise, halve_the_noise),
+        (audit_loss, drop_the_floor),
+        (audit_rows, leave_one_row),
+        (audit_rows, ignore_the_id),
+        (audit_decode, shift_the_decode),
+        (audit_decode, decode_another_prior),
+    ],
+    ids=lambda function: function.__name__,
+)
+def test_planted_bugs_are_caught(
+    audit: Callable[[], None],
+    plant: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    audit()
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        audit()

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assertions import assert_frequencies
+from clusterdp.channel import Channel
+from clusterdp.mechanisms import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.randomize import RowRandomizer, RowSampler
+
+if TYPE_CHECKING:
+    from clusterdp.arrays import IntArray
+
+
+def make_channel(priors: list[list[int]], keep_prob: float) -> Channel:
+    """A channel with one group per prior, given as relative weights."""
+    weights = np.array(priors, dtype=np.int64)
+    weights = weights * (PRIOR_TOTAL // weights.sum(axis=1, keepdims=True))
+    weights[:, 0] += PRIOR_TOTAL - weights.sum(axis=1)
+    return Channel(
+        keep_weight=int(keep_prob * KEEP_TOTAL),
+        weights=weights,
+        groups=np.arange(len(priors)).reshape(-1, 1),
+        values=np.arange(weights.shape[1], dtype=float),
+    )
+
+
+priors = st.integers(2, 20).flatmap(
+    lambda size: st.lists(
+        st.lists(st.integers(1, 10**6), min_size=size, max_size=size), min_size=1, max_size=5
+    )
+)
+
+
+@given(priors)
+def test_alias_tables_hold_the_prior_exactly(relative: list[list[int]]) -> None:
+    channel = make_channel(relative, 0.5)
+    sampler = RowSampler.of(channel)
+    n_columns = 2**sampler.column_bits
+    height = PRIOR_TOTAL // n_columns
+    shape = (len(relative), n_columns)
+    thresholds = sampler.thresholds.reshape(shape).astype(np.int64)
+    aliases = sampler.aliases.reshape(shape)
+    held: IntArray = np.zeros(shape, dtype=np.int64)
+    held += thresholds
+    for group in range(len(relative)):
+        np.add.at(held[group], aliases[group], height - thresholds[group])
+    np.testing.assert_array_equal(held[:, : channel.weights.shape[1]], channel.weights)
+    assert not held[:, channel.weights.shape[1] :].any()
+
+
+@given(priors)
+def test_draws_follow_the_tables_to_the_last_integer(relative: list[list[int]]) -> None:
+    """Both sides of every threshold, and both ends of every column."""
+    channel = make_channel(relative, 0.5)
+    sampler = RowSampler.of(channel)
+    height = PRIOR_TOTAL >> sampler.column_bits
+    group = len(relative) - 1
+    for column in range(2**sampler.column_bits):
+        place = (group << sampler.column_bits) + column
+        threshold, alias = int(sampler.thresholds[place]), int(sampler.aliases[place])
+        points = np.array([0, threshold - 1, threshold, height - 1])
+        points = points[(points >= 0) & (points < height)]
+        words = np.zeros((len(points), 2), dtype=np.uint64)
+        words[:, 0] = np.uint64(2**64 - 1)  # never kept
+        words[:, 1] = (points + column * height).astype(np.uint64) << np.uint64(32)
+        drawn = sampler.draw(words, np.full(len(points), group), np.zeros(len(points), np.int64))
+        np.testing.assert_array_equal(drawn, np.where(points < threshold, column, alias))
+
+
+def test_rows_are_kept_below_the_keep_weight_and_not_at_it() -> None:
+    channel = make_channel([[1, 1]], 0.25)
+    bits = np.array([0, channel.keep_weight - 1, channel.keep_weight, KEEP_TOTAL - 1])
+    words = np.zeros((4, 2), dtype=np.uint64)
+    words[:, 0] = bits.astype(np.uint64) << np.uint64(12)
+    drawn = RowSampler.of(channel).draw(words, np.zeros(4, np.int64), np.ones(4, np.int64))
+    np.testing.assert_array_equal(drawn, [1, 1, 0, 0])  # redrawn: the first column, outcome 0
+
+
+@pytest.mark.parametrize("true", [0, 2])
+def test_rows_are_released_with_the_stated_probabilities(
+    true: int, rng: np.random.Generator
+) -> None:
+    channel = make_channel([[5, 1, 3], [1, 1, 1]], 0.3)
+    n_rows = 60_000
+    randomizer = RowRandomizer.of(channel, rng.bytes(32))
+    ids = pl.Series(rng.permutation(n_rows))
+    clusters = np.arange(n_rows) % 2
+    rows = randomizer(ids, clusters, np.zeros(n_rows, np.int64), np.full(n_rows, true))
+    for cluster in range(2):
+        observed = np.bincount(rows.codes[clusters == cluster], minlength=3)
+        assert_frequencies(observed, channel.transition()[cluster][:, true])
+        with pytest.raises(AssertionError, match="frequencies differ"):
+            assert_frequencies(observed, channel.transition()[1 - cluster][:, true])
+    np.testing.assert_array_equal(rows.released, channel.values[rows.codes])
+    np.testing.assert_array_equal(rows.debiased, channel.decode()[clusters, rows.codes])
+
+
+def test_batches_do_not_matter(rng: np.random.Generator) -> None:
+    channel = make_channel([[5, 1, 3], [1, 2, 1]], 0.3)
+    randomizer = RowRandomizer.of(channel, rng.bytes(32))
+    ids = pl.Series([f"u{number}" for number in range(1000)])
+    clusters, outcomes = rng.integers(0, 2, 1000), rng.integers(0, 3, 1000)
+    arms = np.zeros(1000, np.int64)
+    whole = randomizer(ids, clusters, arms, outcomes).codes
+    order = rng.permutation(1000)
+    shuffled = randomizer(ids.gather(order), clusters[order], arms, outcomes[order]).codes
+    np.testing.assert_array_equal(shuffled, whole[order])
+
+
+def test_a_randomizer_does_not_show_its_key() -> None:
+    randomizer = RowRandomizer.of(make_channel([[1, 1]], 0.5), b"k" * 32)
+    assert "kkkk" not in repr(randomizer)

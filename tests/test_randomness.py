@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+
+import numpy as np
+import polars as pl
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterdp.randomness import ReleaseKey, unit_words
+
+KEY = bytes(range(32))
+
+
+def cbc_mac(kind: int, payload: bytes) -> bytes:
+    """The same function by the textbook: the last block of AES-CBC over header and id."""
+    message = (kind << 56 | len(payload)).to_bytes(8, "little") + payload
+    message += bytes(-len(message) % 16)
+    encryptor = Cipher(algorithms.AES(KEY), modes.CBC(bytes(16))).encryptor()
+    return encryptor.update(message)[-16:]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
+def test_integers_against_the_textbook(ids: list[int]) -> None:
+    words = unit_words(pl.Series(ids, dtype=pl.Int64), KEY)
+    expected = [cbc_mac(1, number.to_bytes(8, "little", signed=True)) for number in ids]
+    assert [row.tobytes() for row in words] == expected
+
+
+@given(st.lists(st.text(max_size=70), min_size=1, max_size=20))
+def test_strings_against_the_textbook(ids: list[str]) -> None:
+    words = unit_words(pl.Series(ids), KEY)
+    assert [row.tobytes() for row in words] == [cbc_mac(2, text.encode()) for text in ids]
+
+
+def test_ids_that_look_alike_get_different_randomness() -> None:
+    strings = ["", "\0", "\0\0", "a", "a\0", "1", "01", "é", "e\u0301", "x" * 8, "x" * 9]
+    strings += ["x" * 23, "x" * 24, "x" * 25, "x" * 40, "x" * 41]
+    words = {row.tobytes() for row in unit_words(pl.Series(strings), KEY)}
+    assert len(words) == len(strings)
+    assert unit_words(pl.Series([1]), KEY).tobytes() not in words
+
+
+@pytest.mark.parametrize("dtype", [pl.Int8, pl.UInt16, pl.Int32, pl.UInt64])
+def test_the_width_of_an_integer_does_not_matter(dtype: type[pl.DataType]) -> None:
+    wide = unit_words(pl.Series([0, 1, 100]), KEY)
+    np.testing.assert_array_equal(unit_words(pl.Series([0, 1, 100], dtype=dtype), KEY), wide)
+
+
+def test_a_units_randomness_does_not_depend_on_its_batch(rng: np.random.Generator) -> None:
+    ids = pl.Series([f"user-{number}" * int(1 + number % 5) for number in range(1000)])
+    whole = unit_words(ids, KEY)
+    order = rng.permutation(1000)
+    np.testing.assert_array_equal(unit_words(ids.gather(order), KEY), whole[order])
+    parts = [unit_words(ids[start : start + 77], KEY) for start in range(0, 1000, 77)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_outcomes_and_keys_are_separated() -> None:
+    key = ReleaseKey.from_system()
+    assert key.for_outcome("clicks") == key.for_outcome("clicks")
+    assert key.for_outcome("clicks") != key.for_outcome("sales")
+    assert key.for_outcome("clicks") != ReleaseKey.from_system().for_outcome("clicks")
+
+
+def test_a_key_is_not_shown() -> None:
+    secret = b"0123456789abcdef0123456789abcdef"
+    for shown in (repr(ReleaseKey(secret)), str(ReleaseKey(secret)), f"{ReleaseKey(secret)}"):
+        assert "0123" not in shown
+        assert "3031" not in shown
+
+
+def _key_into(queue: multiprocessing.Queue[bytes]) -> None:
+    queue.put(ReleaseKey.from_system().for_outcome("clicks"))
+
+
+def test_a_forked_child_makes_another_key() -> None:
+    context = multiprocessing.get_context("fork")
+    queue: multiprocessing.Queue[bytes] = context.Queue()
+    children = [context.Process(target=_key_into, args=(queue,)) for _ in range(2)]
+    for child in children:
+        child.start()
+    keys = {queue.get(timeout=60) for _ in children}
+    keys.add(ReleaseKey.from_system().for_outcome("clicks"))
+    for child in children:
+        child.join()
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize("smuggle", [pickle.dumps, copy.deepcopy])
+def test_a_key_cannot_be_carried_off_by_accident(smuggle: object) -> None:
+    with pytest.raises(TypeError, match="secret"):
+        smuggle(ReleaseKey.from_system())  # type: ignore[operator]
