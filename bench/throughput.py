@@ -1,0 +1,111 @@
+"""Rows per second of the in-memory release, beside plain k-ary responses, all in one run.
+
+    make bench
+
+The plain responses do less: no ids, no arms or clusters, no checks, no noisy prior, no decoding,
+and pseudorandom instead of keyed cryptographic draws. They are the floor to compare with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+import clusterdp as cdp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SPACE = cdp.OutcomeSpace.integers(-5, 6)
+N_CLUSTERS = 1000
+# multi-freq-ldpy randomizes one value per call; a sample tells its rate.
+LDPY_ROWS = 200_000
+
+
+def experiment(n_rows: int, rng: np.random.Generator) -> pl.DataFrame:
+    """A table of integer ids in random order, two arms, 1,000 clusters and 12 outcomes."""
+    return pl.DataFrame(
+        {
+            "user": rng.permutation(n_rows).astype(np.int64) * 3,
+            "treated": rng.integers(0, 2, n_rows),
+            "market": rng.integers(0, N_CLUSTERS, n_rows),
+            "clicks": rng.integers(-5, 7, n_rows),
+        }
+    )
+
+
+def release(table: pl.DataFrame) -> None:
+    """The whole of a release: checks, counts, noise, prior, rows, cells."""
+    cdp.release(
+        table,
+        mechanism=cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2),
+        outcomes=SPACE,
+        unit="user",
+        arm="treated",
+        cluster="market",
+        outcome="clicks",
+    )
+
+
+def numpy_response(codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """k-ary randomized response on ready-made codes."""
+    keep_prob = float(cdp.uniform_prior_dp(epsilon=2).response(SPACE).keep_prob)
+    redrawn = rng.integers(0, SPACE.n_outcomes, len(codes))
+    return np.where(rng.random(len(codes)) < keep_prob, codes, redrawn)
+
+
+def ldpy_response(codes: np.ndarray) -> None:
+    """The same by multi-freq-ldpy."""
+    from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Client
+
+    for code in codes.tolist():
+        GRR_Client(code, SPACE.n_outcomes, 2.0)
+
+
+def best_rate(run: Callable[[], object], n_rows: int, repeats: int) -> float:
+    """Rows per second of the fastest of some runs, after one to warm up."""
+    seconds = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return n_rows / min(seconds[1:])
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--repeats", type=int, default=4)
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    table = experiment(options.rows, rng)
+    text_ids = table.with_columns(user=pl.format("user-{}", "user"))
+    codes = (table["clicks"] + 5).to_numpy()
+    sample = codes[:LDPY_ROWS]
+    rates = {
+        "clusterdp release, integer ids": best_rate(
+            lambda: release(table), options.rows, options.repeats
+        ),
+        "clusterdp release, string ids": best_rate(
+            lambda: release(text_ids), options.rows, options.repeats
+        ),
+        "NumPy k-ary response alone": best_rate(
+            lambda: numpy_response(codes, rng), options.rows, options.repeats
+        ),
+        "multi-freq-ldpy k-ary response alone": best_rate(
+            lambda: ldpy_response(sample), len(sample), 1
+        ),
+    }
+    print(f"{options.rows:,} rows, {N_CLUSTERS:,} clusters, {SPACE.n_outcomes} outcomes")
+    plain = rates["NumPy k-ary response alone"]
+    for name, rate in rates.items():
+        print(f"  {name:38}{rate / 1e6:8.2f} million rows/s   {rate / plain:6.3f} of NumPy's")
+
+
+if __name__ == "__main__":
+    main()
