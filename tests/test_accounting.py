@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
 import opendp.prelude as dp
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import clusterdp as cdp
 from clusterdp import accounting as acc
+from clusterdp.mechanisms import FixedResampling, NoisyContrasts, NoisyCounts
 
 SPACE = cdp.OutcomeSpace.integers(-5, 6)
 
@@ -168,6 +170,7 @@ def test_impossible_budgets_say_what_is_possible(arguments: dict[str, float], me
     [
         (lambda: cdp.cluster_dp(noise_scale=0, prior_floor=0.1, epsilon=1), "noise_scale"),
         (lambda: cdp.cluster_dp(noise_scale=math.inf, prior_floor=0.1, epsilon=1), "noise_scale"),
+        (lambda: cdp.cluster_dp(noise_scale=1e13, prior_floor=0.1, epsilon=1), "noise_scale"),
         (lambda: cdp.cluster_dp(noise_scale=9, prior_floor=0, epsilon=1), "prior_floor"),
         (lambda: cdp.cluster_dp(noise_scale=9, prior_floor=0.6, epsilon=1), "prior_floor"),
         (lambda: cdp.cluster_dp(noise_scale=9, prior_floor=0.1), "resample_prob"),
@@ -181,6 +184,16 @@ def test_impossible_budgets_say_what_is_possible(arguments: dict[str, float], me
         (lambda: cdp.uniform_prior_dp(epsilon=math.nan), "epsilon"),
         (cdp.noisy_histogram, "epsilon"),
         (lambda: cdp.noisy_horvitz_thompson(epsilon=0), "epsilon"),
+        (lambda: NoisyCounts(noise_scale=9, scope="Population"), "scope"),  # type: ignore[arg-type]
+        (lambda: cdp.Mechanism(name="nothing"), "neither rows nor a summary"),
+        (
+            lambda: cdp.Mechanism(
+                name="both",
+                summary=NoisyContrasts(epsilon=5),
+                resampling=FixedResampling(resample_prob=0.9),
+            ),
+            "not accounted for",
+        ),
     ],
 )
 def test_parameters_out_of_range(build: object, message: str) -> None:
@@ -192,6 +205,25 @@ def test_a_floor_above_one_over_k_is_an_error() -> None:
     mechanism = cdp.cluster_dp(noise_scale=9, prior_floor=0.1, epsilon=1)
     with pytest.raises(cdp.ParameterError, match=r"at most 1/K = 0\.0833333 for 12 outcomes"):
         mechanism.guarantee(SPACE)
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    mechanism = cdp.cluster_dp(
+        noise_scale=np.float32(8), prior_floor=np.float64(0.01), epsilon=np.int64(2), delta=1e-4
+    )
+    assert str(mechanism.guarantee(SPACE)) == str(
+        cdp.cluster_dp(noise_scale=8, prior_floor=0.01, epsilon=2, delta=1e-4).guarantee(SPACE)
+    )
+
+
+@pytest.mark.parametrize("noise_scale", [1e-3, 1e12])
+@pytest.mark.parametrize("resample_prob", [1e-15, 1 - 1e-15])
+def test_extremes_have_a_guarantee(noise_scale: float, resample_prob: float) -> None:
+    mechanism = cdp.cluster_dp(
+        noise_scale=noise_scale, prior_floor=1e-12, resample_prob=resample_prob
+    )
+    assert math.isfinite(mechanism.guarantee(SPACE).epsilon)
+    assert "Guarantee" in str(mechanism.guarantee(SPACE))
 
 
 def test_guarantees_are_shown_rounded_up() -> None:

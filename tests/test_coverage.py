@@ -14,7 +14,13 @@ from scipy import stats
 
 import clusterdp as cdp
 from clusterdp.simulation import simulate_experiments
-from populations import experiment_one, many_small_clusters, rare_binary, three_arms
+from populations import (
+    experiment_one,
+    from_units,
+    many_small_clusters,
+    rare_binary,
+    three_arms,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +67,27 @@ def test_intervals_cover(
     rates = coverage(population, mechanism(population.layout.space), rng)
     assert (rates >= LOWEST).all(), rates
     assert (rates <= HIGHEST).all(), rates
+
+
+def matched_pairs(rng: np.random.Generator) -> Population:
+    """400 clusters of two units that are alike in their effect and differ in their outcome."""
+    clusters = np.repeat(np.arange(400), 2)
+    control = np.tile([0, 1], 400)
+    outcomes = np.stack([control, control + 1], axis=1)
+    return from_units(clusters, outcomes, cdp.OutcomeSpace.integers(0, 2), n_arms=2)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [cdp.uniform_prior_dp(epsilon=6), cdp.noisy_histogram(epsilon=8)],
+    ids=lambda mechanism: mechanism.name,
+)
+def test_intervals_cover_with_one_unit_a_cell(
+    mechanism: Mechanism, rng: np.random.Generator
+) -> None:
+    """A lone unit's variance comes from the rest of its arm, which must not understate it."""
+    (rate,) = coverage(matched_pairs(rng), mechanism, rng)
+    assert LOWEST <= rate <= 1
 
 
 def test_intervals_that_forget_privacy_noise_do_not(rng: np.random.Generator) -> None:

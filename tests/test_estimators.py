@@ -125,7 +125,8 @@ def test_cells_of_one_unit_are_compared_with_their_arm() -> None:
         squares=np.array([[0.0, 2.0], [6.0, 0.0]]),
         privacy=np.zeros((2, 2)),
     )
-    np.testing.assert_allclose(moments.unit_variances(), [[(4 - 2) ** 2, 2.0], [3.0, 0.0]])
+    lone = (4 - 2) ** 2 * 3 / (3 - 1)  # its cluster has three units
+    np.testing.assert_allclose(moments.unit_variances(), [[lone, 2.0], [3.0, 0.0]])
 
 
 def test_an_arm_of_one_unit_has_no_standard_error(table: pl.DataFrame) -> None:

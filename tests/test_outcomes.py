@@ -26,6 +26,7 @@ def test_constructors() -> None:
         (lambda: OutcomeSpace.of([1]), "at least 2"),
         (lambda: OutcomeSpace.of([1, 1, 2]), "strictly increasing"),
         (lambda: OutcomeSpace.of([1, float("nan")]), "finite"),
+        (lambda: OutcomeSpace.integers(0, 70_000), "at most 65536"),
         (lambda: OutcomeSpace.bins([0, 2, 1]), "strictly increasing"),
         (lambda: OutcomeSpace.bins([0, 1, 2], representatives=[1]), "at least 2"),
         (lambda: OutcomeSpace.bins([0, 1, 2], representatives=[1, 2, 3]), "2 bins"),
@@ -68,6 +69,8 @@ def test_clipping_keeps_narrow_integers_within_their_type() -> None:
     space = OutcomeSpace.integers(-5, 300)
     observed = np.array([0, 255], dtype=np.uint8)
     np.testing.assert_array_equal(space.clip(observed), observed)
+    above = OutcomeSpace.integers(200, 300).clip(np.array([5], dtype=np.int8))
+    np.testing.assert_array_equal(above, [127])
 
 
 @given(st.lists(st.integers(-1000, 1000), min_size=2, max_size=12, unique=True), st.integers(0, 4))

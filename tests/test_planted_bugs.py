@@ -15,7 +15,7 @@ from clusterdp import pipeline
 from clusterdp.channel import Channel
 from clusterdp.frames import Columns
 from clusterdp.mechanisms import PRIOR_TOTAL
-from clusterdp.noise import exact_noise
+from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RandomizedRows, RowRandomizer
 from clusterdp.randomness import ReleaseKey
 from enumeration import joint_release
@@ -34,7 +34,7 @@ def audit_noise() -> None:
     cells = np.indices((n_clusters, 2, 5, n_each)).reshape(4, -1)
     table = pl.DataFrame(
         {"user": np.arange(cells.shape[1]), "cluster": cells[0], "arm": cells[1], "y": cells[2]}
-    )
+    ).sample(fraction=1.0, shuffle=True)
     release = cdp.release(
         table,
         mechanism=cdp.noisy_histogram(noise_scale=scale),
@@ -49,7 +49,9 @@ def audit_noise() -> None:
 
 
 def halve_the_noise(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(pipeline, "exact_noise", lambda scale, shape: exact_noise(scale / 2, shape))
+    patch.setattr(
+        pipeline, "add_exact_noise", lambda values, scale: add_exact_noise(values, scale / 2)
+    )
 
 
 def audit_loss() -> None:
@@ -93,7 +95,7 @@ def audit_rows() -> None:
             clip=False,
             min_cell_size=None,
             key=ReleaseKey(rng.bytes(32)),
-            draw_noise=lambda scale, shape: np.zeros(shape, np.int64),
+            add_noise=lambda values, scale: values,
         )
         kept += (release.units["released_outcome"] == table["outcome"]).to_numpy()
     assert kept.max() < n_keys, "a row was never randomized"

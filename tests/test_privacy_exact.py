@@ -134,9 +134,9 @@ class Recorder:
         self.constant = constant
         self.scales: list[float] = []
 
-    def __call__(self, scale: float, shape: tuple[int, ...]) -> IntArray:
+    def __call__(self, values: IntArray, scale: float) -> IntArray:
         self.scales.append(scale)
-        return np.full(shape, self.constant)
+        return values + self.constant
 
 
 def contrast_loss(

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import clusterdp as cdp
-from clusterdp.frames import Columns
-from clusterdp.noise import exact_noise, simulated_noise
+from clusterdp.frames import Columns, encode_rows, read_frame
+from clusterdp.noise import add_exact_noise, simulated_noise
 from clusterdp.pipeline import run_release
 from clusterdp.randomness import ReleaseKey
 
@@ -48,7 +48,7 @@ def keyed_release(frame: Any, key: bytes = b"k" * 32, seed: int = 0, **options: 
         outcomes=SPACE,
         columns=Columns(**PARTS),
         key=ReleaseKey(key),
-        draw_noise=simulated_noise(np.random.default_rng(seed)),
+        add_noise=simulated_noise(np.random.default_rng(seed)),
         **settings,
     )
 
@@ -139,7 +139,7 @@ def test_a_release_does_not_hold_true_outcomes(table: pl.DataFrame) -> None:
         "clip": False,
         "min_cell_size": None,
         "key": ReleaseKey(b"k" * 32),
-        "draw_noise": exact_noise,
+        "add_noise": add_exact_noise,
     }
     ours = run_release(table, **settings)
     theirs = run_release(table.with_columns(clicks=3 - pl.col("clicks")), **settings)
@@ -224,6 +224,21 @@ BROKEN: dict[str, tuple[Callable[[pl.DataFrame], Any], dict[str, Any], str]] = {
         "name the control arm",
     ),
     "wrong control": (lambda table: table, {"control": "B"}, "control='B' is not an arm"),
+    "name that the release gives": (
+        lambda table: table.rename({"market": "prior"}),
+        {"cluster": "prior"},
+        "'prior' has a name that the release gives",
+    ),
+    "sorted by outcome": (
+        lambda table: table.sort("clicks"),
+        {},
+        "the order of the rows tells outcomes",
+    ),
+    "mixed types": (
+        lambda table: table.to_pandas().astype({"clicks": object}).replace({"clicks": {3: "x77"}}),
+        {},
+        r"'clicks' \(outcome\) mixes values of different types",
+    ),
     "pool of nothing": (lambda table: table, {"min_cell_size": 0}, "min_cell_size must be at"),
     "pool too small": (lambda table: table, {"min_cell_size": 500}, "even pooled"),
 }
@@ -247,10 +262,26 @@ def test_a_budget_solved_the_papers_way_cannot_be_released(table: pl.DataFrame) 
         release(table, mechanism)
 
 
+@pytest.mark.parametrize("by", [["market"], ["market", "treated"], ["user"]])
+def test_other_orders_are_fine(by: list[str], table: pl.DataFrame) -> None:
+    assert release(table.sort(by)).units["user"].equals(table.sort(by)["user"])
+
+
+def test_an_index_and_metadata_are_not_published(table: pl.DataFrame) -> None:
+    indexed = table.to_pandas().set_index("clicks", drop=False)
+    indexed.attrs["mean"] = 1.5
+    units = release(indexed).units
+    assert units.index.equals(pd.RangeIndex(len(table)))
+    assert not units.attrs
+    noted = table.to_arrow().replace_schema_metadata({"mean": "1.5"})
+    assert not release(noted).units.schema.metadata
+
+
 def test_clipping_is_the_owners_choice_and_shown_to_the_owner_alone(table: pl.DataFrame) -> None:
     wild = table.with_columns(clicks=pl.when(pl.col("user") < 5).then(77).otherwise(1))
-    with pytest.warns(cdp.OwnerNotice, match="5 outcomes were clipped"):
+    with pytest.warns(cdp.OwnerNotice, match="5 outcomes were clipped") as caught:
         released = release(wild, clip=True)
+    assert caught[0].filename == __file__
     assert "clip" not in repr(released)
 
 
@@ -296,6 +327,11 @@ def test_arrow_ids_beyond_32_bits() -> None:
         }
     )
     assert release(frame).cells["market"].to_pylist() == [-5, -5, 2**40, 2**40]
+
+
+def test_rows_in_memory_do_not_show_themselves(table: pl.DataFrame) -> None:
+    rows = encode_rows(read_frame(table), Columns(**PARTS), SPACE, clip=False)
+    assert "array" not in repr(rows)
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

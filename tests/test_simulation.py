@@ -51,7 +51,7 @@ def test_simulated_counts_agree_with_released_rows(
             clip=False,
             min_cell_size=None,
             key=ReleaseKey(rng.bytes(32)),
-            draw_noise=simulated_noise(rng),
+            add_noise=simulated_noise(rng),
         )
         estimates.append(cdp.estimate(release))
     rows = encode_rows(read_frame(table), COLUMNS, SPACE, clip=False)

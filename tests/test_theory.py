@@ -160,6 +160,9 @@ def test_bound_by_hand() -> None:
     assert bound.total == pytest.approx(first + 2 * distance * inner / 4)
     with pytest.raises(cdp.ParameterError, match="Cluster-DP"):
         theory.variance_bound(population, cdp.uniform_prior_dp(epsilon=1))
+    free = cdp.cluster_free_dp(noise_scale=2, prior_floor=0.25, resample_prob=0.5)
+    with pytest.raises(cdp.ParameterError, match="Cluster-DP"):
+        theory.variance_bound(population, free)
 
 
 def test_aggregate_closed_forms_tend_to_the_papers(rng: np.random.Generator) -> None:

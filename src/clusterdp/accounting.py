@@ -184,5 +184,5 @@ def _shown(number: float) -> str:
         return str(number)
     digits = 4 if number >= 1e-3 else 3 - math.floor(math.log10(number))
     quantum = Decimal(1).scaleb(-digits)
-    shown = float(Decimal(repr(number)).quantize(quantum, rounding="ROUND_CEILING"))
+    shown = float(Decimal(repr(float(number))).quantize(quantum, rounding="ROUND_CEILING"))
     return f"{shown:g}" if number < 1e-3 else str(shown)

@@ -58,14 +58,10 @@ class CellMoments:
         """Estimated variance of one unit's (debiased) outcome in each cell.
 
         The sample variance, where a cell has two units. A cell of one unit is compared with the
-        rest of its arm instead, which overstates its variance by how clusters differ. NaN where an
-        arm has one unit in all.
+        rest of its arm instead, see `_lone_unit_squares`. NaN where an arm has one unit in all.
         """
         spread = self.squares / np.maximum(self.sizes - 1, 1)
-        arm_sizes = self.sizes.sum(axis=-2, keepdims=True)
-        arm_sums = (self.sizes * self.means).sum(axis=-2, keepdims=True)
-        others = (arm_sums - self.means) / np.where(arm_sizes > 1, arm_sizes - 1, np.nan)
-        return np.where(self.sizes > 1, spread, (self.means - others) ** 2)
+        return np.where(self.sizes > 1, spread, _lone_unit_squares(self.sizes, self.means))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,7 +170,8 @@ def histogram_effects(summary: CountSummary, layout: Layout) -> EffectArrays:
     means = noisy @ values / sizes
     mean_noise = (values**2).sum() * noise_variance(summary.noise_scale) / sizes**2
     spread = noisy @ values**2 / sizes - means**2 + mean_noise
-    unbiased = spread * sizes / np.maximum(sizes - 1, 1)
+    lone = _lone_unit_squares(sizes, means) - mean_noise
+    unbiased = np.where(sizes > 1, spread * sizes / np.maximum(sizes - 1, 1), lone)
     weights = _cluster_weights(sizes)
     privacy = _against_control(weights**2 * mean_noise, layout, sign=1)
     sampling = _against_control(weights**2 * unbiased / sizes, layout, sign=1)
@@ -200,6 +197,21 @@ def contrast_effects(summary: ContrastSummary, layout: Layout) -> EffectArrays:
     effects = (weights * summary.contrasts).sum(axis=-2)
     privacy = np.broadcast_to((weights**2 * summary.noise_variances).sum(axis=-2), effects.shape)
     return EffectArrays(effects=effects, variances=privacy + sampling, privacy_variances=privacy)
+
+
+def _lone_unit_squares(sizes: IntArray, means: FloatArray) -> FloatArray:
+    """n_c/(n_c−1) times the squared distance of each cell's mean from the rest of its arm.
+
+    For a cell of one unit its expectation is at least S²_c plus the noise of that unit: the unit is
+    drawn from its cluster, whose mean squared deviation is S²_c(n_c−1)/n_c, and how clusters
+    differ only adds to it. NaN where an arm has one unit in all.
+    """
+    arm_sizes = sizes.sum(axis=-2, keepdims=True)
+    arm_sums = (sizes * means).sum(axis=-2, keepdims=True)
+    rest = np.where(arm_sizes > sizes, arm_sizes - sizes, np.nan)
+    others = (arm_sums - sizes * means) / rest
+    cluster_sizes = sizes.sum(axis=-1, keepdims=True)
+    return np.asarray((means - others) ** 2 * cluster_sizes / np.maximum(cluster_sizes - 1, 1))
 
 
 def _cluster_weights(sizes: IntArray) -> FloatArray:

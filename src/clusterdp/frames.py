@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from clusterdp.arrays import CodeArray
     from clusterdp.outcomes import OutcomeSpace
 
+RELEASED, DEBIASED = "released_outcome", "debiased_outcome"
+PUBLISHED_COLUMNS = frozenset(
+    {RELEASED, DEBIASED, "size", "noisy_counts", "noisy_contrast", "prior", "decode"}
+)
 # A look-up table beats sorting while it stays within a few cache-friendly megabytes.
 _LARGEST_LOOKUP = 2**20
 
@@ -36,15 +40,27 @@ class Columns:
         names = [self.unit, self.arm, self.cluster, self.outcome]
         if len(set(names)) < len(names):
             raise DataError(f"unit, arm, cluster and outcome must be four columns, got {names}")
+        taken = [name for name in names[:3] if name in PUBLISHED_COLUMNS]
+        if taken:
+            raise DataError(f"column {taken[0]!r} has a name that the release gives; rename it")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Rows:
-    """A table reduced to codes; every array has axes `[row]`.
+    """A table reduced to codes; every array has axes `[row]`. It has no repr: it holds outcomes.
 
-    `relabelled` says that clusters are no longer the ones of the table.
+    Attributes:
+        public: The columns of units, arms and clusters as they are published.
+        units: Ids, as randomness is keyed by them.
+        clusters: Cluster codes.
+        arms: Arm codes.
+        outcomes: True outcome codes.
+        cluster_labels: What cluster codes stand for.
+        arm_labels: What arm codes stand for.
+        space: What outcome codes stand for.
     """
 
+    public: pl.DataFrame
     units: pl.Series
     clusters: CodeArray
     arms: CodeArray
@@ -52,11 +68,18 @@ class Rows:
     cluster_labels: tuple[Any, ...]
     arm_labels: tuple[Any, ...]
     space: OutcomeSpace
-    relabelled: bool = False
 
-    def with_clusters(self, clusters: CodeArray, labels: tuple[Any, ...]) -> Rows:
-        """The same rows in other clusters."""
-        return replace(self, clusters=clusters, cluster_labels=labels, relabelled=True)
+    def with_clusters(self, name: str, clusters: CodeArray, labels: tuple[Any, ...]) -> Rows:
+        """The same rows in other clusters, published in the column `name`."""
+        import polars as pl
+
+        column = pl.Series(name, labels).gather(clusters)
+        return replace(
+            self,
+            public=self.public.with_columns(column),
+            clusters=clusters,
+            cluster_labels=labels,
+        )
 
     def layout(self, control: Any) -> Layout:
         """What is public of the experiment."""
@@ -101,13 +124,19 @@ def encode_rows(
         DataError: If a column is missing, a value is null, a unit has more than one row, or an
             outcome lies outside the space. The message counts rows and shows no value.
     """
+    import polars as pl
+
     if len(table) == 0:
         raise DataError("the table has no rows")
-    units = _unit_column(_column(table, columns.unit, "unit"))
-    cluster_labels, clusters = _encode_labels(_column(table, columns.cluster, "cluster"))
-    arm_labels, arms = _encode_labels(_column(table, columns.arm, "arm"))
+    unit_column = _column(table, columns.unit, "unit")
+    arm_column = _column(table, columns.arm, "arm")
+    cluster_column = _column(table, columns.cluster, "cluster")
+    units = _unit_ids(unit_column)
+    cluster_labels, clusters = _encode_labels(cluster_column)
+    arm_labels, arms = _encode_labels(arm_column)
     outcomes = _encode_outcomes(_column(table, columns.outcome, "outcome"), space, clip=clip)
     return Rows(
+        public=pl.DataFrame([unit_column, arm_column, cluster_column]),
         units=units,
         clusters=clusters,
         arms=arms,
@@ -124,7 +153,13 @@ def _column(table: nw.DataFrame[Any], name: str, part: str) -> pl.Series:
             f"there is no column {name!r} to use as {part}; "
             f"the table has {', '.join(map(repr, table.columns))}"
         )
-    series = table.select(name).to_polars().to_series()
+    try:
+        series = table.select(name).to_polars().to_series()
+    except (TypeError, ValueError, OverflowError) as error:
+        # The library's own message quotes the value it could not convert; it must not get out.
+        kind = type(error).__name__
+        message = f"column {name!r} ({part}) mixes values of different types ({kind})"
+        raise DataError(message) from None
     missing = series.null_count()
     if series.dtype.is_float():
         missing += int(series.is_nan().sum())
@@ -135,7 +170,7 @@ def _column(table: nw.DataFrame[Any], name: str, part: str) -> pl.Series:
     return series
 
 
-def _unit_column(units: pl.Series) -> pl.Series:
+def _unit_ids(units: pl.Series) -> pl.Series:
     """Ids in one of the two forms randomness is keyed by, each unit once."""
     import polars as pl
 
@@ -188,7 +223,8 @@ def _encode_outcomes(series: pl.Series, space: OutcomeSpace, *, clip: bool) -> C
         n_clipped = int((clipped != observed).sum())
         if n_clipped:
             message = f"{n_clipped} outcomes were clipped to the ends of the outcome space"
-            warnings.warn(message, OwnerNotice, stacklevel=4)
+            # Past encode_rows, run_release and release: at the owner's own line.
+            warnings.warn(message, OwnerNotice, stacklevel=5)
         observed = clipped
     codes, outside = space.encode(observed)
     n_outside = int(outside.sum())
@@ -199,17 +235,6 @@ def _encode_outcomes(series: pl.Series, space: OutcomeSpace, *, clip: bool) -> C
             f"{space.n_outcomes} values; {remedy}"
         )
     return codes.astype(np.uint16)
-
-
-def with_columns(
-    table: nw.DataFrame[Any], kept: list[str], added: dict[str, npt.NDArray[Any]]
-) -> nw.DataFrame[Any]:
-    """The kept columns of a table with new ones beside them, row for row."""
-    import narwhals as nw
-
-    backend = table.implementation
-    series = [nw.new_series(name, values, backend=backend) for name, values in added.items()]
-    return table.select(kept).with_columns(*series)
 
 
 def table_like(like: nw.DataFrame[Any], columns: pl.DataFrame) -> nw.DataFrame[Any]:

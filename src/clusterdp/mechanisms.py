@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 KEEP_TOTAL = 2**52
 # Priors are integers over this total.
 PRIOR_TOTAL = 2**32
+# Below, noise is all zeros and hides nothing; above, it buries any count there is.
+_SMALLEST_SCALE, _LARGEST_SCALE = 1e-3, 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,14 @@ class NoisyCounts:
     scope: Literal["cluster", "population"] = "cluster"
 
     def __post_init__(self) -> None:
-        _check_positive("noise_scale", self.noise_scale)
+        object.__setattr__(self, "noise_scale", float(self.noise_scale))
+        if not _SMALLEST_SCALE <= self.noise_scale <= _LARGEST_SCALE:
+            raise ParameterError(
+                f"noise_scale must lie between {_SMALLEST_SCALE:g} and {_LARGEST_SCALE:g}, "
+                f"got {self.noise_scale:g}"
+            )
+        if self.scope not in ("cluster", "population"):
+            raise ParameterError(f'scope must be "cluster" or "population", got {self.scope!r}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +61,7 @@ class NoisyContrasts:
     epsilon: float
 
     def __post_init__(self) -> None:
-        _check_positive("epsilon", self.epsilon)
+        object.__setattr__(self, "epsilon", _checked_epsilon(self.epsilon))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +77,12 @@ class FixedResampling:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "resample_prob", float(self.resample_prob))
+        object.__setattr__(self, "delta", _checked_delta(self.delta))
         if not 0 < self.resample_prob < 1:
             raise ParameterError(
                 f"resample_prob must lie strictly between 0 and 1, got {self.resample_prob}"
             )
-        _check_delta(self.delta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +100,8 @@ class BudgetedResampling:
     accounting: acc.Accounting = "valid"
 
     def __post_init__(self) -> None:
-        _check_positive("epsilon", self.epsilon)
-        _check_delta(self.delta)
+        object.__setattr__(self, "epsilon", _checked_epsilon(self.epsilon))
+        object.__setattr__(self, "delta", _checked_delta(self.delta))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +147,14 @@ class Mechanism:
     summary: NoisyCounts | NoisyContrasts | None = None
     resampling: FixedResampling | BudgetedResampling | None = None
     prior_floor: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.summary is None and self.resampling is None:
+            raise ParameterError(f"{self.name} would publish neither rows nor a summary")
+        if isinstance(self.summary, NoisyContrasts) and self.resampling is not None:
+            raise ParameterError("contrasts and rows in one release are not accounted for")
+        if self.prior_floor is not None:
+            object.__setattr__(self, "prior_floor", _checked_floor(self.prior_floor))
 
     @property
     def releases_rows(self) -> bool:
@@ -217,9 +235,13 @@ class Mechanism:
         return min(int(keep * KEEP_TOTAL), KEEP_TOTAL - 1)
 
     def _summary_loss(self) -> tuple[acc.LossAtom, ...]:
-        if isinstance(self.summary, NoisyCounts):
-            return acc.noisy_counts_loss(self.summary.noise_scale)
-        return acc.no_summary_loss()
+        match self.summary:
+            case None:
+                return acc.no_summary_loss()
+            case NoisyCounts(noise_scale=noise_scale):
+                return acc.noisy_counts_loss(noise_scale)
+            case NoisyContrasts():
+                raise ParameterError("contrasts and rows in one release are not accounted for")
 
     def _summary_epsilon(self, accounting: acc.Accounting) -> float:
         if isinstance(self.summary, NoisyContrasts):
@@ -258,7 +280,7 @@ def cluster_dp(  # noqa: PLR0913 - the parameters of the paper's mechanism, or a
         name="Cluster-DP",
         summary=NoisyCounts(noise_scale=noise_scale),
         resampling=_resampling(resample_prob, epsilon, delta, accounting),
-        prior_floor=_checked_floor(prior_floor),
+        prior_floor=prior_floor,
     )
 
 
@@ -276,7 +298,7 @@ def cluster_free_dp(  # noqa: PLR0913 - as `cluster_dp`
         name="Cluster-Free-DP",
         summary=NoisyCounts(noise_scale=noise_scale, scope="population"),
         resampling=_resampling(resample_prob, epsilon, delta, accounting),
-        prior_floor=_checked_floor(prior_floor),
+        prior_floor=prior_floor,
     )
 
 
@@ -317,8 +339,7 @@ def noisy_histogram(*, epsilon: float | None = None, noise_scale: float | None =
     if (epsilon is None) == (noise_scale is None):
         raise ParameterError("give either epsilon or noise_scale, and not both")
     if epsilon is not None:
-        _check_positive("epsilon", epsilon)
-        noise_scale = acc.noise_scale_for(Fraction(2), epsilon)
+        noise_scale = acc.noise_scale_for(Fraction(2), _checked_epsilon(epsilon))
     assert noise_scale is not None  # noqa: S101 - one of the two was given
     return Mechanism(name="Noisy Histogram", summary=NoisyCounts(noise_scale=noise_scale))
 
@@ -349,6 +370,7 @@ def _floor_weight(prior_floor: float | None, n_outcomes: int) -> int:
 
 
 def _checked_floor(prior_floor: float) -> float:
+    prior_floor = float(prior_floor)
     if not 0 < prior_floor <= 0.5:
         raise ParameterError(
             "prior_floor must lie in (0, 1/K], so that every outcome stays possible, "
@@ -366,11 +388,15 @@ def _check_affordable(epsilon: float, spent: float, noise_scale: float, sensitiv
         )
 
 
-def _check_positive(name: str, number: float) -> None:
-    if not (math.isfinite(number) and number > 0):
-        raise ParameterError(f"{name} must be a finite number above 0, got {number}")
+def _checked_epsilon(epsilon: float) -> float:
+    epsilon = float(epsilon)
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ParameterError(f"epsilon must be a finite number above 0, got {epsilon}")
+    return epsilon
 
 
-def _check_delta(delta: float) -> None:
+def _checked_delta(delta: float) -> float:
+    delta = float(delta)
     if not 0 <= delta < 1:
         raise ParameterError(f"delta must lie in [0, 1), got {delta}")
+    return delta

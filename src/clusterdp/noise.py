@@ -1,4 +1,4 @@
-"""Discrete Laplace noise: exact draws for releases, fast ones for simulations, and its variance."""
+"""Discrete Laplace noise: exact for releases, fast for simulations, and its variance."""
 
 from __future__ import annotations
 
@@ -12,37 +12,42 @@ if TYPE_CHECKING:
 
 
 class NoiseSource(Protocol):
-    """Draws independent discrete Laplace noise, P(z) ∝ exp(−|z|/scale)."""
+    """Adds independent discrete Laplace noise, P(z) ∝ exp(−|z|/scale), to integers."""
 
-    def __call__(self, scale: float, shape: tuple[int, ...]) -> IntArray:
-        """An integer array of the given shape."""
+    def __call__(self, values: IntArray, scale: float) -> IntArray:
+        """The values with noise, in the same shape."""
         ...
 
 
-def exact_noise(scale: float, shape: tuple[int, ...]) -> IntArray:
+def add_exact_noise(values: IntArray, scale: float) -> IntArray:
     """Noise for a real release: sampled exactly by OpenDP, from the operating system's entropy.
 
-    OpenDP keeps no generator state in the process, so a forked child does not repeat its parent.
+    OpenDP adds the noise itself, and clamps a sum beyond 64 bits instead of wrapping it around. It
+    keeps no generator state in the process, so a forked child does not repeat its parent.
     """
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
-    # 64 bits throughout: OpenDP's plain `int` is 32-bit and would saturate.
+    # 64 bits throughout: OpenDP's plain `int` is 32-bit and would clamp much earlier.
     measurement = dp.m.make_laplace(
         dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=float(scale)
     )
-    return np.array(measurement([0] * math.prod(shape)), dtype=np.int64).reshape(shape)
+    noisy = measurement(values.ravel().tolist())
+    return np.array(noisy, dtype=np.int64).reshape(values.shape)
 
 
 def simulated_noise(rng: np.random.Generator) -> NoiseSource:
     """Noise for simulations: the same distribution from a seeded generator. Not for releases."""
 
-    def draw(scale: float, shape: tuple[int, ...]) -> IntArray:
+    def add_noise(values: IntArray, scale: float) -> IntArray:
         # A discrete Laplace variable is the difference of two geometric ones.
         stop_prob = -math.expm1(-1 / scale)
-        return rng.geometric(stop_prob, shape) - rng.geometric(stop_prob, shape)
+        shape = values.shape
+        return np.asarray(
+            values + rng.geometric(stop_prob, shape) - rng.geometric(stop_prob, shape)
+        )
 
-    return draw
+    return add_noise
 
 
 def noise_variance(scale: float) -> float:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Integer-scaled outcomes beyond this make sums overflow 64 bits for plausible populations.
 _LARGEST_LATTICE_VALUE = 2**31
+# Outcome codes are 16 bits wide.
+MOST_OUTCOMES = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +42,20 @@ class OutcomeSpace:
     edges: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
         _check_increasing("values", self.values)
         if len(self.values) < 2:
             raise ParameterError(
                 f"an outcome space needs at least 2 values, got {len(self.values)}: with one value "
                 "there is nothing to hide and nothing to measure"
             )
+        if len(self.values) > MOST_OUTCOMES:
+            raise ParameterError(
+                f"an outcome space has at most {MOST_OUTCOMES} values, got {len(self.values)}; "
+                "bin the outcome"
+            )
         if self.edges is not None:
+            object.__setattr__(self, "edges", tuple(float(edge) for edge in self.edges))
             _check_increasing("edges", self.edges)
             if len(self.edges) != len(self.values) + 1:
                 raise ParameterError(
@@ -57,14 +66,14 @@ class OutcomeSpace:
     @classmethod
     def of(cls, values: Sequence[float]) -> OutcomeSpace:
         """An explicit list of values, in any order: `OutcomeSpace.of([0, 1, 5])`."""
-        return cls(values=tuple(sorted(float(value) for value in values)))
+        return cls(values=tuple(sorted(values)))
 
     @classmethod
     def integers(cls, low: int, high: int) -> OutcomeSpace:
         """Every integer from `low` to `high`, both included."""
         if low >= high:
             raise ParameterError(f"integers needs low < high, got low={low}, high={high}")
-        return cls(values=tuple(float(value) for value in range(low, high + 1)))
+        return cls(values=tuple(range(low, high + 1)))
 
     @classmethod
     def binary(cls) -> OutcomeSpace:
@@ -80,10 +89,9 @@ class OutcomeSpace:
         Effects are then effects on the binned outcome: each value counts as its bin's
         representative, by default the bin's midpoint.
         """
-        bounds = tuple(float(edge) for edge in edges)
         if representatives is None:
-            representatives = [(low + high) / 2 for low, high in itertools.pairwise(bounds)]
-        return cls(values=tuple(float(value) for value in representatives), edges=bounds)
+            representatives = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
+        return cls(values=tuple(representatives), edges=tuple(edges))
 
     @property
     def n_outcomes(self) -> int:
@@ -140,7 +148,7 @@ class OutcomeSpace:
             # Integers stay integers: the conversion of large ones to float would round them.
             low, high = math.ceil(low), math.floor(high)
             limits = np.iinfo(observed.dtype)
-            low, high = max(low, limits.min), min(high, limits.max)
+            low, high = (min(max(end, limits.min), limits.max) for end in (low, high))
         clipped: npt.NDArray[Any] = np.clip(observed, low, high)
         return clipped
 

@@ -11,15 +11,23 @@ import numpy as np
 from clusterdp.cells import POOLED_LABEL, Layout, count_cells, pool_small_clusters
 from clusterdp.channel import Channel, design_channel
 from clusterdp.errors import ParameterError
-from clusterdp.frames import Columns, encode_rows, read_frame, table_like, to_native, with_columns
+from clusterdp.frames import (
+    DEBIASED,
+    RELEASED,
+    Columns,
+    encode_rows,
+    read_frame,
+    table_like,
+    to_native,
+)
 from clusterdp.mechanisms import BudgetedResampling, Mechanism
-from clusterdp.noise import exact_noise
+from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RandomizedRows, RowRandomizer
 from clusterdp.randomness import ReleaseKey
+from clusterdp.row_order import check_row_order
 from clusterdp.summary import ContrastSummary, CountSummary, Summary, draw_summary
 
 if TYPE_CHECKING:
-    import narwhals as nw
     import numpy.typing as npt
     import polars as pl
 
@@ -29,8 +37,6 @@ if TYPE_CHECKING:
     from clusterdp.noise import NoiseSource
     from clusterdp.outcomes import OutcomeSpace
 
-RELEASED = "released_outcome"
-DEBIASED = "debiased_outcome"
 # Rows randomized at a time: words and look-ups of a batch stay in the processor's cache.
 _BATCH_ROWS = 2**16
 
@@ -40,8 +46,9 @@ class Release:
     """Everything that is published, and nothing else: no true outcome, no key.
 
     Attributes:
-        units: One row per unit: unit, arm, cluster, `released_outcome`, `debiased_outcome`. A frame
-            of the library that was given, or None when the mechanism publishes aggregates alone.
+        units: One row per unit, in the order given: unit, arm, cluster, `released_outcome`,
+            `debiased_outcome`. A frame of the library that was given, without its index or
+            metadata; or None when the mechanism publishes aggregates alone.
         cells: One row per (cluster, arm): size, noisy statistics, prior, decode values. Lists
             follow the order of `layout.space.values`. In a release of one histogram per arm
             (`cluster_free_dp`) the clusters of an arm repeat the arm's statistics.
@@ -118,7 +125,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         clip=clip,
         min_cell_size=min_cell_size,
         key=ReleaseKey.from_system(),
-        draw_noise=exact_noise,
+        add_noise=add_exact_noise,
     )
 
 
@@ -132,7 +139,7 @@ def run_release(  # noqa: PLR0913 - as `release`
     clip: bool,
     min_cell_size: int | None,
     key: ReleaseKey,
-    draw_noise: NoiseSource,
+    add_noise: NoiseSource,
 ) -> Release:
     """The pipeline with its two sources of randomness given: the door for tests.
 
@@ -142,16 +149,17 @@ def run_release(  # noqa: PLR0913 - as `release`
     guarantee = mechanism.guarantee(outcomes)
     table = read_frame(frame)
     rows = encode_rows(table, columns, outcomes, clip=clip)
-    rows, layout, notes = _lay_out(rows, control, min_cell_size)
+    rows, layout, notes = _lay_out(rows, columns, control, min_cell_size)
     counts = count_cells(rows.clusters, rows.arms, rows.outcomes, layout)
-    summary = draw_summary(counts, layout, mechanism.summary, draw_noise)
+    check_row_order(rows.clusters, rows.arms, rows.outcomes, counts)
+    summary = draw_summary(counts, layout, mechanism.summary, add_noise)
     channel = released_counts = units = None
     if mechanism.releases_rows:
         channel = design_channel(mechanism, layout, summary)
         randomizer = RowRandomizer.of(channel, key.for_outcome(columns.outcome))
         randomized = randomize_rows(rows, randomizer)
         released_counts = count_cells(rows.clusters, rows.arms, randomized.codes, layout)
-        units = to_native(_units_table(table, columns, rows, randomized), frame)
+        units = to_native(table_like(table, _units_table(rows, randomized)), frame)
     return Release(
         units=units,
         cells=to_native(table_like(table, _cells_table(columns, layout, summary, channel)), frame),
@@ -196,7 +204,7 @@ def _refuse_paper_accounting(mechanism: Mechanism) -> None:
 
 
 def _lay_out(
-    rows: Rows, control: Any, min_cell_size: int | None
+    rows: Rows, columns: Columns, control: Any, min_cell_size: int | None
 ) -> tuple[Rows, Layout, tuple[str, ...]]:
     """The cells of the rows, with small clusters pooled when that was asked for."""
     layout = rows.layout(control)
@@ -211,19 +219,19 @@ def _lay_out(
                     f"pooled into {POOLED_LABEL!r} ({int(pooled.sizes[-1].sum())} units)"
                 ),
             )
-            rows = rows.with_clusters(recode[rows.clusters], pooled.clusters)
+            rows = rows.with_clusters(columns.cluster, recode[rows.clusters], pooled.clusters)
             layout = pooled
     layout.check()
     return rows, layout, notes
 
 
-def _units_table(
-    table: nw.DataFrame[Any], columns: Columns, rows: Rows, randomized: RandomizedRows
-) -> nw.DataFrame[Any]:
-    added = {RELEASED: randomized.released, DEBIASED: randomized.debiased}
-    if rows.relabelled:
-        added = {columns.cluster: np.array(rows.cluster_labels)[rows.clusters], **added}
-    return with_columns(table, [columns.unit, columns.arm, columns.cluster], added)
+def _units_table(rows: Rows, randomized: RandomizedRows) -> pl.DataFrame:
+    """The published table of units: three public columns and two private ones, nothing else."""
+    import polars as pl
+
+    return rows.public.with_columns(
+        pl.Series(RELEASED, randomized.released), pl.Series(DEBIASED, randomized.debiased)
+    )
 
 
 def _cells_table(

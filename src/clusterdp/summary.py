@@ -59,7 +59,7 @@ def draw_summary(
     counts: IntArray,
     layout: Layout,
     recipe: NoisyCounts | NoisyContrasts | None,
-    draw_noise: NoiseSource,
+    add_noise: NoiseSource,
 ) -> Summary | None:
     """The noisy summary that `recipe` asks for, if any.
 
@@ -67,19 +67,19 @@ def draw_summary(
         counts: True counts; axes `[..., cluster, arm, outcome]`.
         layout: What is public.
         recipe: What to publish, and with how much noise.
-        draw_noise: Where noise comes from; `exact_noise` for a real release.
+        add_noise: Where noise comes from; `add_exact_noise` for a real release.
     """
     if recipe is None:
         return None
     if isinstance(recipe, NoisyContrasts):
-        return _noisy_contrasts(counts, layout, recipe, draw_noise)
+        return _noisy_contrasts(counts, layout, recipe, add_noise)
     groups, group_sizes = summary_groups(layout, recipe)
     if recipe.scope == "population":
         grouped = counts.sum(axis=-3)
     else:
         grouped = counts.reshape(*counts.shape[:-3], -1, counts.shape[-1])
     return CountSummary(
-        noisy_counts=grouped + draw_noise(recipe.noise_scale, grouped.shape),
+        noisy_counts=add_noise(grouped, recipe.noise_scale),
         group_sizes=group_sizes,
         groups=groups,
         noise_scale=recipe.noise_scale,
@@ -129,7 +129,7 @@ def contrast_noise(layout: Layout, epsilon: float, cluster: int, arm: int) -> Co
 
 
 def _noisy_contrasts(
-    counts: IntArray, layout: Layout, recipe: NoisyContrasts, draw_noise: NoiseSource
+    counts: IntArray, layout: Layout, recipe: NoisyContrasts, add_noise: NoiseSource
 ) -> ContrastSummary:
     _, multiples = layout.space.lattice()
     sums = counts @ np.array(multiples)
@@ -140,7 +140,7 @@ def _noisy_contrasts(
         for position, arm in enumerate(layout.treatments):
             noise = contrast_noise(layout, recipe.epsilon, cluster, arm)
             exact = sizes[layout.control] * sums[..., cluster, arm] - sizes[arm] * control_sums
-            noisy = exact + draw_noise(noise.scale, exact.shape)
+            noisy = add_noise(exact, noise.scale)
             contrasts[..., cluster, position] = noise.step * noisy
             variances[cluster, position] = noise.variance
     return ContrastSummary(contrasts=contrasts, noise_variances=variances)
