@@ -13,7 +13,7 @@ import test_channel
 from assertions import assert_frequencies
 from clusterdp import pipeline
 from clusterdp.channel import Channel
-from clusterdp.frames import Columns
+from clusterdp.encoding import Columns
 from clusterdp.mechanisms import PRIOR_TOTAL
 from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RandomizedRows, RowRandomizer

@@ -9,8 +9,8 @@ import pytest
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
 from clusterdp import theory
-from clusterdp.cells import count_cells
-from clusterdp.frames import Columns, encode_rows, read_frame
+from clusterdp.encoding import Columns
+from clusterdp.engine import LocalTable
 from clusterdp.noise import simulated_noise
 from clusterdp.pipeline import run_release
 from clusterdp.randomness import ReleaseKey
@@ -54,9 +54,9 @@ def test_simulated_counts_agree_with_released_rows(
             add_noise=simulated_noise(rng),
         )
         estimates.append(cdp.estimate(release))
-    rows = encode_rows(read_frame(table), COLUMNS, SPACE, clip=False)
-    layout = rows.layout(None)
-    counts = count_cells(rows.clusters, rows.arms, rows.outcomes, layout)
+    rows = LocalTable(rows=table.lazy(), columns=COLUMNS, space=SPACE, clip=False)
+    layout, encoder = rows.read_layout(None)
+    counts, _ = rows.count(layout, encoder)
     simulated = simulate_releases(counts, layout, mechanism, n_replicates=20_000, rng=rng)
     variance = theory.excess_variance(counts, layout, mechanism, rng=rng, n_draws=400).value[0]
     truth = cdp.estimate_without_privacy(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,15 +67,6 @@ class Layout:
         labels = [str(self.clusters[index]) for index in np.flatnonzero(chosen)[:_LABELS_SHOWN]]
         more = int(chosen.sum()) - len(labels)
         return ", ".join(labels) + (f" and {more} more" if more else "")
-
-
-def count_cells(
-    clusters: CodeArray, arms: CodeArray, outcomes: CodeArray, layout: Layout
-) -> IntArray:
-    """Counts N[cluster, arm, outcome] of rows given as codes. This is pass 1 of an engine."""
-    shape = (*layout.sizes.shape, layout.space.n_outcomes)
-    flat = (clusters.astype(np.int64) * shape[1] + arms) * shape[2] + outcomes
-    return np.bincount(flat, minlength=math.prod(shape)).reshape(shape)
 
 
 def find_arm(arms: tuple[Any, ...], label: Any) -> int:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp import estimators, report
-from clusterdp.cells import count_cells
+from clusterdp.encoding import Columns
+from clusterdp.engine import LocalTable
 from clusterdp.errors import ParameterError
-from clusterdp.frames import Columns, encode_rows, read_frame
+from clusterdp.frames import read_frame, to_polars
+from clusterdp.released import count_released
 from clusterdp.summary import ContrastSummary
 
 if TYPE_CHECKING:
@@ -193,7 +195,7 @@ def estimate(
         estimator,
         summary=release.summary,
         channel=release.channel,
-        released_counts=release.released_counts,
+        released_counts=None if release.units is None else count_released(release),
     )
     return _to_estimate(
         arrays,
@@ -219,10 +221,11 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
 ) -> Estimate:
     """Effects from the true outcomes, for the owner's eyes: this result is not private."""
     columns = Columns(unit=unit, arm=arm, cluster=cluster, outcome=outcome)
-    rows = encode_rows(read_frame(frame), columns, outcomes, clip=clip)
-    layout = rows.layout(control)
+    rows = to_polars(read_frame(frame), columns).lazy()
+    table = LocalTable(rows=rows, columns=columns, space=outcomes, clip=clip)
+    layout, encoder = table.read_layout(control)
     layout.check()
-    counts = count_cells(rows.clusters, rows.arms, rows.outcomes, layout)
+    counts, _ = table.count(layout, encoder)
     moments = estimators.true_moments(counts, outcomes)
     return _to_estimate(
         estimators.moment_effects(moments, layout, estimator),

@@ -140,6 +140,10 @@ class OutcomeSpace:
             return _encode_range(observed, int(self.values[0]), self.n_outcomes)
         return _encode_values(observed, self.as_array())
 
+    def encode_released(self, released: FloatArray) -> tuple[CodeArray, BoolArray]:
+        """The position of each released value, which is one of `values` also for binned spaces."""
+        return _encode_values(released, self.as_array())
+
     def clip(self, observed: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Observed values moved to the nearest end of the space; those between stay as they are."""
         ends = self.edges if self.edges is not None else self.values

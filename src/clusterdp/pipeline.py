@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp.cells import POOLED_LABEL, Layout, count_cells, pool_small_clusters
+from clusterdp.cells import POOLED_LABEL, Layout, pool_small_clusters
 from clusterdp.channel import Channel, design_channel
-from clusterdp.errors import ParameterError
-from clusterdp.frames import (
-    DEBIASED,
-    RELEASED,
-    Columns,
-    encode_rows,
-    read_frame,
-    table_like,
-    to_native,
-)
+from clusterdp.encoding import CellEncoder, Columns
+from clusterdp.engine import LocalTable
+from clusterdp.errors import OwnerNotice, ParameterError
+from clusterdp.frames import read_frame, table_like, to_native, to_polars
 from clusterdp.mechanisms import BudgetedResampling, Mechanism
 from clusterdp.noise import add_exact_noise
-from clusterdp.randomize import RandomizedRows, RowRandomizer
+from clusterdp.randomize import RowRandomizer
 from clusterdp.randomness import ReleaseKey
-from clusterdp.row_order import check_row_order
 from clusterdp.summary import ContrastSummary, CountSummary, Summary, draw_summary
 
 if TYPE_CHECKING:
@@ -33,12 +26,8 @@ if TYPE_CHECKING:
 
     from clusterdp.accounting import Guarantee
     from clusterdp.arrays import IntArray
-    from clusterdp.frames import Rows
     from clusterdp.noise import NoiseSource
     from clusterdp.outcomes import OutcomeSpace
-
-# Rows randomized at a time: words and look-ups of a batch stay in the processor's cache.
-_BATCH_ROWS = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,10 +43,10 @@ class Release:
             (`cluster_free_dp`) the clusters of an arm repeat the arm's statistics.
         mechanism: What was run.
         guarantee: What the whole release costs.
+        columns: The names of the published columns.
         layout: Clusters, arms, cell sizes and the outcome space.
         summary: The noisy statistics, as arrays.
         channel: The channel of the rows, as arrays.
-        released_counts: How often each outcome was released; axes `[cluster, arm, released]`.
         notes: What a reader should know about this release.
     """
 
@@ -65,10 +54,10 @@ class Release:
     cells: Any
     mechanism: Mechanism
     guarantee: Guarantee
+    columns: Columns
     layout: Layout
     summary: Summary | None
     channel: Channel | None
-    released_counts: IntArray | None
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -145,72 +134,47 @@ def run_release(  # noqa: PLR0913 - as `release`
 
     With the same key and the same noise it gives the same release.
     """
-    _refuse_paper_accounting(mechanism)
+    refuse_paper_accounting(mechanism)
     guarantee = mechanism.guarantee(outcomes)
-    table = read_frame(frame)
-    rows = encode_rows(table, columns, outcomes, clip=clip)
-    rows, layout, notes = _lay_out(rows, columns, control, min_cell_size)
-    counts = count_cells(rows.clusters, rows.arms, rows.outcomes, layout)
-    check_row_order(rows.clusters, rows.arms, rows.outcomes, counts)
+    given = read_frame(frame)
+    table = LocalTable(
+        rows=to_polars(given, columns).lazy(), columns=columns, space=outcomes, clip=clip
+    )
+    layout, encoder, notes = lay_out(table, control, min_cell_size)
+    counts, n_clipped = table.count(layout, encoder)
+    if n_clipped:
+        message = f"{n_clipped} outcomes were clipped to the ends of the outcome space"
+        # Past run_release and release: at the owner's own line.
+        warnings.warn(message, OwnerNotice, stacklevel=3)
     summary = draw_summary(counts, layout, mechanism.summary, add_noise)
-    channel = released_counts = units = None
+    channel = units = None
     if mechanism.releases_rows:
         channel = design_channel(mechanism, layout, summary)
         randomizer = RowRandomizer.of(channel, key.for_outcome(columns.outcome))
-        randomized = randomize_rows(rows, randomizer)
-        released_counts = count_cells(rows.clusters, rows.arms, randomized.codes, layout)
-        units = to_native(table_like(table, _units_table(rows, randomized)), frame)
+        published = table.randomize(layout, encoder, randomizer).collect(engine="streaming")
+        units = to_native(table_like(given, published), frame)
+    cells = cells_table(columns, layout, summary, channel)
     return Release(
         units=units,
-        cells=to_native(table_like(table, _cells_table(columns, layout, summary, channel)), frame),
+        cells=to_native(table_like(given, cells), frame),
         mechanism=mechanism,
         guarantee=guarantee,
+        columns=columns,
         layout=layout,
         summary=summary,
         channel=channel,
-        released_counts=released_counts,
         notes=notes,
     )
 
 
-def randomize_rows(rows: Rows, randomizer: RowRandomizer) -> RandomizedRows:
-    """All rows, batch by batch on all cores."""
-    n_rows = len(rows.outcomes)
-    result = RandomizedRows(
-        codes=np.empty(n_rows, np.uint16), released=np.empty(n_rows), debiased=np.empty(n_rows)
-    )
-
-    def randomize(start: int) -> None:
-        batch = slice(start, start + _BATCH_ROWS)
-        randomized = randomizer(
-            rows.units[batch], rows.clusters[batch], rows.arms[batch], rows.outcomes[batch]
-        )
-        for whole, part in zip(result, randomized, strict=True):
-            whole[batch] = part
-
-    with ThreadPoolExecutor() as threads:
-        # Draining the iterator raises what a batch raised.
-        list(threads.map(randomize, range(0, n_rows, _BATCH_ROWS)))
-    return result
-
-
-def _refuse_paper_accounting(mechanism: Mechanism) -> None:
-    strength = mechanism.resampling
-    if isinstance(strength, BudgetedResampling) and strength.accounting == "paper":
-        raise ParameterError(
-            'a budget solved with accounting="paper" understates the loss; it serves simulations '
-            "that reproduce the paper, and cannot be released"
-        )
-
-
-def _lay_out(
-    rows: Rows, columns: Columns, control: Any, min_cell_size: int | None
-) -> tuple[Rows, Layout, tuple[str, ...]]:
-    """The cells of the rows, with small clusters pooled when that was asked for."""
-    layout = rows.layout(control)
+def lay_out(
+    table: LocalTable, control: Any, min_cell_size: int | None
+) -> tuple[Layout, CellEncoder, tuple[str, ...]]:
+    """The cells of a table, from public columns alone; small clusters pooled if asked for."""
+    layout, encoder = table.read_layout(control)
     notes: tuple[str, ...] = ()
     if min_cell_size is not None:
-        pooled, recode = pool_small_clusters(layout, min_cell_size)
+        pooled, regroup = pool_small_clusters(layout, min_cell_size)
         if pooled is not layout:
             n_pooled = len(layout.clusters) - len(pooled.clusters) + 1
             notes = (
@@ -219,22 +183,22 @@ def _lay_out(
                     f"pooled into {POOLED_LABEL!r} ({int(pooled.sizes[-1].sum())} units)"
                 ),
             )
-            rows = rows.with_clusters(columns.cluster, recode[rows.clusters], pooled.clusters)
-            layout = pooled
+            layout, encoder = pooled, replace(encoder, regroup=regroup)
     layout.check()
-    return rows, layout, notes
+    return layout, encoder, notes
 
 
-def _units_table(rows: Rows, randomized: RandomizedRows) -> pl.DataFrame:
-    """The published table of units: three public columns and two private ones, nothing else."""
-    import polars as pl
+def refuse_paper_accounting(mechanism: Mechanism) -> None:
+    """Raise a ParameterError if the mechanism's budget was solved the paper's way."""
+    strength = mechanism.resampling
+    if isinstance(strength, BudgetedResampling) and strength.accounting == "paper":
+        raise ParameterError(
+            'a budget solved with accounting="paper" understates the loss; it serves simulations '
+            "that reproduce the paper, and cannot be released"
+        )
 
-    return rows.public.with_columns(
-        pl.Series(RELEASED, randomized.released), pl.Series(DEBIASED, randomized.debiased)
-    )
 
-
-def _cells_table(
+def cells_table(
     columns: Columns, layout: Layout, summary: Summary | None, channel: Channel | None
 ) -> pl.DataFrame:
     """The published table of cells; lists follow the order of the outcome space."""

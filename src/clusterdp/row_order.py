@@ -19,47 +19,46 @@ if TYPE_CHECKING:
 # Standard deviations by which a table in arbitrary order is never off: a false alarm every 1e8
 # tables even for rare binary outcomes, whose pairs vary most.
 _TOO_MANY = 8.0
-# A sample of blocks tells a sorted table from a shuffled one; large tables need not be read whole.
-_BLOCK_ROWS, _BLOCKS = 2**14, 16
+# A sample tells a sorted table from a shuffled one: the first rows of each batch, up to a limit.
+_ROWS_PER_BATCH, _MOST_ROWS = 2**12, 2**19
 
 
-def check_row_order(
-    clusters: CodeArray, arms: CodeArray, outcomes: CodeArray, counts: IntArray
-) -> None:
-    """Refuse a table in which successive rows of a cell share outcomes more than chance allows.
+class RowOrderSample:
+    """Stretches of successive rows, to see whether their order tells outcomes."""
 
-    They do so with probability π = Σ N_y(N_y−1)/(n(n−1)) when order is arbitrary within cells,
-    however outcomes differ between cells. A sorted table exceeds that by far.
+    def __init__(self) -> None:
+        self._stretches: list[tuple[IntArray, CodeArray]] = []
 
-    Args:
-        clusters: Cluster codes in the order of the table.
-        arms: Arm codes.
-        outcomes: True outcome codes.
-        counts: Their counts; axes `[cluster, arm, outcome]`.
+    def add(self, cells: IntArray, outcomes: CodeArray) -> None:
+        """Take in successive rows as cell and outcome codes. Safe to call from several threads."""
+        if len(self._stretches) * _ROWS_PER_BATCH < _MOST_ROWS:
+            self._stretches.append((cells[:_ROWS_PER_BATCH], outcomes[:_ROWS_PER_BATCH]))
 
-    Raises:
-        DataError: If the order tells outcomes. Only the owner sees it, and nothing is released.
-    """
-    sizes = counts.sum(axis=-1)
-    equal_prob = (counts * (counts - 1)).sum(axis=-1) / np.maximum(sizes * (sizes - 1), 1)
-    excess = variance = 0.0
-    for block in _sampled_blocks(len(outcomes)):
-        cells = clusters[block].astype(np.int64) * counts.shape[1] + arms[block]
-        by_cell = np.argsort(cells, kind="stable")
-        cells, values = cells[by_cell], outcomes[block][by_cell]
-        same_cell = cells[1:] == cells[:-1]
-        prob = equal_prob.ravel()[cells[1:][same_cell]]
-        excess += float((values[1:] == values[:-1])[same_cell].sum() - prob.sum())
-        variance += float((prob * (1 - prob)).sum())
-    if excess > _TOO_MANY * math.sqrt(variance + 1):
-        raise DataError(
-            "the order of the rows tells outcomes: successive rows of a cell share their outcome "
-            "far more often than chance allows. Row order is published: shuffle the table first"
-        )
+    def check(self, counts: IntArray) -> None:
+        """Refuse a table in which successive rows of a cell share outcomes beyond chance.
 
+        They do so with probability π = Σ N_y(N_y−1)/(n(n−1)) when order is arbitrary within cells,
+        however outcomes differ between cells. A sorted table exceeds that by far.
 
-def _sampled_blocks(n_rows: int) -> list[slice]:
-    """The whole table in blocks, or evenly spaced blocks of a large one."""
-    starts = range(0, n_rows, _BLOCK_ROWS)
-    step = max(1, len(starts) // _BLOCKS)
-    return [slice(start, start + _BLOCK_ROWS) for start in starts[::step]]
+        Args:
+            counts: Counts of the whole table; axes `[cluster, arm, outcome]`.
+
+        Raises:
+            DataError: If the order tells outcomes. Only the owner sees it; nothing is released.
+        """
+        sizes = counts.sum(axis=-1)
+        equal_prob = (counts * (counts - 1)).sum(axis=-1) / np.maximum(sizes * (sizes - 1), 1)
+        excess = variance = 0.0
+        for cells, outcomes in self._stretches:
+            by_cell = np.argsort(cells, kind="stable")
+            same_cell = np.diff(cells[by_cell]) == 0
+            prob = equal_prob.ravel()[cells[by_cell][1:][same_cell]]
+            equal = np.diff(outcomes[by_cell].astype(np.int64)) == 0
+            excess += float(equal[same_cell].sum() - prob.sum())
+            variance += float((prob * (1 - prob)).sum())
+        if excess > _TOO_MANY * math.sqrt(variance + 1):
+            raise DataError(
+                "the order of the rows tells outcomes: successive rows of a cell share their "
+                "outcome far more often than chance allows. Row order is published: shuffle the "
+                "table first"
+            )

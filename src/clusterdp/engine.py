@@ -1,0 +1,214 @@
+"""The local engine: two streaming passes over a Polars query, larger than memory, order kept.
+
+Pass 1 counts cells; pass 2 randomizes rows. Both hand batches to pure functions on several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp.cells import Layout, default_control, find_arm
+from clusterdp.encoding import (
+    DEBIASED,
+    RELEASED,
+    CellEncoder,
+    Columns,
+    Labels,
+    as_ids,
+    check_types,
+    encode_outcomes,
+)
+from clusterdp.errors import DataError
+from clusterdp.row_order import RowOrderSample
+from clusterdp.unique_ids import IdCollector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
+    from clusterdp.arrays import IntArray, WordArray
+    from clusterdp.outcomes import OutcomeSpace
+    from clusterdp.randomize import RowRandomizer
+
+
+def no_progress(n_rows: int) -> None:
+    """Report to nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocalTable:
+    """A table that can be read twice, and the parts its columns play.
+
+    Attributes:
+        rows: A query over files or a frame in memory; it must give the same rows each time.
+        columns: Which column plays which part.
+        space: The declared outcome space.
+        clip: Whether outcomes beyond the ends of the space count as the nearest end.
+    """
+
+    rows: pl.LazyFrame
+    columns: Columns
+    space: OutcomeSpace
+    clip: bool
+
+    def __post_init__(self) -> None:
+        check_types(dict(self.rows.collect_schema()), self.columns)
+
+    def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
+        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
+        import polars as pl
+
+        columns = self.columns
+        sizes = (
+            self.rows.group_by(columns.cluster, columns.arm)
+            .agg(size=pl.len())
+            .collect(engine="streaming")
+        )
+        if len(sizes) == 0:
+            raise DataError("the table has no rows")
+        for name, part in ((columns.cluster, "cluster"), (columns.arm, "arm")):
+            gap = sizes[name].is_null()
+            if sizes[name].dtype.is_float():
+                gap = gap | sizes[name].is_nan()
+            _refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
+        clusters, arms = Labels.of(sizes[columns.cluster]), Labels.of(sizes[columns.arm])
+        regroup = np.arange(len(clusters.values))
+        encoder = CellEncoder(clusters=clusters, arms=arms, regroup=regroup)
+        table = np.zeros((len(clusters.values), len(arms.values)), dtype=np.int64)
+        cells = encoder.encode(sizes[columns.cluster], sizes[columns.arm])
+        np.add.at(table, cells, sizes["size"].to_numpy())
+        labels = tuple(arms.values)
+        layout = Layout(
+            clusters=tuple(clusters.values),
+            arms=labels,
+            control=default_control(labels) if control is None else find_arm(labels, control),
+            sizes=table,
+            space=self.space,
+        )
+        return layout, encoder
+
+    def count(
+        self,
+        layout: Layout,
+        encoder: CellEncoder,
+        progress: Callable[[int], None] = no_progress,
+    ) -> tuple[IntArray, int]:
+        """Pass 1: check every row and count outcomes.
+
+        Returns:
+            Counts N[cluster, arm, outcome], and how many outcomes were clipped: both for the
+            owner's side of the pipeline alone.
+
+        Raises:
+            DataError: If a value is missing or outside the space, an id comes twice, or the order
+                of rows tells outcomes. The message counts rows and shows no value.
+        """
+        columns, lock = self.columns, threading.Lock()
+        counts = np.zeros((*layout.sizes.shape, self.space.n_outcomes), dtype=np.int64)
+        flat = counts.reshape(-1)
+        ids, order = IdCollector(), RowOrderSample()
+        n_missing = n_outside = n_clipped = n_without_id = 0
+
+        def count_batch(batch: pl.DataFrame) -> pl.DataFrame:
+            nonlocal n_missing, n_outside, n_clipped, n_without_id
+            clusters, arms = encoder.encode(batch[columns.cluster], batch[columns.arm])
+            encoded = encode_outcomes(batch[columns.outcome], self.space, clip=self.clip)
+            cells = clusters.astype(np.int64) * counts.shape[1] + arms
+            ids.add(as_ids(batch[columns.unit]))
+            order.add(cells, encoded.codes)
+            with lock:
+                n_without_id += batch[columns.unit].null_count()
+                n_missing += encoded.n_missing
+                n_outside += encoded.n_outside
+                n_clipped += encoded.n_clipped
+                if not (encoded.n_missing or encoded.n_outside):
+                    np.add.at(flat, cells * counts.shape[2] + encoded.codes, 1)
+                progress(len(batch))
+            return batch.clear()
+
+        read = [columns.unit, columns.cluster, columns.arm, columns.outcome]
+        self.rows.select(read).map_batches(count_batch, streamable=True).collect(engine="streaming")
+        _refuse_missing(columns.unit, "unit", n_without_id)
+        _refuse_missing(columns.outcome, "outcome", n_missing)
+        self._refuse_outside(n_outside)
+        self._refuse_repeated(ids.count_repeated(self._ids_with_hashes))
+        if not np.array_equal(counts.sum(axis=-1), layout.sizes):
+            raise DataError("the table changed while it was being read")
+        order.check(counts)
+        return counts, n_clipped
+
+    def randomize(
+        self,
+        layout: Layout,
+        encoder: CellEncoder,
+        randomizer: RowRandomizer,
+        progress: Callable[[int], None] = no_progress,
+    ) -> pl.LazyFrame:
+        """Pass 2: a query for the published rows, in the order of the table.
+
+        Rows are keyed by their ids, so running the query again gives the same rows.
+        """
+        import polars as pl
+
+        columns = self.columns
+        pooled = len(layout.clusters) != len(encoder.clusters.values)
+        labels = pl.Series(columns.cluster, layout.clusters)
+
+        def randomize_batch(batch: pl.DataFrame) -> pl.DataFrame:
+            clusters, arms = encoder.encode(batch[columns.cluster], batch[columns.arm])
+            encoded = encode_outcomes(batch[columns.outcome], self.space, clip=self.clip)
+            if encoded.n_missing or encoded.n_outside:
+                raise DataError("the table changed while it was being read")
+            rows = randomizer(as_ids(batch[columns.unit]), clusters, arms, encoded.codes)
+            published = batch.select(columns.public).with_columns(
+                pl.Series(RELEASED, rows.released), pl.Series(DEBIASED, rows.debiased)
+            )
+            progress(len(batch))
+            return published.with_columns(labels.gather(clusters)) if pooled else published
+
+        schema = self.rows.collect_schema()
+        published = {name: schema[name] for name in columns.public}
+        if pooled:
+            published[columns.cluster] = pl.String()
+        published |= {RELEASED: pl.Float64(), DEBIASED: pl.Float64()}
+        read = self.rows.select(*columns.public, columns.outcome)
+        return read.map_batches(randomize_batch, streamable=True, schema=pl.Schema(published))
+
+    def _ids_with_hashes(self, hashes: WordArray) -> pl.Series:
+        import polars as pl
+
+        wanted = pl.Series(hashes)
+
+        def matching(batch: pl.DataFrame) -> pl.DataFrame:
+            ids = as_ids(batch.to_series())
+            return ids.filter(ids.hash().is_in(wanted.implode())).to_frame()
+
+        query = self.rows.select(pl.col(self.columns.unit).cast(pl.String))
+        return query.map_batches(matching, streamable=True).collect(engine="streaming").to_series()
+
+    def _refuse_outside(self, n_outside: int) -> None:
+        if n_outside:
+            remedy = "declare a space that holds them" + ("" if self.clip else ", or clip them")
+            raise DataError(
+                f"column {self.columns.outcome!r} (outcome) has {n_outside} rows outside the "
+                f"outcome space of {self.space.n_outcomes} values; {remedy}"
+            )
+
+    def _refuse_repeated(self, n_repeated: int) -> None:
+        if n_repeated:
+            raise DataError(
+                f"column {self.columns.unit!r} (unit) repeats an id in {n_repeated} rows; privacy "
+                "is promised per row, so each unit must have exactly one"
+            )
+
+
+def _refuse_missing(name: str, part: str, n_missing: int) -> None:
+    if n_missing:
+        raise DataError(
+            f"column {name!r} ({part}) has {n_missing} missing values; every unit needs one"
+        )
