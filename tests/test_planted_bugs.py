@@ -109,8 +109,8 @@ def leave_one_row(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: RowRandomizer, units: Any, *codes: Any) -> RandomizedRows:
         rows = honest(self, units, *codes)
-        rows.codes[:1] = codes[-1][:1]
-        return rows._replace(released=self.values[rows.codes])
+        rows.released[:1] = self.values[codes[-1][:1]]
+        return rows
 
     patch.setattr(RowRandomizer, "__call__", forgetful)
 

@@ -44,8 +44,8 @@ def test_alias_tables_hold_the_prior_exactly(relative: list[list[int]]) -> None:
     n_columns = 2**sampler.column_bits
     height = PRIOR_TOTAL // n_columns
     shape = (len(relative), n_columns)
-    thresholds = sampler.thresholds.reshape(shape).astype(np.int64)
-    aliases = sampler.aliases.reshape(shape)
+    thresholds = sampler.columns.reshape(shape) >> 16
+    aliases = sampler.columns.reshape(shape) & 0xFFFF
     held: IntArray = np.zeros(shape, dtype=np.int64)
     held += thresholds
     for group in range(len(relative)):
@@ -63,7 +63,7 @@ def test_draws_follow_the_tables_to_the_last_integer(relative: list[list[int]]) 
     group = len(relative) - 1
     for column in range(2**sampler.column_bits):
         place = (group << sampler.column_bits) + column
-        threshold, alias = int(sampler.thresholds[place]), int(sampler.aliases[place])
+        threshold, alias = divmod(int(sampler.columns[place]), 2**16)
         points = np.array([0, threshold - 1, threshold, height - 1])
         points = points[(points >= 0) & (points < height)]
         words = np.zeros((len(points), 2), dtype=np.uint64)
@@ -91,14 +91,14 @@ def test_rows_are_released_with_the_stated_probabilities(
     randomizer = RowRandomizer.of(channel, rng.bytes(32))
     ids = pl.Series(rng.permutation(n_rows))
     clusters = np.arange(n_rows) % 2
-    rows = randomizer(ids, clusters, np.zeros(n_rows, np.int64), np.full(n_rows, true))
+    rows = randomizer(ids, clusters, np.full(n_rows, true))
+    codes = rows.released.astype(np.int64)  # the values are 0, 1, 2
     for cluster in range(2):
-        observed = np.bincount(rows.codes[clusters == cluster], minlength=3)
+        observed = np.bincount(codes[clusters == cluster], minlength=3)
         assert_frequencies(observed, channel.transition()[cluster][:, true])
         with pytest.raises(AssertionError, match="frequencies differ"):
             assert_frequencies(observed, channel.transition()[1 - cluster][:, true])
-    np.testing.assert_array_equal(rows.released, channel.values[rows.codes])
-    np.testing.assert_array_equal(rows.debiased, channel.decode()[clusters, rows.codes])
+    np.testing.assert_array_equal(rows.debiased, channel.decode()[clusters, codes])
 
 
 def test_batches_do_not_matter(rng: np.random.Generator) -> None:
@@ -106,10 +106,9 @@ def test_batches_do_not_matter(rng: np.random.Generator) -> None:
     randomizer = RowRandomizer.of(channel, rng.bytes(32))
     ids = pl.Series([f"u{number}" for number in range(1000)])
     clusters, outcomes = rng.integers(0, 2, 1000), rng.integers(0, 3, 1000)
-    arms = np.zeros(1000, np.int64)
-    whole = randomizer(ids, clusters, arms, outcomes).codes
+    whole = randomizer(ids, clusters, outcomes).released
     order = rng.permutation(1000)
-    shuffled = randomizer(ids.gather(order), clusters[order], arms, outcomes[order]).codes
+    shuffled = randomizer(ids.gather(order), clusters[order], outcomes[order]).released
     np.testing.assert_array_equal(shuffled, whole[order])
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from clusterdp.arrays import CodeArray
+    from clusterdp.arrays import CodeArray, IntArray
     from clusterdp.outcomes import OutcomeSpace
 
 RELEASED, DEBIASED = "released_outcome", "debiased_outcome"
@@ -120,14 +120,19 @@ def _find_numbers(labels: npt.NDArray[Any], column: pl.Series) -> CodeArray | No
         return None
     numbers = column.to_numpy()
     low, high = int(labels[0]), int(labels[-1])
-    codes: CodeArray
-    if high - low < _LARGEST_LOOKUP:
-        lookup = np.zeros(high - low + 1, dtype=np.uint32)
-        lookup[labels.astype(np.int64) - low] = np.arange(len(labels))
-        codes = lookup[np.clip(numbers.astype(np.int64), low, high) - low]
-    else:
+    if high - low >= _LARGEST_LOOKUP:
         codes = np.minimum(np.searchsorted(labels, numbers), len(labels) - 1)
-    return codes if np.array_equal(labels[codes], numbers) else None
+        return codes if np.array_equal(labels[codes], numbers) else None
+    if len(numbers) and (numbers.min() < low or numbers.max() > high):
+        return None
+    shifted = numbers.astype(np.int64)
+    shifted -= low
+    if high - low == len(labels) - 1:  # no gaps: positions are differences
+        return shifted
+    lookup = np.full(high - low + 1, -1)
+    lookup[labels.astype(np.int64) - low] = np.arange(len(labels))
+    codes = lookup[shifted]
+    return codes if codes.min(initial=0) >= 0 else None
 
 
 def _plain(column: pl.Series) -> pl.Series:
@@ -141,21 +146,28 @@ def _plain(column: pl.Series) -> pl.Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellEncoder:
-    """The cell of each row.
+    """The cell of each row: `cluster * n_arms + arm`, its place in a flat `[cluster, arm]` array.
 
     Attributes:
         clusters: Labels of the cluster column.
         arms: Labels of the arm column.
-        regroup: For each cluster label the cluster it counts as, after pooling; axes `[label]`.
+        pooled: For each cluster label the cluster it counts as, axes `[label]`; None without
+            pooling.
     """
 
     clusters: Labels
     arms: Labels
-    regroup: CodeArray
+    pooled: CodeArray | None = None
 
-    def encode(self, clusters: pl.Series, arms: pl.Series) -> tuple[CodeArray, CodeArray]:
-        """Cluster and arm codes of rows; axes `[row]` each."""
-        return self.regroup[self.clusters.encode(clusters)], self.arms.encode(arms)
+    def encode(self, clusters: pl.Series, arms: pl.Series) -> IntArray:
+        """Cell codes of rows; axes `[row]`."""
+        codes = self.clusters.encode(clusters)
+        if self.pooled is not None:
+            codes = self.pooled[codes]
+        cells = codes.astype(np.int64)
+        cells *= len(self.arms.values)
+        cells += self.arms.encode(arms)
+        return cells
 
 
 class EncodedOutcomes(NamedTuple):

@@ -77,11 +77,10 @@ class LocalTable:
                 gap = gap | sizes[name].is_nan()
             _refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
         clusters, arms = Labels.of(sizes[columns.cluster]), Labels.of(sizes[columns.arm])
-        regroup = np.arange(len(clusters.values))
-        encoder = CellEncoder(clusters=clusters, arms=arms, regroup=regroup)
+        encoder = CellEncoder(clusters=clusters, arms=arms)
         table = np.zeros((len(clusters.values), len(arms.values)), dtype=np.int64)
         cells = encoder.encode(sizes[columns.cluster], sizes[columns.arm])
-        np.add.at(table, cells, sizes["size"].to_numpy())
+        np.add.at(table.reshape(-1), cells, sizes["size"].to_numpy())
         labels = tuple(arms.values)
         layout = Layout(
             clusters=tuple(clusters.values),
@@ -111,14 +110,13 @@ class LocalTable:
         columns, lock = self.columns, threading.Lock()
         counts = np.zeros((*layout.sizes.shape, self.space.n_outcomes), dtype=np.int64)
         flat = counts.reshape(-1)
-        ids, order = IdCollector(), RowOrderSample()
+        ids, order = IdCollector(layout.n_units), RowOrderSample()
         n_missing = n_outside = n_clipped = n_without_id = 0
 
         def count_batch(batch: pl.DataFrame) -> pl.DataFrame:
             nonlocal n_missing, n_outside, n_clipped, n_without_id
-            clusters, arms = encoder.encode(batch[columns.cluster], batch[columns.arm])
+            cells = encoder.encode(batch[columns.cluster], batch[columns.arm])
             encoded = encode_outcomes(batch[columns.outcome], self.space, clip=self.clip)
-            cells = clusters.astype(np.int64) * counts.shape[1] + arms
             ids.add(as_ids(batch[columns.unit]))
             order.add(cells, encoded.codes)
             with lock:
@@ -156,24 +154,25 @@ class LocalTable:
         import polars as pl
 
         columns = self.columns
-        pooled = len(layout.clusters) != len(encoder.clusters.values)
         labels = pl.Series(columns.cluster, layout.clusters)
 
         def randomize_batch(batch: pl.DataFrame) -> pl.DataFrame:
-            clusters, arms = encoder.encode(batch[columns.cluster], batch[columns.arm])
+            cells = encoder.encode(batch[columns.cluster], batch[columns.arm])
             encoded = encode_outcomes(batch[columns.outcome], self.space, clip=self.clip)
             if encoded.n_missing or encoded.n_outside:
                 raise DataError("the table changed while it was being read")
-            rows = randomizer(as_ids(batch[columns.unit]), clusters, arms, encoded.codes)
+            rows = randomizer(as_ids(batch[columns.unit]), cells, encoded.codes)
             published = batch.select(columns.public).with_columns(
                 pl.Series(RELEASED, rows.released), pl.Series(DEBIASED, rows.debiased)
             )
             progress(len(batch))
-            return published.with_columns(labels.gather(clusters)) if pooled else published
+            if encoder.pooled is None:
+                return published
+            return published.with_columns(labels.gather(cells // len(layout.arms)))
 
         schema = self.rows.collect_schema()
         published = {name: schema[name] for name in columns.public}
-        if pooled:
+        if encoder.pooled is not None:
             published[columns.cluster] = pl.String()
         published |= {RELEASED: pl.Float64(), DEBIASED: pl.Float64()}
         read = self.rows.select(*columns.public, columns.outcome)

@@ -183,7 +183,7 @@ def lay_out(
                     f"pooled into {POOLED_LABEL!r} ({int(pooled.sizes[-1].sum())} units)"
                 ),
             )
-            layout, encoder = pooled, replace(encoder, regroup=regroup)
+            layout, encoder = pooled, replace(encoder, pooled=regroup)
     layout.check()
     return layout, encoder, notes
 

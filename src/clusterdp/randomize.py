@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from clusterdp.channel import Channel
 
 _PRIOR_BITS = PRIOR_TOTAL.bit_length() - 1
+_ALIAS_BITS = 16
+# Rows worked on at a time, so that what is computed for them stays in the processor's cache.
+_CACHED_ROWS = 2**15
 _KEEP_SHIFT = np.uint64(64 - (KEEP_TOTAL.bit_length() - 1))
 _PRIOR_SHIFT = np.uint64(64 - _PRIOR_BITS)
 
@@ -33,14 +36,13 @@ class RowSampler:
     Attributes:
         keep_weight: A row is kept when its 52 bits fall below this.
         column_bits: b, with 2^b at least the number of outcomes.
-        thresholds: Axes `[group * column]`.
-        aliases: Axes `[group * column]`.
+        columns: Each column's threshold, shifted by 16 bits, and its alias; axes
+            `[group * column]`. One number, so that a draw reads memory once.
     """
 
     keep_weight: int
     column_bits: int
-    thresholds: npt.NDArray[np.uint32]
-    aliases: npt.NDArray[np.uint16]
+    columns: IntArray
 
     @classmethod
     def of(cls, channel: Channel) -> RowSampler:
@@ -50,11 +52,10 @@ class RowSampler:
         return cls(
             keep_weight=channel.keep_weight,
             column_bits=column_bits,
-            thresholds=thresholds.astype(np.uint32).ravel(),
-            aliases=aliases.astype(np.uint16).ravel(),
+            columns=((thresholds << _ALIAS_BITS) | aliases).ravel(),
         )
 
-    def draw(self, words: WordArray, groups: CodeArray, outcomes: CodeArray) -> CodeArray:
+    def draw(self, words: WordArray, groups: IntArray, outcomes: CodeArray) -> CodeArray:
         """Released outcome codes.
 
         Args:
@@ -63,13 +64,18 @@ class RowSampler:
             outcomes: True outcome codes; axes `[row]`.
         """
         below_bits = _PRIOR_BITS - self.column_bits
-        point = (words[:, 1] >> _PRIOR_SHIFT).astype(np.uint32)
-        column = point >> np.uint32(below_bits)
-        height = point & np.uint32(2**below_bits - 1)
-        place = (groups.astype(np.int64) << self.column_bits) | column
-        redrawn = np.where(height < self.thresholds[place], column, self.aliases[place])
+        point = (words[:, 1] >> _PRIOR_SHIFT).view(np.int64)
+        column = point >> below_bits
+        point &= 2**below_bits - 1  # now the height within the column
+        place = groups << self.column_bits
+        place |= column
+        found: IntArray = self.columns[place]
+        own = point < (found >> _ALIAS_BITS)
+        found &= 2**_ALIAS_BITS - 1  # now the alias
+        np.copyto(found, column, where=own)
         kept = (words[:, 0] >> _KEEP_SHIFT) < np.uint64(self.keep_weight)
-        return np.where(kept, outcomes, redrawn)
+        np.copyto(found, outcomes, where=kept)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,14 +87,14 @@ class RowRandomizer:
 
     Attributes:
         sampler: The channel as look-up tables.
-        groups: The group of each cell; axes `[cluster, arm]`.
+        groups: The group of each cell, axes `[cell]`; None where every cell is its own group.
         values: The outcome values; axes `[outcome]`.
-        decode: What each released outcome counts as; axes `[group, released]`.
+        decode: What each released outcome counts as; axes `[group * released]`.
         aes_key: The key of this outcome, from `ReleaseKey.for_outcome`.
     """
 
     sampler: RowSampler
-    groups: IntArray
+    groups: IntArray | None
     values: FloatArray
     decode: FloatArray
     aes_key: bytes = field(repr=False)
@@ -96,29 +102,34 @@ class RowRandomizer:
     @classmethod
     def of(cls, channel: Channel, aes_key: bytes) -> RowRandomizer:
         """The randomizer of a channel."""
+        groups = channel.groups.ravel()
+        every_cell = np.array_equal(groups, np.arange(len(groups)))
         return cls(
             sampler=RowSampler.of(channel),
-            groups=channel.groups,
+            groups=None if every_cell else groups,
             values=channel.values,
-            decode=channel.decode(),
+            decode=channel.decode().ravel(),
             aes_key=aes_key,
         )
 
-    def __call__(
-        self, units: pl.Series, clusters: CodeArray, arms: CodeArray, outcomes: CodeArray
-    ) -> RandomizedRows:
-        """Randomize a batch, given as ids and codes; axes `[row]`."""
-        groups = self.groups[clusters, arms]
-        codes = self.sampler.draw(unit_words(units, self.aes_key), groups, outcomes)
-        return RandomizedRows(
-            codes=codes, released=self.values[codes], debiased=self.decode[groups, codes]
-        )
+    def __call__(self, units: pl.Series, cells: IntArray, outcomes: CodeArray) -> RandomizedRows:
+        """Randomize a batch, given as ids, cell codes and outcome codes; axes `[row]`."""
+        n_rows = len(units)
+        released, debiased = np.empty(n_rows), np.empty(n_rows)
+        for start in range(0, n_rows, _CACHED_ROWS):
+            part = slice(start, start + _CACHED_ROWS)
+            groups = cells[part] if self.groups is None else self.groups[cells[part]]
+            words = unit_words(units[part], self.aes_key)
+            codes = self.sampler.draw(words, groups, outcomes[part])
+            released[part] = self.values[codes]
+            codes += groups * len(self.values)
+            debiased[part] = self.decode[codes]
+        return RandomizedRows(released=released, debiased=debiased)
 
 
 class RandomizedRows(NamedTuple):
     """What becomes of a batch; every array has axes `[row]`."""
 
-    codes: CodeArray
     released: FloatArray
     debiased: FloatArray
 

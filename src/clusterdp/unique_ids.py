@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,15 +16,17 @@ if TYPE_CHECKING:
 
 
 class IdCollector:
-    """Collects ids batch by batch, 8 bytes each, and tells how many rows repeat one.
+    """Collects a known number of ids batch by batch, 8 bytes each, and tells how many repeat.
 
     Integers are kept as they are. Strings are kept as 64-bit hashes; where hashes repeat, the ids
     behind them are read again and compared in full, so the answer is exact.
     """
 
-    def __init__(self) -> None:
-        self._parts: list[WordArray] = []
+    def __init__(self, n_rows: int) -> None:
+        self._words = np.empty(n_rows, dtype=np.uint64)
+        self._n_added = 0
         self._hashed = False
+        self._lock = threading.Lock()
 
     def add(self, ids: pl.Series) -> None:
         """Take in a batch. Safe to call from several threads."""
@@ -33,7 +36,12 @@ class IdCollector:
             return  # the engine refuses the table for that
         self._hashed = ids.dtype == pl.String
         words = ids.hash() if self._hashed else ids.cast(pl.Int64, wrap_numerical=True)
-        self._parts.append(words.to_numpy().view(np.uint64))
+        with self._lock:
+            start = self._n_added
+            self._n_added += len(ids)
+        # A table that grew meanwhile does not fit; the engine refuses it by its counts.
+        room = self._words[start : start + len(ids)]
+        room[:] = words.to_numpy().view(np.uint64)[: len(room)]
 
     def count_repeated(self, reread: Callable[[WordArray], pl.Series]) -> int:
         """How many rows repeat the id of another.
@@ -41,10 +49,8 @@ class IdCollector:
         Args:
             reread: Given hashes, returns the ids of all rows that have one of them.
         """
-        import polars as pl
-
-        words = pl.Series(np.concatenate(self._parts)).sort().to_numpy()
-        self._parts.clear()
+        words = self._words[: self._n_added]
+        words.sort()
         again = words[1:] == words[:-1]
         if not again.any():
             return 0
