@@ -134,7 +134,7 @@ def test_an_arm_of_one_unit_has_no_standard_error(table: pl.DataFrame) -> None:
     estimate = cdp.estimate(released(pair))
     assert np.isnan(estimate.std_error)
     assert any("fewer than 30 units" in note for note in estimate.notes)
-    assert "nan" in str(estimate)
+    assert "–" in str(estimate)
 
 
 def test_merged_moments_are_those_of_one_cluster(rng: np.random.Generator) -> None:

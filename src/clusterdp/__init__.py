@@ -5,8 +5,17 @@ calls `estimate` on what was released.
 """
 
 from clusterdp.accounting import Guarantee
-from clusterdp.effects import Effect, Estimate, estimate, estimate_without_privacy
-from clusterdp.errors import ClusterDPError, DataError, OwnerNotice, ParameterError
+from clusterdp.analysis import estimate, estimate_without_privacy
+from clusterdp.effects import Effect, Estimate
+from clusterdp.errors import (
+    ClusterDPError,
+    DataError,
+    FormatError,
+    OutputError,
+    OwnerNotice,
+    ParameterError,
+)
+from clusterdp.folder import read_release
 from clusterdp.mechanisms import (
     Mechanism,
     cluster_dp,
@@ -25,9 +34,11 @@ __all__ = [
     "DataError",
     "Effect",
     "Estimate",
+    "FormatError",
     "Guarantee",
     "Mechanism",
     "OutcomeSpace",
+    "OutputError",
     "OwnerNotice",
     "ParameterError",
     "Release",
@@ -37,6 +48,7 @@ __all__ = [
     "estimate_without_privacy",
     "noisy_histogram",
     "noisy_horvitz_thompson",
+    "read_release",
     "release",
     "uniform_prior_dp",
 ]

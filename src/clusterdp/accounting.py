@@ -41,7 +41,7 @@ class Guarantee:
     accounting: Accounting = "valid"
 
     def __str__(self) -> str:
-        numbers = f"epsilon={_shown(self.epsilon)}, delta={_shown(self.delta)}"
+        numbers = f"epsilon={shown(self.epsilon)}, delta={shown(self.delta)}"
         if self.accounting == "paper":
             return f"Guarantee({numbers}) by the paper's accounting: understated, not a guarantee"
         return f"Guarantee({numbers}), replace-one-outcome"
@@ -178,7 +178,7 @@ def _float_above(exact: Decimal) -> float:
     return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
-def _shown(number: float) -> str:
+def shown(number: float) -> str:
     """Four decimals or four digits, rounded up, as a guarantee must be."""
     if number == 0 or not math.isfinite(number):
         return str(number)

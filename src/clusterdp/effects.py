@@ -1,4 +1,4 @@
-"""The analyst's half: effects with honest intervals from a release alone."""
+"""Effects and estimates as values: numbers, intervals, and the forms they are shown in."""
 
 from __future__ import annotations
 
@@ -7,40 +7,36 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from clusterdp import estimators, report
-from clusterdp.encoding import Columns
-from clusterdp.engine import LocalTable
+from clusterdp import report
 from clusterdp.errors import ParameterError
-from clusterdp.frames import read_frame, to_polars
-from clusterdp.released import count_released
-from clusterdp.summary import ContrastSummary
 
 if TYPE_CHECKING:
     from clusterdp.accounting import Guarantee
-    from clusterdp.cells import Layout
     from clusterdp.estimators import Estimator
-    from clusterdp.outcomes import OutcomeSpace
-    from clusterdp.pipeline import Release
+    from clusterdp.segments import Segment
 
-# Below this many units in an arm the normal approximation is doubtful, and the result says so.
-_FEW_UNITS = 30
+# Relative lift is told where control's mean is at least this many standard errors from zero.
+_AWAY_FROM_ZERO = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The average effect of one arm against control.
+    """The average effect of one arm against control, overall or in a segment.
 
     Attributes:
         arm: The treatment arm.
         control: The control arm.
-        effect: Estimated average effect, in units of the outcome.
+        effect: Estimated average effect, in units of the outcome; NaN where an arm has no units.
         std_error: Its standard error, of assignment and privacy together.
         sampling_variance: The part of the variance that sampling cost.
         privacy_variance: The part of the variance that privacy cost.
         n_treated: Units in the treatment arm.
         n_control: Units in control.
+        segment: Columns and values that define the segment; empty for the overall effect.
+        adjusted: Whether covariates were adjusted for.
+        family_size: How many segment effects are told together; simultaneous intervals cover all.
+        control_mean: Mean outcome of control, where the release tells it.
+        control_std_error: Its standard error.
     """
 
     arm: Any
@@ -51,6 +47,17 @@ class Effect:
     privacy_variance: float
     n_treated: int
     n_control: int
+    segment: Segment = ()
+    adjusted: bool = False
+    family_size: int = 1
+    control_mean: float | None = None
+    control_std_error: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The segment in words."""
+        text = ", ".join(f"{name}={value}" for name, value in self.segment) or "overall"
+        return f"{text} (adjusted)" if self.adjusted else text
 
     @property
     def privacy_share(self) -> float:
@@ -67,23 +74,50 @@ class Effect:
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """A confidence interval, by the normal approximation."""
-        if not 0 < level < 1:
-            raise ParameterError(f"level must lie strictly between 0 and 1, got {level}")
-        reach = NormalDist().inv_cdf((1 + level) / 2) * self.std_error
+        reach = _quantile(level) * self.std_error
         return self.effect - reach, self.effect + reach
+
+    def simultaneous_ci(self, level: float = 0.95) -> tuple[float, float]:
+        """An interval that covers together with those of all other segments (Šidák)."""
+        return self.ci(level ** (1 / self.family_size))
+
+    def lift(self, level: float = 0.95) -> tuple[float, float, float] | None:
+        """Effect relative to control's mean, with its interval (delta method).
+
+        None where control's mean is unknown or not clearly away from zero.
+        """
+        if self.control_mean is None or self.control_std_error is None:
+            return None
+        if not abs(self.control_mean) > _AWAY_FROM_ZERO * self.control_std_error:
+            return None
+        ratio = self.effect / self.control_mean
+        control_variance = self.control_std_error**2
+        treated_variance = max(self.std_error**2 - control_variance, 0.0)
+        variance = (treated_variance + (1 + ratio) ** 2 * control_variance) / self.control_mean**2
+        reach = _quantile(level) * math.sqrt(variance)
+        return ratio, ratio - reach, ratio + reach
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Everything about this effect as plain numbers."""
         low, high = self.ci(level)
+        low_all, high_all = self.simultaneous_ci(level)
+        lift = self.lift(level) or (None, None, None)
         return {
+            "segment": dict(self.segment),
             "arm": self.arm,
             "control": self.control,
+            "adjusted": self.adjusted,
             "effect": self.effect,
             "std_error": self.std_error,
             "ci_level": level,
             "ci_low": low,
             "ci_high": high,
+            "simultaneous_ci_low": low_all,
+            "simultaneous_ci_high": high_all,
             "p_value": self.p_value,
+            "lift": lift[0],
+            "lift_ci_low": lift[1],
+            "lift_ci_high": lift[2],
             "sampling_variance": self.sampling_variance,
             "privacy_variance": self.privacy_variance,
             "privacy_share": self.privacy_share,
@@ -94,13 +128,14 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Effects of every arm against control.
+    """Effects of every arm against control, the overall ones first.
 
-    With one treatment arm, `effect`, `std_error` and `ci` speak of it; with several, take one by
-    its label: `estimate["B"].effect`. Any library that reads Arrow streams reads it as a table.
+    With one treatment arm, `effect`, `std_error` and `ci` speak of its overall effect; with
+    several, take one by its label: `estimate["B"].effect`. Any library that reads Arrow streams
+    reads it as a table.
 
     Attributes:
-        effects: One per treatment arm.
+        effects: The overall effects, then those of segments.
         estimator: "stratified" or "unstratified".
         source: The mechanism behind the numbers, or "true outcomes".
         guarantee: What the release cost, or None for true outcomes.
@@ -114,27 +149,27 @@ class Estimate:
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, arm: Any) -> Effect:
-        for effect in self.effects:
+        for effect in self._overall():
             if effect.arm == arm or str(effect.arm) == str(arm):
                 return effect
         raise KeyError(arm)
 
     @property
     def effect(self) -> float:
-        """The effect of the only treatment arm."""
+        """The overall effect of the only treatment arm."""
         return self._only().effect
 
     @property
     def std_error(self) -> float:
-        """The standard error of the only treatment arm's effect."""
+        """The standard error of the only treatment arm's overall effect."""
         return self._only().std_error
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """The confidence interval of the only treatment arm's effect."""
+        """The confidence interval of the only treatment arm's overall effect."""
         return self._only().ci(level)
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
-        """Everything as plain values, ready for JSON when arm labels are."""
+        """Everything as plain values, ready for JSON when labels are."""
         return {
             "estimator": self.estimator,
             "source": self.source,
@@ -144,10 +179,17 @@ class Estimate:
             "notes": list(self.notes),
         }
 
+    def to_rows(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """One flat row per effect; the segment as text."""
+        return [
+            {**effect.to_dict(level), "segment": effect.label.removesuffix(" (adjusted)")}
+            for effect in self.effects
+        ]
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         import polars as pl
 
-        table = pl.DataFrame([effect.to_dict() for effect in self.effects])
+        table = pl.DataFrame(self.to_rows(), infer_schema_length=None)
         return table.__arrow_c_stream__(requested_schema)
 
     def __str__(self) -> str:
@@ -159,134 +201,20 @@ class Estimate:
     def _repr_html_(self) -> str:
         return report.as_html(self)
 
+    def _overall(self) -> list[Effect]:
+        return [effect for effect in self.effects if not effect.segment and not effect.adjusted]
+
     def _only(self) -> Effect:
-        if len(self.effects) != 1:
-            arms = ", ".join(repr(effect.arm) for effect in self.effects)
+        overall = self._overall()
+        if len(overall) != 1:
+            arms = ", ".join(repr(effect.arm) for effect in overall)
             raise ParameterError(
-                f"there are {len(self.effects)} treatment arms ({arms}); take one: estimate[arm]"
+                f"there are {len(overall)} treatment arms ({arms}); take one: estimate[arm]"
             )
-        return self.effects[0]
+        return overall[0]
 
 
-def estimate(
-    release: Release, *, control: Any = None, estimator: Estimator = "stratified"
-) -> Estimate:
-    """Average effects from a release, each arm against control.
-
-    Args:
-        release: From `release`.
-        control: The arm to compare with; the release's own by default.
-        estimator: "stratified" compares within clusters and weighs them by size; "unstratified"
-            compares overall means.
-    """
-    if estimator not in ("stratified", "unstratified"):
-        raise ParameterError(f'estimator must be "stratified" or "unstratified", got {estimator!r}')
-    layout = release.layout if control is None else release.layout.with_control(control)
-    notes: tuple[str, ...] = ()
-    if isinstance(release.summary, ContrastSummary):
-        if layout.control != release.layout.control:
-            raise ParameterError(
-                f"{release.mechanism.name} published contrasts against "
-                f"{release.layout.arms[release.layout.control]!r}; no other control is possible"
-            )
-        notes = ("the release does not tell sampling variance; its largest possible is charged",)
-    arrays = estimators.estimate_effects(
-        layout,
-        estimator,
-        summary=release.summary,
-        channel=release.channel,
-        released_counts=None if release.units is None else count_released(release),
-    )
-    return _to_estimate(
-        arrays,
-        layout,
-        estimator=estimator,
-        source=release.mechanism.name,
-        guarantee=release.guarantee,
-        notes=(*release.notes, *notes, *_layout_notes(layout, estimator)),
-    )
-
-
-def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by name
-    frame: Any,
-    *,
-    outcomes: OutcomeSpace,
-    unit: str,
-    arm: str,
-    cluster: str,
-    outcome: str,
-    control: Any = None,
-    estimator: Estimator = "stratified",
-    clip: bool = False,
-) -> Estimate:
-    """Effects from the true outcomes, for the owner's eyes: this result is not private."""
-    columns = Columns(unit=unit, arm=arm, cluster=cluster, outcome=outcome)
-    rows = to_polars(read_frame(frame), columns).lazy()
-    table = LocalTable(rows=rows, columns=columns, space=outcomes, clip=clip)
-    layout, encoder = table.read_layout(control)
-    layout.check()
-    counts, _ = table.count(layout, encoder)
-    moments = estimators.true_moments(counts, outcomes)
-    return _to_estimate(
-        estimators.moment_effects(moments, layout, estimator),
-        layout,
-        estimator=estimator,
-        source="true outcomes (not private)",
-        guarantee=None,
-        notes=_layout_notes(layout, estimator),
-    )
-
-
-def _to_estimate(  # noqa: PLR0913 - assembles one value from its parts
-    arrays: estimators.EffectArrays,
-    layout: Layout,
-    *,
-    estimator: Estimator,
-    source: str,
-    guarantee: Guarantee | None,
-    notes: tuple[str, ...],
-) -> Estimate:
-    arm_sizes = layout.sizes.sum(axis=0)
-    effects = []
-    for position, arm in enumerate(layout.treatments):
-        variance = float(arrays.variances[position])
-        # An estimated part can fall outside the whole by chance; it is shown within it.
-        privacy = min(max(float(arrays.privacy_variances[position]), 0.0), variance)
-        effects.append(
-            Effect(
-                arm=layout.arms[arm],
-                control=layout.arms[layout.control],
-                effect=float(arrays.effects[position]),
-                std_error=math.sqrt(variance),
-                sampling_variance=variance - privacy,
-                privacy_variance=privacy,
-                n_treated=int(arm_sizes[arm]),
-                n_control=int(arm_sizes[layout.control]),
-            )
-        )
-    return Estimate(
-        effects=tuple(effects),
-        estimator=estimator,
-        source=source,
-        guarantee=guarantee,
-        notes=notes,
-    )
-
-
-def _layout_notes(layout: Layout, estimator: Estimator) -> tuple[str, ...]:
-    notes = []
-    n_single = int((layout.sizes == 1).sum())
-    if n_single and estimator == "stratified":
-        notes.append(
-            f"{n_single} cells have one unit; their variance is taken from the rest of their arm, "
-            "which errs on the wide side"
-        )
-    if layout.sizes.sum(axis=0).min() < _FEW_UNITS:
-        notes.append(f"an arm has fewer than {_FEW_UNITS} units: normal intervals are doubtful")
-    shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
-    if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
-        notes.append(
-            "arms have different shares in different clusters: if assignment was by cluster, the "
-            "unstratified estimate mixes the effect with differences between clusters"
-        )
-    return tuple(notes)
+def _quantile(level: float) -> float:
+    if not 0 < level < 1:
+        raise ParameterError(f"level must lie strictly between 0 and 1, got {level}")
+    return NormalDist().inv_cdf((1 + level) / 2)

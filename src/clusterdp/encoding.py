@@ -85,9 +85,13 @@ class Labels:
     @classmethod
     def of(cls, column: pl.Series) -> Labels:
         """The labels of a column."""
+        return cls.listed(plain_column(column).unique().sort())
+
+    @classmethod
+    def listed(cls, values: pl.Series) -> Labels:
+        """Labels in a given order; numbers must be sorted."""
         import polars as pl
 
-        values = _plain(column).unique().sort()
         return cls(values=values, categories=pl.Enum(values) if values.dtype == pl.String else None)
 
     def encode(self, column: pl.Series) -> CodeArray:
@@ -96,7 +100,7 @@ class Labels:
         Raises:
             DataError: If a value is not among the labels.
         """
-        column = _plain(column)
+        column = plain_column(column)
         codes = self._find(column) if column.dtype == self.values.dtype else None
         if codes is None:
             raise DataError(f"column {column.name!r} changed while it was being read")
@@ -135,7 +139,7 @@ def _find_numbers(labels: npt.NDArray[Any], column: pl.Series) -> CodeArray | No
     return codes if codes.min(initial=0) >= 0 else None
 
 
-def _plain(column: pl.Series) -> pl.Series:
+def plain_column(column: pl.Series) -> pl.Series:
     """Categories by their text, so that a column reads the same whatever encodes it."""
     import polars as pl
 
@@ -194,11 +198,6 @@ def encode_outcomes(column: pl.Series, space: OutcomeSpace, *, clip: bool) -> En
         observed = clipped
     codes, outside = space.encode(observed)
     return EncodedOutcomes(codes.astype(np.uint16), 0, int(outside.sum()), n_clipped)
-
-
-def as_ids(column: pl.Series) -> pl.Series:
-    """Ids in one of the two forms that randomness is keyed by."""
-    return _plain(column)
 
 
 def check_types(schema: dict[str, Any], columns: Columns) -> None:

@@ -18,9 +18,9 @@ from clusterdp.encoding import (
     CellEncoder,
     Columns,
     Labels,
-    as_ids,
     check_types,
     encode_outcomes,
+    plain_column,
 )
 from clusterdp.errors import DataError
 from clusterdp.row_order import RowOrderSample
@@ -117,7 +117,7 @@ class LocalTable:
             nonlocal n_missing, n_outside, n_clipped, n_without_id
             cells = encoder.encode(batch[columns.cluster], batch[columns.arm])
             encoded = encode_outcomes(batch[columns.outcome], self.space, clip=self.clip)
-            ids.add(as_ids(batch[columns.unit]))
+            ids.add(plain_column(batch[columns.unit]))
             order.add(cells, encoded.codes)
             with lock:
                 n_without_id += batch[columns.unit].null_count()
@@ -161,17 +161,21 @@ class LocalTable:
             encoded = encode_outcomes(batch[columns.outcome], self.space, clip=self.clip)
             if encoded.n_missing or encoded.n_outside:
                 raise DataError("the table changed while it was being read")
-            rows = randomizer(as_ids(batch[columns.unit]), cells, encoded.codes)
-            published = batch.select(columns.public).with_columns(
-                pl.Series(RELEASED, rows.released), pl.Series(DEBIASED, rows.debiased)
-            )
+            rows = randomizer(plain_column(batch[columns.unit]), cells, encoded.codes)
+            published = [plain_column(batch[name]) for name in columns.public]
+            if encoder.pooled is not None:
+                published[2] = labels.gather(cells // len(layout.arms))
             progress(len(batch))
-            if encoder.pooled is None:
-                return published
-            return published.with_columns(labels.gather(cells // len(layout.arms)))
+            return pl.DataFrame(
+                [
+                    *published,
+                    pl.Series(RELEASED, rows.released),
+                    pl.Series(DEBIASED, rows.debiased),
+                ]
+            )
 
-        schema = self.rows.collect_schema()
-        published = {name: schema[name] for name in columns.public}
+        empty = self.rows.select(columns.public).head(0).collect()
+        published = {name: plain_column(empty[name]).dtype for name in columns.public}
         if encoder.pooled is not None:
             published[columns.cluster] = pl.String()
         published |= {RELEASED: pl.Float64(), DEBIASED: pl.Float64()}
@@ -184,7 +188,7 @@ class LocalTable:
         wanted = pl.Series(hashes)
 
         def matching(batch: pl.DataFrame) -> pl.DataFrame:
-            ids = as_ids(batch.to_series())
+            ids = plain_column(batch.to_series())
             return ids.filter(ids.hash().is_in(wanted.implode())).to_frame()
 
         query = self.rows.select(pl.col(self.columns.unit).cast(pl.String))

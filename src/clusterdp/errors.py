@@ -18,3 +18,11 @@ class OwnerNotice(UserWarning):
 
     It is shown once and stored nowhere, because it is a function of the sensitive outcomes.
     """
+
+
+class OutputError(ClusterDPError):
+    """A folder cannot be written where it was asked for."""
+
+
+class FormatError(ClusterDPError):
+    """A folder is not a release, was damaged or edited, or is of a newer format."""

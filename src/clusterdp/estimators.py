@@ -16,7 +16,7 @@ from clusterdp.noise import noise_variance
 from clusterdp.summary import ContrastSummary, CountSummary
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import FloatArray, IntArray
+    from clusterdp.arrays import BoolArray, FloatArray, IntArray
     from clusterdp.cells import Layout
     from clusterdp.channel import Channel
     from clusterdp.outcomes import OutcomeSpace
@@ -44,7 +44,7 @@ class CellMoments:
     def merged(self) -> CellMoments:
         """The same rows as one cluster."""
         sizes = self.sizes.sum(axis=-2, keepdims=True)
-        share = self.sizes / sizes
+        share = self.sizes / np.maximum(sizes, 1)
         means = (share * self.means).sum(axis=-2, keepdims=True)
         between = self.sizes * (self.means - means) ** 2
         return CellMoments(
@@ -52,6 +52,30 @@ class CellMoments:
             means=means,
             squares=(self.squares + between).sum(axis=-2, keepdims=True),
             privacy=(share * self.privacy).sum(axis=-2, keepdims=True),
+        )
+
+    def pooled(self, small: BoolArray) -> CellMoments:
+        """The clusters that are not small, and all small ones as one more; axes of one release."""
+        if not small.any():
+            return self
+        kept, pool = self._chosen(~small), self._chosen(small).merged()
+        return CellMoments(
+            sizes=np.vstack([kept.sizes, pool.sizes]),
+            means=np.vstack([kept.means, pool.means]),
+            squares=np.vstack([kept.squares, pool.squares]),
+            privacy=np.vstack([kept.privacy, pool.privacy]),
+        )
+
+    def without_gaps(self) -> CellMoments:
+        """Only the clusters that have units in every arm: others tell nothing about an effect."""
+        return self._chosen(np.asarray((self.sizes > 0).all(axis=1)))
+
+    def _chosen(self, chosen: BoolArray) -> CellMoments:
+        return CellMoments(
+            sizes=self.sizes[chosen],
+            means=self.means[chosen],
+            squares=self.squares[chosen],
+            privacy=self.privacy[chosen],
         )
 
     def unit_variances(self) -> FloatArray:
@@ -72,11 +96,15 @@ class EffectArrays:
         effects: Estimated average effects.
         variances: Estimated variances, of assignment and privacy together.
         privacy_variances: The part of them that privacy cost.
+        control_means: The mean outcome of control, axes `[...]`; None where it is not known.
+        control_variances: Its estimated variance.
     """
 
     effects: FloatArray
     variances: FloatArray
     privacy_variances: FloatArray
+    control_means: FloatArray | None = None
+    control_variances: FloatArray | None = None
 
 
 def estimate_effects(
@@ -124,9 +152,10 @@ def row_moments(released_counts: IntArray, channel: Channel) -> CellMoments:
     decode = channel.decode()[..., channel.groups, :]
     noise = channel.decode_noise_variance()[..., channel.groups, :]
     sizes = released_counts.sum(axis=-1)
-    means = (released_counts * decode).sum(axis=-1) / sizes
+    some = np.maximum(sizes, 1)  # the moments of an empty cell are zeros, and count for nothing
+    means = (released_counts * decode).sum(axis=-1) / some
     squares = (released_counts * (decode - means[..., np.newaxis]) ** 2).sum(axis=-1)
-    privacy = (released_counts * noise).sum(axis=-1) / sizes
+    privacy = (released_counts * noise).sum(axis=-1) / some
     return CellMoments(sizes=sizes, means=means, squares=squares, privacy=privacy)
 
 
@@ -148,11 +177,12 @@ def stratified_effects(moments: CellMoments, layout: Layout) -> EffectArrays:
     conservative.
     """
     weights = _cluster_weights(moments.sizes)
+    mean_variances = weights**2 * moments.unit_variances() / moments.sizes
     return EffectArrays(
         effects=_against_control(weights * moments.means, layout, sign=-1),
-        variances=_against_control(
-            weights**2 * moments.unit_variances() / moments.sizes, layout, sign=1
-        ),
+        variances=_against_control(mean_variances, layout, sign=1),
+        control_means=(weights * moments.means).sum(axis=-2)[..., layout.control],
+        control_variances=mean_variances.sum(axis=-2)[..., layout.control],
         privacy_variances=_against_control(
             weights**2 * moments.privacy / moments.sizes, layout, sign=1
         ),

@@ -153,7 +153,7 @@ def run_release(  # noqa: PLR0913 - as `release`
         randomizer = RowRandomizer.of(channel, key.for_outcome(columns.outcome))
         published = table.randomize(layout, encoder, randomizer).collect(engine="streaming")
         units = to_native(table_like(given, published), frame)
-    cells = cells_table(columns, layout, summary, channel)
+    cells = cells_table(encoder, layout, summary, channel)
     return Release(
         units=units,
         cells=to_native(table_like(given, cells), frame),
@@ -199,17 +199,18 @@ def refuse_paper_accounting(mechanism: Mechanism) -> None:
 
 
 def cells_table(
-    columns: Columns, layout: Layout, summary: Summary | None, channel: Channel | None
+    encoder: CellEncoder, layout: Layout, summary: Summary | None, channel: Channel | None
 ) -> pl.DataFrame:
     """The published table of cells; lists follow the order of the outcome space."""
     import polars as pl
 
     n_clusters, n_arms = layout.sizes.shape
+    clusters, arms = encoder.clusters.values, encoder.arms.values
+    if encoder.pooled is not None:
+        clusters = pl.Series(clusters.name, layout.clusters)
     published = [
-        pl.Series(columns.cluster, layout.clusters).gather(
-            np.repeat(np.arange(n_clusters), n_arms)
-        ),
-        pl.Series(columns.arm, layout.arms).gather(np.tile(np.arange(n_arms), n_clusters)),
+        clusters.gather(np.repeat(np.arange(n_clusters), n_arms)),
+        arms.gather(np.tile(np.arange(n_arms), n_clusters)),
         pl.Series("size", layout.sizes.ravel()),
     ]
     if isinstance(summary, CountSummary):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.encoding import RELEASED
+from clusterdp.encoding import RELEASED, CellEncoder, Labels
 from clusterdp.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,20 +21,29 @@ if TYPE_CHECKING:
 def scan_units(release: Release) -> pl.LazyFrame:
     """The released rows as a Polars query, whatever library they came in."""
     import narwhals as nw
+    import polars as pl
 
-    query: pl.LazyFrame = nw.from_native(release.units).lazy().collect("polars").lazy().to_native()
-    return query
+    if isinstance(release.units, pl.LazyFrame):
+        return release.units
+    units = nw.from_native(release.units).lazy().collect("polars")
+    native: pl.DataFrame = units.to_native()
+    return native.lazy()
 
 
 def count_released(release: Release) -> IntArray:
     """How often each outcome was released; axes `[cluster, arm, released]`."""
-    columns = release.columns
-    grouped = scan_units(release).group_by(columns.cluster, columns.arm, RELEASED)
+    groups = group_released(scan_units(release), release.columns, ())
+    return to_counts(groups, release.columns, release.layout)
+
+
+def group_released(
+    units: pl.LazyFrame, columns: Columns, dimensions: tuple[str, ...]
+) -> pl.DataFrame:
+    """Rows counted by some dimensions, cell and released outcome, in a column `count`."""
     import polars as pl
 
-    return to_counts(
-        grouped.agg(count=pl.len()).collect(engine="streaming"), columns, release.layout
-    )
+    by = (*dimensions, columns.cluster, columns.arm, RELEASED)
+    return units.group_by(by).agg(count=pl.len()).collect(engine="streaming")
 
 
 def to_counts(groups: pl.DataFrame, columns: Columns, layout: Layout) -> IntArray:
@@ -49,13 +58,21 @@ def to_counts(groups: pl.DataFrame, columns: Columns, layout: Layout) -> IntArra
         DataError: If the rows do not belong to the cells.
     """
     counts = np.zeros((*layout.sizes.shape, layout.space.n_outcomes), dtype=np.int64)
-    positions = []
-    for name, labels in ((columns.cluster, layout.clusters), (columns.arm, layout.arms)):
-        known = {label: position for position, label in enumerate(labels)}
-        found = [known.get(label, -1) for label in groups[name].to_list()]
-        positions.append(np.array(found, dtype=np.int64))
+    cells = released_cells(groups, columns, layout)
     codes, outside = layout.space.encode_released(groups[RELEASED].to_numpy())
-    if outside.any() or any((position < 0).any() for position in positions):
-        raise DataError("the rows do not belong to the cells of the release")
-    np.add.at(counts, (*positions, codes), groups["count"].to_numpy())
+    if outside.any():
+        raise DataError("the rows hold outcomes that the release does not")
+    flat = counts.reshape(-1)
+    np.add.at(flat, cells * layout.space.n_outcomes + codes, groups["count"].to_numpy())
     return counts
+
+
+def released_cells(rows: pl.DataFrame, columns: Columns, layout: Layout) -> IntArray:
+    """The cell of each row, its place in a flat `[cluster, arm]` array."""
+    import polars as pl
+
+    encoder = CellEncoder(
+        clusters=Labels.listed(pl.Series(layout.clusters, dtype=rows[columns.cluster].dtype)),
+        arms=Labels.listed(pl.Series(layout.arms, dtype=rows[columns.arm].dtype)),
+    )
+    return encoder.encode(rows[columns.cluster], rows[columns.arm])

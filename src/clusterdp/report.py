@@ -1,63 +1,88 @@
-"""Estimates for people: text and HTML."""
+"""Estimates for people: text and HTML, from one table of words."""
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from clusterdp.effects import Effect, Estimate
 
-_HEADER = ("arm", "effect", "std error", "95% interval", "p-value", "privacy share", "units")
-
 
 def as_text(estimate: Estimate) -> str:
     """A table of effects with a line on where they come from."""
-    rows = [_HEADER, *(_cells(effect) for effect in estimate.effects)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
+    header, body = as_table(estimate)
+    rows = [header, *body]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     table = [
         "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     ]
     notes = [f"  note: {note}" for note in estimate.notes]
-    return "\n".join([_title(estimate), *table, *notes])
+    return "\n".join([title(estimate), *table, *notes])
 
 
 def as_html(estimate: Estimate) -> str:
     """The same for notebooks."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in _HEADER)
+    header, rows = as_table(estimate)
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(effect)) + "</tr>"
-        for effect in estimate.effects
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
     notes = "".join(f"<li>{escape(note)}</li>" for note in estimate.notes)
     return (
-        f"<p>{escape(_title(estimate))}</p>"
+        f"<p>{escape(title(estimate))}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         + (f"<ul>{notes}</ul>" if notes else "")
     )
 
 
-def _title(estimate: Estimate) -> str:
+def title(estimate: Estimate) -> str:
+    """Where the numbers come from, in a line."""
     control = estimate.effects[0].control
-    title = f"Effects against {control!r}, {estimate.estimator}, from {estimate.source}"
-    return f"{title}; {estimate.guarantee}" if estimate.guarantee else title
+    text = f"Effects against {control!r}, {estimate.estimator}, from {estimate.source}"
+    return f"{text}; {estimate.guarantee}" if estimate.guarantee else text
 
 
-def _cells(effect: Effect) -> tuple[str, ...]:
-    low, high = effect.ci()
-    p_value = effect.p_value
-    return (
-        str(effect.arm),
-        _number(effect.effect),
-        _number(effect.std_error),
-        f"[{_number(low)}, {_number(high)}]",
-        f"{p_value:.4f}" if p_value >= 1e-4 else "<0.0001",
-        f"{effect.privacy_share:.0%}",
-        f"{effect.n_treated:,} vs {effect.n_control:,}",
-    )
+def as_table(estimate: Estimate) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and rows, with only the columns that this estimate needs."""
+    several = len(estimate.effects) > len({effect.arm for effect in estimate.effects})
+    cut = any(effect.segment for effect in estimate.effects)
+    lifts = any(effect.lift() for effect in estimate.effects)
+    header = ["segment"] if several else []
+    header += ["arm", "effect", "std error", "95% interval"]
+    header += ["95% for all segments"] if cut else []
+    header += ["p-value"] + (["lift"] if lifts else []) + ["privacy share", "units"]
+    return tuple(header), [
+        _cells(effect, several=several, cut=cut, lifts=lifts) for effect in estimate.effects
+    ]
+
+
+def _cells(effect: Effect, *, several: bool, cut: bool, lifts: bool) -> tuple[str, ...]:
+    cells = [effect.label] if several else []
+    cells += [str(effect.arm), _number(effect.effect), _number(effect.std_error)]
+    cells.append(_interval(effect.ci()))
+    if cut:
+        cells.append(_interval(effect.simultaneous_ci()) if effect.segment else "")
+    cells.append(_p_value(effect.p_value))
+    if lifts:
+        lift = effect.lift()
+        cells.append(f"{lift[0]:+.1%} [{lift[1]:+.1%}, {lift[2]:+.1%}]" if lift else "")
+    share = "" if math.isnan(effect.privacy_share) else f"{effect.privacy_share:.0%}"
+    return (*cells, share, f"{effect.n_treated:,} vs {effect.n_control:,}")
+
+
+def _interval(bounds: tuple[float, float]) -> str:
+    return f"[{_number(bounds[0])}, {_number(bounds[1])}]" if bounds[0] == bounds[0] else "–"
+
+
+def _p_value(p_value: float) -> str:
+    if math.isnan(p_value):
+        return "–"
+    return f"{p_value:.4f}" if p_value >= 1e-4 else "<0.0001"
 
 
 def _number(number: float) -> str:
-    """Four significant digits, without exponents where a person would not expect them."""
-    return f"{number:.4g}"
+    """Four significant digits."""
+    return f"{number:.4g}" if not math.isnan(number) else "–"

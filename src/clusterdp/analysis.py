@@ -1,0 +1,279 @@
+"""The analyst's half: effects with honest intervals from a release alone."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp import adjustment, estimators
+from clusterdp import segments as cutting
+from clusterdp.checks import sample_ratio_notes
+from clusterdp.effects import Effect, Estimate
+from clusterdp.encoding import DEBIASED, Columns
+from clusterdp.engine import LocalTable
+from clusterdp.errors import ParameterError
+from clusterdp.frames import read_frame, to_polars
+from clusterdp.released import count_released
+from clusterdp.summary import ContrastSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp.cells import Layout
+    from clusterdp.estimators import CellMoments, EffectArrays, Estimator
+    from clusterdp.outcomes import OutcomeSpace
+    from clusterdp.pipeline import Release
+    from clusterdp.segments import JoinedUnits, Segment
+
+# Below this many units in an arm the normal approximation is doubtful, and the result says so.
+_FEW_UNITS = 30
+
+
+def estimate(  # noqa: PLR0913 - what to estimate, all by name
+    release: Release,
+    *,
+    control: Any = None,
+    estimator: Estimator = "stratified",
+    segments: Any = None,
+    on: str | None = None,
+    by: Sequence[str | Sequence[str]] | str | None = None,
+    adjust: Sequence[str] = (),
+    shares: dict[str, float] | None = None,
+) -> Estimate:
+    """Average effects from a release, each arm against control.
+
+    Args:
+        release: From `release` or `read_release`.
+        control: The arm to compare with; the release's own by default.
+        estimator: "stratified" compares within clusters and weighs them by size; "unstratified"
+            compares overall means.
+        segments: The analyst's own table, joined to the rows by unit id.
+        on: The column of ids in that table; by default named as in the release.
+        by: Columns to cut by, kept or joined. Several in one entry are crossed: `["tier",
+            "tier,region"]`.
+        adjust: Numeric columns, kept or joined, to adjust for; adjusted effects stand beside the
+            others.
+        shares: The share of units each arm was meant to have, for the check of sample ratios.
+    """
+    if estimator not in ("stratified", "unstratified"):
+        raise ParameterError(f'estimator must be "stratified" or "unstratified", got {estimator!r}')
+    layout = release.layout if control is None else release.layout.with_control(control)
+    notes = [*release.notes, *_summary_notes(release, layout)]
+    dimensions = cutting.parse_dimensions(by)
+    covariates = tuple(adjust)
+    if release.units is None and (dimensions or covariates or segments is not None):
+        raise ParameterError(f"{release.mechanism.name} publishes no rows to cut or adjust")
+    arrays = estimators.estimate_effects(
+        layout,
+        estimator,
+        summary=release.summary,
+        channel=release.channel,
+        released_counts=None if release.units is None else count_released(release),
+    )
+    effects = _to_effects(arrays, layout, layout.sizes.sum(axis=0))
+    if dimensions or covariates or segments is not None:
+        joined = cutting.join_segments(release, segments, on)
+        more, remarks = _joined_effects(
+            joined, release, layout, estimator, dimensions=dimensions, covariates=covariates
+        )
+        effects += more
+        notes += remarks
+    return Estimate(
+        effects=tuple(effects),
+        estimator=estimator,
+        source=release.mechanism.name,
+        guarantee=release.guarantee,
+        notes=(*notes, *_layout_notes(layout, estimator), *sample_ratio_notes(layout, shares)),
+    )
+
+
+def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by name
+    frame: Any,
+    *,
+    outcomes: OutcomeSpace,
+    unit: str,
+    arm: str,
+    cluster: str,
+    outcome: str,
+    control: Any = None,
+    estimator: Estimator = "stratified",
+    clip: bool = False,
+) -> Estimate:
+    """Effects from the true outcomes, for the owner's eyes: this result is not private."""
+    columns = Columns(unit=unit, arm=arm, cluster=cluster, outcome=outcome)
+    rows = to_polars(read_frame(frame), columns).lazy()
+    table = LocalTable(rows=rows, columns=columns, space=outcomes, clip=clip)
+    layout, encoder = table.read_layout(control)
+    layout.check()
+    counts, _ = table.count(layout, encoder)
+    arrays = estimators.moment_effects(estimators.true_moments(counts, outcomes), layout, estimator)
+    return Estimate(
+        effects=tuple(_to_effects(arrays, layout, layout.sizes.sum(axis=0))),
+        estimator=estimator,
+        source="true outcomes (not private)",
+        guarantee=None,
+        notes=(*_layout_notes(layout, estimator), *sample_ratio_notes(layout)),
+    )
+
+
+def _joined_effects(  # noqa: PLR0913 - one step of `estimate`
+    joined: JoinedUnits,
+    release: Release,
+    layout: Layout,
+    estimator: Estimator,
+    *,
+    dimensions: list[tuple[str, ...]],
+    covariates: tuple[str, ...],
+) -> tuple[list[Effect], list[str]]:
+    """Adjusted and segment effects, and what is to be said about them."""
+    notes = []
+    if joined.n_unmatched:
+        notes.append(
+            f"{joined.n_unmatched:,} of {layout.n_units:,} released units are not in the segments "
+            "table; they count overall and in no segment"
+        )
+    cutting.check_dimensions(joined.rows, dimensions, release)
+    assert release.channel is not None  # noqa: S101 - the caller has rows
+    whole = estimators.row_moments(count_released(release), release.channel)
+    found: list[tuple[Segment, CellMoments]] = [((), whole)] if covariates else []
+    cut = [pair for dim in dimensions for pair in cutting.segment_moments(joined, release, dim)]
+    family = max(1, len(cut) * len(layout.treatments))
+    effects: list[Effect] = []
+    for segment, moments in [*found, *cut]:
+        if segment:
+            effects += _moment_effects(moments, layout, estimator, segment, family)
+            notes += _segment_notes(moments, layout, segment)
+        if covariates and not cutting.empty_arms(moments, layout):
+            adjusted = _adjusted(joined, release, segment, covariates, moments)
+            effects += _moment_effects(
+                adjusted, layout, estimator, segment, family if segment else 1, is_adjusted=True
+            )
+            n_lost = int(moments.sizes.sum() - adjusted.sizes.sum())
+            if n_lost and not segment:
+                notes.append(
+                    f"{n_lost:,} units lack a covariate; adjusted effects are of the others"
+                )
+    return effects, notes
+
+
+def _adjusted(
+    joined: JoinedUnits,
+    release: Release,
+    segment: Segment,
+    covariates: tuple[str, ...],
+    moments: CellMoments,
+) -> CellMoments:
+    import polars as pl
+
+    rows = adjustment.read_covariates(joined.rows, covariates)
+    for name, value in segment:
+        rows = rows.filter(pl.col(name) == value)
+    columns = release.columns
+    needed = rows.select(columns.cluster, columns.arm, DEBIASED, *covariates)
+    collected = needed.collect(engine="streaming")
+    adjustment.check_enough(len(collected), int(moments.sizes.sum()), covariates)
+    return adjustment.adjusted_moments(collected, release, covariates, moments.privacy)
+
+
+def _moment_effects(  # noqa: PLR0913 - one row or more of the result
+    moments: CellMoments,
+    layout: Layout,
+    estimator: Estimator,
+    segment: Segment,
+    family: int,
+    *,
+    is_adjusted: bool = False,
+) -> list[Effect]:
+    """Effects in a segment, its small clusters pooled; NaN for an arm without units."""
+    arm_sizes = moments.sizes.sum(axis=0)
+    if cutting.empty_arms(moments, layout):
+        nothing = np.full(len(layout.treatments), np.nan)
+        arrays = estimators.EffectArrays(
+            effects=nothing, variances=nothing, privacy_variances=nothing
+        )
+    else:
+        strata = moments.pooled(cutting.strata(moments)).without_gaps()
+        arrays = estimators.moment_effects(strata, layout, estimator)
+    return _to_effects(
+        arrays, layout, arm_sizes, segment=segment, family=family, is_adjusted=is_adjusted
+    )
+
+
+def _to_effects(  # noqa: PLR0913 - assembles values from their parts
+    arrays: EffectArrays,
+    layout: Layout,
+    arm_sizes: np.ndarray,
+    *,
+    segment: Segment = (),
+    family: int = 1,
+    is_adjusted: bool = False,
+) -> list[Effect]:
+    effects = []
+    for position, arm in enumerate(layout.treatments):
+        variance = float(arrays.variances[position])
+        # An estimated part can fall outside the whole by chance; it is shown within it.
+        privacy = min(max(float(arrays.privacy_variances[position]), 0.0), variance)
+        control_mean = control_error = None
+        if arrays.control_means is not None and arrays.control_variances is not None:
+            control_mean = float(arrays.control_means)
+            control_error = math.sqrt(float(arrays.control_variances))
+        effects.append(
+            Effect(
+                arm=layout.arms[arm],
+                control=layout.arms[layout.control],
+                effect=float(arrays.effects[position]),
+                std_error=math.sqrt(variance),
+                sampling_variance=variance - privacy,
+                privacy_variance=privacy,
+                n_treated=int(arm_sizes[arm]),
+                n_control=int(arm_sizes[layout.control]),
+                segment=segment,
+                adjusted=is_adjusted,
+                family_size=family,
+                control_mean=control_mean,
+                control_std_error=control_error,
+            )
+        )
+    return effects
+
+
+def _summary_notes(release: Release, layout: Layout) -> list[str]:
+    if not isinstance(release.summary, ContrastSummary):
+        return []
+    if layout.control != release.layout.control:
+        raise ParameterError(
+            f"{release.mechanism.name} published contrasts against "
+            f"{release.layout.arms[release.layout.control]!r}; no other control is possible"
+        )
+    return ["the release does not tell sampling variance; its largest possible is charged"]
+
+
+def _segment_notes(moments: CellMoments, layout: Layout, segment: Segment) -> list[str]:
+    name = ", ".join(f"{column}={value}" for column, value in segment)
+    empty = cutting.empty_arms(moments, layout)
+    if empty:
+        return [f"{name}: no units in arm {', '.join(map(str, empty))}, so no effect"]
+    if moments.sizes.sum(axis=0).min() < _FEW_UNITS:
+        return [f"{name}: an arm has fewer than {_FEW_UNITS} units, normal intervals are doubtful"]
+    return []
+
+
+def _layout_notes(layout: Layout, estimator: Estimator) -> tuple[str, ...]:
+    notes = []
+    n_single = int((layout.sizes == 1).sum())
+    if n_single and estimator == "stratified":
+        notes.append(
+            f"{n_single} cells have one unit; their variance is taken from the rest of their arm, "
+            "which errs on the wide side"
+        )
+    if layout.sizes.sum(axis=0).min() < _FEW_UNITS:
+        notes.append(f"an arm has fewer than {_FEW_UNITS} units: normal intervals are doubtful")
+    shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
+    if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
+        notes.append(
+            "arms have different shares in different clusters: if assignment was by cluster, the "
+            "unstratified estimate mixes the effect with differences between clusters"
+        )
+    return tuple(notes)

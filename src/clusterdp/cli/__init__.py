@@ -1,0 +1,1 @@
+"""The command line: `release`, `inspect` and `verify` for owners, `estimate` for analysts."""

@@ -1,0 +1,103 @@
+"""`clusterdp estimate`: effects as a table, JSON, CSV and a forest plot."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterdp import report
+from clusterdp.analysis import estimate
+from clusterdp.cli.console import console, print_json
+from clusterdp.errors import OutputError, ParameterError
+from clusterdp.folder import read_release
+from clusterdp.plots import forest_plot
+from clusterdp.sources import open_source
+from clusterdp.specs import parse_names
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clusterdp.effects import Estimate
+
+
+def run_estimate_command(  # noqa: PLR0913 - one parameter per option
+    folder: Path,
+    *,
+    control: str | None,
+    segments: str | None,
+    on: str | None,
+    by: list[str] | None,
+    adjust: list[str] | None,
+    unstratified: bool,
+    shares: str | None,
+    level: float,
+    as_json: bool,
+    csv: Path | None,
+    plot: Path | None,
+) -> None:
+    """Estimate and show."""
+    result = estimate(
+        read_release(folder),
+        control=control,
+        estimator="unstratified" if unstratified else "stratified",
+        segments=None if segments is None else _read_segments(segments),
+        on=on,
+        by=by,
+        adjust=parse_names(adjust),
+        shares=None if shares is None else _parse_shares(shares),
+    )
+    if csv is not None:
+        _write_csv(result, csv, level)
+    if plot is not None:
+        forest_plot(result, plot)
+    if as_json:
+        print_json(result.to_dict(level))
+        return
+    _show(result)
+    for path in (csv, plot):
+        if path is not None:
+            console().print(f"wrote {path}")
+
+
+def _read_segments(source: str) -> pl.DataFrame:
+    with tempfile.TemporaryDirectory(prefix="clusterdp-") as scratch:
+        return open_source(source, lambda: Path(scratch)).collect(engine="streaming")
+
+
+def _parse_shares(text: str) -> dict[str, float]:
+    try:
+        pairs = [entry.rsplit("=", 1) for entry in text.split(",")]
+        return {arm.strip(): float(share) for arm, share in pairs}
+    except ValueError:
+        raise ParameterError(f"shares reads ARM=SHARE,ARM=SHARE; got {text!r}") from None
+
+
+def _write_csv(result: Estimate, path: Path, level: float) -> None:
+    import polars as pl
+
+    try:
+        pl.DataFrame(result.to_rows(level), infer_schema_length=None).write_csv(path)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _show(result: Estimate) -> None:
+    import sys
+
+    if not sys.stdout.isatty():
+        sys.stdout.write(f"{result}\n")
+        return
+    from rich.table import Table
+
+    header, rows = report.as_table(result)
+    table: Any = Table(box=None, padding=(0, 1), header_style="bold")
+    for name in header:
+        table.add_column(name, justify="left" if name == "segment" else "right", no_wrap=True)
+    for effect, row in zip(result.effects, rows, strict=True):
+        table.add_row(*row, style=None if effect.segment else "bold")
+    out = console()
+    out.print(report.title(result))
+    out.print(table)
+    for note in result.notes:
+        out.print(f"note: {note}")

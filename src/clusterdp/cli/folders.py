@@ -1,0 +1,98 @@
+"""`clusterdp inspect` and `clusterdp verify`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.cli.console import REFUSED, console, print_json
+from clusterdp.folder import read_manifest
+from clusterdp.verification import verify_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run_inspect_command(folder: Path, *, as_json: bool) -> None:
+    """Show a manifest."""
+    manifest = read_manifest(folder)
+    if as_json:
+        print_json(manifest)
+        return
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
+    for name, text in _lines(manifest):
+        grid.add_row(name, text)
+    console().print(grid)
+
+
+def run_verify_command(folder: Path, *, as_json: bool) -> None:
+    """Run every check; exit with 2 if one fails."""
+    import typer
+
+    checks = verify_folder(folder)
+    sound = all(check.problem is None for check in checks)
+    if as_json:
+        print_json({"sound": sound, "checks": [check._asdict() for check in checks]})
+    else:
+        out = console()
+        for check in checks:
+            mark = "[green]ok[/green]  " if check.problem is None else "[red]FAIL[/red]"
+            out.print(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
+    if not sound:
+        raise typer.Exit(REFUSED)
+
+
+def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    columns, outcome, rows = (
+        manifest["columns"],
+        manifest["outcome"],
+        manifest["mechanism"]["rows"],
+    )
+    values = outcome["values"]
+    shown = ", ".join(f"{value:g}" for value in values[:8])
+    space = shown + (f", ... {values[-1]:g} ({len(values)} values)" if len(values) > 8 else "")
+    lines = [
+        ("outcome", f"{outcome['name']}: {space}"),
+        ("privacy", manifest["guarantee"]["in_words"]),
+        ("mechanism", manifest["mechanism"]["name"]),
+    ]
+    summary = manifest["mechanism"]["summary"]
+    if summary is not None:
+        lines.append(("  summary", ", ".join(f"{name} {value}" for name, value in summary.items())))
+    if rows is not None:
+        floor = rows["prior_floor"]
+        prior = "uniform prior" if floor is None else f"prior_floor {floor:.6g}"
+        lines.append(("  rows", f"resample_prob {rows['resample_prob']:.6g}, {prior}"))
+    arms = ", ".join(str(arm) for arm in manifest["arms"])
+    lines += [
+        (
+            "table",
+            (
+                f"{manifest['n_units']:,} units, {manifest['n_clusters']:,} clusters, "
+                f"arms {arms} (control {manifest['control']})"
+            ),
+        ),
+        (
+            "columns",
+            ", ".join([columns["unit"], columns["arm"], columns["cluster"], *columns["kept"]]),
+        ),
+        (
+            "files",
+            ", ".join(
+                f"{name} ({_size(file['bytes'])})" for name, file in manifest["files"].items()
+            ),
+        ),
+        ("written by", manifest["software"]),
+    ]
+    lines += [("note", note) for note in manifest["notes"]]
+    return lines
+
+
+def _size(n_bytes: int) -> str:
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:.1f} {unit}"
+    return f"{n_bytes} bytes"

@@ -1,0 +1,260 @@
+"""The command `clusterdp`."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer reads annotations
+from typing import Annotated
+
+import typer
+
+from clusterdp.cli.console import errors_in_one_line
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    # A traceback with local variables would show data.
+    pretty_exceptions_enable=False,
+    help="Publish user-level results of a randomized experiment under label differential privacy, "
+    "and measure effects from them.",
+)
+
+_TABLE, _PRIVACY, _OUTPUT = "The table", "Privacy", "Output"
+
+
+@app.callback()
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from clusterdp import __version__
+
+        typer.echo(f"clusterdp {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def release(
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="INPUT",
+            help="A Parquet, CSV or Arrow file, a folder or a glob of them, or "
+            "'duckdb:warehouse.db?select ...'.",
+        ),
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="Column of ids.", rich_help_panel=_TABLE)] = None,
+    arm: Annotated[
+        str | None, typer.Option(help="Column of treatment arms.", rich_help_panel=_TABLE)
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Column of public clusters.", rich_help_panel=_TABLE)
+    ] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="Column of sensitive outcomes.", rich_help_panel=_TABLE)
+    ] = None,
+    outcomes: Annotated[
+        str | None,
+        typer.Option(
+            help="The values it can take: 0,1,5 or 0..5 or bins:0,1,10,100 or binary.",
+            rich_help_panel=_TABLE,
+        ),
+    ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option(
+            help="The control arm; needed unless arms are 0 and 1.", rich_help_panel=_TABLE
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COL,...",
+            help="Public columns to publish as they are; nothing else of the table is.",
+            rich_help_panel=_TABLE,
+        ),
+    ] = None,
+    clip: Annotated[
+        bool | None,
+        typer.Option(
+            "--clip",
+            help="Move outcomes beyond the ends to the nearest end.",
+            rich_help_panel=_TABLE,
+        ),
+    ] = None,
+    min_cell_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Pool clusters with fewer units than this in some arm.", rich_help_panel=_TABLE
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Budget of the whole release.", rich_help_panel=_PRIVACY)
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Failure probability.", rich_help_panel=_PRIVACY)
+    ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            help="cluster-dp, cluster-free-dp, uniform-prior-dp, noisy-horvitz-thompson or "
+            "noisy-histogram; the best that releases rows by default.",
+            rich_help_panel=_PRIVACY,
+        ),
+    ] = None,
+    noise_scale: Annotated[
+        float | None, typer.Option(help="Scale of the noise on counts.", rich_help_panel=_PRIVACY)
+    ] = None,
+    prior_floor: Annotated[
+        float | None,
+        typer.Option(help="Least prior probability of an outcome.", rich_help_panel=_PRIVACY),
+    ] = None,
+    resample_prob: Annotated[
+        float | None,
+        typer.Option(
+            help="Probability that a row is redrawn, instead of --epsilon.",
+            rich_help_panel=_PRIVACY,
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P,P,...",
+            help="What outcomes are thought to be distributed like, to predict and choose by.",
+            rich_help_panel=_PRIVACY,
+        ),
+    ] = None,
+    spec: Annotated[
+        Path | None,
+        typer.Option(help="These options in a TOML file; the command line overrides it."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to publish.", rich_help_panel=_OUTPUT)
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show what would be released; read no outcome.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_OUTPUT)
+    ] = False,
+) -> None:
+    """Turn a table into a published folder, once.
+
+    clusterdp release clicks.parquet --unit user --arm treated --cluster market
+    --outcome clicks --outcomes 0..5 --epsilon 2 --out published/
+    """
+    from clusterdp.cli.release import run_release_command
+
+    given = {
+        "input": table,
+        "unit": unit,
+        "arm": arm,
+        "cluster": cluster,
+        "outcome": outcome,
+        "outcomes": outcomes,
+        "control": control,
+        "keep": keep,
+        "clip": clip,
+        "min_cell_size": min_cell_size,
+        "mechanism": mechanism,
+        "epsilon": epsilon,
+        "delta": delta,
+        "noise_scale": noise_scale,
+        "prior_floor": prior_floor,
+        "resample_prob": resample_prob,
+        "reference": reference,
+        "out": None if out is None else str(out),
+    }
+    with errors_in_one_line():
+        run_release_command(spec, given, dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
+def estimate(
+    folder: Annotated[Path, typer.Argument(help="A published folder.")],
+    control: Annotated[str | None, typer.Option(help="The arm to compare with.")] = None,
+    segments: Annotated[
+        str | None,
+        typer.Option(help="Your own table (Parquet, CSV, Arrow); it never leaves you."),
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option(help="Its column of ids; as in the release by default.")
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Cut by a column, kept or joined; crossed: tier,region. Repeatable."),
+    ] = None,
+    adjust: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COL,...",
+            help="Numeric columns, known before treatment, to adjust for (Lin's regression).",
+        ),
+    ] = None,
+    unstratified: Annotated[
+        bool,
+        typer.Option("--unstratified", help="Compare overall means instead of within clusters."),
+    ] = False,
+    shares: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARM=SHARE,...",
+            help="What shares arms were meant to have, to check sample ratios against.",
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence level of --json and --csv.")] = 0.95,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    csv: Annotated[Path | None, typer.Option(help="Write a CSV file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw a forest plot (.svg, .png or .pdf).")
+    ] = None,
+) -> None:
+    """Effects with intervals from a published folder, overall and in your own segments.
+
+    clusterdp estimate published/ --segments crm.csv --on user --by tier --by tier,region
+    """
+    from clusterdp.cli.estimate import run_estimate_command
+
+    with errors_in_one_line():
+        run_estimate_command(
+            folder,
+            control=control,
+            segments=segments,
+            on=on,
+            by=by,
+            adjust=adjust,
+            unstratified=unstratified,
+            shares=shares,
+            level=level,
+            as_json=as_json,
+            csv=csv,
+            plot=plot,
+        )
+
+
+@app.command()
+def inspect(
+    folder: Annotated[Path, typer.Argument(help="A published folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what a published folder is and what it promises."""
+    from clusterdp.cli.folders import run_inspect_command
+
+    with errors_in_one_line():
+        run_inspect_command(folder, as_json=as_json)
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A published folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check that a folder is undamaged and that everything in it follows from the rest."""
+    from clusterdp.cli.folders import run_verify_command
+
+    with errors_in_one_line():
+        run_verify_command(folder, as_json=as_json)

@@ -1,0 +1,110 @@
+"""The README of a published folder: what it is, and how to use it with no software of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def write_readme(manifest: dict[str, Any]) -> str:
+    """The text, from a manifest."""
+    columns, outcome = manifest["columns"], manifest["outcome"]["name"]
+    head = f"""# {outcome}: a private release of a randomized experiment
+
+{_what(manifest)}
+
+**Privacy.** {manifest["guarantee"]["in_words"]}
+
+Outcomes are one of {_values(manifest)}.
+"""
+    notes = "".join(f"- {note}\n" for note in manifest["notes"])
+    body = _rows(columns) if manifest["mechanism"]["rows"] else _aggregates(manifest)
+    return head + (f"\nNotes:\n{notes}" if notes else "") + body
+
+
+def _what(manifest: dict[str, Any]) -> str:
+    arms = ", ".join(str(arm) for arm in manifest["arms"])
+    return (
+        f"{manifest['n_units']:,} units in {manifest['n_clusters']:,} clusters, with arms {arms} "
+        f"(control: {manifest['control']}). Released by {manifest['mechanism']['name']}, with "
+        f"{manifest['software']}."
+    )
+
+
+def _values(manifest: dict[str, Any]) -> str:
+    outcome = manifest["outcome"]
+    shown = [f"{value:g}" for value in outcome["values"][:12]]
+    more = len(outcome["values"]) - len(shown)
+    text = ", ".join(shown) + (f" and {more} more" if more else "")
+    if outcome["edges"]:
+        text += f" (each stands for a bin; edges: {', '.join(f'{e:g}' for e in outcome['edges'])})"
+    return text
+
+
+def _rows(columns: dict[str, Any]) -> str:
+    arm, cluster, unit = columns["arm"], columns["cluster"], columns["unit"]
+    kept = "".join(f", `{name}`" for name in columns["kept"])
+    return f"""
+## Files
+- `units.parquet`: one row per unit: `{unit}`, `{arm}`, `{cluster}`{kept}, `released_outcome` (the
+  outcome after randomization) and `debiased_outcome`.
+- `cells.parquet`: one row per cluster and arm: its size, the prior that outcomes were redrawn
+  from, what each released outcome counts as (`decode`), and noisy counts where there are any.
+- `manifest.json`: all of this for programs, with checksums.
+
+## Use it
+**A mean of `debiased_outcome` is an unbiased mean of the true outcome**, over all units or over any
+group of them that was not chosen by looking at outcomes. Use it like any outcome; its spread, and
+so any ordinary standard error, includes the noise of privacy. A single value says next to nothing:
+it can lie far outside the range of outcomes.
+
+SQL (DuckDB):
+```sql
+select "{arm}", avg(debiased_outcome) as mean,
+       stddev(debiased_outcome) / sqrt(count(*)) as std_error, count(*) as units
+from 'units.parquet'
+group by "{arm}"
+order by "{arm}";
+```
+
+pandas:
+```python
+import pandas as pd
+units = pd.read_parquet("units.parquet")
+mine = units  # .merge(my_segments, on="{unit}")
+arms = mine.groupby("{arm}").debiased_outcome
+print(arms.agg(["mean", "sem", "size"]))
+```
+
+R:
+```r
+units <- arrow::read_parquet("units.parquet")
+fit <- lm(debiased_outcome ~ factor({_r_name(arm)}), data = units)
+coefficients(fit)
+sqrt(diag(sandwich::vcovHC(fit, "HC2")))
+```
+
+With clusterdp, compared within clusters, with intervals and segments:
+```
+clusterdp estimate .
+```
+"""
+
+
+def _aggregates(manifest: dict[str, Any]) -> str:
+    statistic = manifest["mechanism"]["summary"]["statistic"]
+    what = (
+        "`noisy_counts`: how many units have each outcome, with noise"
+        if statistic == "counts"
+        else "`noisy_contrast`: the difference of the cell's mean from control's, with noise"
+    )
+    return f"""
+## Files
+- `cells.parquet`: one row per cluster and arm: its size, and {what}.
+- `manifest.json`: all of this for programs, with checksums.
+
+This release holds aggregates alone. `clusterdp estimate .` gives effects with intervals.
+"""
+
+
+def _r_name(name: str) -> str:
+    return name if name.isidentifier() else f"`{name}`"

@@ -1,0 +1,208 @@
+"""The manifest of a published folder: what it says, and how it is read back.
+
+The format is described in `docs/format.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from clusterdp import mechanisms
+from clusterdp.accounting import Guarantee, shown
+from clusterdp.cells import find_arm
+from clusterdp.encoding import Columns
+from clusterdp.errors import ClusterDPError, FormatError
+from clusterdp.outcomes import OutcomeSpace
+
+if TYPE_CHECKING:
+    from clusterdp.cells import Layout
+    from clusterdp.mechanisms import Mechanism
+
+FORMAT, FORMAT_VERSION = "clusterdp release", 1
+NEIGHBOURS = "replace-one-outcome"
+
+
+def describe(  # noqa: PLR0913 - the parts of a release
+    *,
+    software: str,
+    columns: Columns,
+    layout: Layout,
+    mechanism: Mechanism,
+    guarantee: Guarantee,
+    notes: tuple[str, ...],
+) -> dict[str, Any]:
+    """The manifest of a release, but for its files."""
+    space = layout.space
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "software": software,
+        "outcome": {
+            "name": columns.outcome,
+            "values": list(space.values),
+            "edges": None if space.edges is None else list(space.edges),
+        },
+        "columns": {
+            "unit": columns.unit,
+            "arm": columns.arm,
+            "cluster": columns.cluster,
+            "kept": list(columns.kept),
+        },
+        "arms": [plain(arm) for arm in layout.arms],
+        "control": plain(layout.arms[layout.control]),
+        "n_units": layout.n_units,
+        "n_clusters": len(layout.clusters),
+        "mechanism": _describe_mechanism(mechanism, space),
+        "guarantee": {
+            "epsilon": guarantee.epsilon,
+            "delta": guarantee.delta,
+            "neighbours": NEIGHBOURS,
+            "in_words": in_words(guarantee),
+        },
+        "notes": list(notes),
+    }
+
+
+def in_words(guarantee: Guarantee) -> str:
+    """The guarantee as a sentence for people."""
+    budget = f"epsilon = {shown(guarantee.epsilon)}"
+    exception = ""
+    if guarantee.delta:
+        budget += f", delta = {shown(guarantee.delta)}"
+        exception = f", except with probability {shown(guarantee.delta)}"
+    return (
+        "Everything in this folder, taken together, is label differentially private with "
+        f"{budget}, for the replacement of one unit's outcome. Whoever knows everything else, including all "
+        "other outcomes, can change the odds between any two outcomes of a person by at most a "
+        f"factor e^epsilon{exception}. Ids, arms, clusters, cell sizes, kept columns and the order "
+        "of rows are published as they are."
+    )
+
+
+def seal(manifest: dict[str, Any]) -> bytes:
+    """The manifest as the bytes of its file, with a checksum of itself."""
+    sealed = {**manifest, "sha256": _checksum(manifest)}
+    return (json.dumps(sealed, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def unseal(content: bytes) -> dict[str, Any]:
+    """The manifest of a file, checked against its own checksum.
+
+    Raises:
+        FormatError: If it is no manifest, of a newer format, or was edited.
+    """
+    try:
+        manifest = json.loads(content)
+    except ValueError:
+        raise FormatError("manifest.json is not JSON; the folder is damaged") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise FormatError("manifest.json is not the manifest of a clusterdp release")
+    version = manifest.get("format_version")
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise FormatError(
+            f"the folder has format {version}, this software reads up to {FORMAT_VERSION}; "
+            "upgrade clusterdp"
+        )
+    stated = manifest.pop("sha256", None)
+    if version != FORMAT_VERSION or stated != _checksum(manifest):
+        raise FormatError("manifest.json was edited after it was published")
+    return manifest
+
+
+def read_columns(manifest: dict[str, Any]) -> Columns:
+    """The columns a manifest names."""
+    names = manifest["columns"]
+    return Columns(
+        unit=names["unit"],
+        arm=names["arm"],
+        cluster=names["cluster"],
+        outcome=manifest["outcome"]["name"],
+        kept=tuple(names["kept"]),
+    )
+
+
+def read_space(manifest: dict[str, Any]) -> OutcomeSpace:
+    """The outcome space a manifest declares."""
+    outcome = manifest["outcome"]
+    edges = outcome["edges"]
+    return OutcomeSpace(
+        values=tuple(outcome["values"]), edges=None if edges is None else tuple(edges)
+    )
+
+
+def read_control(manifest: dict[str, Any], arms: tuple[Any, ...]) -> int:
+    """The position of the control arm."""
+    return find_arm(arms, manifest["control"])
+
+
+def read_mechanism(manifest: dict[str, Any]) -> Mechanism:
+    """The mechanism a manifest describes, by its exact parameters."""
+    described = manifest["mechanism"]
+    summary = described["summary"]
+    recipe: mechanisms.NoisyCounts | mechanisms.NoisyContrasts | None = None
+    if summary is not None and summary["statistic"] == "counts":
+        recipe = mechanisms.NoisyCounts(noise_scale=summary["noise_scale"], scope=summary["scope"])
+    elif summary is not None:
+        recipe = mechanisms.NoisyContrasts(epsilon=summary["epsilon"])
+    rows = described["rows"]
+    return mechanisms.Mechanism(
+        name=described["name"],
+        summary=recipe,
+        resampling=None
+        if rows is None
+        else mechanisms.FixedResampling(
+            resample_prob=rows["resample_prob"], delta=manifest["guarantee"]["delta"]
+        ),
+        prior_floor=None if rows is None else rows["prior_floor"],
+    )
+
+
+def read_guarantee(manifest: dict[str, Any]) -> Guarantee:
+    """The guarantee a manifest states, checked to follow from its parameters.
+
+    Raises:
+        FormatError: If the parameters cost something else.
+    """
+    stated = Guarantee(
+        epsilon=manifest["guarantee"]["epsilon"], delta=manifest["guarantee"]["delta"]
+    )
+    try:
+        follows = read_mechanism(manifest).guarantee(read_space(manifest))
+    except ClusterDPError as error:
+        raise FormatError(f"the manifest describes no mechanism of ours: {error}") from None
+    if follows != stated:
+        raise FormatError(f"the stated guarantee does not follow from the parameters: {follows}")
+    return stated
+
+
+def plain(label: Any) -> Any:
+    """A label as JSON can hold it."""
+    return label if isinstance(label, bool | int | float | str) else str(label)
+
+
+def _describe_mechanism(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, Any]:
+    summary: dict[str, Any] | None = None
+    if isinstance(mechanism.summary, mechanisms.NoisyCounts):
+        summary = {
+            "statistic": "counts",
+            "scope": mechanism.summary.scope,
+            "noise_scale": mechanism.summary.noise_scale,
+        }
+    elif isinstance(mechanism.summary, mechanisms.NoisyContrasts):
+        summary = {"statistic": "contrasts", "epsilon": mechanism.summary.epsilon}
+    rows: dict[str, Any] | None = None
+    if mechanism.releases_rows:
+        response = mechanism.response(space)
+        uniform = mechanism.prior_floor is None
+        rows = {
+            "resample_prob": response.resample_prob,
+            "prior_floor": None if uniform else float(response.prior_floor),
+        }
+    return {"name": mechanism.name, "summary": summary, "rows": rows}
+
+
+def _checksum(manifest: dict[str, Any]) -> str:
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,0 +1,145 @@
+"""Segments: the analyst's own table, joined to released rows and cut by any of its columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp import estimators
+from clusterdp.encoding import DEBIASED, RELEASED
+from clusterdp.errors import DataError, ParameterError
+from clusterdp.frames import read_frame
+from clusterdp.released import group_released, scan_units, to_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import polars as pl
+
+    from clusterdp.arrays import BoolArray
+    from clusterdp.cells import Layout
+    from clusterdp.estimators import CellMoments
+    from clusterdp.pipeline import Release
+
+# A cluster is a stratum of its own within a segment when each arm has this many units there;
+# clusters with fewer are pooled into one stratum.
+_STRATUM_UNITS = 2
+
+Segment = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JoinedUnits:
+    """Released rows with the analyst's columns beside them.
+
+    Attributes:
+        rows: The rows, as a Polars query.
+        n_unmatched: Released units that the analyst's table does not have.
+    """
+
+    rows: pl.LazyFrame
+    n_unmatched: int
+
+
+def join_segments(release: Release, segments: Any, on: str | None) -> JoinedUnits:
+    """Released rows joined to the analyst's table by unit id. The table stays with its owner.
+
+    Args:
+        release: The release.
+        segments: The analyst's frame, of any library; None for kept columns alone.
+        on: The column of ids in that frame; the release's own name by default.
+
+    Raises:
+        DataError: If the columns do not fit.
+    """
+    import polars as pl
+
+    units = scan_units(release)
+    if segments is None:
+        return JoinedUnits(rows=units, n_unmatched=0)
+    unit, key = release.columns.unit, on or release.columns.unit
+    table = read_frame(segments).to_polars()
+    if key not in table.columns:
+        raise DataError(f"the segments table has no column {key!r} to join units on")
+    if table[key].n_unique() < len(table):
+        raise DataError(f"column {key!r} of the segments table repeats an id")
+    table = table.rename({key: unit})
+    clash = sorted((set(table.columns) & set(units.collect_schema().names())) - {unit})
+    if clash:
+        raise DataError(f"the segments table and the release both have a column {clash[0]!r}")
+    ours, theirs = units.collect_schema()[unit], table.schema[unit]
+    if (ours == pl.String) != (theirs == pl.String):
+        raise DataError(
+            f"ids are {ours} in the release and {theirs} in the segments table; convert one"
+        )
+    matched = pl.lit(value=True).alias(_MATCHED)
+    rows = units.join(
+        table.lazy().with_columns(pl.col(unit).cast(ours), matched),
+        on=unit,
+        how="left",
+        maintain_order="left",
+    )
+    n_matched = rows.select(pl.col(_MATCHED).sum()).collect(engine="streaming").item()
+    return JoinedUnits(rows=rows, n_unmatched=release.layout.n_units - n_matched)
+
+
+_MATCHED = "__clusterdp_matched"
+
+
+def parse_dimensions(by: Sequence[str | Sequence[str]] | str | None) -> list[tuple[str, ...]]:
+    """What to cut by: each entry a column, or several that are crossed (`"tier,region"`)."""
+    if by is None:
+        return []
+    entries = [by] if isinstance(by, str) else by
+    return [
+        tuple(name.strip() for name in (entry.split(",") if isinstance(entry, str) else entry))
+        for entry in entries
+    ]
+
+
+def check_dimensions(
+    rows: pl.LazyFrame, dimensions: list[tuple[str, ...]], release: Release
+) -> None:
+    """Raise a ParameterError unless every dimension is a usable column."""
+    names = rows.collect_schema().names()
+    offered = [name for name in names if name not in (RELEASED, DEBIASED, _MATCHED)]
+    for name in {name for dimension in dimensions for name in dimension}:
+        if name not in offered or name == release.columns.unit:
+            raise ParameterError(
+                f"cannot cut by {name!r}; there are {', '.join(map(repr, offered))}"
+            )
+
+
+def segment_moments(
+    joined: JoinedUnits, release: Release, dimension: tuple[str, ...]
+) -> Iterator[tuple[Segment, CellMoments]]:
+    """Each segment of a dimension, in sorted order, with its moments by cell.
+
+    Rows without a value in the dimension belong to no segment.
+    """
+    assert release.channel is not None  # noqa: S101 - the caller has rows
+    groups = group_released(joined.rows, release.columns, dimension).drop_nulls(list(dimension))
+    for key, group in sorted(
+        groups.partition_by(dimension, as_dict=True).items(), key=lambda item: _sort_key(item[0])
+    ):
+        counts = to_counts(group, release.columns, release.layout)
+        yield (
+            tuple(zip(dimension, key, strict=True)),
+            estimators.row_moments(counts, release.channel),
+        )
+
+
+def strata(moments: CellMoments) -> BoolArray:
+    """Which clusters are too small within a segment to be strata of their own; axes `[cluster]`."""
+    return np.asarray((moments.sizes < _STRATUM_UNITS).any(axis=1))
+
+
+def empty_arms(moments: CellMoments, layout: Layout) -> list[Any]:
+    """The arms that have no unit in a segment."""
+    return [layout.arms[arm] for arm in np.flatnonzero(moments.sizes.sum(axis=0) == 0)]
+
+
+def _sort_key(key: tuple[Any, ...]) -> tuple[tuple[str, Any], ...]:
+    return tuple((type(part).__name__, part) for part in key)

@@ -1,0 +1,101 @@
+"""Where rows come from: files of any size, or a DuckDB query."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterdp.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
+_DUCKDB = "duckdb:"
+
+
+def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
+    """A query over a source, to be run as often as needed.
+
+    Args:
+        source: A Parquet, CSV or Arrow/IPC file, a folder or glob of them, or
+            `duckdb:database.db?select ...` (`duckdb:?select ...` without a database).
+        scratch: Makes a private folder for what must be stored meanwhile.
+
+    Raises:
+        DataError: If there is no such source, or it cannot be read as what its name says.
+    """
+    import polars as pl
+
+    if source.startswith(_DUCKDB):
+        return pl.scan_parquet(_store_query(source.removeprefix(_DUCKDB), scratch()))
+    paths = _find_files(source)
+    suffixes = {path.suffix.lower() for path in paths}
+    if len(suffixes) > 1:
+        raise DataError(f"{source} mixes files of different kinds: {', '.join(sorted(suffixes))}")
+    (suffix,) = suffixes
+    query = _scan(suffix, paths, source)
+    try:
+        query.collect_schema()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"{source} cannot be read as {suffix[1:]}: {_first_line(error)}") from None
+    return query
+
+
+def _scan(suffix: str, paths: list[Path], source: str) -> pl.LazyFrame:
+    import polars as pl
+
+    if suffix in (".parquet", ".pq"):
+        return pl.scan_parquet(paths, glob=False)
+    if suffix in (".csv", ".tsv"):
+        return pl.scan_csv(paths, glob=False, separator="\t" if suffix == ".tsv" else ",")
+    if suffix in (".arrow", ".ipc", ".feather"):
+        return pl.scan_ipc(paths, glob=False)
+    raise DataError(
+        f"{source} is of no known kind; give a .parquet, .csv, .tsv, .arrow, .ipc or .feather file"
+    )
+
+
+def _find_files(source: str) -> list[Path]:
+    """The files a path, folder or glob names, in a fixed order."""
+    path = Path(source)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = [entry for entry in sorted(path.rglob("*")) if entry.is_file()]
+        found = [entry for entry in found if not entry.name.startswith((".", "_"))]
+        if not found:
+            raise DataError(f"the folder {source} holds no files")
+        return found
+    # A glob in the form users know from shells, with ** for any depth.
+    found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
+    if not found:
+        raise DataError(f"there is no file {source}")
+    return found
+
+
+def _store_query(request: str, folder: Path) -> Path:
+    """Run a query once and keep its rows: run twice, it might give others."""
+    try:
+        import duckdb
+    except ImportError:
+        raise DataError("duckdb sources need DuckDB: pip install 'clusterdp[duckdb]'") from None
+    database, _, query = request.partition("?")
+    if not query.strip():
+        raise DataError("a duckdb source reads duckdb:database.db?select ...; there is no query")
+    if database and not Path(database).is_file():
+        raise DataError(f"there is no database {database}")
+    stored = folder / "query.parquet"
+    stored.touch(mode=0o600)
+    try:
+        with duckdb.connect(database or ":memory:", read_only=bool(database)) as connection:
+            connection.sql(query).write_parquet(str(stored))
+    except duckdb.Error as error:
+        raise DataError(f"DuckDB refused the query: {_first_line(error)}") from None
+    return stored
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

@@ -1,0 +1,107 @@
+"""Does a published folder hold together? Every check that needs no secret."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.channel import design_channel
+from clusterdp.encoding import DEBIASED, RELEASED
+from clusterdp.errors import ClusterDPError, FormatError
+from clusterdp.folder import read_manifest, read_release
+from clusterdp.released import count_released, released_cells, scan_units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from clusterdp.pipeline import Release
+
+
+class Check(NamedTuple):
+    """One check: what it is about, and what is wrong, or None."""
+
+    name: str
+    problem: str | None
+
+
+def verify_folder(folder: Path) -> list[Check]:
+    """Run every check; the first ones decide whether the others can run at all."""
+    try:
+        read_manifest(folder)
+        release = read_release(folder)
+    except ClusterDPError as error:
+        return [Check("manifest, checksums and schema", str(error))]
+    checks = [
+        Check("manifest, checksums and schema", None),
+        # read_release refuses a guarantee that does not follow.
+        Check("the guarantee follows from the parameters", None),
+    ]
+    steps: list[tuple[str, Callable[[Release], str | None]]] = []
+    if release.channel is not None:
+        steps = [
+            ("priors follow from the noisy counts", _check_priors),
+            ("decode values follow from the priors", _check_decode),
+            ("rows fill the cells", _check_rows),
+            ("debiased outcomes follow from released ones", _check_debiased),
+            ("each unit has one row", _check_units),
+        ]
+    for name, step in steps:
+        try:
+            checks.append(Check(name, step(release)))
+        except FormatError as error:
+            checks.append(Check(name, str(error)))
+    return checks
+
+
+def _check_priors(release: Release) -> str | None:
+    assert release.channel is not None  # noqa: S101 - only called then
+    made = design_channel(release.mechanism, release.layout, release.summary)
+    if not np.array_equal(made.weights, release.channel.weights):
+        return "cells.parquet has priors that the noisy counts do not lead to"
+    return None
+
+
+def _check_decode(release: Release) -> str | None:
+    assert release.channel is not None  # noqa: S101 - only called then
+    stated = np.array(release.cells["decode"].to_list())
+    made = release.channel.decode()[release.channel.groups.ravel()]
+    if not np.allclose(stated, made, rtol=1e-12, atol=1e-12):
+        return "cells.parquet has decode values that its priors do not lead to"
+    return None
+
+
+def _check_rows(release: Release) -> str | None:
+    if not np.array_equal(count_released(release).sum(axis=-1), release.layout.sizes):
+        return "units.parquet does not have as many rows in each cell as cells.parquet says"
+    return None
+
+
+def _check_debiased(release: Release) -> str | None:
+    assert release.channel is not None  # noqa: S101 - only called then
+    columns, layout = release.columns, release.layout
+    pairs = (
+        scan_units(release)
+        .select(columns.cluster, columns.arm, RELEASED, DEBIASED)
+        .unique()
+        .collect(engine="streaming")
+    )
+    cells = released_cells(pairs, columns, layout)
+    codes, _ = layout.space.encode_released(pairs[RELEASED].to_numpy())
+    made = release.channel.decode()[release.channel.groups.ravel()[cells], codes]
+    if not np.allclose(pairs[DEBIASED].to_numpy(), made, rtol=1e-12, atol=1e-12):
+        return "units.parquet has debiased outcomes that the decode values do not give"
+    return None
+
+
+def _check_units(release: Release) -> str | None:
+    import polars as pl
+
+    n_units = (
+        scan_units(release)
+        .select(pl.col(release.columns.unit).n_unique())
+        .collect(engine="streaming")
+        .item()
+    )
+    return None if n_units == release.layout.n_units else "units.parquet repeats an id"
