@@ -5,7 +5,9 @@ Pass 1 counts cells; pass 2 randomizes rows. Both hand batches to pure functions
 
 from __future__ import annotations
 
+import re
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ from clusterdp.row_order import RowOrderSample
 from clusterdp.unique_ids import IdCollector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import polars as pl
 
@@ -64,11 +66,9 @@ class LocalTable:
         import polars as pl
 
         columns = self.columns
-        sizes = (
-            self.rows.group_by(columns.cluster, columns.arm)
-            .agg(size=pl.len())
-            .collect(engine="streaming")
-        )
+        query = self.rows.group_by(columns.cluster, columns.arm).agg(size=pl.len())
+        with read_errors():
+            sizes = query.collect(engine="streaming")
         if len(sizes) == 0:
             raise DataError("the table has no rows")
         for name, part in ((columns.cluster, "cluster"), (columns.arm, "arm")):
@@ -130,7 +130,10 @@ class LocalTable:
             return batch.clear()
 
         read = [columns.unit, columns.cluster, columns.arm, columns.outcome]
-        self.rows.select(read).map_batches(count_batch, streamable=True).collect(engine="streaming")
+        # Kept columns are read as well: what cannot be read is found before anything is written.
+        query = self.rows.select(*read, *columns.kept).map_batches(count_batch, streamable=True)
+        with read_errors():
+            query.collect(engine="streaming")
         _refuse_missing(columns.unit, "unit", n_without_id)
         _refuse_missing(columns.outcome, "outcome", n_missing)
         self._refuse_outside(n_outside)
@@ -208,6 +211,22 @@ class LocalTable:
                 f"column {self.columns.unit!r} (unit) repeats an id in {n_repeated} rows; privacy "
                 "is promised per row, so each unit must have exactly one"
             )
+
+
+@contextmanager
+def read_errors() -> Iterator[None]:
+    """Errors of reading a table, without the values that Polars quotes in them."""
+    import polars as pl
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, OSError) as error:
+        column = re.search(r"at column '([^']*)'", str(error))
+        where = f"column {column[1]!r}" if column else "the table"
+        raise DataError(
+            f"{where} cannot be read as what its first rows are ({type(error).__name__}); "
+            "a file may be damaged, or hold values of different types in one column"
+        ) from None
 
 
 def _refuse_missing(name: str, part: str, n_missing: int) -> None:

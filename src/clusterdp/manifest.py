@@ -74,10 +74,10 @@ def in_words(guarantee: Guarantee) -> str:
         exception = f", except with probability {shown(guarantee.delta)}"
     return (
         "Everything in this folder, taken together, is label differentially private with "
-        f"{budget}, for the replacement of one unit's outcome. Whoever knows everything else, including all "
-        "other outcomes, can change the odds between any two outcomes of a person by at most a "
-        f"factor e^epsilon{exception}. Ids, arms, clusters, cell sizes, kept columns and the order "
-        "of rows are published as they are."
+        f"{budget}, for the replacement of one unit's outcome. Whoever knows everything else, "
+        "including all other outcomes, can change the odds between any two outcomes of a person by "
+        f"at most a factor e^epsilon{exception}. Ids, arms, clusters, cell sizes, kept columns and "
+        "the order of rows are published as they are."
     )
 
 

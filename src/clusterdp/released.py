@@ -42,8 +42,8 @@ def group_released(
     """Rows counted by some dimensions, cell and released outcome, in a column `count`."""
     import polars as pl
 
-    by = (*dimensions, columns.cluster, columns.arm, RELEASED)
-    return units.group_by(by).agg(count=pl.len()).collect(engine="streaming")
+    by = dict.fromkeys((*dimensions, columns.cluster, columns.arm, RELEASED))
+    return units.group_by(*by).agg(count=pl.len()).collect(engine="streaming")
 
 
 def to_counts(groups: pl.DataFrame, columns: Columns, layout: Layout) -> IntArray:

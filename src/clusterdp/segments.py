@@ -104,9 +104,11 @@ def check_dimensions(
 ) -> None:
     """Raise a ParameterError unless every dimension is a usable column."""
     names = rows.collect_schema().names()
-    offered = [name for name in names if name not in (RELEASED, DEBIASED, _MATCHED)]
+    columns = release.columns
+    reserved = (columns.unit, columns.arm, RELEASED, DEBIASED, _MATCHED)
+    offered = [name for name in names if name not in reserved]
     for name in {name for dimension in dimensions for name in dimension}:
-        if name not in offered or name == release.columns.unit:
+        if name not in offered:
             raise ParameterError(
                 f"cannot cut by {name!r}; there are {', '.join(map(repr, offered))}"
             )

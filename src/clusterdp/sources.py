@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 _DUCKDB = "duckdb:"
+# A text file's types are taken from this many rows.
+_ROWS_TO_INFER = 100_000
 
 
 def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
@@ -40,8 +42,27 @@ def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
     try:
         query.collect_schema()
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{source} cannot be read as {suffix[1:]}: {_first_line(error)}") from None
+        raise DataError(
+            f"{source} cannot be read as {suffix[1:]} ({type(error).__name__})"
+        ) from None
     return query
+
+
+def cross_columns(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:
+    """Rows with a column `"a,b,c"` that crosses these columns, if there is none of that name."""
+    import polars as pl
+
+    names = rows.collect_schema().names()
+    parts = [part.strip() for part in name.split(",")]
+    if name in names or len(parts) == 1:
+        return rows
+    missing = [part for part in parts if part not in names]
+    if missing:
+        raise DataError(
+            f"there is no column {missing[0]!r} to cross; "
+            f"the table has {', '.join(map(repr, names))}"
+        )
+    return rows.with_columns(pl.concat_str(parts, separator=" | ").alias(name))
 
 
 def _scan(suffix: str, paths: list[Path], source: str) -> pl.LazyFrame:
@@ -50,7 +71,12 @@ def _scan(suffix: str, paths: list[Path], source: str) -> pl.LazyFrame:
     if suffix in (".parquet", ".pq"):
         return pl.scan_parquet(paths, glob=False)
     if suffix in (".csv", ".tsv"):
-        return pl.scan_csv(paths, glob=False, separator="\t" if suffix == ".tsv" else ",")
+        return pl.scan_csv(
+            paths,
+            glob=False,
+            separator="\t" if suffix == ".tsv" else ",",
+            infer_schema_length=_ROWS_TO_INFER,
+        )
     if suffix in (".arrow", ".ipc", ".feather"):
         return pl.scan_ipc(paths, glob=False)
     raise DataError(

@@ -47,7 +47,11 @@ def release(
         str | None, typer.Option(help="Column of treatment arms.", rich_help_panel=_TABLE)
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="Column of public clusters.", rich_help_panel=_TABLE)
+        str | None,
+        typer.Option(
+            help="Column of public clusters; several are crossed: region,channel.",
+            rich_help_panel=_TABLE,
+        ),
     ] = None,
     outcome: Annotated[
         str | None, typer.Option(help="Column of sensitive outcomes.", rich_help_panel=_TABLE)

@@ -15,7 +15,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.folder import Prepared, write_release
 from clusterdp.mechanisms import NoisyCounts
 from clusterdp.pipeline import lay_out
-from clusterdp.sources import open_source
+from clusterdp.sources import cross_columns, open_source
 from clusterdp.staging import check_free
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run_release_command(
             # 0700; only a query's rows ever go there, and they go with the command.
             return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clusterdp-")))
 
-        rows = open_source(str(spec["input"]), scratch)
+        rows = cross_columns(open_source(str(spec["input"]), scratch), columns.cluster)
         table = LocalTable(rows=rows, columns=columns, space=space, clip=bool(spec.get("clip")))
         layout, encoder, notes = lay_out(table, spec.get("control"), spec.get("min_cell_size"))
         prepared = Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
