@@ -23,8 +23,9 @@ format: .venv/dev ## Rewrite the files the way `make check` wants them.
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/bench ## Rows per second, beside plain NumPy and multi-freq-ldpy.
+bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 	$(BIN)/python bench/throughput.py
+	$(BIN)/python bench/files.py
 
 venv: .venv/dev ## The development environment alone.
 
@@ -38,7 +39,7 @@ clean: ## Remove everything that was built.
 	@touch $@
 
 .venv/run: .venv/created pyproject.toml
-	$(PIP) install --editable .
+	$(PIP) install --editable ".[plot]"
 	@touch $@
 
 .venv/dev: .venv/created pyproject.toml

@@ -130,8 +130,7 @@ class LocalTable:
             return batch.clear()
 
         read = [columns.unit, columns.cluster, columns.arm, columns.outcome]
-        # Kept columns are read as well: what cannot be read is found before anything is written.
-        query = self.rows.select(*read, *columns.kept).map_batches(count_batch, streamable=True)
+        query = self.rows.select(read).map_batches(count_batch, streamable=True)
         with read_errors():
             query.collect(engine="streaming")
         _refuse_missing(columns.unit, "unit", n_without_id)
@@ -221,12 +220,17 @@ def read_errors() -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, OSError) as error:
-        column = re.search(r"at column '([^']*)'", str(error))
-        where = f"column {column[1]!r}" if column else "the table"
-        raise DataError(
-            f"{where} cannot be read as what its first rows are ({type(error).__name__}); "
-            "a file may be damaged, or hold values of different types in one column"
-        ) from None
+        raise unreadable(error) from None
+
+
+def unreadable(error: Exception) -> DataError:
+    """What to say of a table that Polars could not read."""
+    column = re.search(r"at column '([^']*)'", str(error))
+    where = f"column {column[1]!r}" if column else "the table"
+    return DataError(
+        f"{where} cannot be read as what its first rows are ({type(error).__name__}); "
+        "a file may be damaged, or hold values of different types in one column"
+    )
 
 
 def _refuse_missing(name: str, part: str, n_missing: int) -> None:

@@ -20,7 +20,7 @@ from clusterdp import manifest as manifests
 from clusterdp.cells import Layout
 from clusterdp.channel import Channel, design_channel
 from clusterdp.encoding import DEBIASED, RELEASED
-from clusterdp.engine import no_progress
+from clusterdp.engine import no_progress, unreadable
 from clusterdp.errors import FormatError, OutputError
 from clusterdp.folder_readme import write_readme
 from clusterdp.mechanisms import PRIOR_TOTAL, NoisyContrasts, NoisyCounts
@@ -123,6 +123,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and the two sources of ra
     with staged_folder(target) as folder, _plain_errors(target):
         counted = progress.stage("counting cells", layout.n_units)
         counts, n_clipped = table.count(layout, encoder, counted)
+        progress.stage("drawing noise", 0)
         summary = draw_summary(counts, layout, mechanism.summary, add_noise)
         channel = None
         if mechanism.releases_rows:
@@ -131,6 +132,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and the two sources of ra
             randomized = progress.stage("randomizing rows", layout.n_units)
             rows = table.randomize(layout, encoder, randomizer, randomized)
             _write_parquet(rows, folder / UNITS)
+        progress.stage("sealing the folder", 0)
         cells = cells_table(encoder, layout, summary, channel)
         _write_parquet(cells.lazy(), folder / CELLS)
         content = manifests.describe(
@@ -312,6 +314,8 @@ def _plain_errors(target: Path) -> Iterator[None]:
         reason = error.strerror or type(error).__name__
         raise OutputError(f"cannot write {target}: {reason}") from None
     except pl.exceptions.PolarsError as error:
+        if "could not parse" in str(error):  # a kept column, which only the second pass reads
+            raise unreadable(error) from None
         full = "No space left" in str(error) or "os error 28" in str(error)
         reason = "No space left on device" if full else type(error).__name__
         raise OutputError(f"cannot write {target}: {reason}") from None

@@ -83,7 +83,7 @@ class Bars:
     def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
         """Start a bar; returns what to call with rows done."""
         bars = self._bars
-        if bars is None:
+        if bars is None or n_rows == 0:
             return lambda _: None
         task = bars.add_task(name, total=n_rows)
         return lambda done: bars.advance(task, done)

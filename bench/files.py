@@ -1,0 +1,153 @@
+"""A release of a large file beside a plain Polars copy of the same columns, in one run.
+
+    make bench
+
+Each side runs in a process of its own, alternating, after the other; the best of some runs counts.
+Prints seconds, the ratio, peak memory, and where the time goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+import clusterdp as cdp
+from clusterdp.encoding import Columns
+from clusterdp.engine import LocalTable, no_progress
+from clusterdp.folder import Prepared, write_release
+from clusterdp.pipeline import lay_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COLUMNS = Columns(
+    unit="user", arm="treated", cluster="market", outcome="clicks", kept=("age", "spend")
+)
+
+
+def make_table(path: Path, n_rows: int, *, text_ids: bool) -> None:
+    """Ids in random order, 2 arms, 1,000 clusters, 12 outcomes and two float columns."""
+    rng = np.random.default_rng(0)
+    ids = pl.Series("user", rng.permutation(n_rows).astype(np.int64) * 3)
+    table = pl.DataFrame(
+        {
+            "user": pl.select(pl.format("user-{}", ids)).to_series() if text_ids else ids,
+            "treated": rng.integers(0, 2, n_rows, dtype=np.int8),
+            "market": rng.integers(0, 1000, n_rows, dtype=np.int32),
+            "clicks": rng.integers(-5, 7, n_rows, dtype=np.int8),
+            "age": rng.normal(size=n_rows),
+            "spend": rng.normal(size=n_rows),
+        }
+    )
+    table.write_parquet(path)
+
+
+class Stopwatch:
+    """Notes when each stage of a release starts."""
+
+    def __init__(self) -> None:
+        self.starts: list[tuple[str, float]] = [("reading public columns", time.perf_counter())]
+
+    def stage(self, name: str, n_rows: int) -> Callable[[int], None]:  # noqa: ARG002 - a protocol
+        """Start a stage."""
+        self.starts.append((name, time.perf_counter()))
+        return no_progress
+
+    def seconds(self) -> dict[str, float]:
+        """How long each stage took."""
+        ends = [start for _, start in self.starts[1:]] + [time.perf_counter()]
+        return {name: end - start for (name, start), end in zip(self.starts, ends, strict=True)}
+
+
+def run_copy(source: Path, target: Path) -> dict[str, float]:
+    """The plain copy."""
+    pl.scan_parquet(source).sink_parquet(target)
+    return {}
+
+
+def run_release(source: Path, target: Path) -> dict[str, float]:
+    """The release, with every check."""
+    watch = Stopwatch()
+    table = LocalTable(
+        rows=pl.scan_parquet(source),
+        columns=COLUMNS,
+        space=cdp.OutcomeSpace.integers(-5, 6),
+        clip=False,
+    )
+    layout, encoder, notes = lay_out(table, None, None)
+    prepared = Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
+    mechanism = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2)
+    write_release(prepared, mechanism, target, watch)
+    return watch.seconds()
+
+
+def peak_gb() -> float:
+    """Peak memory of this process; unlike getrusage, not that of the process it was started by."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    kilobytes = re.search(r"VmHWM:\s+(\d+)", status)
+    return int(kilobytes[1]) / 1e6 if kilobytes else float("nan")
+
+
+def measure(side: str, source: Path, folder: Path) -> dict[str, Any]:
+    """Run one side in a process of its own."""
+    target = folder / f"{side}-{time.monotonic_ns()}"
+    command = [sys.executable, __file__, "--side", side, str(source), str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    subprocess.run(["rm", "-rf", str(target)], check=True)  # noqa: S603, S607
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def compare(name: str, n_rows: int, repeats: int, *, text_ids: bool) -> None:
+    """Measure both sides in turn and print."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        source = folder / "table.parquet"
+        make_table(source, n_rows, text_ids=text_ids)
+        runs: dict[str, list[dict[str, Any]]] = {"copy": [], "release": []}
+        for _ in range(repeats):
+            for side, results in runs.items():
+                results.append(measure(side, source, folder))
+    best = {side: min(results, key=lambda run: run["seconds"]) for side, results in runs.items()}
+    copy, release = best["copy"], best["release"]
+    print(f"{n_rows:,} rows, {name}")
+    print(f"  plain Polars copy   {copy['seconds']:7.1f} s   peak {copy['peak_gb']:.2f} GB")
+    print(
+        f"  clusterdp release   {release['seconds']:7.1f} s   peak {release['peak_gb']:.2f} GB   "
+        f"{release['seconds'] / copy['seconds']:.2f} times the copy"
+    )
+    for stage, seconds in release["stages"].items():
+        print(f"    {stage:28}{seconds:6.1f} s")
+
+
+def main() -> None:
+    """Measure everything, or one side when asked to by `measure`."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rows", type=int, default=50_000_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--side", choices=["copy", "release"])
+    parser.add_argument("paths", nargs="*", type=Path)
+    options = parser.parse_args()
+    if options.side:
+        start = time.perf_counter()
+        stages = {"copy": run_copy, "release": run_release}[options.side](*options.paths)
+        peak = peak_gb()
+        seconds = time.perf_counter() - start
+        print(json.dumps({"seconds": seconds, "peak_gb": peak, "stages": stages}))
+        return
+    compare("integer ids", options.rows, options.repeats, text_ids=False)
+    compare("string ids", options.rows // 5, options.repeats, text_ids=True)
+
+
+if __name__ == "__main__":
+    main()
