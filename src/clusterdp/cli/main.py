@@ -21,15 +21,22 @@ app = typer.Typer(
 _TABLE, _PRIVACY, _OUTPUT = "The table", "Privacy", "Output"
 
 
-@app.callback()
-def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    if version:
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
         from clusterdp import __version__
 
         typer.echo(f"clusterdp {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Options of no command in particular."""
 
 
 @app.command()
