@@ -68,6 +68,7 @@ def adjusted_moments(
     gap = cell_means - np.repeat(cluster_means, n_arms, axis=0)
 
     means, squares = outcome_means.copy(), np.zeros(n_cells)
+    weights = np.repeat(cluster_sizes, n_arms) / len(rows)
     for arm in range(n_arms):
         chosen = cells % n_arms == arm
         if not chosen.any():
@@ -77,8 +78,12 @@ def adjusted_moments(
         residual = outcome[chosen] - outcome_means[inside]
         slopes, *_ = np.linalg.lstsq(centred, residual, rcond=None)
         residual = residual - centred @ slopes
-        squares += np.bincount(inside, residual**2, n_cells)
         means[arm::n_arms] -= gap[arm::n_arms] @ slopes
+        # Robust errors: a row moves the arm's mean by itself, and by what it does to the slopes.
+        moved = weights[arm::n_arms] @ gap[arm::n_arms]
+        through_slopes = centred @ np.linalg.pinv(centred.T @ centred) @ moved
+        influence = 1 - through_slopes * sizes[inside] / weights[inside]
+        squares += np.bincount(inside, (residual * influence) ** 2, n_cells)
     shape = layout.sizes.shape
     return CellMoments(
         sizes=sizes.reshape(shape),

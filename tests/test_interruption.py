@@ -1,0 +1,157 @@
+"""Killed at any point, a release leaves nothing that can be taken for one, and can be run again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from clusterdp.staging import staged_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+N_KILLS = 20
+
+# Tells when its imports are done, so that kills fall into the work itself.
+OWNER = """
+import sys
+from pathlib import Path
+import polars as pl
+import clusterdp as cdp
+from clusterdp.encoding import Columns
+from clusterdp.engine import LocalTable
+from clusterdp.folder import Prepared, write_release
+from clusterdp.pipeline import lay_out
+import opendp.prelude, cryptography.hazmat.primitives.ciphers
+
+print("ready", flush=True)
+table = LocalTable(
+    rows=pl.scan_parquet(sys.argv[1]),
+    columns=Columns(unit="user", arm="arm", cluster="cluster", outcome="y", kept=("extra",)),
+    space=cdp.OutcomeSpace.integers(0, 5),
+    clip=False,
+)
+layout, encoder, notes = lay_out(table, None, None)
+prepared = Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
+write_release(
+    prepared, cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=2), Path(sys.argv[2])
+)
+"""
+
+
+@pytest.fixture
+def large_table(tmp_path: Path, rng: np.random.Generator) -> Path:
+    n_rows = 1_000_000
+    path = tmp_path / "t.parquet"
+    pl.DataFrame(
+        {
+            "user": rng.permutation(n_rows),
+            "arm": rng.integers(0, 2, n_rows),
+            "cluster": rng.integers(0, 50, n_rows),
+            "y": rng.integers(0, 6, n_rows),
+            "extra": rng.normal(size=n_rows),
+        }
+    ).write_parquet(path)
+    return path
+
+
+def start(source: Path, target: Path) -> subprocess.Popen[str]:
+    """An owner's process that has begun its work."""
+    command = [sys.executable, "-c", OWNER, str(source), str(target)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_killed_anywhere_it_leaves_no_release(large_table: Path, tmp_path: Path) -> None:
+    durations = []
+    for name in ("first", "second"):
+        undisturbed = start(large_table, tmp_path / name)
+        begun = time.perf_counter()
+        assert undisturbed.wait() == 0
+        durations.append(time.perf_counter() - begun)
+    seconds = min(durations)
+    target = tmp_path / "out"
+    n_unfinished = 0
+    for kill in range(N_KILLS):
+        process = start(large_table, target)
+        time.sleep(seconds * (kill + 0.5) / N_KILLS)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if target.exists():  # it was faster than the undisturbed run: complete, then
+            assert cdp.read_release(target).layout.n_units == 1_000_000
+            target.rename(tmp_path / f"finished-{kill}")
+            continue
+        n_unfinished += 1
+        for left in tmp_path.glob(".out*"):
+            assert left.stat().st_mode & 0o777 == 0o700
+            assert all(path.stat().st_mode & 0o777 == 0o600 for path in left.iterdir())
+            with pytest.raises(cdp.FormatError):
+                cdp.read_release(left)
+    assert n_unfinished >= N_KILLS // 4
+    assert start(large_table, target).wait() == 0
+    assert cdp.read_release(target).layout.n_units == 1_000_000
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_a_complete_folder_under_its_temporary_name_is_no_release(
+    large_table: Path, tmp_path: Path
+) -> None:
+    """Killed between the last file and the rename: nobody must take it for published."""
+    assert start(large_table, tmp_path / "out").wait() == 0
+    partial = (tmp_path / "out").rename(tmp_path / ".out.partial")
+    with pytest.raises(cdp.FormatError, match="interrupted run"):
+        cdp.read_release(partial)
+
+
+def test_an_error_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        with staged_folder(tmp_path / "out") as folder:
+            (folder / "file").write_text("half")
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fail()
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_runs_do_not_write_one_folder(tmp_path: Path) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with staged_folder(tmp_path / "out") as folder:
+            (folder / "file").write_text("whole")
+            inside.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    inside.wait(30)
+    with pytest.raises(cdp.OutputError, match="another run"), staged_folder(tmp_path / "out"):
+        pass
+    leave.set()
+    thread.join()
+    assert (tmp_path / "out" / "file").read_text() == "whole"
+    with pytest.raises(cdp.OutputError, match="exists already"), staged_folder(tmp_path / "out"):
+        pass
+
+
+def test_what_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / ".out.partial"
+    (left / "deep").mkdir(parents=True)
+    (left / "deep" / "old").write_text("old")
+    with staged_folder(tmp_path / "out") as folder:
+        (folder / "new").write_text("new")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["new"]
