@@ -1,7 +1,15 @@
-"""A simulated ad experiment, from the owner's table to the analyst's effect: `make demo`."""
+"""A simulated ad experiment through the commands, from the owner's table to a forest plot.
+
+make demo
+"""
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,77 +26,103 @@ PARTS: dict[str, Any] = {
     "outcome": "clicks",
     "outcomes": CLICKS,
 }
+FOLDER = Path("demo-output")
 
 
-def simulate_campaign(rng: np.random.Generator) -> tuple[pl.DataFrame, float]:
-    """120,000 users in 40 markets, half of them shown an ad, and the true effect on clicks.
+def simulate_campaign(rng: np.random.Generator) -> tuple[pl.DataFrame, pl.DataFrame, float]:
+    """120,000 users in 40 markets, half of them shown an ad.
 
-    Markets differ in how much people click; the ad makes one user in ten click once more.
+    Markets differ in how much people click. The ad makes one user in ten click once more, and three
+    in ten among gold customers, which only the analyst knows.
+
+    Returns:
+        The owner's table, the analyst's table, and the true effect on clicks.
     """
     n_users, n_markets = 120_000, 40
+    user = rng.permutation(10**6)[:n_users]
     market = rng.integers(0, n_markets, n_users)
+    tier = rng.choice(["gold", "silver", "basic"], n_users, p=[0.2, 0.3, 0.5])
     without_ad = rng.binomial(4, rng.uniform(0.02, 0.3, n_markets)[market])
-    with_ad = without_ad + rng.binomial(1, 0.1, n_users)
+    with_ad = without_ad + rng.binomial(1, np.where(tier == "gold", 0.3, 0.1))
     treated = rng.permutation(n_users) % 2
-    table = pl.DataFrame(
+    owner = pl.DataFrame(
         {
-            "user": rng.permutation(10**6)[:n_users],
+            "user": user,
             "treated": treated,
             "market": market,
             "clicks": np.where(treated == 1, with_ad, without_ad),
         }
     )
-    return table, float((with_ad - without_ad).mean())
+    analyst = pl.DataFrame({"user": user, "tier": tier})
+    return owner, analyst, float((with_ad - without_ad).mean())
 
 
 def mechanisms() -> list[cdp.Mechanism]:
     """The paper's five, each spending the same ε."""
+    floor = 0.5 / CLICKS.n_outcomes
     return [
-        cdp.cluster_dp(noise_scale=20, prior_floor=0.5 / CLICKS.n_outcomes, epsilon=EPSILON),
-        cdp.cluster_free_dp(noise_scale=20, prior_floor=0.5 / CLICKS.n_outcomes, epsilon=EPSILON),
+        cdp.cluster_dp(noise_scale=20, prior_floor=floor, epsilon=EPSILON),
+        cdp.cluster_free_dp(noise_scale=20, prior_floor=floor, epsilon=EPSILON),
         cdp.uniform_prior_dp(epsilon=EPSILON),
         cdp.noisy_horvitz_thompson(epsilon=EPSILON),
         cdp.noisy_histogram(epsilon=EPSILON),
     ]
 
 
+def show(command: str) -> None:
+    """Print a command and run it."""
+    print(f"\n$ {command}\n", flush=True)
+    script = Path(sys.executable).with_name("clusterdp")
+    subprocess.run([str(script), *shlex.split(command)[1:]], check=True)  # noqa: S603 - our own
+
+
+def compare(table: pl.DataFrame, true_effect: float) -> None:
+    """The same people at the same ε, by each mechanism."""
+    print(f"\n  {'mechanism':24}{'effect':>8}  {'95% interval':>18}  {'holds it':>8}  user-level")
+    for mechanism in mechanisms():
+        one = cdp.estimate(cdp.release(table, mechanism=mechanism, **PARTS))
+        rows = "yes" if mechanism.releases_rows else "no: aggregates alone"
+        _print_row(mechanism.name, one, true_effect, rows)
+    _print_row("without privacy", cdp.estimate_without_privacy(table, **PARTS), true_effect, "")
+
+
+def _print_row(name: str, estimate: cdp.Estimate, true_effect: float, rows: str) -> None:
+    low, high = estimate.ci()
+    holds = "yes" if low <= true_effect <= high else "no"
+    interval = f"[{low:.4f}, {high:.4f}]"
+    print(f"  {name:24}{estimate.effect:8.4f}  {interval:>18}  {holds:>8}  {rows}")
+
+
 def main() -> None:
-    """Run both halves and print what each of them sees."""
-    table, true_effect = simulate_campaign(np.random.default_rng())
+    """Run both halves and show what each of them sees."""
+    owner, analyst, true_effect = simulate_campaign(np.random.default_rng())
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
+    owner.write_parquet(FOLDER / "clicks.parquet")
+    analyst.write_csv(FOLDER / "crm.csv")
 
     print("The owner has a table of true clicks, which nobody else may see:\n")
-    print(table.head(3))
-    mechanism = mechanisms()[0]
-    release = cdp.release(table, mechanism=mechanism, **PARTS)
-    print("\nThe owner releases it:\n")
-    print(release)
-    print(
-        "\n  Every unit is in it, with a private outcome (debiased_outcome averages to the truth):"
+    print(owner.head(3))
+    print("\nThey publish it, once:")
+    show(
+        f"clusterdp release {FOLDER}/clicks.parquet --unit user --arm treated --cluster market "
+        f"--outcome clicks --outcomes 0..5 --epsilon {EPSILON:g} --out {FOLDER}/published"
     )
-    print(release.units.head(3))
+    print("\nEvery user is in it, with an outcome that is private and averages to the truth:\n")
+    print(pl.read_parquet(FOLDER / "published" / "units.parquet", n_rows=3))
 
-    print("\nThe analyst has that release and nothing else:\n")
-    print(cdp.estimate(release))
-    print(f"\n  The true effect, which only this simulation knows: {true_effect:.4f}")
-
-    print(
-        f"\nThe same people at the same ε = {EPSILON:g}, by each of the paper's five mechanisms:\n"
+    print("\nThe analyst has that folder, and a table of customer tiers that is theirs alone:")
+    show(
+        f"clusterdp estimate {FOLDER}/published --segments {FOLDER}/crm.csv --by tier "
+        f"--plot {FOLDER}/forest.svg"
     )
-    print(f"  {'mechanism':24}{'effect':>8}  {'95% interval':>18}  {'holds it':>8}  user-level")
-    for other in mechanisms():
-        one = cdp.estimate(cdp.release(table, mechanism=other, **PARTS))
-        low, high = one.ci()
-        holds = "yes" if low <= true_effect <= high else "no"
-        interval = f"[{low:.4f}, {high:.4f}]"
-        rows = "yes" if other.releases_rows else "no: aggregates alone"
-        print(f"  {other.name:24}{one.effect:8.4f}  {interval:>18}  {holds:>8}  {rows}")
-    true = cdp.estimate_without_privacy(table, **PARTS)
-    low, high = true.ci()
-    interval = f"[{low:.4f}, {high:.4f}]"
-    print(f"  {'without privacy':24}{true.effect:8.4f}  {interval:>18}")
+    print(f"\nThe true overall effect, which only this simulation knows: {true_effect:.4f}")
+    print(f"\nThe same people at the same ε = {EPSILON:g}, by each of the paper's five mechanisms:")
+    compare(owner, true_effect)
     print(
         "\nEach interval misses the truth one time in twenty; run it again. At equal privacy a\n"
-        "uniform prior beats the paper's cluster prior: see docs/privacy.md."
+        "uniform prior beats the paper's cluster prior: see docs/privacy.md.\n"
+        f"\nNow look at the picture: {FOLDER}/forest.svg"
     )
 
 
