@@ -4,27 +4,48 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+import polars as pl
 import pytest
+from typer.testing import CliRunner
 
-if TYPE_CHECKING:
-    import polars as pl
+from clusterdp.cli.main import app
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = [
-    pytest.param(code, id=f"{path.name}-{index}")
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    for index, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL))
-]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("code", EXAMPLES)
-def test_examples_run(code: str, table: pl.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(code, {"frame": table})  # noqa: S102 - our own documents
-    printed = capsys.readouterr().out
-    for promised in re.findall(r"print\(mechanism\.guarantee\(space\)\)\s+# (.*)", code):
-        assert promised in printed
+@pytest.fixture
+def names(table: pl.DataFrame, tmp_path: Path) -> dict[str, Any]:
+    """What the examples take for given: a table, a published folder, an analyst's table."""
+    source = tmp_path / "clicks.parquet"
+    table.write_parquet(source)
+    options = "--unit user --arm treated --cluster market --outcome clicks --outcomes 0..3"
+    arguments = ["release", str(source), *options.split(), "--epsilon", "2"]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "published")])
+    assert done.exit_code == 0, done.output
+    segments = table.select(
+        "user",
+        tier=pl.when(pl.col("user") % 3 == 0).then(pl.lit("gold")).otherwise(pl.lit("basic")),
+        region=pl.col("user") % 2,
+        before=pl.col("secret"),
+    )
+    return {"frame": table, "folder": tmp_path / "published", "segments": segments}
+
+
+# pyfixest and tea-tasting warn about their own dependencies.
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_examples_run(
+    document: Path, names: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The examples of one document, in their order, one after the other."""
+    for code in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+        exec(code, names)  # noqa: S102 - our own documents
+        printed = capsys.readouterr().out
+        for promised in re.findall(r"print\(mechanism\.guarantee\(space\)\)\s+# (.*)", code):
+            assert promised in printed
 
 
 def test_links_between_documents_lead_somewhere() -> None:
