@@ -64,7 +64,7 @@ def test_owner_and_analyst(source: Path, published: Path, table: pl.DataFrame) -
     assert "label differentially private" in run("inspect", published).output
     verified = run("verify", published)
     assert verified.exit_code == 0
-    assert verified.output.count("ok ") == 7
+    assert verified.output.count("ok ") == 8
     estimated = run("estimate", published, "--json")
     effects = json.loads(estimated.output)["effects"]
     again = cdp.estimate(cdp.read_release(published))
@@ -217,6 +217,13 @@ def late_text(table: pl.DataFrame, folder: Path) -> Path:
     return path
 
 
+def ragged(table: pl.DataFrame, folder: Path) -> Path:
+    """A CSV with one field too many in a row, which shifts an outcome into a kept column."""
+    path = folder / "t.csv"
+    path.write_text(table.write_csv() + "999999,1,1,0,3,0.5\n")
+    return path
+
+
 BAD_TABLES = {
     "no such file": (lambda t, d: d / "none.parquet", (), "there is no file"),
     "not parquet": (lambda t, d: text_file(d), (), "cannot be read as parquet"),
@@ -271,6 +278,34 @@ BAD_TABLES = {
         late_text,
         (),
         "column 'clicks' cannot be read",
+    ),
+    "csv with a field too many": (
+        ragged,
+        ("--keep", "secret"),
+        "more fields than its header",
+    ),
+    "kept column that is the outcome": (
+        lambda t, d: write(t.with_columns(code=pl.col("clicks") * 7 + 1), d),
+        ("--keep", "code"),
+        "publishing it would publish the outcome",
+    ),
+    "kept column that is the outcome with noise": (
+        lambda t, d: write(t.with_columns(score=pl.col("clicks") + pl.col("secret") / 1000), d),
+        ("--keep", "score"),
+        "publishing it would publish the outcome",
+    ),
+    "sorted by outcome": (
+        lambda t, d: write(t.sort("clicks"), d),
+        (),
+        "the order of the rows tells outcomes",
+    ),
+    "one arm": (lambda t, d: write(t.with_columns(treated=1), d), (), "at least 2 arms"),
+    "no place to write": (write, ("--out", "/proc/out"), "cannot write in"),
+    "bad reference": (write, ("--reference", "a"), "separated by commas"),
+    "query that quotes a value": (
+        lambda t, d: f"duckdb:?select *, cast('word4321' as int) from '{write(t, d)}'",
+        (),
+        "DuckDB could not run the query",
     ),
     "bad query": (lambda t, d: "duckdb:?select nothing", (), "DuckDB refused"),
     "no query": (lambda t, d: "duckdb:", (), "there is no query"),
@@ -394,6 +429,147 @@ def test_forged_rows_are_noticed(published: Path) -> None:
     result = run("verify", published)
     assert result.exit_code == 2
     assert "FAIL debiased outcomes follow" in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('cluster = ["market"]', "cluster that is no str"),
+        ('epsilon = "two"', "epsilon that is no int or float"),
+        ("epsilon = true", "epsilon that is no int or float"),
+        ("keep = [1, 2]", "names of columns"),
+        ('reference = [0.5, "a"]', "separated by commas"),
+        ("min_cell_size = 3.5", "min_cell_size that is no int"),
+        ('clip = "yes"', "clip that is no bool"),
+        ("epsilon = ", "is not TOML"),
+    ],
+)
+def test_specs_that_make_no_sense(line: str, message: str, source: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "experiment.toml"
+    spec.write_text(line)
+    options = [*PARTS, "--outcomes", "0..3", "--out", tmp_path / "out"]
+    if "cluster" in line:
+        del options[4:6]
+    budget = () if "epsilon" in line else ("--epsilon", 1)
+    assert_refused(run("release", source, "--spec", spec, *options, *budget), message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--adjust", "released_outcome"), "not a covariate"),
+        (("--adjust", "treated"), "not a covariate"),
+        (("--adjust", "secret,secret"), "named twice"),
+        (("--by", "colour"), "cannot cut by 'colour'"),
+        (("--level", 95), "level must lie"),
+        (("--plot", "forest.jpg"), ".svg, .png or .pdf"),
+        (("--csv", "/nowhere/x.csv"), "cannot write"),
+        (("--control", "B"), "is not an arm"),
+        (("--shares", "half"), "shares reads"),
+        (("--segments", "none.csv"), "there is no file"),
+    ],
+)
+def test_estimates_that_make_no_sense(
+    options: tuple[object, ...], message: str, published: Path
+) -> None:
+    assert_refused(run("estimate", published, *options), message)
+
+
+def test_an_estimate_never_overwrites_what_it_reads(
+    published: Path, table: pl.DataFrame, tmp_path: Path
+) -> None:
+    segments = tmp_path / "crm.csv"
+    table.select("user", tier=pl.col("user") % 2).write_csv(segments)
+    before = segments.read_bytes()
+    options = ("--segments", segments, "--by", "tier", "--csv", segments)
+    assert_refused(run("estimate", published, *options), "what is being read")
+    assert segments.read_bytes() == before
+    result = run("estimate", published, "--plot", published / "forest.svg")
+    assert_refused(result, "what is being read")
+
+
+def test_segments_plots_and_tables(published: Path, table: pl.DataFrame, tmp_path: Path) -> None:
+    segments = tmp_path / "crm.csv"
+    table.select("user", tier=pl.col("user") % 2).write_csv(segments)
+    options = ("--segments", segments, "--by", "tier", "--by", "tier", "--adjust", "secret")
+    files = ("--csv", tmp_path / "e.csv", "--plot", tmp_path / "forest.svg")
+    result = run("estimate", published, *options, *files, "--level", 0.9)
+    assert result.exit_code == 0, result.output
+    assert "90% interval" in result.output
+    rows = pl.read_csv(tmp_path / "e.csv")
+    assert rows["segment"].to_list() == ["overall"] * 2 + ["tier=0"] * 2 + ["tier=1"] * 2
+    assert rows["adjusted"].to_list() == [False, True] * 3
+    assert "<svg" in (tmp_path / "forest.svg").read_text()
+    again = run("estimate", published, *options, "--level", 0.9, "--plot", tmp_path / "again.svg")
+    assert again.exit_code == 0
+    assert (tmp_path / "again.svg").read_text() == (tmp_path / "forest.svg").read_text()
+
+
+def test_segments_that_match_nobody(published: Path, tmp_path: Path) -> None:
+    pl.DataFrame({"user": [10**9], "tier": ["x"]}).write_csv(tmp_path / "crm.csv")
+    options = ("--segments", tmp_path / "crm.csv", "--by", "tier")
+    assert_refused(run("estimate", published, *options), "is in the release")
+
+
+def test_a_foreign_file_is_noticed(published: Path) -> None:
+    (published / "secret.csv").write_text("true outcomes")
+    result = run("verify", published)
+    assert result.exit_code == 2
+    assert "secret.csv is not part of the release" in result.output
+
+
+def test_a_weak_guarantee_and_tiny_cells_are_pointed_out(
+    table: pl.DataFrame, tmp_path: Path
+) -> None:
+    few = pl.concat(
+        [table.filter(pl.col("market") > 0), table.filter(pl.col("market") == 0).head(4)]
+    )
+    result = release(write(few, tmp_path), tmp_path / "out", "--epsilon", 12, "--dry-run")
+    assert "protects next to nothing" in result.output
+    assert "the smallest cell has 2 units" in result.output
+
+
+def test_aggregates_do_not_claim_rows(source: Path, tmp_path: Path) -> None:
+    result = release(source, tmp_path / "out", "--mechanism", "noisy-histogram")
+    assert "aggregates alone, no rows" in result.output
+    assert "'user'" not in run("inspect", tmp_path / "out").output
+    assert "order of rows" not in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_odd_names_in_the_readme(table: pl.DataFrame, tmp_path: Path) -> None:
+    """The examples of the folder's own README run, whatever columns are called."""
+    odd = table.rename({"treated": "tre\"at'ed"})
+    path = write(odd, tmp_path)
+    target = tmp_path / "out"
+    parts = [*PARTS]
+    parts[3] = "tre\"at'ed"
+    result = run("release", path, *parts, "--outcomes", "0..3", "--epsilon", 1, "--out", target)
+    assert result.exit_code == 0, result.output
+    readme = (target / "README.md").read_text()
+    query = (
+        readme.split("```sql\n")[1]
+        .split("```")[0]
+        .replace("units.parquet", str(target / "units.parquet"))
+    )
+    assert len(duckdb.sql(query).fetchall()) == 2
+    code = (
+        readme.split("```python\n")[1]
+        .split("```")[0]
+        .replace("units.parquet", str(target / "units.parquet"))
+    )
+    exec(code, {})  # noqa: S102 - our own document
+
+
+def test_a_crossed_cluster_can_be_cut_by(table: pl.DataFrame, tmp_path: Path) -> None:
+    path = write(table.with_columns(half=pl.col("user") % 2), tmp_path)
+    parts = [*PARTS]
+    parts[5] = "market,half"
+    result = run(
+        "release", path, *parts, "--outcomes", "0..3", "--epsilon", 1, "--out", tmp_path / "out"
+    )
+    assert result.exit_code == 0, result.output
+    cut = run("estimate", tmp_path / "out", "--by", "market,half", "--json")
+    assert len(json.loads(cut.output)["effects"]) == 11
 
 
 def test_the_installed_command_starts() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -16,8 +17,6 @@ import clusterdp as cdp
 from clusterdp.staging import staged_folder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
 
 N_KILLS = 20
@@ -103,6 +102,41 @@ def test_killed_anywhere_it_leaves_no_release(large_table: Path, tmp_path: Path)
     assert n_unfinished >= N_KILLS // 4
     assert start(large_table, target).wait() == 0
     assert cdp.read_release(target).layout.n_units == 1_000_000
+    assert not list(tmp_path.glob(".out*"))
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_cleans_up(
+    sent: signal.Signals, large_table: Path, tmp_path: Path
+) -> None:
+    command = [str(Path(sys.executable).with_name("clusterdp")), "release", str(large_table)]
+    command += [
+        "--unit",
+        "user",
+        "--arm",
+        "arm",
+        "--cluster",
+        "cluster",
+        "--outcome",
+        "y",
+        "--outcomes",
+        "0..5",
+    ]
+    command += ["--epsilon", "2", "--keep", "extra", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(  # noqa: S603
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / ".out.partial").exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.send_signal(sent)
+    _, told = process.communicate(timeout=60)
+    if (tmp_path / "out").exists():  # it finished first
+        assert process.returncode == 0
+        return
+    assert process.returncode == 130
+    assert told == "interrupted: nothing was published\n"
     assert not list(tmp_path.glob(".out*"))
 
 

@@ -88,7 +88,7 @@ def test_simultaneous_intervals_are_sidaks(release: cdp.Release, segments: pl.Da
     effect = estimate.effects[1]
     reach = stats.norm.isf((1 - 0.95 ** (1 / 6)) / 2) * effect.std_error
     assert effect.simultaneous_ci() == pytest.approx((effect.effect - reach, effect.effect + reach))
-    assert "95% for all segments" in str(estimate)
+    assert "95%, all segments at once" in str(estimate)
 
 
 def test_a_segment_without_an_arm_is_listed(release: cdp.Release, table: pl.DataFrame) -> None:
@@ -201,12 +201,13 @@ def test_adjustment_lowers_sampling_noise(rng: np.random.Generator) -> None:
             "clicks": before,
         }
     )
-    release = cdp.release(table, mechanism=cdp.uniform_prior_dp(epsilon=6), **PARTS)
+    release = cdp.release(table, mechanism=cdp.uniform_prior_dp(epsilon=4), **PARTS)
     known = pl.DataFrame({"user": np.arange(n_users), "before": before + 0.0})
     estimate = cdp.estimate(release, segments=known, adjust=["before"], by=[])
     plain, adjusted = estimate.effects
-    assert adjusted.sampling_variance < 0.05 * plain.sampling_variance
-    assert adjusted.privacy_variance == pytest.approx(plain.privacy_variance, rel=0.05)
+    assert adjusted.sampling_variance < 0.4 * plain.sampling_variance
+    # What is left is privacy noise, of which a few thousand redrawn rows are a sample.
+    assert adjusted.std_error**2 == pytest.approx(plain.privacy_variance, rel=0.3)
     assert abs(adjusted.effect) < 6 * adjusted.std_error
 
 

@@ -40,6 +40,13 @@ class Guarantee:
     delta: float = 0.0
     accounting: Accounting = "valid"
 
+    def in_short(self) -> str:
+        """For people: "epsilon 2, delta 0, for replacing one unit's outcome"."""
+        return (
+            f"epsilon {shown(self.epsilon)}, delta {shown(self.delta)}, "
+            "for replacing one unit's outcome"
+        )
+
     def __str__(self) -> str:
         numbers = f"epsilon={shown(self.epsilon)}, delta={shown(self.delta)}"
         if self.accounting == "paper":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.encoding import DEBIASED
+from clusterdp.encoding import DEBIASED, RELEASED
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimators import CellMoments
 from clusterdp.released import released_cells
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from clusterdp.pipeline import Release
 
 
-def read_covariates(rows: pl.LazyFrame, covariates: tuple[str, ...]) -> pl.LazyFrame:
+def read_covariates(
+    rows: pl.LazyFrame, release: Release, covariates: tuple[str, ...]
+) -> pl.LazyFrame:
     """The rows whose covariates are all known, with only what the regression needs.
 
     Raises:
@@ -32,7 +34,13 @@ def read_covariates(rows: pl.LazyFrame, covariates: tuple[str, ...]) -> pl.LazyF
     import polars as pl
 
     schema = rows.collect_schema()
+    if len(set(covariates)) < len(covariates):
+        raise ParameterError(f"a covariate is named twice in {', '.join(covariates)}")
+    columns = release.columns
+    reserved = (columns.unit, columns.arm, columns.cluster, RELEASED, DEBIASED)
     for name in covariates:
+        if name in reserved:
+            raise ParameterError(f"cannot adjust for {name!r}: it is not a covariate")
         if name not in schema:
             raise ParameterError(f"cannot adjust for {name!r}: there is no such column")
         if not (schema[name].is_numeric() or schema[name] == pl.Boolean):
@@ -83,7 +91,9 @@ def adjusted_moments(
         moved = weights[arm::n_arms] @ gap[arm::n_arms]
         through_slopes = centred @ np.linalg.pinv(centred.T @ centred) @ moved
         influence = 1 - through_slopes * sizes[inside] / weights[inside]
-        squares += np.bincount(inside, (residual * influence) ** 2, n_cells)
+        # As many residuals as there are slopes are spent on fitting them.
+        spent = len(inside) / max(len(inside) - len(covariates), 1)
+        squares += np.bincount(inside, spent * (residual * influence) ** 2, n_cells)
     shape = layout.sizes.shape
     return CellMoments(
         sizes=sizes.reshape(shape),

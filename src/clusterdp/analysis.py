@@ -10,7 +10,7 @@ import numpy as np
 from clusterdp import adjustment, estimators
 from clusterdp import segments as cutting
 from clusterdp.checks import sample_ratio_notes
-from clusterdp.effects import Effect, Estimate
+from clusterdp.effects import FEW_UNITS, Effect, Estimate
 from clusterdp.encoding import DEBIASED, Columns
 from clusterdp.engine import LocalTable
 from clusterdp.errors import ParameterError
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from clusterdp.pipeline import Release
     from clusterdp.segments import JoinedUnits, Segment
 
-# Below this many units in an arm the normal approximation is doubtful, and the result says so.
-_FEW_UNITS = 30
-
 
 def estimate(  # noqa: PLR0913 - what to estimate, all by name
     release: Release,
@@ -39,8 +36,9 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     segments: Any = None,
     on: str | None = None,
     by: Sequence[str | Sequence[str]] | str | None = None,
-    adjust: Sequence[str] = (),
+    adjust: Sequence[str] | str = (),
     shares: dict[str, float] | None = None,
+    level: float = 0.95,
 ) -> Estimate:
     """Average effects from a release, each arm against control.
 
@@ -56,13 +54,14 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         adjust: Numeric columns, kept or joined, to adjust for; adjusted effects stand beside the
             others.
         shares: The share of units each arm was meant to have, for the check of sample ratios.
+        level: The confidence level that intervals are shown at.
     """
     if estimator not in ("stratified", "unstratified"):
         raise ParameterError(f'estimator must be "stratified" or "unstratified", got {estimator!r}')
     layout = release.layout if control is None else release.layout.with_control(control)
     notes = [*release.notes, *_summary_notes(release, layout)]
-    dimensions = cutting.parse_dimensions(by)
-    covariates = tuple(adjust)
+    dimensions = cutting.parse_dimensions(by, release)
+    covariates = (adjust,) if isinstance(adjust, str) else tuple(adjust)
     if release.units is None and (dimensions or covariates or segments is not None):
         raise ParameterError(f"{release.mechanism.name} publishes no rows to cut or adjust")
     arrays = estimators.estimate_effects(
@@ -82,9 +81,12 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         notes += remarks
     return Estimate(
         effects=tuple(effects),
+        outcome=release.columns.outcome,
+        treatment=release.columns.arm,
         estimator=estimator,
         source=release.mechanism.name,
         guarantee=release.guarantee,
+        level=level,
         notes=(*notes, *_layout_notes(layout, estimator), *sample_ratio_notes(layout, shares)),
     )
 
@@ -111,6 +113,8 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     arrays = estimators.moment_effects(estimators.true_moments(counts, outcomes), layout, estimator)
     return Estimate(
         effects=tuple(_to_effects(arrays, layout, layout.sizes.sum(axis=0))),
+        outcome=outcome,
+        treatment=arm,
         estimator=estimator,
         source="true outcomes (not private)",
         guarantee=None,
@@ -167,7 +171,7 @@ def _adjusted(
 ) -> CellMoments:
     import polars as pl
 
-    rows = adjustment.read_covariates(joined.rows, covariates)
+    rows = adjustment.read_covariates(joined.rows, release, covariates)
     for name, value in segment:
         rows = rows.filter(pl.col(name) == value)
     columns = release.columns
@@ -252,12 +256,19 @@ def _summary_notes(release: Release, layout: Layout) -> list[str]:
 
 def _segment_notes(moments: CellMoments, layout: Layout, segment: Segment) -> list[str]:
     name = ", ".join(f"{column}={value}" for column, value in segment)
+    notes = []
     empty = cutting.empty_arms(moments, layout)
     if empty:
         return [f"{name}: no units in arm {', '.join(map(str, empty))}, so no effect"]
-    if moments.sizes.sum(axis=0).min() < _FEW_UNITS:
-        return [f"{name}: an arm has fewer than {_FEW_UNITS} units, normal intervals are doubtful"]
-    return []
+    small = cutting.strata(moments) & (moments.sizes.sum(axis=1) > 0)
+    if small.any():
+        pooled = moments.pooled(small)
+        n_lost = int(pooled.sizes.sum() - pooled.without_gaps().sizes.sum())
+        lost = f"; {n_lost} units of them have nothing to be compared with" if n_lost else ""
+        notes.append(f"{name}: {int(small.sum())} small clusters were taken as one{lost}")
+    if moments.sizes.sum(axis=0).min() < FEW_UNITS:
+        notes.append(f"{name}: an arm has fewer than {FEW_UNITS} units, intervals are doubtful")
+    return notes
 
 
 def _layout_notes(layout: Layout, estimator: Estimator) -> tuple[str, ...]:
@@ -265,11 +276,11 @@ def _layout_notes(layout: Layout, estimator: Estimator) -> tuple[str, ...]:
     n_single = int((layout.sizes == 1).sum())
     if n_single and estimator == "stratified":
         notes.append(
-            f"{n_single} cells have one unit; their variance is taken from the rest of their arm, "
+            f"cells with one unit: {n_single}; their variance is taken from the rest of their arm, "
             "which errs on the wide side"
         )
-    if layout.sizes.sum(axis=0).min() < _FEW_UNITS:
-        notes.append(f"an arm has fewer than {_FEW_UNITS} units: normal intervals are doubtful")
+    if layout.sizes.sum(axis=0).min() < FEW_UNITS:
+        notes.append(f"an arm has fewer than {FEW_UNITS} units: normal intervals are doubtful")
     shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
     if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
         notes.append(

@@ -56,7 +56,7 @@ class Layout:
             raise DataError(
                 f"{int(lacking.sum())} of {len(self.clusters)} clusters have no unit in some arm "
                 f"({self._shown(lacking)}); effects cannot be compared there. Drop them, or pool "
-                "small clusters with min_cell_size=1 or more"
+                "small clusters (min_cell_size=1, --min-cell-size 1, or more)"
             )
 
     def with_control(self, label: Any) -> Layout:
@@ -81,10 +81,12 @@ def find_arm(arms: tuple[Any, ...], label: Any) -> int:
 
 def default_control(arms: tuple[Any, ...]) -> int:
     """The arm 0 or False of a two-armed experiment; any other labels need a named control."""
+    if len(arms) < 2:
+        raise DataError(f"an experiment needs at least 2 arms, the arm column has {len(arms)}")
     if len(arms) == 2 and set(arms) == {0, 1}:
         return find_arm(arms, min(arms))
     raise ParameterError(
-        "name the control arm with control=...; "
+        "name the control arm (control=..., --control); "
         f"the arms are {', '.join(repr(arm) for arm in arms[:_LABELS_SHOWN])}"
     )
 

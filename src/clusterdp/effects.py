@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from clusterdp.estimators import Estimator
     from clusterdp.segments import Segment
 
+# Below this many units in an arm the normal approximation is doubtful, and the result says so.
+FEW_UNITS = 30
 # Relative lift is told where control's mean is at least this many standard errors from zero.
 _AWAY_FROM_ZERO = 5.0
 
@@ -84,11 +86,13 @@ class Effect:
     def lift(self, level: float = 0.95) -> tuple[float, float, float] | None:
         """Effect relative to control's mean, with its interval (delta method).
 
-        None where control's mean is unknown or not clearly away from zero.
+        None where control's mean is unknown or not clearly above zero, or an arm is tiny.
         """
         if self.control_mean is None or self.control_std_error is None:
             return None
-        if not abs(self.control_mean) > _AWAY_FROM_ZERO * self.control_std_error:
+        if min(self.n_treated, self.n_control) < FEW_UNITS:
+            return None
+        if not self.control_mean > _AWAY_FROM_ZERO * self.control_std_error:
             return None
         ratio = self.effect / self.control_mean
         control_variance = self.control_std_error**2
@@ -136,17 +140,26 @@ class Estimate:
 
     Attributes:
         effects: The overall effects, then those of segments.
+        outcome: What the effects are on.
+        treatment: The column of arms.
         estimator: "stratified" or "unstratified".
         source: The mechanism behind the numbers, or "true outcomes".
         guarantee: What the release cost, or None for true outcomes.
+        level: The confidence level that intervals are shown at.
         notes: What a reader should know about these numbers.
     """
 
     effects: tuple[Effect, ...]
+    outcome: str
+    treatment: str
     estimator: Estimator
     source: str
     guarantee: Guarantee | None
+    level: float = 0.95
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _quantile(self.level)  # refuses a level that is none
 
     def __getitem__(self, arm: Any) -> Effect:
         for effect in self._overall():
@@ -168,21 +181,23 @@ class Estimate:
         """The confidence interval of the only treatment arm's overall effect."""
         return self._only().ci(level)
 
-    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, ready for JSON when labels are."""
         return {
+            "outcome": self.outcome,
+            "treatment": self.treatment,
             "estimator": self.estimator,
             "source": self.source,
             "epsilon": self.guarantee.epsilon if self.guarantee else None,
             "delta": self.guarantee.delta if self.guarantee else None,
-            "effects": [effect.to_dict(level) for effect in self.effects],
+            "effects": [effect.to_dict(self.level) for effect in self.effects],
             "notes": list(self.notes),
         }
 
-    def to_rows(self, level: float = 0.95) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, Any]]:
         """One flat row per effect; the segment as text."""
         return [
-            {**effect.to_dict(level), "segment": effect.label.removesuffix(" (adjusted)")}
+            {**effect.to_dict(self.level), "segment": effect.label.removesuffix(" (adjusted)")}
             for effect in self.effects
         ]
 

@@ -26,6 +26,7 @@ from clusterdp.encoding import (
 )
 from clusterdp.errors import DataError
 from clusterdp.row_order import RowOrderSample
+from clusterdp.telling import SAMPLE_ROWS, check_kept
 from clusterdp.unique_ids import IdCollector
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class LocalTable:
         if not np.array_equal(counts.sum(axis=-1), layout.sizes):
             raise DataError("the table changed while it was being read")
         order.check(counts)
+        self._check_kept()
         return counts, n_clipped
 
     def randomize(
@@ -180,9 +182,16 @@ class LocalTable:
         published = {name: plain_column(empty[name]).dtype for name in columns.public}
         if encoder.pooled is not None:
             published[columns.cluster] = pl.String()
-        published |= {RELEASED: pl.Float64(), DEBIASED: pl.Float64()}
+        released = pl.Series(self.space.as_released()).dtype
+        published |= {RELEASED: released, DEBIASED: pl.Float64()}
         read = self.rows.select(*columns.public, columns.outcome)
         return read.map_batches(randomize_batch, streamable=True, schema=pl.Schema(published))
+
+    def _check_kept(self) -> None:
+        if self.columns.kept:
+            read = self.rows.select(*self.columns.kept, self.columns.outcome)
+            with read_errors():
+                check_kept(read.head(SAMPLE_ROWS).collect(engine="streaming"), self.columns)
 
     def _ids_with_hashes(self, hashes: WordArray) -> pl.Series:
         import polars as pl
@@ -198,7 +207,9 @@ class LocalTable:
 
     def _refuse_outside(self, n_outside: int) -> None:
         if n_outside:
-            remedy = "declare a space that holds them" + ("" if self.clip else ", or clip them")
+            remedy = "declare a space that holds them" + (
+                "" if self.clip else ", or clip (clip=True, --clip)"
+            )
             raise DataError(
                 f"column {self.columns.outcome!r} (outcome) has {n_outside} rows outside the "
                 f"outcome space of {self.space.n_outcomes} values; {remedy}"
@@ -228,8 +239,8 @@ def unreadable(error: Exception) -> DataError:
     column = re.search(r"at column '([^']*)'", str(error))
     where = f"column {column[1]!r}" if column else "the table"
     return DataError(
-        f"{where} cannot be read as what its first rows are ({type(error).__name__}); "
-        "a file may be damaged, or hold values of different types in one column"
+        f"{where} cannot be read as what its first rows are; the file may be damaged, or hold "
+        "values of different types in one column"
     )
 
 

@@ -128,7 +128,8 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and the two sources of ra
         channel = None
         if mechanism.releases_rows:
             channel = design_channel(mechanism, layout, summary)
-            randomizer = RowRandomizer.of(channel, key.for_outcome(table.columns.outcome))
+            aes_key = key.for_outcome(table.columns.outcome)
+            randomizer = RowRandomizer.of(channel, layout.space, aes_key)
             randomized = progress.stage("randomizing rows", layout.n_units)
             rows = table.randomize(layout, encoder, randomizer, randomized)
             _write_parquet(rows, folder / UNITS)
@@ -163,7 +164,8 @@ def read_release(path: str | Path) -> Release:
     """
     folder = Path(path)
     content = read_manifest(folder)
-    _check_files(folder, content)
+    check_sizes(folder, content)
+    _check_sums(folder, content)
     import polars as pl
 
     try:
@@ -277,15 +279,20 @@ def _by_group(cells: pl.DataFrame, name: str, groups: np.ndarray) -> np.ndarray:
     return np.asarray(by_cell[first])
 
 
-def _check_files(folder: Path, content: dict[str, Any]) -> None:
+def check_sizes(folder: Path, content: dict[str, Any]) -> None:
+    """Raise a FormatError unless every file is there and of the size it was published with."""
     for name, stated in content["files"].items():
         path = folder / name
         if not path.is_file():
             raise FormatError(f"{folder} lacks {name}")
         if path.stat().st_size != stated["bytes"]:
             raise FormatError(f"{path} is truncated or has grown since it was published")
-        if _sha256(path) != stated["sha256"]:
-            raise FormatError(f"{path} was changed since it was published")
+
+
+def _check_sums(folder: Path, content: dict[str, Any]) -> None:
+    for name, stated in content["files"].items():
+        if _sha256(folder / name) != stated["sha256"]:
+            raise FormatError(f"{folder / name} was changed since it was published")
 
 
 def _write_parquet(rows: pl.LazyFrame, path: Path) -> None:

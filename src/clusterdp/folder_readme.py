@@ -42,6 +42,7 @@ def _values(manifest: dict[str, Any]) -> str:
 
 def _rows(columns: dict[str, Any]) -> str:
     arm, cluster, unit = columns["arm"], columns["cluster"], columns["unit"]
+    in_sql = '"' + arm.replace('"', '""') + '"'
     kept = "".join(f", `{name}`" for name in columns["kept"])
     return f"""
 ## Files
@@ -59,19 +60,19 @@ it can lie far outside the range of outcomes.
 
 SQL (DuckDB):
 ```sql
-select "{arm}", avg(debiased_outcome) as mean,
+select {in_sql}, avg(debiased_outcome) as mean,
        stddev(debiased_outcome) / sqrt(count(*)) as std_error, count(*) as units
 from 'units.parquet'
-group by "{arm}"
-order by "{arm}";
+group by {in_sql}
+order by {in_sql};
 ```
 
 pandas:
 ```python
 import pandas as pd
 units = pd.read_parquet("units.parquet")
-mine = units  # .merge(my_segments, on="{unit}")
-arms = mine.groupby("{arm}").debiased_outcome
+mine = units  # .merge(my_segments, on={unit!r})
+arms = mine.groupby({arm!r}).debiased_outcome
 print(arms.agg(["mean", "sem", "size"]))
 ```
 
@@ -107,4 +108,4 @@ This release holds aggregates alone. `clusterdp estimate .` gives effects with i
 
 
 def _r_name(name: str) -> str:
-    return name if name.isidentifier() else f"`{name}`"
+    return name if name.isidentifier() else "`" + name.replace("`", "\\`") + "`"

@@ -59,16 +59,19 @@ def describe(  # noqa: PLR0913 - the parts of a release
             "epsilon": guarantee.epsilon,
             "delta": guarantee.delta,
             "neighbours": NEIGHBOURS,
-            "in_words": in_words(guarantee),
+            "in_words": in_words(guarantee, rows=mechanism.releases_rows),
         },
         "notes": list(notes),
     }
 
 
-def in_words(guarantee: Guarantee) -> str:
+def in_words(guarantee: Guarantee, *, rows: bool) -> str:
     """The guarantee as a sentence for people."""
     budget = f"epsilon = {shown(guarantee.epsilon)}"
     exception = ""
+    public = "Arms, clusters and cell sizes"
+    if rows:
+        public = "Ids, arms, clusters, cell sizes, kept columns and the order of rows"
     if guarantee.delta:
         budget += f", delta = {shown(guarantee.delta)}"
         exception = f", except with probability {shown(guarantee.delta)}"
@@ -76,8 +79,7 @@ def in_words(guarantee: Guarantee) -> str:
         "Everything in this folder, taken together, is label differentially private with "
         f"{budget}, for the replacement of one unit's outcome. Whoever knows everything else, "
         "including all other outcomes, can change the odds between any two outcomes of a person by "
-        f"at most a factor e^epsilon{exception}. Ids, arms, clusters, cell sizes, kept columns and "
-        "the order of rows are published as they are."
+        f"at most a factor e^epsilon{exception}. {public} are published as they are."
     )
 
 

@@ -89,6 +89,7 @@ class OutcomeSpace:
         Effects are then effects on the binned outcome: each value counts as its bin's
         representative, by default the bin's midpoint.
         """
+        _check_increasing("edges", tuple(float(edge) for edge in edges))
         if representatives is None:
             representatives = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
         return cls(values=tuple(representatives), edges=tuple(edges))
@@ -106,6 +107,12 @@ class OutcomeSpace:
     def as_array(self) -> FloatArray:
         """The values, axes `[outcome]`."""
         return np.array(self.values, dtype=np.float64)
+
+    def as_released(self) -> npt.NDArray[Any]:
+        """The values as they are written into rows: integers if all of them are."""
+        values = self.as_array()
+        whole = all(value.is_integer() and abs(value) < 2**31 for value in self.values)
+        return values.astype(np.int32) if whole else values
 
     def lattice(self) -> tuple[Fraction, tuple[int, ...]]:
         """The values as integers times a common unit, so that sums can be noised exactly.

@@ -21,6 +21,8 @@ from clusterdp.randomness import ReleaseKey
 from clusterdp.summary import ContrastSummary, CountSummary, Summary, draw_summary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
     import polars as pl
 
@@ -81,6 +83,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
     arm: str,
     cluster: str,
     outcome: str,
+    keep: Sequence[str] = (),
     control: Any = None,
     clip: bool = False,
     min_cell_size: int | None = None,
@@ -97,6 +100,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         arm: The column of treatment arms.
         cluster: The column of public clusters.
         outcome: The column of sensitive outcomes.
+        keep: Public columns to publish as they are.
         control: The control arm. Needed unless the arms are 0 and 1.
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
         min_cell_size: Pool clusters with fewer units than this in some arm into one cluster.
@@ -109,7 +113,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         frame,
         mechanism=mechanism,
         outcomes=outcomes,
-        columns=Columns(unit=unit, arm=arm, cluster=cluster, outcome=outcome),
+        columns=Columns(unit=unit, arm=arm, cluster=cluster, outcome=outcome, kept=tuple(keep)),
         control=control,
         clip=clip,
         min_cell_size=min_cell_size,
@@ -150,7 +154,7 @@ def run_release(  # noqa: PLR0913 - as `release`
     channel = units = None
     if mechanism.releases_rows:
         channel = design_channel(mechanism, layout, summary)
-        randomizer = RowRandomizer.of(channel, key.for_outcome(columns.outcome))
+        randomizer = RowRandomizer.of(channel, outcomes, key.for_outcome(columns.outcome))
         published = table.randomize(layout, encoder, randomizer).collect(engine="streaming")
         units = to_native(table_like(given, published), frame)
     cells = cells_table(encoder, layout, summary, channel)

@@ -22,13 +22,15 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 def forest_plot(estimate: Estimate, path: Path) -> None:
     """Effects with their intervals, one below the other, the overall ones on top.
 
-    Thick bars are 95% intervals, thin ones cover all segments at once.
+    Thick bars are intervals of one effect, thin ones cover all segments at once.
     """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
         raise ParameterError("plots need matplotlib: pip install 'clusterdp[plot]'") from None
+    if path.suffix not in (".svg", ".png", ".pdf"):
+        raise ParameterError(f"a plot is a .svg, .png or .pdf file, got {path}")
     rows = list(estimate.effects)
     arms = list(dict.fromkeys(str(effect.arm) for effect in rows))
     several = len(arms) > 1
@@ -37,7 +39,8 @@ def forest_plot(estimate: Estimate, path: Path) -> None:
     axes = figure.add_subplot()
     axes.axvline(0, color="#888888", linewidth=1)
     for position, effect in enumerate(rows):
-        _draw_row(axes, position, effect, COLOURS[arms.index(str(effect.arm)) % len(COLOURS)])
+        colour = COLOURS[arms.index(str(effect.arm)) % len(COLOURS)]
+        _draw_row(axes, position, effect, estimate.level, colour)
     labels = [f"{row.label} · {row.arm}" if several else row.label for row in rows]
     axes.set_yticks(range(len(rows)), labels)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
@@ -51,9 +54,14 @@ def forest_plot(estimate: Estimate, path: Path) -> None:
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#eeeeee")
     axes.set_axisbelow(True)
-    axes.set_xlabel(f"effect against {rows[0].control} (thick: 95% interval; thin: all segments)")
+    bars = f"{100 * estimate.level:.4g}% intervals"
+    if overall < len(rows):
+        bars += "; thin: all segments at once"
+    axes.set_xlabel(
+        f"effect on {estimate.outcome}, against {estimate.treatment} = {rows[0].control} ({bars})"
+    )
     axes.set_title(_title(estimate), fontsize=11, loc="left")
-    _add_numbers(axes, rows)
+    _add_numbers(axes, rows, estimate.level)
     try:
         # Text stays text, and nothing in the file depends on when or where it was made.
         with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "clusterdp"}):
@@ -63,13 +71,16 @@ def forest_plot(estimate: Estimate, path: Path) -> None:
         raise ParameterError(f"cannot write the plot {path}: {error}") from None
 
 
-def _draw_row(axes: Axes, position: int, effect: Effect, colour: str) -> None:
+def _draw_row(axes: Axes, position: int, effect: Effect, level: float, colour: str) -> None:
     if math.isnan(effect.effect):
         axes.text(0, position, " no units in an arm", va="center", color="#888888", fontsize=9)
         return
+    if math.isnan(effect.std_error):
+        axes.plot(effect.effect, position, "o", color=colour, markersize=7, fillstyle="none")
+        return
     if effect.segment:
-        axes.hlines(position, *effect.simultaneous_ci(), color=colour, linewidth=1.2)
-    axes.hlines(position, *effect.ci(), color=colour, linewidth=3.5)
+        axes.hlines(position, *effect.simultaneous_ci(level), color=colour, linewidth=1.2)
+    axes.hlines(position, *effect.ci(level), color=colour, linewidth=3.5)
     marker = "D" if effect.adjusted else "o"
     axes.plot(effect.effect, position, marker, color=colour, markersize=7, markeredgecolor="white")
 
@@ -83,14 +94,14 @@ def _title(estimate: Estimate) -> str:
     return f"{estimate.source}, {budget}"
 
 
-def _add_numbers(axes: Axes, rows: list[Effect]) -> None:
+def _add_numbers(axes: Axes, rows: list[Effect], level: float) -> None:
     """The numbers themselves, in a column at the right, to two digits of the least error."""
     errors = [row.std_error for row in rows if row.std_error > 0]
     decimals = max(0, 1 - math.floor(math.log10(min(errors)))) if errors else 3
     for position, effect in enumerate(rows):
-        if math.isnan(effect.effect):
+        if math.isnan(effect.std_error):
             continue
-        low, high = (f"{bound:+.{decimals}f}" for bound in effect.ci())
+        low, high = (f"{bound:+.{decimals}f}" for bound in effect.ci(level))
         axes.text(
             1.02,
             position,

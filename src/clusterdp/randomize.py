@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from clusterdp.arrays import CodeArray, FloatArray, IntArray, WordArray
     from clusterdp.channel import Channel
+    from clusterdp.outcomes import OutcomeSpace
 
 _PRIOR_BITS = PRIOR_TOTAL.bit_length() - 1
 _ALIAS_BITS = 16
@@ -88,26 +89,26 @@ class RowRandomizer:
     Attributes:
         sampler: The channel as look-up tables.
         groups: The group of each cell, axes `[cell]`; None where every cell is its own group.
-        values: The outcome values; axes `[outcome]`.
+        values: The outcome values as they are released; axes `[outcome]`.
         decode: What each released outcome counts as; axes `[group * released]`.
         aes_key: The key of this outcome, from `ReleaseKey.for_outcome`.
     """
 
     sampler: RowSampler
     groups: IntArray | None
-    values: FloatArray
+    values: npt.NDArray[Any]
     decode: FloatArray
     aes_key: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, channel: Channel, aes_key: bytes) -> RowRandomizer:
+    def of(cls, channel: Channel, space: OutcomeSpace, aes_key: bytes) -> RowRandomizer:
         """The randomizer of a channel."""
         groups = channel.groups.ravel()
         every_cell = np.array_equal(groups, np.arange(len(groups)))
         return cls(
             sampler=RowSampler.of(channel),
             groups=None if every_cell else groups,
-            values=channel.values,
+            values=space.as_released(),
             decode=channel.decode().ravel(),
             aes_key=aes_key,
         )
@@ -115,7 +116,7 @@ class RowRandomizer:
     def __call__(self, units: pl.Series, cells: IntArray, outcomes: CodeArray) -> RandomizedRows:
         """Randomize a batch, given as ids, cell codes and outcome codes; axes `[row]`."""
         n_rows = len(units)
-        released, debiased = np.empty(n_rows), np.empty(n_rows)
+        released, debiased = np.empty(n_rows, self.values.dtype), np.empty(n_rows)
         for start in range(0, n_rows, _CACHED_ROWS):
             part = slice(start, start + _CACHED_ROWS)
             groups = cells[part] if self.groups is None else self.groups[cells[part]]
@@ -130,7 +131,7 @@ class RowRandomizer:
 class RandomizedRows(NamedTuple):
     """What becomes of a batch; every array has axes `[row]`."""
 
-    released: FloatArray
+    released: npt.NDArray[Any]
     debiased: FloatArray
 
 

@@ -41,8 +41,11 @@ def as_html(estimate: Estimate) -> str:
 def title(estimate: Estimate) -> str:
     """Where the numbers come from, in a line."""
     control = estimate.effects[0].control
-    text = f"Effects against {control!r}, {estimate.estimator}, from {estimate.source}"
-    return f"{text}; {estimate.guarantee}" if estimate.guarantee else text
+    text = (
+        f"Effect on {estimate.outcome} of {estimate.treatment}, against {estimate.treatment} = "
+        f"{control}; {estimate.estimator}, from {estimate.source}"
+    )
+    return f"{text} ({estimate.guarantee.in_short()})" if estimate.guarantee else text
 
 
 def as_table(estimate: Estimate) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -51,23 +54,27 @@ def as_table(estimate: Estimate) -> tuple[tuple[str, ...], list[tuple[str, ...]]
     cut = any(effect.segment for effect in estimate.effects)
     lifts = any(effect.lift() for effect in estimate.effects)
     header = ["segment"] if several else []
-    header += ["arm", "effect", "std error", "95% interval"]
-    header += ["95% for all segments"] if cut else []
+    percent = f"{100 * estimate.level:.4g}%"
+    header += [estimate.treatment, "effect", "std error", f"{percent} interval"]
+    header += [f"{percent}, all segments at once"] if cut else []
     header += ["p-value"] + (["lift"] if lifts else []) + ["privacy share", "units"]
     return tuple(header), [
-        _cells(effect, several=several, cut=cut, lifts=lifts) for effect in estimate.effects
+        _cells(effect, estimate.level, several=several, cut=cut, lifts=lifts)
+        for effect in estimate.effects
     ]
 
 
-def _cells(effect: Effect, *, several: bool, cut: bool, lifts: bool) -> tuple[str, ...]:
+def _cells(
+    effect: Effect, level: float, *, several: bool, cut: bool, lifts: bool
+) -> tuple[str, ...]:
     cells = [effect.label] if several else []
     cells += [str(effect.arm), _number(effect.effect), _number(effect.std_error)]
-    cells.append(_interval(effect.ci()))
+    cells.append(_interval(effect.ci(level)))
     if cut:
-        cells.append(_interval(effect.simultaneous_ci()) if effect.segment else "")
+        cells.append(_interval(effect.simultaneous_ci(level)) if effect.segment else "")
     cells.append(_p_value(effect.p_value))
     if lifts:
-        lift = effect.lift()
+        lift = effect.lift(level)
         cells.append(f"{lift[0]:+.1%} [{lift[1]:+.1%}, {lift[2]:+.1%}]" if lift else "")
     share = "" if math.isnan(effect.privacy_share) else f"{effect.privacy_share:.0%}"
     return (*cells, share, f"{effect.n_treated:,} vs {effect.n_control:,}")

@@ -68,7 +68,9 @@ def join_segments(release: Release, segments: Any, on: str | None) -> JoinedUnit
     table = table.rename({key: unit})
     clash = sorted((set(table.columns) & set(units.collect_schema().names())) - {unit})
     if clash:
-        raise DataError(f"the segments table and the release both have a column {clash[0]!r}")
+        raise DataError(
+            f"the segments table and the release both have a column {clash[0]!r}; rename or drop it"
+        )
     ours, theirs = units.collect_schema()[unit], table.schema[unit]
     if (ours == pl.String) != (theirs == pl.String):
         raise DataError(
@@ -82,21 +84,34 @@ def join_segments(release: Release, segments: Any, on: str | None) -> JoinedUnit
         maintain_order="left",
     )
     n_matched = rows.select(pl.col(_MATCHED).sum()).collect(engine="streaming").item()
+    if n_matched == 0:
+        raise DataError(f"no id of the segments table's {key!r} is in the release")
     return JoinedUnits(rows=rows, n_unmatched=release.layout.n_units - n_matched)
 
 
 _MATCHED = "__clusterdp_matched"
 
 
-def parse_dimensions(by: Sequence[str | Sequence[str]] | str | None) -> list[tuple[str, ...]]:
-    """What to cut by: each entry a column, or several that are crossed (`"tier,region"`)."""
+def parse_dimensions(
+    by: Sequence[str | Sequence[str]] | str | None, release: Release
+) -> list[tuple[str, ...]]:
+    """What to cut by: each entry a column, or several that are crossed (`"tier,region"`).
+
+    A name that the release has itself is never split. Repeated entries count once.
+    """
     if by is None:
         return []
-    entries = [by] if isinstance(by, str) else by
-    return [
-        tuple(name.strip() for name in (entry.split(",") if isinstance(entry, str) else entry))
-        for entry in entries
-    ]
+    found: dict[tuple[str, ...], None] = {}
+    for entry in [by] if isinstance(by, str) else by:
+        if isinstance(entry, str):
+            whole = entry in release.columns.public
+            names = [entry] if whole else [name.strip() for name in entry.split(",")]
+        elif isinstance(entry, list | tuple) and all(isinstance(name, str) for name in entry):
+            names = list(entry)
+        else:
+            raise ParameterError(f"by takes names of columns, got {entry!r}")
+        found[tuple(dict.fromkeys(names))] = None
+    return list(found)
 
 
 def check_dimensions(

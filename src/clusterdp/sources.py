@@ -6,6 +6,7 @@ import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterdp.engine import unreadable
 from clusterdp.errors import DataError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _DUCKDB = "duckdb:"
+_TEXT = (".csv", ".tsv")
 # A text file's types are taken from this many rows.
 _ROWS_TO_INFER = 100_000
 
@@ -41,10 +43,16 @@ def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
     query = _scan(suffix, paths, source)
     try:
         query.collect_schema()
+        if suffix in _TEXT:
+            # Read it whole once: a row with too many fields would shift values into other columns,
+            # and a pass over some columns alone does not notice.
+            query.select(pl.all().null_count()).collect(engine="streaming")
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(
-            f"{source} cannot be read as {suffix[1:]} ({type(error).__name__})"
-        ) from None
+        if "more fields" in str(error):
+            raise DataError(f"a row of {source} has more fields than its header") from None
+        if "could not parse" in str(error):
+            raise unreadable(error) from None
+        raise DataError(f"{source} cannot be read as {suffix[1:]}") from None
     return query
 
 
@@ -70,7 +78,7 @@ def _scan(suffix: str, paths: list[Path], source: str) -> pl.LazyFrame:
 
     if suffix in (".parquet", ".pq"):
         return pl.scan_parquet(paths, glob=False)
-    if suffix in (".csv", ".tsv"):
+    if suffix in _TEXT:
         return pl.scan_csv(
             paths,
             glob=False,
@@ -118,10 +126,10 @@ def _store_query(request: str, folder: Path) -> Path:
     try:
         with duckdb.connect(database or ":memory:", read_only=bool(database)) as connection:
             connection.sql(query).write_parquet(str(stored))
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        # These speak of the query alone; other errors quote values.
+        reason = str(error).strip().split("\n", 1)[0]
+        raise DataError(f"DuckDB refused the query: {reason}") from None
     except duckdb.Error as error:
-        raise DataError(f"DuckDB refused the query: {_first_line(error)}") from None
+        raise DataError(f"DuckDB could not run the query ({type(error).__name__})") from None
     return stored
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]

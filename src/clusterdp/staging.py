@@ -33,7 +33,10 @@ def staged_folder(target: Path) -> Iterator[Path]:
     target = Path(os.path.abspath(target))  # noqa: PTH100 - resolve() would follow a symlink
     check_free(target)
     partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
-    partial.mkdir(mode=0o700, exist_ok=True)
+    try:
+        partial.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write in {target.parent}: {error.strerror}") from None
     handle = os.open(partial, os.O_RDONLY)
     try:
         try:

@@ -9,7 +9,7 @@ import numpy as np
 from clusterdp.channel import design_channel
 from clusterdp.encoding import DEBIASED, RELEASED
 from clusterdp.errors import ClusterDPError, FormatError
-from clusterdp.folder import read_manifest, read_release
+from clusterdp.folder import MANIFEST, read_manifest, read_release
 from clusterdp.released import count_released, released_cells, scan_units
 
 if TYPE_CHECKING:
@@ -29,12 +29,17 @@ class Check(NamedTuple):
 def verify_folder(folder: Path) -> list[Check]:
     """Run every check; the first ones decide whether the others can run at all."""
     try:
-        read_manifest(folder)
         release = read_release(folder)
     except ClusterDPError as error:
         return [Check("manifest, checksums and schema", str(error))]
+    listed = {MANIFEST, *read_manifest(folder)["files"]}
+    foreign = sorted(path.name for path in folder.iterdir() if path.name not in listed)
     checks = [
         Check("manifest, checksums and schema", None),
+        Check(
+            "nothing else is in the folder",
+            f"{foreign[0]} is not part of the release" if foreign else None,
+        ),
         # read_release refuses a guarantee that does not follow.
         Check("the guarantee follows from the parameters", None),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -24,8 +25,28 @@ def console() -> Console:
     """Where results for people go."""
     from rich.console import Console
 
-    # A pipe has no width; a wide one keeps tables in one piece.
-    return Console(width=None if sys.stdout.isatty() else 160, highlight=False, soft_wrap=False)
+    return Console(highlight=False)
+
+
+def say(text: str) -> None:
+    """A line for people; it is not broken, so that it can be searched for."""
+    console().print(text, soft_wrap=True)
+
+
+def print_pairs(pairs: list[tuple[str, str]]) -> None:
+    """Names and what they stand for: wrapped on a terminal, one line each elsewhere."""
+    if not sys.stdout.isatty():
+        width = max(len(name) for name, _ in pairs)
+        sys.stdout.writelines(f"{name:{width}}  {text}\n" for name, text in pairs)
+        return
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column()
+    for name, text in pairs:
+        grid.add_row(name, text)
+    console().print(grid)
 
 
 def print_json(content: Any) -> None:
@@ -38,6 +59,8 @@ def errors_in_one_line() -> Iterator[None]:
     """Turn what a user can act on into one line and exit code 2."""
     import typer
 
+    # Asked to stop, a run cleans up behind itself as if interrupted.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except ClusterDPError as error:
@@ -83,7 +106,7 @@ class Bars:
     def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
         """Start a bar; returns what to call with rows done."""
         bars = self._bars
-        if bars is None or n_rows == 0:
+        if bars is None:
             return lambda _: None
-        task = bars.add_task(name, total=n_rows)
+        task = bars.add_task(name, total=n_rows or None)
         return lambda done: bars.advance(task, done)

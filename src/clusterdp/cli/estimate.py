@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp import report
 from clusterdp.analysis import estimate
-from clusterdp.cli.console import console, print_json
+from clusterdp.cli.console import console, print_json, say
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.folder import read_release
 from clusterdp.plots import forest_plot
@@ -46,18 +46,21 @@ def run_estimate_command(  # noqa: PLR0913 - one parameter per option
         by=by,
         adjust=parse_names(adjust),
         shares=None if shares is None else _parse_shares(shares),
+        level=level,
     )
+    for path in (csv, plot):
+        _check_not_input(path, folder, segments)
     if csv is not None:
-        _write_csv(result, csv, level)
+        _write_csv(result, csv)
     if plot is not None:
         forest_plot(result, plot)
     if as_json:
-        print_json(result.to_dict(level))
+        print_json(result.to_dict())
         return
     _show(result)
     for path in (csv, plot):
         if path is not None:
-            console().print(f"wrote {path}")
+            say(f"wrote {path}")
 
 
 def _read_segments(source: str) -> pl.DataFrame:
@@ -73,13 +76,24 @@ def _parse_shares(text: str) -> dict[str, float]:
         raise ParameterError(f"shares reads ARM=SHARE,ARM=SHARE; got {text!r}") from None
 
 
-def _write_csv(result: Estimate, path: Path, level: float) -> None:
+def _check_not_input(path: Path | None, folder: Path, segments: str | None) -> None:
+    """Never write over what was read."""
+    if path is None:
+        return
+    place = path.resolve()
+    if place.is_relative_to(folder.resolve()) or (
+        segments is not None and place == Path(segments).resolve()
+    ):
+        raise OutputError(f"{path} is what is being read; write somewhere else")
+
+
+def _write_csv(result: Estimate, path: Path) -> None:
     import polars as pl
 
     try:
-        pl.DataFrame(result.to_rows(level), infer_schema_length=None).write_csv(path)
+        pl.DataFrame(result.to_rows(), infer_schema_length=None).write_csv(path)
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+        raise OutputError(f"cannot write {path}: {error.strerror or 'no such place'}") from None
 
 
 def _show(result: Estimate) -> None:
@@ -100,4 +114,4 @@ def _show(result: Estimate) -> None:
     out.print(report.title(result))
     out.print(table)
     for note in result.notes:
-        out.print(f"note: {note}")
+        say(f"note: {note}")

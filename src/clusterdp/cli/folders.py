@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.cli.console import REFUSED, console, print_json
-from clusterdp.folder import read_manifest
+from clusterdp.cli.console import REFUSED, print_json, print_pairs, say
+from clusterdp.folder import check_sizes, read_manifest
 from clusterdp.verification import verify_folder
 
 if TYPE_CHECKING:
@@ -15,17 +15,11 @@ if TYPE_CHECKING:
 def run_inspect_command(folder: Path, *, as_json: bool) -> None:
     """Show a manifest."""
     manifest = read_manifest(folder)
+    check_sizes(folder, manifest)
     if as_json:
         print_json(manifest)
         return
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
-    grid.add_column()
-    for name, text in _lines(manifest):
-        grid.add_row(name, text)
-    console().print(grid)
+    print_pairs(_lines(manifest))
 
 
 def run_verify_command(folder: Path, *, as_json: bool) -> None:
@@ -37,10 +31,9 @@ def run_verify_command(folder: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"sound": sound, "checks": [check._asdict() for check in checks]})
     else:
-        out = console()
         for check in checks:
             mark = "[green]ok[/green]  " if check.problem is None else "[red]FAIL[/red]"
-            out.print(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
+            say(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
     if not sound:
         raise typer.Exit(REFUSED)
 
@@ -66,6 +59,9 @@ def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
         floor = rows["prior_floor"]
         prior = "uniform prior" if floor is None else f"prior_floor {floor:.6g}"
         lines.append(("  rows", f"resample_prob {rows['resample_prob']:.6g}, {prior}"))
+    published = [columns["arm"], columns["cluster"]]
+    if rows is not None:
+        published = [columns["unit"], *published, *columns["kept"]]
     arms = ", ".join(str(arm) for arm in manifest["arms"])
     lines += [
         (
@@ -75,10 +71,7 @@ def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
                 f"arms {arms} (control {manifest['control']})"
             ),
         ),
-        (
-            "columns",
-            ", ".join([columns["unit"], columns["arm"], columns["cluster"], *columns["kept"]]),
-        ),
+        ("columns", ", ".join(map(repr, published))),
         (
             "files",
             ", ".join(

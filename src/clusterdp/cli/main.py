@@ -217,7 +217,7 @@ def estimate(
             help="What shares arms were meant to have, to check sample ratios against.",
         ),
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of --json and --csv.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     csv: Annotated[Path | None, typer.Option(help="Write a CSV file.")] = None,
     plot: Annotated[

@@ -8,21 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp import planning, specs
-from clusterdp.cli.console import Bars, console, print_json
+from clusterdp.cli.console import Bars, print_json, print_pairs, say
 from clusterdp.encoding import Columns
 from clusterdp.engine import LocalTable
 from clusterdp.errors import ParameterError
 from clusterdp.folder import Prepared, write_release
+from clusterdp.manifest import plain
 from clusterdp.mechanisms import NoisyCounts
 from clusterdp.pipeline import lay_out
 from clusterdp.sources import cross_columns, open_source
 from clusterdp.staging import check_free
 
 if TYPE_CHECKING:
+    from clusterdp.accounting import Guarantee
+    from clusterdp.cells import Layout
     from clusterdp.mechanisms import Mechanism
     from clusterdp.planning import Prediction
 
 
+_WEAK_EPSILON, _SMALL_CELL = 10.0, 5
 _UNIFORM_ADVICE = (
     "the best prior floor is 1/K, at which the prior is uniform: uniform-prior-dp gives the same "
     "rows and saves the cost of the noisy counts"
@@ -66,10 +70,9 @@ def run_release_command(
     if as_json:
         print_json({"plan": plan, "folder": str(target), "n_clipped": n_clipped})
         return
-    out = console()
     if n_clipped:
-        out.print(f"{n_clipped:,} outcomes were clipped (for your eyes: this is not in the folder)")
-    out.print(f"published [bold]{target}[/bold]; look at it with: clusterdp inspect {target}")
+        say(f"{n_clipped:,} outcomes were clipped (for your eyes: this is not in the folder)")
+    say(f"published {target}; look at it with: clusterdp inspect {target}")
 
 
 def _target(spec: dict[str, Any], *, dry_run: bool) -> Path | None:
@@ -109,58 +112,79 @@ def _describe(prepared: Prepared, mechanism: Mechanism, prediction: Prediction) 
         parameters["noise_scale"] = mechanism.summary.noise_scale
     if mechanism.releases_rows:
         response = mechanism.response(layout.space)
-        parameters["prior_floor"] = float(response.prior_floor)
+        if mechanism.prior_floor is not None:
+            parameters["prior_floor"] = float(response.prior_floor)
         parameters["resample_prob"] = response.resample_prob
     return {
         "mechanism": mechanism.name,
         "parameters": parameters,
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
-        "guarantee": str(guarantee),
+        "guarantee": guarantee.in_short(),
         "n_units": layout.n_units,
         "n_clusters": len(layout.clusters),
-        "arms": [str(arm) for arm in layout.arms],
-        "control": str(layout.arms[layout.control]),
+        "arms": [plain(arm) for arm in layout.arms],
+        "control": plain(layout.arms[layout.control]),
         "smallest_cells": sorted(layout.sizes.ravel().tolist())[:3],
-        "published_columns": list(prepared.table.columns.public),
+        "published_columns": (
+            list(prepared.table.columns.public) if mechanism.releases_rows else []
+        ),
         "expected_std_error": prediction.std_error,
         "expected_std_error_from_sampling": prediction.sampling_std_error,
         "expected_std_error_from_privacy": prediction.privacy_std_error,
-        "notes": [*prepared.notes, *_advice(mechanism, layout.space.n_outcomes)],
+        "notes": [*prepared.notes, *_advice(mechanism, layout, guarantee)],
     }
 
 
-def _advice(mechanism: Mechanism, n_outcomes: int) -> list[str]:
+def _advice(mechanism: Mechanism, layout: Layout, guarantee: Guarantee) -> list[str]:
+    """What an owner should know before they publish."""
+    notes = []
     floor = mechanism.prior_floor
-    if mechanism.summary is not None and floor is not None and floor * n_outcomes > 0.999:
-        return [_UNIFORM_ADVICE]
-    return []
+    if mechanism.summary is not None and (floor or 0) * layout.space.n_outcomes > 0.999:
+        notes.append(_UNIFORM_ADVICE)
+    if guarantee.epsilon > _WEAK_EPSILON:
+        notes.append(
+            f"an epsilon above {_WEAK_EPSILON:g} protects next to nothing: an outcome can be "
+            "guessed almost surely from its row"
+        )
+    smallest = int(layout.sizes.min())
+    if smallest < _SMALL_CELL:
+        notes.append(
+            f"the smallest cell has {smallest} units; --min-cell-size pools small clusters into one"
+        )
+    return notes
 
 
 def _show_plan(plan: dict[str, Any]) -> None:
-    from rich.table import Table
-
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in plan["parameters"].items())
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
-    grid.add_column()
-    grid.add_row("guarantee", plan["guarantee"])
-    grid.add_row("mechanism", plan["mechanism"] + (f" ({parameters})" if parameters else ""))
-    grid.add_row(
-        "table",
-        f"{plan['n_units']:,} units, {plan['n_clusters']:,} clusters, "
-        f"arms {', '.join(plan['arms'])} (control {plan['control']})",
-    )
+    columns = ", ".join(map(repr, plan["published_columns"]))
+    arms = ", ".join(map(str, plan["arms"]))
     smallest = ", ".join(f"{size:,}" for size in plan["smallest_cells"])
-    grid.add_row("smallest cells", f"{smallest} units")
-    grid.add_row("publishes", ", ".join(plan["published_columns"]) + ", and private outcomes")
-    grid.add_row(
-        "expected std error",
-        f"{plan['expected_std_error']:.4g} of the overall effect "
-        f"(sampling {plan['expected_std_error_from_sampling']:.4g}, "
-        f"privacy {plan['expected_std_error_from_privacy']:.4g})",
+    print_pairs(
+        [
+            ("guarantee", plan["guarantee"]),
+            ("mechanism", plan["mechanism"] + (f" ({parameters})" if parameters else "")),
+            (
+                "table",
+                (
+                    f"{plan['n_units']:,} units, {plan['n_clusters']:,} clusters, arms {arms} "
+                    f"(control {plan['control']})"
+                ),
+            ),
+            ("smallest cells", f"{smallest} units"),
+            (
+                "publishes",
+                f"{columns}, and private outcomes" if columns else "aggregates alone, no rows",
+            ),
+            (
+                "expected std error",
+                (
+                    f"{plan['expected_std_error']:.4g} of the overall effect "
+                    f"(sampling {plan['expected_std_error_from_sampling']:.4g}, "
+                    f"privacy {plan['expected_std_error_from_privacy']:.4g})"
+                ),
+            ),
+        ]
     )
-    out = console()
-    out.print(grid)
     for note in plan["notes"]:
-        out.print(f"note: {note}")
+        say(f"note: {note}")
