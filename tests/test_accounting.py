@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import clusterdp as cdp
 from clusterdp import accounting as acc
-from clusterdp.mechanisms import FixedResampling, NoisyContrasts, NoisyCounts
+from clusterdp.recipes import FixedResampling, NoisyContrasts, NoisyCounts
 
 SPACE = cdp.OutcomeSpace.integers(-5, 6)
 

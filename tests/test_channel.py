@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import clusterdp as cdp
 from clusterdp.channel import Channel, design_channel
-from clusterdp.mechanisms import KEEP_TOTAL, PRIOR_TOTAL
 from clusterdp.noise import add_exact_noise
+from clusterdp.recipes import KEEP_TOTAL, PRIOR_TOTAL
 from clusterdp.summary import draw_summary
 from populations import make_layout
 

@@ -14,10 +14,10 @@ from assertions import assert_frequencies
 from clusterdp import pipeline
 from clusterdp.channel import Channel
 from clusterdp.encoding import Columns
-from clusterdp.mechanisms import PRIOR_TOTAL
 from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RandomizedRows, RowRandomizer
 from clusterdp.randomness import ReleaseKey
+from clusterdp.recipes import PRIOR_TOTAL
 from enumeration import joint_release
 from test_noise import check_distribution
 from test_privacy_exact import worst_loss

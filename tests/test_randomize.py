@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from assertions import assert_frequencies
 from clusterdp.channel import Channel
-from clusterdp.mechanisms import KEEP_TOTAL, PRIOR_TOTAL
 from clusterdp.outcomes import OutcomeSpace
 from clusterdp.randomize import RowRandomizer, RowSampler
+from clusterdp.recipes import KEEP_TOTAL, PRIOR_TOTAL
 
 if TYPE_CHECKING:
     from clusterdp.arrays import IntArray

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.mechanisms import KEEP_TOTAL, PRIOR_TOTAL, Mechanism, NoisyCounts
 from clusterdp.prior import estimate_prior, to_weights
+from clusterdp.recipes import KEEP_TOTAL, PRIOR_TOTAL, NoisyCounts
 from clusterdp.summary import CountSummary
 
 if TYPE_CHECKING:
     from clusterdp.arrays import FloatArray, IntArray
     from clusterdp.cells import Layout
+    from clusterdp.mechanisms import Mechanism
     from clusterdp.summary import Summary
 
 

@@ -23,11 +23,11 @@ from clusterdp.encoding import DEBIASED, RELEASED
 from clusterdp.engine import no_progress, unreadable
 from clusterdp.errors import FormatError, OutputError
 from clusterdp.folder_readme import write_readme
-from clusterdp.mechanisms import PRIOR_TOTAL, NoisyContrasts, NoisyCounts
 from clusterdp.noise import add_exact_noise
 from clusterdp.pipeline import Release, cells_table, refuse_paper_accounting
 from clusterdp.randomize import RowRandomizer
 from clusterdp.randomness import ReleaseKey
+from clusterdp.recipes import PRIOR_TOTAL, NoisyContrasts, NoisyCounts
 from clusterdp.staging import PARTIAL_SUFFIX, private_file, staged_folder
 from clusterdp.summary import (
     ContrastSummary,

@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from clusterdp import mechanisms
+from clusterdp import mechanisms, recipes
 from clusterdp.accounting import Guarantee, shown
 from clusterdp.cells import find_arm
 from clusterdp.encoding import Columns
@@ -143,18 +143,18 @@ def read_mechanism(manifest: dict[str, Any]) -> Mechanism:
     """The mechanism a manifest describes, by its exact parameters."""
     described = manifest["mechanism"]
     summary = described["summary"]
-    recipe: mechanisms.NoisyCounts | mechanisms.NoisyContrasts | None = None
+    recipe: recipes.NoisyCounts | recipes.NoisyContrasts | None = None
     if summary is not None and summary["statistic"] == "counts":
-        recipe = mechanisms.NoisyCounts(noise_scale=summary["noise_scale"], scope=summary["scope"])
+        recipe = recipes.NoisyCounts(noise_scale=summary["noise_scale"], scope=summary["scope"])
     elif summary is not None:
-        recipe = mechanisms.NoisyContrasts(epsilon=summary["epsilon"])
+        recipe = recipes.NoisyContrasts(epsilon=summary["epsilon"])
     rows = described["rows"]
     return mechanisms.Mechanism(
         name=described["name"],
         summary=recipe,
         resampling=None
         if rows is None
-        else mechanisms.FixedResampling(
+        else recipes.FixedResampling(
             resample_prob=rows["resample_prob"], delta=manifest["guarantee"]["delta"]
         ),
         prior_floor=None if rows is None else rows["prior_floor"],
@@ -186,13 +186,13 @@ def plain(label: Any) -> Any:
 
 def _describe_mechanism(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, Any]:
     summary: dict[str, Any] | None = None
-    if isinstance(mechanism.summary, mechanisms.NoisyCounts):
+    if isinstance(mechanism.summary, recipes.NoisyCounts):
         summary = {
             "statistic": "counts",
             "scope": mechanism.summary.scope,
             "noise_scale": mechanism.summary.noise_scale,
         }
-    elif isinstance(mechanism.summary, mechanisms.NoisyContrasts):
+    elif isinstance(mechanism.summary, recipes.NoisyContrasts):
         summary = {"statistic": "contrasts", "epsilon": mechanism.summary.epsilon}
     rows: dict[str, Any] | None = None
     if mechanism.releases_rows:

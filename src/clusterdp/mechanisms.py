@@ -11,125 +11,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from clusterdp import accounting as acc
 from clusterdp.errors import ParameterError
+from clusterdp.recipes import (
+    KEEP_TOTAL,
+    PRIOR_TOTAL,
+    BudgetedResampling,
+    FixedResampling,
+    NoisyContrasts,
+    NoisyCounts,
+    Response,
+    checked_epsilon,
+)
 
 if TYPE_CHECKING:
     from clusterdp.outcomes import OutcomeSpace
-
-# A row is kept with probability `keep_weight / KEEP_TOTAL`; 52 bits are exact in a float.
-KEEP_TOTAL = 2**52
-# Priors are integers over this total.
-PRIOR_TOTAL = 2**32
-# Below, noise is all zeros and hides nothing; above, it buries any count there is.
-_SMALLEST_SCALE, _LARGEST_SCALE = 1e-3, 1e12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyCounts:
-    """Outcome counts with discrete Laplace noise.
-
-    Attributes:
-        noise_scale: σ, the scale of the noise on every count.
-        scope: "cluster" for one histogram per (cluster, arm), "population" for one per arm.
-    """
-
-    noise_scale: float
-    scope: Literal["cluster", "population"] = "cluster"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_scale", float(self.noise_scale))
-        if not _SMALLEST_SCALE <= self.noise_scale <= _LARGEST_SCALE:
-            raise ParameterError(
-                f"noise_scale must lie between {_SMALLEST_SCALE:g} and {_LARGEST_SCALE:g}, "
-                f"got {self.noise_scale:g}"
-            )
-        if self.scope not in ("cluster", "population"):
-            raise ParameterError(f'scope must be "cluster" or "population", got {self.scope!r}')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyContrasts:
-    """Per cluster, the difference of arm means against control, with discrete Laplace noise.
-
-    Attributes:
-        epsilon: What all contrasts of one cluster cost together.
-    """
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _checked_epsilon(self.epsilon))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedResampling:
-    """The strength of the rows' randomization, by hand.
-
-    Attributes:
-        resample_prob: λ, the probability that a row is redrawn from the prior.
-        delta: The δ at which the guarantee is stated.
-    """
-
-    resample_prob: float
-    delta: float = 0.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "resample_prob", float(self.resample_prob))
-        object.__setattr__(self, "delta", _checked_delta(self.delta))
-        if not 0 < self.resample_prob < 1:
-            raise ParameterError(
-                f"resample_prob must lie strictly between 0 and 1, got {self.resample_prob}"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetedResampling:
-    """The strength of the rows' randomization, by the budget of the whole release.
-
-    Attributes:
-        epsilon: The ε of summary and rows together.
-        delta: The δ of summary and rows together.
-        accounting: How the budget is turned into a resample probability.
-    """
-
-    epsilon: float
-    delta: float = 0.0
-    accounting: acc.Accounting = "valid"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _checked_epsilon(self.epsilon))
-        object.__setattr__(self, "delta", _checked_delta(self.delta))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
-    """How each row is randomized, in the integers that the machine uses and the guarantee counts.
-
-    Attributes:
-        keep_weight: A row is kept with probability `keep_weight / KEEP_TOTAL`, which is 1−λ.
-        floor_weight: No outcome's prior is below `floor_weight / PRIOR_TOTAL`, which is γ.
-    """
-
-    keep_weight: int
-    floor_weight: int
-
-    @property
-    def keep_prob(self) -> Fraction:
-        """1−λ, exactly."""
-        return Fraction(self.keep_weight, KEEP_TOTAL)
-
-    @property
-    def prior_floor(self) -> Fraction:
-        """γ, exactly."""
-        return Fraction(self.floor_weight, PRIOR_TOTAL)
-
-    @property
-    def resample_prob(self) -> float:
-        """λ; 52 bits, so the float is exact."""
-        return float(1 - self.keep_prob)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +237,7 @@ def noisy_histogram(*, epsilon: float | None = None, noise_scale: float | None =
     if (epsilon is None) == (noise_scale is None):
         raise ParameterError("give either epsilon or noise_scale, and not both")
     if epsilon is not None:
-        noise_scale = acc.noise_scale_for(Fraction(2), _checked_epsilon(epsilon))
+        noise_scale = acc.noise_scale_for(Fraction(2), checked_epsilon(epsilon))
     assert noise_scale is not None  # noqa: S101 - one of the two was given
     return Mechanism(name="Noisy Histogram", summary=NoisyCounts(noise_scale=noise_scale))
 
@@ -386,17 +284,3 @@ def _check_affordable(epsilon: float, spent: float, noise_scale: float, sensitiv
             f"epsilon={epsilon:g} for the rows; give a noise_scale above "
             f"{sensitivity / epsilon:.6g}, or an epsilon above {spent:.6g}"
         )
-
-
-def _checked_epsilon(epsilon: float) -> float:
-    epsilon = float(epsilon)
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ParameterError(f"epsilon must be a finite number above 0, got {epsilon}")
-    return epsilon
-
-
-def _checked_delta(delta: float) -> float:
-    delta = float(delta)
-    if not 0 <= delta < 1:
-        raise ParameterError(f"delta must lie in [0, 1), got {delta}")
-    return delta

@@ -14,10 +14,10 @@ from clusterdp.encoding import CellEncoder, Columns
 from clusterdp.engine import LocalTable
 from clusterdp.errors import OwnerNotice, ParameterError
 from clusterdp.frames import read_frame, table_like, to_native, to_polars
-from clusterdp.mechanisms import BudgetedResampling, Mechanism
 from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RowRandomizer
 from clusterdp.randomness import ReleaseKey
+from clusterdp.recipes import BudgetedResampling
 from clusterdp.summary import ContrastSummary, CountSummary, Summary, draw_summary
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from clusterdp.accounting import Guarantee
     from clusterdp.arrays import IntArray
+    from clusterdp.mechanisms import Mechanism
     from clusterdp.noise import NoiseSource
     from clusterdp.outcomes import OutcomeSpace
 

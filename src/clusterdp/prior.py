@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.mechanisms import PRIOR_TOTAL
+from clusterdp.recipes import PRIOR_TOTAL
 
 if TYPE_CHECKING:
     from clusterdp.arrays import FloatArray, IntArray

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clusterdp.mechanisms import KEEP_TOTAL, PRIOR_TOTAL
 from clusterdp.randomness import unit_words
+from clusterdp.recipes import KEEP_TOTAL, PRIOR_TOTAL
 
 if TYPE_CHECKING:
     import numpy.typing as npt

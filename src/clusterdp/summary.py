@@ -10,8 +10,8 @@ import numpy as np
 
 from clusterdp.accounting import noise_scale_for
 from clusterdp.errors import ParameterError
-from clusterdp.mechanisms import NoisyContrasts, NoisyCounts
 from clusterdp.noise import noise_variance
+from clusterdp.recipes import NoisyContrasts, NoisyCounts
 
 if TYPE_CHECKING:
     from clusterdp.arrays import FloatArray, IntArray

@@ -12,8 +12,8 @@ import numpy as np
 
 from clusterdp.channel import design_channel
 from clusterdp.errors import ParameterError
-from clusterdp.mechanisms import NoisyContrasts, NoisyCounts
 from clusterdp.noise import noise_variance, simulated_noise
+from clusterdp.recipes import NoisyContrasts, NoisyCounts
 from clusterdp.summary import contrast_noise, draw_summary
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from clusterdp.engine import LocalTable
 from clusterdp.errors import ParameterError
 from clusterdp.folder import Prepared, write_release
 from clusterdp.manifest import plain
-from clusterdp.mechanisms import NoisyCounts
 from clusterdp.pipeline import lay_out
+from clusterdp.recipes import NoisyCounts
 from clusterdp.sources import cross_columns, open_source
 from clusterdp.staging import check_free
 
