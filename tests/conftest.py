@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import settings
+
+from cli_runs import release
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Exhaustive searches take their time on shared machines; that is not a failure.
 settings.register_profile("clusterdp", deadline=None)
@@ -36,3 +42,17 @@ def table(rng: np.random.Generator) -> pl.DataFrame:
             "secret": rng.normal(size=n_users),
         }
     )
+
+
+@pytest.fixture
+def source(table: pl.DataFrame, tmp_path: Path) -> Path:
+    path = tmp_path / "clicks.parquet"
+    table.write_parquet(path)
+    return path
+
+
+@pytest.fixture
+def published(source: Path, tmp_path: Path) -> Path:
+    result = release(source, tmp_path / "published", "--keep", "secret")
+    assert result.exit_code == 0, result.output
+    return tmp_path / "published"

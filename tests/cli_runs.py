@@ -1,0 +1,41 @@
+"""The commands as the tests run them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typer.testing import CliRunner
+
+from clusterdp.cli.main import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+    from click.testing import Result
+
+
+PARTS = ["--unit", "user", "--arm", "treated", "--cluster", "market", "--outcome", "clicks"]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def release(source: object, target: Path, *options: object) -> Result:
+    budget = () if "--epsilon" in options or "--resample-prob" in options else ("--epsilon", 2)
+    return run("release", source, *PARTS, "--outcomes", "0..3", *budget, "--out", target, *options)
+
+
+def write(table: pl.DataFrame, folder: Path) -> Path:
+    path = folder / "t.parquet"
+    table.write_parquet(path)
+    return path
+
+
+def assert_refused(result: Result, message: str) -> None:
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert "4321" not in result.stderr
+    assert "Traceback" not in result.output

@@ -1,0 +1,90 @@
+"""Folders that were damaged, edited or forged after they were published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+from cli_runs import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def spoil_file(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    path = folder / name
+    path.write_bytes(change(path.read_bytes()))
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "truncated": (lambda d: spoil_file(d, "units.parquet", lambda b: b[:-100]), "truncated"),
+    "one bit": (
+        lambda d: spoil_file(d, "units.parquet", lambda b: b[:99] + bytes([b[99] ^ 1]) + b[100:]),
+        "was changed",
+    ),
+    "lost file": (lambda d: (d / "cells.parquet").unlink(), "lacks cells.parquet"),
+    "no manifest": (lambda d: (d / "manifest.json").unlink(), "no manifest.json"),
+    "edited": (
+        lambda d: spoil_file(
+            d, "manifest.json", lambda b: b.replace(b'"delta": 0.0', b'"delta": 0.1')
+        ),
+        "was edited",
+    ),
+    "newer": (
+        lambda d: spoil_file(
+            d,
+            "manifest.json",
+            lambda b: b.replace(b'"format_version": 1', b'"format_version": 2'),
+        ),
+        "upgrade clusterdp",
+    ),
+    "other JSON": (lambda d: (d / "manifest.json").write_text("[1]"), "not the manifest"),
+    "no JSON": (lambda d: (d / "manifest.json").write_bytes(b"\xff"), "not JSON"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+@pytest.mark.parametrize("command", ["estimate", "verify"])
+def test_damaged_folders_are_refused(case: str, command: str, published: Path) -> None:
+    damage, message = DAMAGE[case]
+    damage(published)
+    result = run(command, published)
+    assert result.exit_code == 2
+    assert message in (result.stderr or result.stdout)
+    assert "Traceback" not in result.output
+
+
+def test_a_forged_guarantee_is_noticed(published: Path) -> None:
+    """Sealed anew after an edit, a manifest still cannot state less than its parameters cost."""
+    from clusterdp import manifest as manifests
+
+    content = manifests.unseal((published / "manifest.json").read_bytes())
+    content["guarantee"]["epsilon"] = 0.5
+    (published / "manifest.json").write_bytes(manifests.seal(content))
+    result = run("verify", published)
+    assert result.exit_code == 2
+    assert "does not follow from the parameters" in result.output
+
+
+def test_forged_rows_are_noticed(published: Path) -> None:
+    from clusterdp import manifest as manifests
+    from clusterdp.folder import _sha256
+
+    path = published / "units.parquet"
+    pl.read_parquet(path).with_columns(pl.col("debiased_outcome") + 1e-3).write_parquet(path)
+    content = manifests.unseal((published / "manifest.json").read_bytes())
+    content["files"]["units.parquet"] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+    (published / "manifest.json").write_bytes(manifests.seal(content))
+    result = run("verify", published)
+    assert result.exit_code == 2
+    assert "FAIL debiased outcomes follow" in result.output
+
+
+def test_a_foreign_file_is_noticed(published: Path) -> None:
+    (published / "secret.csv").write_text("true outcomes")
+    result = run("verify", published)
+    assert result.exit_code == 2
+    assert "secret.csv is not part of the release" in result.output
