@@ -55,7 +55,12 @@ def as_table(estimate: Estimate) -> tuple[tuple[str, ...], list[tuple[str, ...]]
     lifts = any(effect.lift() for effect in estimate.effects)
     header = ["segment"] if several else []
     percent = f"{100 * estimate.level:.4g}%"
-    header += [estimate.treatment, "effect", "std error", f"{percent} interval"]
+    header += [
+        estimate.treatment if estimate.treatment != "segment" else "arm",
+        "effect",
+        "std error",
+        f"{percent} interval",
+    ]
     header += [f"{percent}, all segments at once"] if cut else []
     header += ["p-value"] + (["lift"] if lifts else []) + ["privacy share", "units"]
     return tuple(header), [

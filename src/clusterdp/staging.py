@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,26 +33,38 @@ def staged_folder(target: Path) -> Iterator[Path]:
     target = Path(os.path.abspath(target))  # noqa: PTH100 - resolve() would follow a symlink
     check_free(target)
     partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
+    handle: int | None = None
+    try:
+        handle = _claim(partial, target)
+        _empty(partial)
+        yield partial
+        check_free(target)
+        _publish(partial, target)
+    except BaseException as error:
+        if handle is not None:
+            shutil.rmtree(partial, ignore_errors=True)
+        elif not isinstance(error, OutputError):  # interrupted before it was claimed
+            with suppress(OSError):
+                partial.rmdir()
+        raise
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _claim(partial: Path, target: Path) -> int:
+    """Make the folder and lock it; the lock goes with the process, however it ends."""
     try:
         partial.mkdir(mode=0o700, exist_ok=True)
+        handle = os.open(partial, os.O_RDONLY)
     except OSError as error:
         raise OutputError(f"cannot write in {target.parent}: {error.strerror}") from None
-    handle = os.open(partial, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputError(f"another run is writing {target}") from None
-        _empty(partial)
-        try:
-            yield partial
-            check_free(target)
-            _publish(partial, target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-    finally:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         os.close(handle)
+        raise OutputError(f"another run is writing {target}") from None
+    return handle
 
 
 def check_free(target: Path) -> None:
