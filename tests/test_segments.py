@@ -168,6 +168,45 @@ def test_the_join_may_use_another_name(release: cdp.Release, segments: pl.DataFr
     assert str(ours) == str(theirs)
 
 
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (lambda users: users.cast(pl.Float64) + 0.1, "convert one"),
+        (lambda users: users.cast(pl.Int64) + 2**40, "is in the release"),
+    ],
+    ids=["float ids", "ids too large"],
+)
+def test_ids_that_cannot_match(
+    ids: Any, message: str, table: pl.DataFrame, segments: pl.DataFrame
+) -> None:
+    narrow = table.with_columns(pl.col("user").cast(pl.Int16))
+    release = cdp.release(narrow, mechanism=MECHANISM, **PARTS)
+    theirs = segments.with_columns(ids(segments["user"]).alias("user"))
+    with pytest.raises(cdp.DataError, match=message):
+        cdp.estimate(release, segments=theirs, by=["tier"])
+
+
+def test_unstratified_segments_are_plain_differences(
+    release: cdp.Release, segments: pl.DataFrame
+) -> None:
+    estimate = cdp.estimate(release, segments=segments, by=["tier"], estimator="unstratified")
+    gold = release.units.join(segments.filter(pl.col("tier") == "gold"), on="user")
+    means = dict(gold.group_by("treated").agg(pl.col("debiased_outcome").mean()).iter_rows())
+    assert estimate.effects[1].effect == pytest.approx(means[1] - means[0])
+
+
+def test_an_empty_arm_does_not_void_the_others(table: pl.DataFrame) -> None:
+    three = table.with_columns(treated=pl.int_range(pl.len()) % 3)
+    release = cdp.release(three, mechanism=MECHANISM, control=0, **PARTS)
+    vip = three.select("user", vip=pl.col("treated") < 2)
+    effects = [
+        effect
+        for effect in cdp.estimate(release, segments=vip, by=["vip"]).effects
+        if effect.segment == (("vip", True),)
+    ]
+    assert [math.isnan(effect.effect) for effect in effects] == [False, True]
+
+
 def test_aggregates_cannot_be_cut(table: pl.DataFrame, segments: pl.DataFrame) -> None:
     release = cdp.release(table, mechanism=cdp.noisy_histogram(epsilon=1), **PARTS)
     with pytest.raises(cdp.ParameterError, match="publishes no rows"):

@@ -56,7 +56,7 @@ def test_simulated_counts_agree_with_released_rows(
         estimates.append(cdp.estimate(release))
     rows = LocalTable(rows=table.lazy(), columns=COLUMNS, space=SPACE, clip=False)
     layout, encoder = rows.read_layout(None)
-    counts, _ = rows.count(layout, encoder)
+    counts = rows.count(layout, encoder).counts
     simulated = simulate_releases(counts, layout, mechanism, n_replicates=20_000, rng=rng)
     variance = theory.excess_variance(counts, layout, mechanism, rng=rng, n_draws=400).value[0]
     truth = cdp.estimate_without_privacy(

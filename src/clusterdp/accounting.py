@@ -29,9 +29,10 @@ class Guarantee:
     """(ε, δ)-label differential privacy of everything in a release.
 
     Attributes:
-        epsilon: ε; for a single event, the odds an observer gives one outcome against another
-            change by at most a factor e^ε (up to δ).
-        delta: δ.
+        epsilon: ε. With δ = 0, the odds an observer gives one outcome against another change by
+            at most a factor e^ε.
+        delta: δ. With δ > 0, the probability of any set of releases changes by at most a factor
+            e^ε, plus δ; the odds given what was released can change by more.
         accounting: "valid", or "paper" for the figures of the paper, which understate the loss and
             exist for its reproduction alone.
     """

@@ -109,7 +109,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     table = LocalTable(rows=rows, columns=columns, space=outcomes, clip=clip)
     layout, encoder = table.read_layout(control)
     layout.check()
-    counts, _ = table.count(layout, encoder)
+    counts = table.count(layout, encoder).counts
     arrays = estimators.moment_effects(estimators.true_moments(counts, outcomes), layout, estimator)
     return Estimate(
         effects=tuple(_to_effects(arrays, layout, layout.sizes.sum(axis=0))),
@@ -190,19 +190,29 @@ def _moment_effects(  # noqa: PLR0913 - one row or more of the result
     *,
     is_adjusted: bool = False,
 ) -> list[Effect]:
-    """Effects in a segment, its small clusters pooled; NaN for an arm without units."""
-    arm_sizes = moments.sizes.sum(axis=0)
-    if cutting.empty_arms(moments, layout):
-        nothing = np.full(len(layout.treatments), np.nan)
-        arrays = estimators.EffectArrays(
-            effects=nothing, variances=nothing, privacy_variances=nothing
+    """Effects in a segment, arm by arm: NaN where an arm has no units."""
+    effects = []
+    for arm in layout.treatments:
+        pair = [layout.control, arm]
+        two, two_arms = moments.of_arms(pair), layout.of_arms(pair)
+        if cutting.empty_arms(two, two_arms):
+            nothing = np.full(1, np.nan)
+            arrays = estimators.EffectArrays(
+                effects=nothing, variances=nothing, privacy_variances=nothing
+            )
+        else:
+            if estimator == "stratified":
+                two = two.pooled(cutting.strata(two)).without_gaps()
+            arrays = estimators.moment_effects(two, two_arms, estimator)
+        effects += _to_effects(
+            arrays,
+            two_arms,
+            moments.of_arms(pair).sizes.sum(axis=0),
+            segment=segment,
+            family=family,
+            is_adjusted=is_adjusted,
         )
-    else:
-        strata = moments.pooled(cutting.strata(moments)).without_gaps()
-        arrays = estimators.moment_effects(strata, layout, estimator)
-    return _to_effects(
-        arrays, layout, arm_sizes, segment=segment, family=family, is_adjusted=is_adjusted
-    )
+    return effects
 
 
 def _to_effects(  # noqa: PLR0913 - assembles values from their parts

@@ -1,4 +1,4 @@
-"""Layout: one per (cluster, arm). Their labels and sizes are public; the counts in them are not."""
+"""Cells: one per (cluster, arm). Their labels and sizes are public; the counts in them are not."""
 
 from __future__ import annotations
 
@@ -59,6 +59,15 @@ class Layout:
                 "small clusters (min_cell_size=1, --min-cell-size 1, or more)"
             )
 
+    def of_arms(self, arms: list[int]) -> Layout:
+        """Some of the arms, of which the first is control."""
+        return replace(
+            self,
+            arms=tuple(self.arms[arm] for arm in arms),
+            control=0,
+            sizes=self.sizes[:, arms],
+        )
+
     def with_control(self, label: Any) -> Layout:
         """The same cells with another control arm."""
         return replace(self, control=find_arm(self.arms, label))
@@ -75,7 +84,9 @@ def find_arm(arms: tuple[Any, ...], label: Any) -> int:
         if arm == label or str(arm) == str(label):
             return position
     raise ParameterError(
-        f"control={label!r} is not an arm; the arms are {', '.join(repr(arm) for arm in arms)}"
+        f"control={label!r} is not an arm; the arms are "
+        + ", ".join(repr(arm) for arm in arms[:_LABELS_SHOWN])
+        + (" and others" if len(arms) > _LABELS_SHOWN else "")
     )
 
 

@@ -23,7 +23,7 @@ class Channel:
     """P(released | true) of every cell: keep the outcome, or redraw it from the cell's prior.
 
     Q = (1−λ)I + λ q̃ 1ᵀ, with 1−λ = `keep_weight / KEEP_TOTAL` and q̃ = `weights / PRIOR_TOTAL`.
-    Layout that share a prior share a group.
+    Cells that share a prior share a group.
 
     Attributes:
         keep_weight: The probability of keeping a row, in integers.

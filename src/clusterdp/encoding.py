@@ -20,6 +20,7 @@ RELEASED, DEBIASED = "released_outcome", "debiased_outcome"
 PUBLISHED_COLUMNS = frozenset(
     {RELEASED, DEBIASED, "size", "noisy_counts", "noisy_contrast", "prior", "decode"}
 )
+TABLE_CHANGED = "the table changed while it was being read; nothing was published"
 # A look-up table beats a search while it stays within a few cache-friendly megabytes.
 _LARGEST_LOOKUP = 2**20
 
@@ -103,7 +104,7 @@ class Labels:
         column = plain_column(column)
         codes = self._find(column) if column.dtype == self.values.dtype else None
         if codes is None:
-            raise DataError(f"column {column.name!r} changed while it was being read")
+            raise DataError(TABLE_CHANGED)
         return codes
 
     def _find(self, column: pl.Series) -> CodeArray | None:
@@ -115,6 +116,8 @@ class Labels:
             return None if found.null_count() else found.to_numpy()
         if self.values.dtype.is_integer() or self.values.dtype == pl.Boolean:
             return _find_numbers(self.values.to_numpy(), column)
+        if column.null_count():
+            return None
         codes = np.minimum(self.values.search_sorted(column).to_numpy(), len(self.values) - 1)
         return codes if (self.values.gather(codes) == column).all() else None
 
@@ -129,14 +132,20 @@ def _find_numbers(labels: npt.NDArray[Any], column: pl.Series) -> CodeArray | No
         return codes if np.array_equal(labels[codes], numbers) else None
     if len(numbers) and (numbers.min() < low or numbers.max() > high):
         return None
-    shifted = numbers.astype(np.int64)
-    shifted -= low
+    shifted = _minus(numbers, low)
     if high - low == len(labels) - 1:  # no gaps: positions are differences
         return shifted
     lookup = np.full(high - low + 1, -1)
-    lookup[labels.astype(np.int64) - low] = np.arange(len(labels))
+    lookup[_minus(labels, low)] = np.arange(len(labels))
     codes = lookup[shifted]
     return codes if codes.min(initial=0) >= 0 else None
+
+
+def _minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
+    """Differences that fit 64 bits, also of unsigned numbers beyond them."""
+    if numbers.dtype == np.uint64:
+        return np.asarray((numbers - np.uint64(low)).astype(np.int64))
+    return np.asarray(numbers.astype(np.int64) - low)
 
 
 def plain_column(column: pl.Series) -> pl.Series:
@@ -218,8 +227,12 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
     if not (outcome.is_float() or _is_integer(outcome) or outcome == pl.Boolean):
         raise DataError(f"column {columns.outcome!r} (outcome) holds {outcome}, not numbers")
     for name in (columns.arm, columns.cluster):
-        if schema[name].is_nested():
-            raise DataError(f"column {name!r} holds {schema[name]}; labels must be plain values")
+        kind = schema[name]
+        plain = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Float32, pl.Float64)
+        if not (_is_integer(kind) or isinstance(kind, plain)):
+            raise DataError(
+                f"column {name!r} holds {kind}; labels must be text, integers, dates or booleans"
+            )
 
 
 def _is_integer(dtype: pl.DataType) -> bool:

@@ -9,7 +9,7 @@ import re
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from clusterdp.cells import Layout, default_control, find_arm
 from clusterdp.encoding import (
     DEBIASED,
     RELEASED,
+    TABLE_CHANGED,
     CellEncoder,
     Columns,
     Labels,
@@ -25,8 +26,9 @@ from clusterdp.encoding import (
     plain_column,
 )
 from clusterdp.errors import DataError
-from clusterdp.row_order import RowOrderSample
-from clusterdp.telling import SAMPLE_ROWS, check_kept
+from clusterdp.fingerprint import Fingerprint
+from clusterdp.row_order import RowOrder
+from clusterdp.telling import SAMPLE_ROWS, refuse_telling, tells
 from clusterdp.unique_ids import IdCollector
 
 if TYPE_CHECKING:
@@ -37,6 +39,24 @@ if TYPE_CHECKING:
     from clusterdp.arrays import IntArray, WordArray
     from clusterdp.outcomes import OutcomeSpace
     from clusterdp.randomize import RowRandomizer
+
+
+# A name that no column of a user has.
+_ROW = "__clusterdp_row"
+
+
+class Counted(NamedTuple):
+    """What pass 1 found, for the owner's side of the pipeline alone.
+
+    Attributes:
+        counts: N[cluster, arm, outcome].
+        n_clipped: How many outcomes were clipped.
+        seen: What was read.
+    """
+
+    counts: IntArray
+    n_clipped: int
+    seen: Fingerprint
 
 
 def no_progress(n_rows: int) -> None:
@@ -97,12 +117,8 @@ class LocalTable:
         layout: Layout,
         encoder: CellEncoder,
         progress: Callable[[int], None] = no_progress,
-    ) -> tuple[IntArray, int]:
+    ) -> Counted:
         """Pass 1: check every row and count outcomes.
-
-        Returns:
-            Counts N[cluster, arm, outcome], and how many outcomes were clipped: both for the
-            owner's side of the pipeline alone.
 
         Raises:
             DataError: If a value is missing or outside the space, an id comes twice, or the order
@@ -111,17 +127,24 @@ class LocalTable:
         columns, lock = self.columns, threading.Lock()
         counts = np.zeros((*layout.sizes.shape, self.space.n_outcomes), dtype=np.int64)
         flat = counts.reshape(-1)
-        ids, order = IdCollector(layout.n_units), RowOrderSample()
+        ids = IdCollector(layout.n_units)
+        order = RowOrder(counts.shape, layout.n_units)
+        seen = Fingerprint()
         n_missing = n_outside = n_clipped = n_without_id = 0
 
         def count_batch(batch: pl.DataFrame) -> pl.DataFrame:
             nonlocal n_missing, n_outside, n_clipped, n_without_id
+            if len(batch) == 0:
+                return batch
             cells = encoder.encode(batch[columns.cluster], batch[columns.arm])
             encoded = encode_outcomes(batch[columns.outcome], self.space, clip=self.clip)
-            ids.add(plain_column(batch[columns.unit]))
-            order.add(cells, encoded.codes)
+            units = plain_column(batch[columns.unit])
+            ids.add(units)
+            if not (encoded.n_missing or encoded.n_outside):
+                order.add(int(batch[_ROW].first()), cells, encoded.codes)  # type: ignore[arg-type]
+                seen.add(units, cells, encoded.codes)
             with lock:
-                n_without_id += batch[columns.unit].null_count()
+                n_without_id += units.null_count()
                 n_missing += encoded.n_missing
                 n_outside += encoded.n_outside
                 n_clipped += encoded.n_clipped
@@ -131,7 +154,8 @@ class LocalTable:
             return batch.clear()
 
         read = [columns.unit, columns.cluster, columns.arm, columns.outcome]
-        query = self.rows.select(read).map_batches(count_batch, streamable=True)
+        numbered = self.rows.select(read).with_row_index(_ROW)
+        query = numbered.map_batches(count_batch, streamable=True)
         with read_errors():
             query.collect(engine="streaming")
         _refuse_missing(columns.unit, "unit", n_without_id)
@@ -139,21 +163,23 @@ class LocalTable:
         self._refuse_outside(n_outside)
         self._refuse_repeated(ids.count_repeated(self._ids_with_hashes))
         if not np.array_equal(counts.sum(axis=-1), layout.sizes):
-            raise DataError("the table changed while it was being read")
+            raise DataError(TABLE_CHANGED)
         order.check(counts)
         self._check_kept()
-        return counts, n_clipped
+        return Counted(counts=counts, n_clipped=n_clipped, seen=seen)
 
     def randomize(
         self,
         layout: Layout,
         encoder: CellEncoder,
         randomizer: RowRandomizer,
+        seen: Fingerprint,
         progress: Callable[[int], None] = no_progress,
     ) -> pl.LazyFrame:
         """Pass 2: a query for the published rows, in the order of the table.
 
-        Rows are keyed by their ids, so running the query again gives the same rows.
+        Rows are keyed by their ids, so running the query again gives the same rows. What it read is
+        added to `seen`, to be compared with what pass 1 saw.
         """
         import polars as pl
 
@@ -163,9 +189,11 @@ class LocalTable:
         def randomize_batch(batch: pl.DataFrame) -> pl.DataFrame:
             cells = encoder.encode(batch[columns.cluster], batch[columns.arm])
             encoded = encode_outcomes(batch[columns.outcome], self.space, clip=self.clip)
-            if encoded.n_missing or encoded.n_outside:
-                raise DataError("the table changed while it was being read")
-            rows = randomizer(plain_column(batch[columns.unit]), cells, encoded.codes)
+            units = plain_column(batch[columns.unit])
+            if encoded.n_missing or encoded.n_outside or units.null_count():
+                raise DataError(TABLE_CHANGED)
+            seen.add(units, cells, encoded.codes)
+            rows = randomizer(units, cells, encoded.codes)
             published = [plain_column(batch[name]) for name in columns.public]
             if encoder.pooled is not None:
                 published[2] = labels.gather(cells // len(layout.arms))
@@ -188,10 +216,15 @@ class LocalTable:
         return read.map_batches(randomize_batch, streamable=True, schema=pl.Schema(published))
 
     def _check_kept(self) -> None:
-        if self.columns.kept:
-            read = self.rows.select(*self.columns.kept, self.columns.outcome)
-            with read_errors():
-                check_kept(read.head(SAMPLE_ROWS).collect(engine="streaming"), self.columns)
+        columns = self.columns
+        if not columns.kept:
+            return
+        with read_errors():
+            sample = self.rows.select(*columns.kept, columns.outcome).head(SAMPLE_ROWS).collect()
+        codes = encode_outcomes(sample[columns.outcome], self.space, clip=self.clip).codes
+        for name in columns.kept:
+            if tells(plain_column(sample[name]), codes):
+                refuse_telling(name, columns.outcome)
 
     def _ids_with_hashes(self, hashes: WordArray) -> pl.Series:
         import polars as pl

@@ -66,6 +66,15 @@ class CellMoments:
             privacy=np.vstack([kept.privacy, pool.privacy]),
         )
 
+    def of_arms(self, arms: list[int]) -> CellMoments:
+        """Some of the arms."""
+        return CellMoments(
+            sizes=self.sizes[:, arms],
+            means=self.means[:, arms],
+            squares=self.squares[:, arms],
+            privacy=self.privacy[:, arms],
+        )
+
     def without_gaps(self) -> CellMoments:
         """Only the clusters that have units in every arm: others tell nothing about an effect."""
         return self._chosen(np.asarray((self.sizes > 0).all(axis=1)))

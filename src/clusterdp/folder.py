@@ -19,9 +19,10 @@ import numpy as np
 from clusterdp import manifest as manifests
 from clusterdp.cells import Layout
 from clusterdp.channel import Channel, design_channel
-from clusterdp.encoding import DEBIASED, RELEASED
+from clusterdp.encoding import DEBIASED, RELEASED, TABLE_CHANGED
 from clusterdp.engine import no_progress, unreadable
-from clusterdp.errors import FormatError, OutputError
+from clusterdp.errors import DataError, FormatError, OutputError
+from clusterdp.fingerprint import Fingerprint
 from clusterdp.folder_readme import write_readme
 from clusterdp.noise import add_exact_noise
 from clusterdp.pipeline import Release, cells_table, refuse_paper_accounting
@@ -120,9 +121,9 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and the two sources of ra
     refuse_paper_accounting(mechanism)
     table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
     guarantee = mechanism.guarantee(layout.space)
-    with staged_folder(target) as folder, _plain_errors(target):
+    with _plain_errors(target), staged_folder(target) as folder:
         counted = progress.stage("counting cells", layout.n_units)
-        counts, n_clipped = table.count(layout, encoder, counted)
+        counts, n_clipped, seen = table.count(layout, encoder, counted)
         progress.stage("drawing noise", 0)
         summary = draw_summary(counts, layout, mechanism.summary, add_noise)
         channel = None
@@ -131,8 +132,11 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and the two sources of ra
             aes_key = key.for_outcome(table.columns.outcome)
             randomizer = RowRandomizer.of(channel, layout.space, aes_key)
             randomized = progress.stage("randomizing rows", layout.n_units)
-            rows = table.randomize(layout, encoder, randomizer, randomized)
+            again = Fingerprint()
+            rows = table.randomize(layout, encoder, randomizer, again, randomized)
             _write_parquet(rows, folder / UNITS)
+            if not again.matches(seen):
+                raise DataError(TABLE_CHANGED)
         progress.stage("sealing the folder", 0)
         cells = cells_table(encoder, layout, summary, channel)
         _write_parquet(cells.lazy(), folder / CELLS)

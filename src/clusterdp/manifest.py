@@ -67,19 +67,24 @@ def describe(  # noqa: PLR0913 - the parts of a release
 
 def in_words(guarantee: Guarantee, *, rows: bool) -> str:
     """The guarantee as a sentence for people."""
-    budget = f"epsilon = {shown(guarantee.epsilon)}"
-    exception = ""
     public = "Arms, clusters and cell sizes"
     if rows:
         public = "Ids, arms, clusters, cell sizes, kept columns and the order of rows"
+    budget = f"epsilon = {shown(guarantee.epsilon)}"
+    meaning = (
+        "whoever knows everything else, including all other outcomes, can change the odds between "
+        "any two outcomes of a person by at most a factor e^epsilon"
+    )
     if guarantee.delta:
         budget += f", delta = {shown(guarantee.delta)}"
-        exception = f", except with probability {shown(guarantee.delta)}"
+        meaning = (
+            "whatever could be published becomes at most e^epsilon times likelier, plus delta, "
+            "when one person's outcome is another"
+        )
     return (
         "Everything in this folder, taken together, is label differentially private with "
-        f"{budget}, for the replacement of one unit's outcome. Whoever knows everything else, "
-        "including all other outcomes, can change the odds between any two outcomes of a person by "
-        f"at most a factor e^epsilon{exception}. {public} are published as they are."
+        f"{budget}, for the replacement of one unit's outcome: {meaning}. {public} are published "
+        "as they are."
     )
 
 

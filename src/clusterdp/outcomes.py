@@ -141,11 +141,13 @@ class OutcomeSpace:
         Returns:
             `(codes, outside)`: codes are meaningful only where `outside` is False.
         """
+        # Numbers of less precision are compared as such: 0.1 is then what 0.1 is written as.
+        precision = np.float32 if observed.dtype == np.float32 else np.float64
         if self.edges is not None:
-            return _encode_bins(observed, np.array(self.edges))
+            return _encode_bins(observed, np.array(self.edges, dtype=precision))
         if observed.dtype.kind in "iub" and self._is_integer_range():
             return _encode_range(observed, int(self.values[0]), self.n_outcomes)
-        return _encode_values(observed, self.as_array())
+        return _encode_values(observed, np.array(self.values, dtype=precision))
 
     def encode_released(self, released: FloatArray) -> tuple[CodeArray, BoolArray]:
         """The position of each released value, which is one of `values` also for binned spaces."""
@@ -186,7 +188,9 @@ def _encode_values(observed: npt.NDArray[Any], values: FloatArray) -> tuple[Code
     return codes, values[codes] != observed
 
 
-def _encode_bins(observed: npt.NDArray[Any], edges: FloatArray) -> tuple[CodeArray, BoolArray]:
+def _encode_bins(
+    observed: npt.NDArray[Any], edges: npt.NDArray[Any]
+) -> tuple[CodeArray, BoolArray]:
     codes = np.searchsorted(edges, observed, side="right") - 1
     codes = np.where(observed == edges[-1], len(edges) - 2, codes)
     outside = (codes < 0) | (codes > len(edges) - 2) | np.isnan(observed)

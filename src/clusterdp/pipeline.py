@@ -10,9 +10,10 @@ import numpy as np
 
 from clusterdp.cells import POOLED_LABEL, Layout, pool_small_clusters
 from clusterdp.channel import Channel, design_channel
-from clusterdp.encoding import CellEncoder, Columns
+from clusterdp.encoding import TABLE_CHANGED, CellEncoder, Columns
 from clusterdp.engine import LocalTable
-from clusterdp.errors import OwnerNotice, ParameterError
+from clusterdp.errors import DataError, OwnerNotice, ParameterError
+from clusterdp.fingerprint import Fingerprint
 from clusterdp.frames import read_frame, table_like, to_native, to_polars
 from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RowRandomizer
@@ -146,7 +147,7 @@ def run_release(  # noqa: PLR0913 - as `release`
         rows=to_polars(given, columns).lazy(), columns=columns, space=outcomes, clip=clip
     )
     layout, encoder, notes = lay_out(table, control, min_cell_size)
-    counts, n_clipped = table.count(layout, encoder)
+    counts, n_clipped, seen = table.count(layout, encoder)
     if n_clipped:
         message = f"{n_clipped} outcomes were clipped to the ends of the outcome space"
         # Past run_release and release: at the owner's own line.
@@ -156,7 +157,11 @@ def run_release(  # noqa: PLR0913 - as `release`
     if mechanism.releases_rows:
         channel = design_channel(mechanism, layout, summary)
         randomizer = RowRandomizer.of(channel, outcomes, key.for_outcome(columns.outcome))
-        published = table.randomize(layout, encoder, randomizer).collect(engine="streaming")
+        again = Fingerprint()
+        rows = table.randomize(layout, encoder, randomizer, again)
+        published = rows.collect(engine="streaming")
+        if not again.matches(seen):
+            raise DataError(TABLE_CHANGED)
         units = to_native(table_like(given, published), frame)
     cells = cells_table(encoder, layout, summary, channel)
     return Release(

@@ -65,7 +65,8 @@ def check_reference(reference: list[float] | None, space: OutcomeSpace) -> Float
     if reference is None:
         return np.full(space.n_outcomes, 1 / space.n_outcomes)
     probs = np.array(reference, dtype=np.float64)
-    if len(probs) != space.n_outcomes or (probs < 0).any() or probs.sum() <= 0:
+    sound = np.isfinite(probs).all() and (probs >= 0).all() and probs.sum() > 0
+    if len(probs) != space.n_outcomes or not sound:
         raise ParameterError(
             f"reference must be {space.n_outcomes} numbers of at least 0, one per outcome, "
             f"got {len(probs)}"
@@ -102,7 +103,7 @@ def choose(request: Request, layout: Layout, reference: FloatArray) -> Mechanism
             raise ParameterError("give epsilon, the budget of the release, or name a mechanism")
         candidates = [
             choose(replace(request, mechanism=name), layout, reference)
-            for name in ("uniform-prior-dp", "cluster-dp", "cluster-free-dp")
+            for name in _candidates(request)
         ]
         return min(candidates, key=lambda made: predict(made, layout, reference).std_error)
     if request.mechanism not in MECHANISMS:
@@ -110,6 +111,13 @@ def choose(request: Request, layout: Layout, reference: FloatArray) -> Mechanism
             f"mechanism must be one of {', '.join(MECHANISMS)}; got {request.mechanism!r}"
         )
     return MECHANISMS[request.mechanism](request, layout, reference)
+
+
+def _candidates(request: Request) -> tuple[str, ...]:
+    """The mechanisms that release rows and take what was given."""
+    if request.noise_scale is None and request.prior_floor is None:
+        return ("uniform-prior-dp", "cluster-dp", "cluster-free-dp")
+    return ("cluster-dp", "cluster-free-dp")
 
 
 def _choose_clustered(request: Request, layout: Layout, reference: FloatArray) -> Mechanism:

@@ -42,7 +42,7 @@ def forest_plot(estimate: Estimate, path: Path) -> None:
         colour = COLOURS[arms.index(str(effect.arm)) % len(COLOURS)]
         _draw_row(axes, position, effect, estimate.level, colour)
     labels = [f"{row.label} · {row.arm}" if several else row.label for row in rows]
-    axes.set_yticks(range(len(rows)), labels)
+    axes.set_yticks(range(len(rows)), [_verbatim(label) for label in labels])
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_fontweight("normal" if row.segment else "bold")
     overall = sum(not row.segment for row in rows)
@@ -58,7 +58,10 @@ def forest_plot(estimate: Estimate, path: Path) -> None:
     if overall < len(rows):
         bars += "; thin: all segments at once"
     axes.set_xlabel(
-        f"effect on {estimate.outcome}, against {estimate.treatment} = {rows[0].control} ({bars})"
+        _verbatim(
+            f"effect on {estimate.outcome}, against {estimate.treatment} = {rows[0].control} "
+            f"({bars})"
+        )
     )
     axes.set_title(_title(estimate), fontsize=11, loc="left")
     _add_numbers(axes, rows, estimate.level)
@@ -83,6 +86,11 @@ def _draw_row(axes: Axes, position: int, effect: Effect, level: float, colour: s
     axes.hlines(position, *effect.ci(level), color=colour, linewidth=3.5)
     marker = "D" if effect.adjusted else "o"
     axes.plot(effect.effect, position, marker, color=colour, markersize=7, markeredgecolor="white")
+
+
+def _verbatim(text: str) -> str:
+    """Text in which a dollar is a dollar, not the start of a formula."""
+    return text.replace("$", r"\$")
 
 
 def _title(estimate: Estimate) -> str:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from clusterdp.pipeline import Release
 
 
+# A name that no column of a user has.
+COUNT = "__clusterdp_count"
+
+
 def scan_units(release: Release) -> pl.LazyFrame:
     """The released rows as a Polars query, whatever library they came in."""
     import narwhals as nw
@@ -39,18 +43,18 @@ def count_released(release: Release) -> IntArray:
 def group_released(
     units: pl.LazyFrame, columns: Columns, dimensions: tuple[str, ...]
 ) -> pl.DataFrame:
-    """Rows counted by some dimensions, cell and released outcome, in a column `count`."""
+    """Rows counted by some dimensions, cell and released outcome, in a column `COUNT`."""
     import polars as pl
 
     by = dict.fromkeys((*dimensions, columns.cluster, columns.arm, RELEASED))
-    return units.group_by(*by).agg(count=pl.len()).collect(engine="streaming")
+    return units.group_by(*by).agg(pl.len().alias(COUNT)).collect(engine="streaming")
 
 
 def to_counts(groups: pl.DataFrame, columns: Columns, layout: Layout) -> IntArray:
     """Counts of a table that holds one row per cluster, arm and released outcome.
 
     Args:
-        groups: Columns of cluster, arm, released outcome, and `count`.
+        groups: Columns of cluster, arm, released outcome, and `COUNT`.
         columns: Their names.
         layout: The cells of the release.
 
@@ -63,7 +67,7 @@ def to_counts(groups: pl.DataFrame, columns: Columns, layout: Layout) -> IntArra
     if outside.any():
         raise DataError("the rows hold outcomes that the release does not")
     flat = counts.reshape(-1)
-    np.add.at(flat, cells * layout.space.n_outcomes + codes, groups["count"].to_numpy())
+    np.add.at(flat, cells * layout.space.n_outcomes + codes, groups[COUNT].to_numpy())
     return counts
 
 

@@ -7,6 +7,7 @@ neighbour relation row order is public; this check notices tables for which it p
 from __future__ import annotations
 
 import math
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,26 +20,41 @@ if TYPE_CHECKING:
 # Standard deviations by which a table in arbitrary order is never off: a false alarm every 1e8
 # tables even for rare binary outcomes, whose pairs vary most.
 _TOO_MANY = 8.0
-# A sample tells a sorted table from a shuffled one: the first rows of each batch, up to a limit.
-_ROWS_PER_BATCH, _MOST_ROWS = 2**12, 2**19
 
 
-class RowOrderSample:
-    """Stretches of successive rows, to see whether their order tells outcomes."""
+class RowOrder:
+    """Where the rows of each cell and outcome stand, over a whole table.
 
-    def __init__(self) -> None:
-        self._stretches: list[tuple[IntArray, CodeArray]] = []
+    Two statistics, both of order within cells, so that differences between clusters do not matter:
+    whether rows of one outcome stand earlier than others (as in a sorted table), and whether
+    successive rows share their outcome (as in a table sorted in blocks).
+    """
 
-    def add(self, cells: IntArray, outcomes: CodeArray) -> None:
-        """Take in successive rows as cell and outcome codes. Safe to call from several threads."""
-        if len(self._stretches) * _ROWS_PER_BATCH < _MOST_ROWS:
-            self._stretches.append((cells[:_ROWS_PER_BATCH], outcomes[:_ROWS_PER_BATCH]))
+    def __init__(self, shape: tuple[int, int, int], n_rows: int) -> None:
+        n_cells, n_outcomes = shape[0] * shape[1], shape[2]
+        self._middle = (n_rows - 1) / 2
+        self._n_outcomes = n_outcomes
+        self._sums = np.zeros(n_cells * n_outcomes)
+        self._squares = np.zeros(n_cells)
+        self._pairs = np.zeros(n_cells, dtype=np.int64)
+        self._n_equal = 0
+        self._lock = threading.Lock()
+
+    def add(self, first_row: int, cells: IntArray, outcomes: CodeArray) -> None:
+        """Take in successive rows, of which the first stands at `first_row`. Thread-safe."""
+        place = np.arange(first_row, first_row + len(cells)) - self._middle
+        by_cell = np.argsort(cells, kind="stable")
+        sorted_cells, sorted_outcomes = cells[by_cell], outcomes[by_cell]
+        same_cell = sorted_cells[1:] == sorted_cells[:-1]
+        equal = sorted_outcomes[1:] == sorted_outcomes[:-1]
+        with self._lock:
+            np.add.at(self._sums, cells * self._n_outcomes + outcomes, place)
+            np.add.at(self._squares, cells, place**2)
+            np.add.at(self._pairs, sorted_cells[1:][same_cell], 1)
+            self._n_equal += int(equal[same_cell].sum())
 
     def check(self, counts: IntArray) -> None:
-        """Refuse a table in which successive rows of a cell share outcomes beyond chance.
-
-        They do so with probability π = Σ N_y(N_y−1)/(n(n−1)) when order is arbitrary within cells,
-        however outcomes differ between cells. A sorted table exceeds that by far.
+        """Refuse a table whose order tells outcomes beyond chance.
 
         Args:
             counts: Counts of the whole table; axes `[cluster, arm, outcome]`.
@@ -46,19 +62,31 @@ class RowOrderSample:
         Raises:
             DataError: If the order tells outcomes. Only the owner sees it; nothing is released.
         """
-        sizes = counts.sum(axis=-1)
-        equal_prob = (counts * (counts - 1)).sum(axis=-1) / np.maximum(sizes * (sizes - 1), 1)
-        excess = variance = 0.0
-        for cells, outcomes in self._stretches:
-            by_cell = np.argsort(cells, kind="stable")
-            same_cell = np.diff(cells[by_cell]) == 0
-            prob = equal_prob.ravel()[cells[by_cell][1:][same_cell]]
-            equal = np.diff(outcomes[by_cell].astype(np.int64)) == 0
-            excess += float(equal[same_cell].sum() - prob.sum())
-            variance += float((prob * (1 - prob)).sum())
-        if excess > _TOO_MANY * math.sqrt(variance + 1):
+        by_cell = counts.reshape(-1, self._n_outcomes)
+        if self._sorted(by_cell) or self._in_blocks(by_cell):
             raise DataError(
-                "the order of the rows tells outcomes: successive rows of a cell share their "
-                "outcome far more often than chance allows. Row order is published: shuffle the "
-                "table first"
+                "the order of the rows tells outcomes: within cells, rows of one outcome stand "
+                "together or before others far more than chance allows. Row order is published: "
+                "shuffle the table first"
             )
+
+    def _sorted(self, counts: IntArray) -> bool:
+        """Kruskal–Wallis within cells: Σ n_y(mean place of y − mean place)²/variance of places."""
+        sizes = counts.sum(axis=1)
+        sums = self._sums.reshape(counts.shape)
+        means = sums.sum(axis=1) / np.maximum(sizes, 1)
+        spread = (self._squares - sizes * means**2) / np.maximum(sizes - 1, 1)
+        shifts = sums / np.maximum(counts, 1) - means[:, np.newaxis]
+        between = (counts * shifts**2).sum(axis=1)
+        free = np.maximum((counts > 0).sum(axis=1) - 1, 0)
+        told = np.where((free > 0) & (spread > 0), between / np.where(spread > 0, spread, 1), 0.0)
+        excess = float(told.sum() - free.sum())
+        return excess > _TOO_MANY * math.sqrt(2 * float(free.sum()) + 16)
+
+    def _in_blocks(self, counts: IntArray) -> bool:
+        """Successive rows of a cell share outcomes with π = Σ N_y(N_y−1)/(n(n−1)) by chance."""
+        sizes = counts.sum(axis=1)
+        equal_prob = (counts * (counts - 1)).sum(axis=1) / np.maximum(sizes * (sizes - 1), 1)
+        excess = self._n_equal - float(self._pairs @ equal_prob)
+        variance = float(self._pairs @ (equal_prob * (1 - equal_prob)))
+        return excess > _TOO_MANY * math.sqrt(variance + 1)

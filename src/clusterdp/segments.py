@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp import estimators
-from clusterdp.encoding import DEBIASED, RELEASED
+from clusterdp.encoding import DEBIASED, RELEASED, plain_column
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.frames import read_frame
 from clusterdp.released import group_released, scan_units, to_counts
@@ -65,20 +65,27 @@ def join_segments(release: Release, segments: Any, on: str | None) -> JoinedUnit
         raise DataError(f"the segments table has no column {key!r} to join units on")
     if table[key].n_unique() < len(table):
         raise DataError(f"column {key!r} of the segments table repeats an id")
-    table = table.rename({key: unit})
+    if key != unit and unit in table.columns:
+        raise DataError(
+            f"the segments table has both {key!r} and {unit!r}; drop the one that is not the id"
+        )
+    table = table.rename({key: unit}).with_columns(plain_column(table[key]).alias(unit))
     clash = sorted((set(table.columns) & set(units.collect_schema().names())) - {unit})
     if clash:
         raise DataError(
             f"the segments table and the release both have a column {clash[0]!r}; rename or drop it"
         )
     ours, theirs = units.collect_schema()[unit], table.schema[unit]
-    if (ours == pl.String) != (theirs == pl.String):
+    if not (theirs == pl.String or theirs.is_integer()) or (ours == pl.String) != (
+        theirs == pl.String
+    ):
         raise DataError(
             f"ids are {ours} in the release and {theirs} in the segments table; convert one"
         )
     matched = pl.lit(value=True).alias(_MATCHED)
     rows = units.join(
-        table.lazy().with_columns(pl.col(unit).cast(ours), matched),
+        # An id too large for the release's type is nobody's there.
+        table.lazy().with_columns(pl.col(unit).cast(ours, strict=False), matched).drop_nulls(unit),
         on=unit,
         how="left",
         maintain_order="left",

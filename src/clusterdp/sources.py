@@ -56,14 +56,20 @@ def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
     return query
 
 
-def cross_columns(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:
-    """Rows with a column `"a,b,c"` that crosses these columns, if there is none of that name."""
+def cross_columns(rows: pl.LazyFrame, name: str, secret: tuple[str, ...]) -> pl.LazyFrame:
+    """Rows with a column `"a,b,c"` that crosses these columns, if there is none of that name.
+
+    Raises:
+        DataError: If one of them is missing, or is among `secret`: ids and outcomes.
+    """
     import polars as pl
 
     names = rows.collect_schema().names()
     parts = [part.strip() for part in name.split(",")]
     if name in names or len(parts) == 1:
         return rows
+    if set(parts) & set(secret):
+        raise DataError(f"clusters are public: {name!r} cannot be crossed from ids or outcomes")
     missing = [part for part in parts if part not in names]
     if missing:
         raise DataError(
@@ -99,7 +105,12 @@ def _find_files(source: str) -> list[Path]:
         return [path]
     if path.is_dir():
         found = [entry for entry in sorted(path.rglob("*")) if entry.is_file()]
-        found = [entry for entry in found if not entry.name.startswith((".", "_"))]
+        hidden = (".", "_")  # what other tools leave beside their data
+        found = [
+            entry
+            for entry in found
+            if not any(part.startswith(hidden) for part in entry.relative_to(path).parts)
+        ]
         if not found:
             raise DataError(f"the folder {source} holds no files")
         return found
@@ -122,7 +133,6 @@ def _store_query(request: str, folder: Path) -> Path:
     if database and not Path(database).is_file():
         raise DataError(f"there is no database {database}")
     stored = folder / "query.parquet"
-    stored.touch(mode=0o600)
     try:
         with duckdb.connect(database or ":memory:", read_only=bool(database)) as connection:
             connection.sql(query).write_parquet(str(stored))

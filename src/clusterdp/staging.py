@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from clusterdp.errors import OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PARTIAL_SUFFIX = ".partial"
+PARTIAL_SUFFIX, SCRATCH_SUFFIX = ".partial", ".scratch"
 
 
 @contextmanager
@@ -40,12 +40,9 @@ def staged_folder(target: Path) -> Iterator[Path]:
         yield partial
         check_free(target)
         _publish(partial, target)
-    except BaseException as error:
-        if handle is not None:
+    except BaseException:
+        if handle is not None:  # only while it is ours; an unclaimed empty one harms nobody
             shutil.rmtree(partial, ignore_errors=True)
-        elif not isinstance(error, OutputError):  # interrupted before it was claimed
-            with suppress(OSError):
-                partial.rmdir()
         raise
     finally:
         if handle is not None:
@@ -56,19 +53,46 @@ def _claim(partial: Path, target: Path) -> int:
     """Make the folder and lock it; the lock goes with the process, however it ends."""
     try:
         partial.mkdir(mode=0o700, exist_ok=True)
-        handle = os.open(partial, os.O_RDONLY)
+        # Never through a link: what is found inside is going to be removed.
+        handle = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         raise OutputError(f"cannot write in {target.parent}: {error.strerror}") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        opened, there = os.fstat(handle), os.lstat(partial)
+        if opened.st_uid != os.geteuid() or not os.path.samestat(opened, there):
+            raise BlockingIOError
+        os.fchmod(handle, 0o700)
+    except OSError:
         os.close(handle)
         raise OutputError(f"another run is writing {target}") from None
     return handle
 
 
+@contextmanager
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """A private folder beside `target` for what must be stored while it is made.
+
+    It is removed in the end, and what a killed run left of it by the next run.
+    """
+    scratch = target.absolute().with_name(f".{target.name}{SCRATCH_SUFFIX}")
+    try:
+        if scratch.is_symlink():
+            scratch.unlink()
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700)
+    except OSError as error:
+        raise OutputError(f"cannot write in {target.parent}: {error.strerror}") from None
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def check_free(target: Path) -> None:
     """Raise an OutputError unless a new folder can be made at `target`."""
+    if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
+        raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
     if target.exists() or target.is_symlink():
         raise OutputError(f"{target} exists already; a release is never overwritten")
     if not target.parent.is_dir():

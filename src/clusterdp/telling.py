@@ -4,60 +4,52 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from clusterdp.errors import DataError
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp.encoding import Columns
+    from clusterdp.arrays import CodeArray
 
 # How many rows are looked at.
 SAMPLE_ROWS = 2**16
-# A column tells the outcome when, knowing its value, one would guess this share of outcomes right,
-# and without it far fewer. Values that few rows share are left out: they tell by chance.
-_TELLS, _GUESSABLE, _ROWS_PER_VALUE = 0.995, 0.95, 20
+# A column tells the outcome when, knowing its value, one would make less than this share of the
+# wrong guesses that one makes without it.
+_LEFT_TO_GUESS = 0.1
+# Values that few rows share tell by chance; a column of such values is judged by its order.
+_ROWS_PER_VALUE = 20
 
 
-def check_kept(sample: pl.DataFrame, columns: Columns) -> None:
-    """Refuse kept columns that give the outcome away.
+def tells(column: pl.Series, codes: CodeArray) -> bool:
+    """Whether a column gives outcomes away.
 
     Args:
-        sample: Some rows with the outcome and the kept columns.
-        columns: Which column plays which part.
-
-    Raises:
-        DataError: If a kept column determines the outcome. Only the owner sees it.
+        column: A column that is to be published.
+        codes: The outcomes of the same rows, as they are counted; axes `[row]`.
     """
-    for name in columns.kept:
-        if _tells(sample.select(name, columns.outcome)):
-            raise DataError(
-                f"column {name!r} is to be kept, and tells {columns.outcome!r} almost surely: "
-                "publishing it would publish the outcome"
-            )
-
-
-def _tells(pair: pl.DataFrame) -> bool:
     import polars as pl
 
-    known, outcome = pair.columns
-    by_both = pair.group_by(known, outcome).len()
-    by_value = by_both.group_by(known).agg(right=pl.col("len").max(), rows=pl.col("len").sum())
-    shared = by_value.filter(pl.col("rows") >= _ROWS_PER_VALUE)
-    if shared["rows"].sum() < len(pair) / 2:  # almost every row has a value of its own
-        return _is_linear(pair)
-    blindly = pair[outcome].value_counts()["count"].to_numpy().max() / len(pair)
-    guessed = shared["right"].to_numpy().sum() / shared["rows"].to_numpy().sum()
-    return bool(blindly < _GUESSABLE and guessed > _TELLS)
-
-
-def _is_linear(pair: pl.DataFrame) -> bool:
-    """Whether a numeric column is the outcome in another unit, up to rounding."""
-    import polars as pl
-
-    known, outcome = pair.columns
-    if not pair.schema[known].is_numeric():
+    wrong_blindly = 1 - np.bincount(codes).max() / len(codes)
+    if wrong_blindly == 0:
         return False
-    correlation = pair.select(
-        pl.corr(pl.col(known).cast(pl.Float64), pl.col(outcome).cast(pl.Float64))
-    ).item()
-    return correlation is not None and abs(correlation) > _TELLS
+    pair = pl.DataFrame({"value": column, "code": codes})
+    by_both = pair.group_by("value", "code").agg(rows=pl.len())
+    by_value = by_both.group_by("value").agg(right=pl.col("rows").max(), rows=pl.col("rows").sum())
+    shared = by_value.filter(pl.col("rows") >= _ROWS_PER_VALUE)
+    n_shared = int(shared["rows"].sum())
+    if n_shared >= len(pair) / 2:
+        wrong = 1 - int(shared["right"].sum()) / n_shared
+    else:  # almost every row has a value of its own: sorted by it, are neighbours alike?
+        in_order = pair.sort("value")["code"].to_numpy()
+        wrong = float((in_order[1:] != in_order[:-1]).mean()) / 2
+    return bool(wrong < _LEFT_TO_GUESS * wrong_blindly)
+
+
+def refuse_telling(name: str, outcome: str) -> None:
+    """Say that a kept column gives the outcome away. Only the owner sees it."""
+    raise DataError(
+        f"column {name!r} is to be kept, and tells {outcome!r} almost surely: "
+        "publishing it would publish the outcome"
+    )

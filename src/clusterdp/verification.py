@@ -8,7 +8,7 @@ import numpy as np
 
 from clusterdp.channel import design_channel
 from clusterdp.encoding import DEBIASED, RELEASED
-from clusterdp.errors import ClusterDPError, FormatError
+from clusterdp.errors import ClusterDPError
 from clusterdp.folder import MANIFEST, read_manifest, read_release
 from clusterdp.released import count_released, released_cells, scan_units
 
@@ -55,7 +55,7 @@ def verify_folder(folder: Path) -> list[Check]:
     for name, step in steps:
         try:
             checks.append(Check(name, step(release)))
-        except FormatError as error:
+        except ClusterDPError as error:
             checks.append(Check(name, str(error)))
     return checks
 
@@ -103,10 +103,10 @@ def _check_debiased(release: Release) -> str | None:
 def _check_units(release: Release) -> str | None:
     import polars as pl
 
-    n_units = (
+    n_units, n_rows = (
         scan_units(release)
-        .select(pl.col(release.columns.unit).n_unique())
+        .select(units=pl.col(release.columns.unit).n_unique(), rows=pl.len())
         .collect(engine="streaming")
-        .item()
+        .row(0)
     )
-    return None if n_units == release.layout.n_units else "units.parquet repeats an id"
+    return None if n_units == n_rows else "units.parquet repeats an id"

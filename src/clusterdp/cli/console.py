@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ def console() -> Console:
     """Where results for people go."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, markup=False)
 
 
 def say(text: str) -> None:
@@ -51,7 +52,19 @@ def print_pairs(pairs: list[tuple[str, str]]) -> None:
 
 def print_json(content: Any) -> None:
     """A result for machines."""
-    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
+    text = json.dumps(_finite(content), indent=2, ensure_ascii=False, default=str)
+    sys.stdout.write(text + "\n")
+
+
+def _finite(content: Any) -> Any:
+    """The same with null for what is not a number, which JSON has no word for."""
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_finite(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content
 
 
 @contextmanager
@@ -60,7 +73,8 @@ def errors_in_one_line() -> Iterator[None]:
     import typer
 
     # Asked to stop, a run cleans up behind itself as if interrupted.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for asked in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(asked, signal.default_int_handler)
     try:
         yield
     except ClusterDPError as error:

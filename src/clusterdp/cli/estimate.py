@@ -81,9 +81,8 @@ def _check_not_input(path: Path | None, folder: Path, segments: str | None) -> N
     if path is None:
         return
     place = path.resolve()
-    if place.is_relative_to(folder.resolve()) or (
-        segments is not None and place == Path(segments).resolve()
-    ):
+    read = [folder] if segments is None else [folder, Path(segments)]
+    if any(place.is_relative_to(source.resolve()) for source in read):
         raise OutputError(f"{path} is what is being read; write somewhere else")
 
 

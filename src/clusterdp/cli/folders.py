@@ -32,7 +32,7 @@ def run_verify_command(folder: Path, *, as_json: bool) -> None:
         print_json({"sound": sound, "checks": [check._asdict() for check in checks]})
     else:
         for check in checks:
-            mark = "[green]ok[/green]  " if check.problem is None else "[red]FAIL[/red]"
+            mark = "ok  " if check.problem is None else "FAIL"
             say(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
     if not sound:
         raise typer.Exit(REFUSED)

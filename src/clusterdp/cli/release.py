@@ -17,7 +17,7 @@ from clusterdp.manifest import plain
 from clusterdp.pipeline import lay_out
 from clusterdp.recipes import NoisyCounts
 from clusterdp.sources import cross_columns, open_source
-from clusterdp.staging import check_free
+from clusterdp.staging import check_free, scratch_folder
 
 if TYPE_CHECKING:
     from clusterdp.accounting import Guarantee
@@ -50,10 +50,13 @@ def run_release_command(
     with ExitStack() as stack:
 
         def scratch() -> Path:
-            # 0700; only a query's rows ever go there, and they go with the command.
+            # Only a query's rows ever go there, and they go with the command.
+            if target is not None:
+                return stack.enter_context(scratch_folder(target))
             return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clusterdp-")))
 
-        rows = cross_columns(open_source(str(spec["input"]), scratch), columns.cluster)
+        rows = open_source(str(spec["input"]), scratch)
+        rows = cross_columns(rows, columns.cluster, (columns.unit, columns.outcome))
         table = LocalTable(rows=rows, columns=columns, space=space, clip=bool(spec.get("clip")))
         layout, encoder, notes = lay_out(table, spec.get("control"), spec.get("min_cell_size"))
         prepared = Prepared(table=table, layout=layout, encoder=encoder, notes=notes)

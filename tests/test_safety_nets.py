@@ -1,0 +1,239 @@
+"""What must not be published by mistake: telling orders and columns, tables that change midway."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from cli_runs import PARTS, assert_refused, release, run, write
+from clusterdp.encoding import Columns
+from clusterdp.engine import LocalTable
+from clusterdp.folder import Prepared, write_release
+from clusterdp.pipeline import lay_out
+from clusterdp.staging import staged_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SPACE = cdp.OutcomeSpace.integers(0, 3)
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
+
+
+def many(n_rows: int, n_clusters: int, rate: float, rng: np.random.Generator) -> pl.DataFrame:
+    """A binary outcome in round-robin clusters."""
+    index = np.arange(n_rows)
+    return pl.DataFrame(
+        {
+            "user": index,
+            "treated": index // n_clusters % 2,
+            "market": index % n_clusters,
+            "clicks": (rng.random(n_rows) < rate).astype(np.int64),
+        }
+    )
+
+
+def release_in_memory(table: pl.DataFrame) -> cdp.Release:
+    return cdp.release(
+        table,
+        mechanism=cdp.uniform_prior_dp(epsilon=1),
+        outcomes=cdp.OutcomeSpace.binary(),
+        unit="user",
+        arm="treated",
+        cluster="market",
+        outcome="clicks",
+    )
+
+
+@pytest.mark.parametrize(("n_clusters", "rate"), [(5000, 0.5), (50, 0.02), (2, 0.5)])
+def test_a_sorted_table_is_refused_and_a_shuffled_one_is_not(
+    n_clusters: int, rate: float, rng: np.random.Generator
+) -> None:
+    table = many(200_000, n_clusters, rate, rng)
+    assert release_in_memory(table).layout.n_units == 200_000
+    outcomes = table["clicks"].sort()
+    with pytest.raises(cdp.DataError, match="order of the rows"):
+        release_in_memory(table.with_columns(clicks=outcomes))
+
+
+def test_a_table_sorted_in_blocks_is_refused(rng: np.random.Generator) -> None:
+    """Blocks of equal outcomes in random order: no trend, but neighbours tell."""
+    table = many(100_000, 4, 0.5, rng)
+    blocks = np.repeat(rng.integers(0, 2, 1000), 100)
+    with pytest.raises(cdp.DataError, match="order of the rows"):
+        release_in_memory(table.with_columns(clicks=pl.Series(blocks)))
+
+
+KEPT: dict[str, tuple[Callable[[pl.Series, np.random.Generator], Any], bool]] = {
+    "a copy": (lambda y, rng: y, True),
+    "a copy as text": (lambda y, rng: y.cast(str), True),
+    "a code": (lambda y, rng: 17 - 3 * y, True),
+    "with a little noise": (lambda y, rng: y + rng.normal(size=len(y)) / 100, True),
+    "unrelated": (lambda y, rng: rng.integers(0, 5, len(y)), False),
+    "unrelated and fine": (lambda y, rng: rng.normal(size=len(y)), False),
+    "somewhat related": (lambda y, rng: y + rng.normal(size=len(y)), False),
+    "constant": (lambda y, rng: np.zeros(len(y)), False),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+@pytest.mark.parametrize("rate", [0.5, 0.04])
+def test_kept_columns_that_tell_are_refused(
+    case: str, rate: float, rng: np.random.Generator
+) -> None:
+    make, telling = KEPT[case]
+    table = many(20_000, 5, rate, rng)
+    table = table.with_columns(pl.Series("extra", make(table["clicks"], rng)))
+    options: dict[str, Any] = {
+        "mechanism": cdp.uniform_prior_dp(epsilon=1),
+        "outcomes": cdp.OutcomeSpace.binary(),
+        "unit": "user",
+        "arm": "treated",
+        "cluster": "market",
+        "outcome": "clicks",
+        "keep": ["extra"],
+    }
+    if telling:
+        with pytest.raises(cdp.DataError, match="publishing it would publish the outcome"):
+            cdp.release(table, **options)
+    else:
+        assert "extra" in cdp.release(table, **options).units.columns
+
+
+def test_the_bin_of_a_continuous_outcome_tells(rng: np.random.Generator) -> None:
+    table = many(5000, 5, 0.5, rng).with_columns(clicks=pl.Series(rng.uniform(0, 30, 5000)))
+    table = table.with_columns(extra=(pl.col("clicks") // 10).cast(pl.Int64))
+    with pytest.raises(cdp.DataError, match="publishing it would publish the outcome"):
+        cdp.release(
+            table,
+            mechanism=cdp.uniform_prior_dp(epsilon=1),
+            outcomes=cdp.OutcomeSpace.bins([0, 10, 20, 30]),
+            unit="user",
+            arm="treated",
+            cluster="market",
+            outcome="clicks",
+            keep=["extra"],
+        )
+
+
+def test_clusters_cannot_be_crossed_from_outcomes(table: pl.DataFrame, tmp_path: Path) -> None:
+    parts = [*PARTS]
+    parts[5] = "market,clicks"
+    options = ("--outcomes", "0..3", "--epsilon", 1, "--out", tmp_path / "out")
+    result = run("release", write(table, tmp_path), *parts, *options)
+    assert_refused(result, "cannot be crossed from ids or outcomes")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.head(500),
+        lambda table: pl.concat([table, table.with_columns(clicks=3 - pl.col("clicks"))]),
+        lambda table: table.with_columns(clicks=3 - pl.col("clicks")),
+        lambda table: table.with_columns(user=pl.col("user") + 1),
+    ],
+    ids=["rows lost", "everyone twice", "other outcomes", "other ids"],
+)
+def test_a_table_that_changes_between_passes_is_not_published(
+    change: Callable[[pl.DataFrame], pl.DataFrame], table: pl.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    table.write_csv(path)
+    rows = LocalTable(rows=pl.scan_csv(path), columns=COLUMNS, space=SPACE, clip=False)
+    layout, encoder, notes = lay_out(rows, None, None)
+    prepared = Prepared(table=rows, layout=layout, encoder=encoder, notes=notes)
+
+    class Meddler:
+        def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
+            if name == "randomizing rows":
+                change(table).write_csv(path)
+            return lambda _: None
+
+    with pytest.raises(cdp.ClusterDPError):
+        write_release(prepared, cdp.uniform_prior_dp(epsilon=1), tmp_path / "out", Meddler())
+    assert not (tmp_path / "out").exists()
+
+
+def test_staging_does_not_follow_links(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("mine")
+    (tmp_path / ".out.partial").symlink_to(victim)
+    with pytest.raises(cdp.OutputError), staged_folder(tmp_path / "out"):
+        pass
+    assert (victim / "file").read_text() == "mine"
+
+
+def test_a_found_folder_is_made_private(tmp_path: Path) -> None:
+    (tmp_path / ".out.partial").mkdir(mode=0o777)
+    os.chmod(tmp_path / ".out.partial", 0o777)  # noqa: PTH101, S103 - what is being tested
+    with staged_folder(tmp_path / "out") as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_names_for_unfinished_folders_are_refused(source: Path, tmp_path: Path) -> None:
+    assert_refused(release(source, tmp_path / "x.partial"), "unfinished folders")
+
+
+def test_hidden_files_are_no_data(table: pl.DataFrame, tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    (folder / "_temporary").mkdir(parents=True)
+    table.write_parquet(folder / "a.parquet")
+    table.write_parquet(folder / "_temporary" / "b.parquet")
+    assert release(folder, tmp_path / "out").exit_code == 0
+
+
+def test_a_query_leaves_nothing_behind(source: Path, tmp_path: Path) -> None:
+    result = release(f"duckdb:?select * from '{source}'", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_columns_may_be_called_anything(table: pl.DataFrame, tmp_path: Path) -> None:
+    odd = table.rename({"market": "count", "secret": "len", "treated": "rows"})
+    parts = ["--unit", "user", "--arm", "rows", "--cluster", "count", "--outcome", "clicks"]
+    options = ("--outcomes", "0..3", "--epsilon", 1, "--keep", "len", "--out", tmp_path / "out")
+    assert run("release", write(odd, tmp_path), *parts, *options).exit_code == 0
+    assert run("verify", tmp_path / "out").exit_code == 0
+    assert run("estimate", tmp_path / "out", "--by", "count").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("market", pl.Series([2**63 + 5, 2**63 + 9], dtype=pl.UInt64)),
+        ("market", pl.Series([-(2**62), 2**62])),
+        ("market", pl.Series([False, True])),
+        ("market", pl.Series([0.5, 1.5])),
+        ("market", pl.Series(["b", "a"], dtype=pl.Categorical)),
+        ("market", pl.Series(["2024-01-01", "2024-02-01"]).str.to_date()),
+    ],
+    ids=["uint64", "far apart", "bool", "float", "categorical", "date"],
+)
+def test_labels_of_any_type_come_back_from_disk(
+    column: str, values: pl.Series, table: pl.DataFrame, tmp_path: Path
+) -> None:
+    labelled = table.with_columns(values.gather(table["market"] % 2).alias(column))
+    path = write(labelled, tmp_path)
+    assert release(path, tmp_path / "out").exit_code == 0
+    assert run("verify", tmp_path / "out").exit_code == 0
+    assert run("estimate", tmp_path / "out").exit_code == 0
+
+
+def test_outcomes_of_single_precision(table: pl.DataFrame) -> None:
+    tenths = table.with_columns(clicks=(pl.col("clicks") / 10).cast(pl.Float32))
+    released = cdp.release(
+        tenths,
+        mechanism=cdp.uniform_prior_dp(epsilon=1),
+        outcomes=cdp.OutcomeSpace.of([0, 0.1, 0.2, 0.3]),
+        unit="user",
+        arm="treated",
+        cluster="market",
+        outcome="clicks",
+    )
+    assert set(released.units["released_outcome"].unique()) <= {0, 0.1, 0.2, 0.3}
