@@ -124,49 +124,20 @@ class LocalTable:
             DataError: If a value is missing or outside the space, an id comes twice, or the order
                 of rows tells outcomes. The message counts rows and shows no value.
         """
-        columns, lock = self.columns, threading.Lock()
-        counts = np.zeros((*layout.sizes.shape, self.space.n_outcomes), dtype=np.int64)
-        flat = counts.reshape(-1)
-        ids = IdCollector(layout.n_units)
-        order = RowOrder(counts.shape, layout.n_units)
-        seen = Fingerprint()
-        n_missing = n_outside = n_clipped = n_without_id = 0
+        first = _FirstPass(self, layout, encoder)
 
         def count_batch(batch: pl.DataFrame) -> pl.DataFrame:
-            nonlocal n_missing, n_outside, n_clipped, n_without_id
-            if len(batch) == 0:
-                return batch
-            cells = encoder.encode(batch[columns.cluster], batch[columns.arm])
-            encoded = encode_outcomes(batch[columns.outcome], self.space, clip=self.clip)
-            units = plain_column(batch[columns.unit])
-            ids.add(units)
-            if not (encoded.n_missing or encoded.n_outside):
-                order.add(int(batch[_ROW].first()), cells, encoded.codes)  # type: ignore[arg-type]
-                seen.add(units, cells, encoded.codes)
-            with lock:
-                n_without_id += units.null_count()
-                n_missing += encoded.n_missing
-                n_outside += encoded.n_outside
-                n_clipped += encoded.n_clipped
-                if not (encoded.n_missing or encoded.n_outside):
-                    np.add.at(flat, cells * counts.shape[2] + encoded.codes, 1)
-                progress(len(batch))
+            if len(batch):
+                first.add(batch)
+            progress(len(batch))
             return batch.clear()
 
+        columns = self.columns
         read = [columns.unit, columns.cluster, columns.arm, columns.outcome]
         numbered = self.rows.select(read).with_row_index(_ROW)
-        query = numbered.map_batches(count_batch, streamable=True)
         with read_errors():
-            query.collect(engine="streaming")
-        _refuse_missing(columns.unit, "unit", n_without_id)
-        _refuse_missing(columns.outcome, "outcome", n_missing)
-        self._refuse_outside(n_outside)
-        self._refuse_repeated(ids.count_repeated(self._ids_with_hashes))
-        if not np.array_equal(counts.sum(axis=-1), layout.sizes):
-            raise DataError(TABLE_CHANGED)
-        order.check(counts)
-        self._check_kept()
-        return Counted(counts=counts, n_clipped=n_clipped, seen=seen)
+            numbered.map_batches(count_batch, streamable=True).collect(engine="streaming")
+        return first.finish()
 
     def randomize(
         self,
@@ -215,7 +186,8 @@ class LocalTable:
         read = self.rows.select(*columns.public, columns.outcome)
         return read.map_batches(randomize_batch, streamable=True, schema=pl.Schema(published))
 
-    def _check_kept(self) -> None:
+    def check_kept(self) -> None:
+        """Raise a DataError if a kept column gives the outcome away."""
         columns = self.columns
         if not columns.kept:
             return
@@ -238,7 +210,8 @@ class LocalTable:
         query = self.rows.select(pl.col(self.columns.unit).cast(pl.String))
         return query.map_batches(matching, streamable=True).collect(engine="streaming").to_series()
 
-    def _refuse_outside(self, n_outside: int) -> None:
+    def refuse_outside(self, n_outside: int) -> None:
+        """Raise a DataError if outcomes lie outside the space."""
         if n_outside:
             remedy = "declare a space that holds them" + (
                 "" if self.clip else ", or clip (clip=True, --clip)"
@@ -248,12 +221,60 @@ class LocalTable:
                 f"outcome space of {self.space.n_outcomes} values; {remedy}"
             )
 
-    def _refuse_repeated(self, n_repeated: int) -> None:
+    def refuse_repeated(self, ids: IdCollector) -> None:
+        """Raise a DataError if a unit has more than one row."""
+        n_repeated = ids.count_repeated(self._ids_with_hashes)
         if n_repeated:
             raise DataError(
                 f"column {self.columns.unit!r} (unit) repeats an id in {n_repeated} rows; privacy "
                 "is promised per row, so each unit must have exactly one"
             )
+
+
+class _FirstPass:
+    """What pass 1 gathers, batch by batch and from several threads, and what it refuses."""
+
+    def __init__(self, table: LocalTable, layout: Layout, encoder: CellEncoder) -> None:
+        self._table, self._layout, self._encoder = table, layout, encoder
+        shape = (*layout.sizes.shape, table.space.n_outcomes)
+        self._counts = np.zeros(shape, dtype=np.int64)
+        self._ids, self._seen = IdCollector(layout.n_units), Fingerprint()
+        self._order = RowOrder(shape, layout.n_units)
+        self._lock = threading.Lock()
+        self._n_without_id = self._n_missing = self._n_outside = self._n_clipped = 0
+
+    def add(self, batch: pl.DataFrame) -> None:
+        """Take in some successive rows."""
+        columns, space = self._table.columns, self._table.space
+        cells = self._encoder.encode(batch[columns.cluster], batch[columns.arm])
+        encoded = encode_outcomes(batch[columns.outcome], space, clip=self._table.clip)
+        units = plain_column(batch[columns.unit])
+        self._ids.add(units)
+        with self._lock:
+            self._n_without_id += units.null_count()
+            self._n_missing += encoded.n_missing
+            self._n_outside += encoded.n_outside
+            self._n_clipped += encoded.n_clipped
+        if encoded.n_missing or encoded.n_outside:
+            return
+        self._order.add(batch[_ROW].to_numpy()[0], cells, encoded.codes)
+        self._seen.add(units, cells, encoded.codes)
+        places = cells * space.n_outcomes + encoded.codes
+        with self._lock:
+            np.add.at(self._counts.reshape(-1), places, 1)
+
+    def finish(self) -> Counted:
+        """What was found, or a DataError that counts rows and shows no value."""
+        table, columns = self._table, self._table.columns
+        _refuse_missing(columns.unit, "unit", self._n_without_id)
+        _refuse_missing(columns.outcome, "outcome", self._n_missing)
+        table.refuse_outside(self._n_outside)
+        table.refuse_repeated(self._ids)
+        if not np.array_equal(self._counts.sum(axis=-1), self._layout.sizes):
+            raise DataError(TABLE_CHANGED)
+        self._order.check(self._counts)
+        table.check_kept()
+        return Counted(counts=self._counts, n_clipped=self._n_clipped, seen=self._seen)
 
 
 @contextmanager

@@ -31,10 +31,10 @@ class Fingerprint:
 
     def add(self, ids: pl.Series, cells: IntArray, outcomes: CodeArray) -> None:
         """Take in some rows."""
-        if len(ids) == 0:
-            return
-        rows = ids.hash().to_numpy() ^ (cells.astype(np.uint64) << np.uint64(16) | outcomes)
-        rows = rows * _SPREAD
+        rows = cells.astype(np.uint64) << np.uint64(16)
+        rows |= outcomes
+        rows ^= ids.hash().to_numpy()
+        rows *= _SPREAD
         total, mixed = np.add.reduce(rows), np.bitwise_xor.reduce(rows)
         with self._lock, np.errstate(over="ignore"):  # sums wrap around
             self._n_rows += len(ids)

@@ -300,7 +300,13 @@ def _check_sums(folder: Path, content: dict[str, Any]) -> None:
 
 
 def _write_parquet(rows: pl.LazyFrame, path: Path) -> None:
-    rows.sink_parquet(private_file(path), compression="zstd", compression_level=_COMPRESSION_LEVEL)
+    rows.sink_parquet(
+        private_file(path),
+        compression="zstd",
+        compression_level=_COMPRESSION_LEVEL,
+        # Rows stand in the owner's order: least and largest values would rule no row group out.
+        statistics=False,
+    )
 
 
 def _sha256(path: Path) -> str:

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 # Standard deviations by which a table in arbitrary order is never off: a false alarm every 1e8
 # tables even for rare binary outcomes, whose pairs vary most.
 _TOO_MANY = 8.0
+# Of a large table, one block of rows in four is looked at; and of successive rows, those in the
+# beginning of each batch, since sorting all of them costs too much.
+_ALL_ROWS, _BLOCK_ROWS, _ONE_IN = 2**22, 2**18, 4
+_STRETCH = 2**11
 
 
 class RowOrder:
-    """Where the rows of each cell and outcome stand, over a whole table.
+    """Where the rows of each cell and outcome stand in a table.
 
     Two statistics, both of order within cells, so that differences between clusters do not matter:
     whether rows of one outcome stand earlier than others (as in a sorted table), and whether
@@ -32,8 +36,8 @@ class RowOrder:
 
     def __init__(self, shape: tuple[int, int, int], n_rows: int) -> None:
         n_cells, n_outcomes = shape[0] * shape[1], shape[2]
-        self._middle = (n_rows - 1) / 2
-        self._n_outcomes = n_outcomes
+        self._n_rows, self._n_outcomes = n_rows, n_outcomes
+        self._counts = np.zeros(n_cells * n_outcomes, dtype=np.int64)
         self._sums = np.zeros(n_cells * n_outcomes)
         self._squares = np.zeros(n_cells)
         self._pairs = np.zeros(n_cells, dtype=np.int64)
@@ -42,13 +46,18 @@ class RowOrder:
 
     def add(self, first_row: int, cells: IntArray, outcomes: CodeArray) -> None:
         """Take in successive rows, of which the first stands at `first_row`. Thread-safe."""
-        place = np.arange(first_row, first_row + len(cells)) - self._middle
-        by_cell = np.argsort(cells, kind="stable")
+        if self._n_rows > _ALL_ROWS and first_row // _BLOCK_ROWS % _ONE_IN:
+            return
+        # Counted from the middle, so that sums stay small.
+        place = np.arange(first_row, first_row + len(cells)) - (self._n_rows - 1) / 2
+        kinds = cells * self._n_outcomes + outcomes
+        by_cell = np.argsort(cells[:_STRETCH], kind="stable")
         sorted_cells, sorted_outcomes = cells[by_cell], outcomes[by_cell]
         same_cell = sorted_cells[1:] == sorted_cells[:-1]
         equal = sorted_outcomes[1:] == sorted_outcomes[:-1]
         with self._lock:
-            np.add.at(self._sums, cells * self._n_outcomes + outcomes, place)
+            np.add.at(self._counts, kinds, 1)
+            np.add.at(self._sums, kinds, place)
             np.add.at(self._squares, cells, place**2)
             np.add.at(self._pairs, sorted_cells[1:][same_cell], 1)
             self._n_equal += int(equal[same_cell].sum())
@@ -62,16 +71,16 @@ class RowOrder:
         Raises:
             DataError: If the order tells outcomes. Only the owner sees it; nothing is released.
         """
-        by_cell = counts.reshape(-1, self._n_outcomes)
-        if self._sorted(by_cell) or self._in_blocks(by_cell):
+        if self._sorted() or self._in_blocks(counts.reshape(-1, self._n_outcomes)):
             raise DataError(
                 "the order of the rows tells outcomes: within cells, rows of one outcome stand "
                 "together or before others far more than chance allows. Row order is published: "
                 "shuffle the table first"
             )
 
-    def _sorted(self, counts: IntArray) -> bool:
+    def _sorted(self) -> bool:
         """Kruskal–Wallis within cells: Σ n_y(mean place of y − mean place)²/variance of places."""
+        counts = self._counts.reshape(-1, self._n_outcomes)
         sizes = counts.sum(axis=1)
         sums = self._sums.reshape(counts.shape)
         means = sums.sum(axis=1) / np.maximum(sizes, 1)
