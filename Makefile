@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test check format bench venv clean
+.PHONY: help demo test check format bench reproduce venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,10 @@ format: .venv/dev ## Rewrite the files the way `make check` wants them.
 bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/files.py
+
+reproduce: .venv/run ## The paper's seven experiments at full size, into reproduction/. Minutes.
+	rm -rf reproduction
+	$(BIN)/clusterdp reproduce all --out reproduction
 
 venv: .venv/dev ## The development environment alone.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads annotations
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -145,7 +145,7 @@ def release(
         bool,
         typer.Option(
             "--dry-run",
-            help="Show what would be released; read no outcome.",
+            help="Show what would be released, from public columns; publish nothing.",
             rich_help_panel=_OUTPUT,
         ),
     ] = False,
@@ -269,3 +269,33 @@ def verify(
 
     with errors_in_one_line():
         run_verify_command(folder, as_json=as_json)
+
+
+@app.command()
+def reproduce(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(help="Numbers from 1 to 7, or all.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("reproduction"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer repetitions: the same verdicts in seconds.")
+    ] = False,
+    snap_communities: Annotated[
+        Path | None, typer.Option(help="SNAP's com-youtube.top5000.cmty.txt.")
+    ] = None,
+    snap_edges: Annotated[Path | None, typer.Option(help="SNAP's com-youtube.ungraph.txt.")] = None,
+) -> None:
+    """Run the paper's seven experiments, and give a verdict on every claim.
+
+    clusterdp reproduce all --out reproduction/
+    """
+    from clusterdp.cli.reproduce import run_reproduce_command
+
+    with errors_in_one_line():
+        run_reproduce_command(
+            experiments or [],
+            out=out,
+            quick=quick,
+            snap_communities=snap_communities,
+            snap_edges=snap_edges,
+        )

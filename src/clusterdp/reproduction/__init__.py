@@ -1,0 +1,1 @@
+"""The paper's seven experiments, with a verdict for every claim: `clusterdp reproduce`."""

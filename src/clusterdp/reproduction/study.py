@@ -1,0 +1,105 @@
+"""How much to compute, and the measurements that every experiment shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp import mechanisms, theory
+from clusterdp.errors import ParameterError
+from clusterdp.simulation import simulate_experiments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterdp.accounting import Accounting
+    from clusterdp.arrays import FloatArray
+    from clusterdp.estimators import Estimator
+    from clusterdp.mechanisms import Mechanism
+    from clusterdp.population import Population
+    from clusterdp.reproduction.youtube import ClusterFeatures
+
+DELTA = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """The size of a reproduction.
+
+    Attributes:
+        n_populations: Sub-populations behind every error bar (50 in the paper).
+        n_realizations: Draws of noise and assignment per sub-population (500 in the paper).
+        n_points: Points along each axis.
+        seed: Two runs with the same seed give the same numbers.
+        features: The YouTube communities.
+    """
+
+    n_populations: int
+    n_realizations: int
+    n_points: int
+    seed: int
+    features: ClusterFeatures
+
+    def rng(self, experiment: int) -> np.random.Generator:
+        """The randomness of one experiment, whatever else is run."""
+        return np.random.default_rng([self.seed, experiment])
+
+
+def empirical_variances(
+    draw: Callable[[], Population],
+    mechanism: Mechanism,
+    study: Study,
+    rng: np.random.Generator,
+    estimator: Estimator = "stratified",
+) -> FloatArray:
+    """Variance of the estimator over noise and assignment, per sub-population; `[population]`."""
+    variances = []
+    for _ in range(study.n_populations):
+        drawn = simulate_experiments(
+            draw(), mechanism, n_replicates=study.n_realizations, rng=rng, estimator=estimator
+        )
+        variances.append(drawn.effects[:, 0].var(ddof=1))
+    return np.array(variances)
+
+
+def exact_variance(population: Population, mechanism: Mechanism, rng: np.random.Generator) -> float:
+    """The same variance by theory, for one population and one of its assignments."""
+    counts = population.assign(1, rng)[0]
+    excess = theory.excess_variance(counts, population.layout, mechanism, rng=rng, n_draws=40)
+    return float(theory.non_private_variance(population)[0] + excess.value[0])
+
+
+def summarize(variances: FloatArray) -> dict[str, float]:
+    """Mean and spread over sub-populations, as the paper's error bars."""
+    return {"variance": float(variances.mean()), "spread": float(variances.std(ddof=1))}
+
+
+def clustered(  # noqa: PLR0913 - the parameters of the paper's mechanism
+    kind: str,
+    *,
+    epsilon: float,
+    delta: float,
+    noise_scale: float,
+    prior_floor: float,
+    accounting: Accounting,
+) -> Mechanism:
+    """Cluster-DP or Cluster-Free-DP at a privacy target."""
+    build = mechanisms.cluster_dp if kind == "Cluster-DP" else mechanisms.cluster_free_dp
+    return build(
+        noise_scale=noise_scale,
+        prior_floor=prior_floor,
+        epsilon=epsilon,
+        delta=delta,
+        accounting=accounting,
+    )
+
+
+def is_affordable(mechanism: Mechanism, population: Population) -> bool:
+    """Whether its budget can be met at all."""
+    try:
+        mechanism.response(population.layout.space)
+    except ParameterError:
+        return False
+    return True
