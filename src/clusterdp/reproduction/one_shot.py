@@ -34,7 +34,7 @@ def experiment_six(study: Study) -> Findings:
     rows: list[dict[str, Any]] = []
     accountings: tuple[Accounting, ...] = ("paper", "valid")
     for accounting in accountings:
-        for epsilon in np.geomspace(0.5, 8, study.n_points):
+        for epsilon in np.geomspace(0.5, 16, study.n_points):
             biases = {
                 "Cluster-DP": _row_biases(whole, float(epsilon), accounting, study, rng),
                 "Noisy Horvitz–Thompson": _contrast_biases(
@@ -145,12 +145,13 @@ def _bias_claim(rows: list[dict[str, Any]]) -> Claim:
         "noisy Horvitz–Thompson and the noisy histogram, as ε varies.",
         test="Mean |bias| over noise draws, the paper's accounting; lower than both at every ε.",
         verdict=decide(holds=lower),
-        evidence=f"Cluster-DP from {ours[0]:.3g} (ε = 0.5) to {ours[-1]:.3g} (ε = 8); "
+        evidence=f"Cluster-DP from {ours[0]:.3g} (ε = 0.5) to {ours[-1]:.3g} (ε = 16); "
         f"Horvitz–Thompson {contrasts[0]:.3g} to {contrasts[-1]:.3g}; histogram "
         f"{histogram[0]:.3g} to {histogram[-1]:.3g}.",
         why="Noise on a mean of n outcomes has standard deviation of order 1/(nε); noise on n rows "
         "averages to order 1/√n times that of a row, which at small ε is itself of order 1/ε². "
-        "Rows win against the aggregates only once a row is nearly kept, at large ε.",
+        "Rows catch up only once a row is nearly always kept, at the right end of the figure, "
+        "where all biases are down to the error of averaging 500 sub-populations.",
     )
 
 
