@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cli_runs import assert_refused, run
-from clusterdp.reproduction import tradeoffs
+from clusterdp.reproduction import clusters
 from clusterdp.reproduction.study import Study
 from clusterdp.reproduction.youtube import features_from_snap, shipped_features
 
@@ -43,9 +43,9 @@ def test_committed_figures_are_small() -> None:
 
 
 def test_two_runs_give_the_same_numbers() -> None:
-    first, second = (tradeoffs.experiment_two(STUDY) for _ in range(2))
+    first, second = (clusters.experiment_two(STUDY) for _ in range(2))
     assert first == second
-    assert tradeoffs.experiment_two(replace(STUDY, seed=2)) != first
+    assert clusters.experiment_two(replace(STUDY, seed=2)) != first
 
 
 def test_features_from_files_of_snaps_form(tmp_path: Path) -> None:

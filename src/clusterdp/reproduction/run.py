@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
-from clusterdp.reproduction import guarantees, one_shot, tradeoffs, validity
+from clusterdp.reproduction import clusters, guarantees, one_shot, tradeoffs, validity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 EXPERIMENTS: dict[int, Callable[[Study], Findings]] = {
     1: tradeoffs.experiment_one,
-    2: tradeoffs.experiment_two,
-    3: tradeoffs.experiment_three,
+    2: clusters.experiment_two,
+    3: clusters.experiment_three,
     4: validity.experiment_four,
     5: validity.experiment_five,
     6: one_shot.experiment_six,

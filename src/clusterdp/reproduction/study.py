@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from clusterdp.reproduction.youtube import ClusterFeatures
 
 DELTA = 1e-4
+KINDS = ("Cluster-DP", "Cluster-Free-DP")
+ACCOUNTINGS: tuple[Accounting, ...] = ("paper", "valid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,3 +105,8 @@ def is_affordable(mechanism: Mechanism, population: Population) -> bool:
     except ParameterError:
         return False
     return True
+
+
+def find_row(rows: list[dict[str, Any]], **where: Any) -> dict[str, Any]:
+    """The first row of a table that has these values."""
+    return next(row for row in rows if all(row[key] == value for key, value in where.items()))

@@ -1,26 +1,26 @@
-"""Experiments 1, 2 and 3: privacy against variance, and what clusters are worth."""
+"""Experiment 1: privacy against variance."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import mechanisms, theory
+from clusterdp import mechanisms
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
 from clusterdp.reproduction.study import (
+    ACCOUNTINGS,
     DELTA,
+    KINDS,
     clustered,
     empirical_variances,
     exact_variance,
+    find_row,
     is_affordable,
     summarize,
 )
-from clusterdp.reproduction.youtube import shipped_features, standardized_features
-from clusterdp.simulation import simulate_experiments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms import Mechanism
     from clusterdp.population import Population
     from clusterdp.reproduction.study import Study
-    from clusterdp.reproduction.youtube import Reading
 
 K = pops.SPACE.n_outcomes
-KINDS = ("Cluster-DP", "Cluster-Free-DP")
-ACCOUNTINGS: tuple[Accounting, ...] = ("paper", "valid")
 FIXED_EPSILON = 0.2
 # σ = 10 costs 0.1 by the paper's accounting, half of ε. Validly it costs all of ε = 0.2, so that
 # nothing is left for the rows; the noise that costs half of ε is σ = 20.
@@ -177,16 +174,11 @@ def _best(
     return mechanism, chosen
 
 
-def _value(rows: list[dict[str, Any]], **where: Any) -> dict[str, Any]:
-    (row,) = [row for row in rows if all(row[key] == value for key, value in where.items())][:1]
-    return row
-
-
 def _floor_claim(rows: list[dict[str, Any]], equal: list[dict[str, Any]]) -> Claim:
-    small = _value(equal, mechanism="Cluster-DP", floor_share=0.1)
-    plain = _value(equal, mechanism="Uniform-Prior-DP", floor_share=1.0)
-    least = _value(rows, accounting="paper", mechanism="Cluster-DP", floor_share=0.1)["variance"]
-    uniform = _value(rows, accounting="paper", mechanism="Uniform-Prior-DP", floor_share=0.1)[
+    small = find_row(equal, mechanism="Cluster-DP", floor_share=0.1)
+    plain = find_row(equal, mechanism="Uniform-Prior-DP", floor_share=1.0)
+    least = find_row(rows, accounting="paper", mechanism="Cluster-DP", floor_share=0.1)["variance"]
+    uniform = find_row(rows, accounting="paper", mechanism="Uniform-Prior-DP", floor_share=0.1)[
         "variance"
     ]
     return Claim(
@@ -207,8 +199,8 @@ def _floor_claim(rows: list[dict[str, Any]], equal: list[dict[str, Any]]) -> Cla
 
 
 def _uniform_edge_claim(rows: list[dict[str, Any]]) -> Claim:
-    edge = _value(rows, accounting="paper", mechanism="Cluster-DP", floor_share=1.0)["variance"]
-    uniform = _value(rows, accounting="paper", mechanism="Uniform-Prior-DP", floor_share=1.0)[
+    edge = find_row(rows, accounting="paper", mechanism="Cluster-DP", floor_share=1.0)["variance"]
+    uniform = find_row(rows, accounting="paper", mechanism="Uniform-Prior-DP", floor_share=1.0)[
         "variance"
     ]
     return Claim(
@@ -227,7 +219,7 @@ def _tradeoff_claims(rows: list[dict[str, Any]]) -> list[Claim]:
         kind: np.array(
             [
                 row["variance"]
-                / _value(paper, mechanism="Uniform-Prior-DP", epsilon=row["epsilon"])["variance"]
+                / find_row(paper, mechanism="Uniform-Prior-DP", epsilon=row["epsilon"])["variance"]
                 for row in paper
                 if row["mechanism"] == kind
             ]
@@ -263,167 +255,3 @@ def _tradeoff_claims(rows: list[dict[str, Any]]) -> list[Claim]:
             why="Optimised, both are Uniform-Prior-DP, which uses no prior at all.",
         ),
     ]
-
-
-def experiment_two(study: Study) -> Findings:
-    """Ratio of variances, Cluster-DP over Cluster-Free-DP, at equal parameters, against β."""
-    rng = study.rng(2)
-    mixture = pops.Mixture.draw(rng)
-    rows: list[dict[str, Any]] = []
-    for resample_prob in (0.5, 0.8):
-        for between in np.linspace(0.25, 4.75, study.n_points):
-            counts = mixture.control_counts(float(between))
-            ratios, phi = [], []
-            for _ in range(study.n_populations):
-                population = pops.sub_population(counts, rng)
-                phi.append(float(theory.homogeneity(population).sum()))
-                one, other = (
-                    simulate_experiments(
-                        population, made, n_replicates=study.n_realizations, rng=rng
-                    )
-                    .effects[:, 0]
-                    .var(ddof=1)
-                    for made in _at_equal_parameters(resample_prob)
-                )
-                ratios.append(float(one / other))
-            rows.append(
-                {
-                    "resample_prob": resample_prob,
-                    "between": float(between),
-                    "ratio": float(np.mean(ratios)),
-                    "spread": float(np.std(ratios, ddof=1)),
-                    "homogeneity": float(np.mean(phi)),
-                }
-            )
-    return Findings(number=2, tables={"ratio": rows}, claims=_ratio_claims(rows))
-
-
-def _at_equal_parameters(resample_prob: float) -> list[Mechanism]:
-    builders = (mechanisms.cluster_dp, mechanisms.cluster_free_dp)
-    return [
-        build(noise_scale=10, prior_floor=0.02, resample_prob=resample_prob) for build in builders
-    ]
-
-
-def _ratio_claims(rows: list[dict[str, Any]]) -> list[Claim]:
-    by_prob = {
-        prob: np.array([row["ratio"] for row in rows if row["resample_prob"] == prob])
-        for prob in (0.5, 0.8)
-    }
-    ends = {prob: (ratio[:2].mean(), ratio[-2:].mean()) for prob, ratio in by_prob.items()}
-    return [
-        Claim(
-            name="clusters lower variance at equal parameters",
-            place="Experiment 2, Figure 1.c",
-            sentence="As clusters become more homogeneous (β grows), the variance under Cluster-DP "
-            "falls against that under Cluster-Free-DP.",
-            test="Mean ratio at the two largest β below that at the two smallest, for both λ.",
-            verdict=decide(holds=all(high < low for low, high in ends.values())),
-            evidence="; ".join(
-                f"λ = {prob:g}: {low:.2f} at small β, {high:.2f} at large"
-                for prob, (low, high) in ends.items()
-            )
-            + ".",
-        ),
-        Claim(
-            name="the benefit is stronger at smaller λ",
-            place="Experiment 2",
-            sentence="This effect is stronger at smaller values of λ.",
-            test="Ratio at the two largest β: smaller for λ = 0.5 than for λ = 0.8.",
-            verdict=decide(holds=bool(ends[0.5][1] < ends[0.8][1])),
-            evidence=f"{ends[0.5][1]:.2f} for λ = 0.5, {ends[0.8][1]:.2f} for λ = 0.8.",
-        ),
-    ]
-
-
-def experiment_three(study: Study) -> Findings:
-    """YouTube: trade-off of Cluster-DP and Cluster-Free-DP, and the variance without privacy."""
-    rng = study.rng(3)
-
-    def draw() -> Population:
-        return pops.youtube_population(study.features, rng)
-
-    # There are no sub-populations here: error bars are over draws of the outcomes.
-    study = replace(study, n_populations=max(3, study.n_populations // 5))
-    floor = 0.1 / pops.YOUTUBE_SPACE.n_outcomes
-    rows: list[dict[str, Any]] = []
-    for accounting in ACCOUNTINGS:
-        for epsilon in np.geomspace(0.5, 4, study.n_points):
-            for kind in KINDS:
-                mechanism = clustered(
-                    kind,
-                    epsilon=float(epsilon),
-                    delta=DELTA,
-                    noise_scale=5.0,
-                    prior_floor=floor,
-                    accounting=accounting,
-                )
-                rows.append(
-                    {"accounting": accounting, "mechanism": kind, "epsilon": float(epsilon)}
-                    | summarize(empirical_variances(draw, mechanism, study, rng))
-                )
-    free = float(theory.non_private_variance(draw())[0])
-    rows += [
-        {"accounting": accounting, "mechanism": "without privacy", "epsilon": epsilon}
-        | {"variance": free, "spread": 0.0}
-        for accounting in ACCOUNTINGS
-        for epsilon in (0.5, 4.0)
-    ]
-    ratio = np.array(
-        [
-            row["variance"]
-            / _value(
-                rows,
-                accounting=row["accounting"],
-                mechanism="Cluster-Free-DP",
-                epsilon=row["epsilon"],
-            )["variance"]
-            for row in rows
-            if row["mechanism"] == "Cluster-DP"
-        ]
-    )
-    claim = Claim(
-        name="clusters help on YouTube",
-        place="Experiment 3, Figure 1.d",
-        sentence="Cluster-DP achieves a better trade-off than Cluster-Free-DP on YouTube.",
-        test="Ratio of variances at equal (ε, δ), both accountings; below 1 at every ε.",
-        verdict=decide(holds=bool((ratio < 1).all())),
-        evidence=f"Ratios from {ratio.min():.2f} to {ratio.max():.2f}; without privacy the "
-        f"variance is {free:.2g}.",
-    )
-    tables = {"tradeoff": rows, "readings": _readings(rng)}
-    return Findings(number=3, tables=tables, claims=[claim])
-
-
-def _readings(rng: np.random.Generator) -> list[dict[str, Any]]:
-    """What the two readings of "edges with other clusters" lead to, by exact variance at ε = 1."""
-    readings: tuple[Reading, ...] = ("boundary", "pairwise")
-    features = {reading: shipped_features(reading) for reading in readings}
-    standard = standardized_features(features["boundary"])
-    rows = []
-    for reading, given in features.items():
-        population = pops.youtube_population(given, rng)
-        variance = {
-            kind: exact_variance(
-                population,
-                clustered(
-                    kind,
-                    epsilon=1.0,
-                    delta=DELTA,
-                    noise_scale=5.0,
-                    prior_floor=0.1 / pops.YOUTUBE_SPACE.n_outcomes,
-                    accounting="valid",
-                ),
-                rng,
-            )
-            for kind in KINDS
-        }
-        moved = np.abs(standardized_features(given) - standard).max()
-        rows.append(
-            {
-                "reading": reading,
-                "largest_change_of_a_feature": float(moved),
-                "ratio_of_variances": variance["Cluster-DP"] / variance["Cluster-Free-DP"],
-            }
-        )
-    return rows
