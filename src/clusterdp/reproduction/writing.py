@@ -36,10 +36,11 @@ _NOTES = {
     3: "Units are the 22,179 memberships of the 50 largest communities, as in the paper; they are "
     "14,105 different users, some in several communities, and under differential privacy such a "
     "user's loss adds up. With one row a user every variance would be about "
-    f"{22_179 / 14_105:.1f} times as large. The paper does not say what counts as an edge to another cluster when "
-    "communities overlap: we count a link once if exactly one end is inside; the last table says "
-    "what the other reading changes. It does not say how outcomes are quantized to 8 levels: we "
-    "declare the grid −0.5, 0, …, 3. δ is taken as 1e-4, as in Experiment 1.",
+    f"{22_179 / 14_105:.1f} times as large. The paper does not say what counts as an edge to "
+    "another cluster when communities overlap: we count a link once if exactly one end is inside; "
+    "the last table says what the other reading changes. It does not say how outcomes are "
+    "quantized to 8 levels: we declare the grid −0.5, 0, …, 3. δ is taken as 1e-4, as in "
+    "Experiment 1.",
     6: "Everyone's two potential responses are randomized once, and 500 sub-populations are drawn "
     "of them; aggregates keep one draw of noise. ε is for sub-populations of 3,500 units.",
 }
