@@ -181,17 +181,13 @@ def test_aggregate_closed_forms_tend_to_the_papers(rng: np.random.Generator) -> 
 
 
 def test_homogeneity_falls_when_clusters_are_alike(rng: np.random.Generator) -> None:
-    population = experiment_one(rng)
-    mixed = replace(
-        population,
-        type_counts=np.array(
-            [
-                rng.multinomial(size, population.type_counts.sum(axis=0) / 3500)
-                for size in (500, 1000, 2000)
-            ]
-        ),
-    )
-    assert (theory.homogeneity(population) < theory.homogeneity(mixed)).all()
+    mixed = experiment_one(rng)
+    n_types = mixed.type_counts.shape[1]
+    apart = np.zeros_like(mixed.type_counts)
+    apart[[0, 1, 2], [0, n_types // 2, n_types - 1]] = mixed.type_counts.sum(axis=1)
+    alike = replace(mixed, type_counts=apart)
+    assert (theory.homogeneity(alike) == 0).all()
+    assert (theory.homogeneity(mixed) > 0).all()
 
 
 def test_raising_the_floor_helps_at_equal_privacy(rng: np.random.Generator) -> None:

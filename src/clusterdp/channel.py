@@ -84,7 +84,7 @@ class Channel:
         deviation = self.values - self._prior_mean(self.values)
         spread = self._prior_mean(deviation**2)
         odds = self.resample_prob / self.keep_prob
-        return odds * deviation**2 + odds / self.keep_prob * spread
+        return np.asarray(odds * deviation**2 + odds / self.keep_prob * spread)
 
     def decode_noise_variance(self) -> FloatArray:
         """An unbiased reading of `noise_variance` from released outcomes.
