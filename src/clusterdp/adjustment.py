@@ -65,7 +65,7 @@ def adjusted_moments(
     layout = release.layout
     cells = released_cells(rows, release.columns, layout)
     outcome = rows[DEBIASED].to_numpy()
-    design = rows.select(covariates).cast(dict.fromkeys(covariates, _float())).to_numpy()
+    design = rows.select(covariates).to_numpy().astype(np.float64)
     n_cells, n_arms = layout.sizes.size, layout.sizes.shape[1]
     sizes = np.bincount(cells, minlength=n_cells)
     outcome_means = _group_means(outcome[:, np.newaxis], cells, sizes)[:, 0]
@@ -113,9 +113,3 @@ def _group_means(columns: FloatArray, groups: IntArray, sizes: IntArray) -> Floa
     """Means of columns by group; axes `[group, column]`."""
     sums = np.stack([np.bincount(groups, column, len(sizes)) for column in columns.T], axis=1)
     return np.asarray(sums / np.maximum(sizes, 1)[:, np.newaxis])
-
-
-def _float() -> pl.DataType:
-    import polars as pl
-
-    return pl.Float64()
