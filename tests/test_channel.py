@@ -36,7 +36,7 @@ MECHANISMS = {
 def released_channel(mechanism: Mechanism, space: cdp.OutcomeSpace) -> Channel:
     """The channel of a release of 3 clusters and 2 arms, with noise as in a real one."""
     rng = np.random.default_rng()
-    counts = rng.integers(0, 50, size=(3, 2, space.n_outcomes))
+    counts = rng.integers(1, 50, size=(3, 2, space.n_outcomes))
     layout = make_layout(counts.sum(axis=2), space)
     summary = draw_summary(counts, layout, mechanism.summary, add_exact_noise)
     return design_channel(mechanism, layout, summary)

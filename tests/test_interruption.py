@@ -127,7 +127,8 @@ def test_asked_to_stop_it_cleans_up(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 60
-    while not (tmp_path / ".out.partial").exists() and process.poll() is None:
+    # Not before its first file: until the folder is locked, it is nobody's to remove.
+    while not list(tmp_path.glob(".out.partial/*")) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     process.send_signal(sent)
