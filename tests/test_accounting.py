@@ -190,7 +190,7 @@ def test_impossible_budgets_say_what_is_possible(arguments: dict[str, float], me
             lambda: cdp.Mechanism(
                 name="both",
                 summary=NoisyContrasts(epsilon=5),
-                resampling=FixedResampling(resample_prob=0.9),
+                rows=FixedResampling(resample_prob=0.9),
             ),
             "not accounted for",
         ),

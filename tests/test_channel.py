@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clusterdp as cdp
-from clusterdp.channel import Channel, design_channel
+from clusterdp.channel import design_channel
 from clusterdp.noise import add_exact_noise
 from clusterdp.recipes import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.resampling import ResamplingChannel
 from clusterdp.summary import draw_summary
 from populations import make_layout
 
@@ -33,7 +34,7 @@ MECHANISMS = {
 }
 
 
-def released_channel(mechanism: Mechanism, space: cdp.OutcomeSpace) -> Channel:
+def released_channel(mechanism: Mechanism, space: cdp.OutcomeSpace) -> ResamplingChannel:
     """The channel of a release of 3 clusters and 2 arms, with noise as in a real one."""
     rng = np.random.default_rng()
     counts = rng.integers(1, 50, size=(3, 2, space.n_outcomes))
@@ -42,7 +43,7 @@ def released_channel(mechanism: Mechanism, space: cdp.OutcomeSpace) -> Channel:
     return design_channel(mechanism, layout, summary)
 
 
-def exact_transition(channel: Channel, group: int) -> list[list[Fraction]]:
+def exact_transition(channel: ResamplingChannel, group: int) -> list[list[Fraction]]:
     """Q from the integers alone, as fractions; [released][true]."""
     keep = Fraction(channel.keep_weight, KEEP_TOTAL)
     prior = [Fraction(int(weight), PRIOR_TOTAL) for weight in channel.weights[group]]
@@ -94,7 +95,7 @@ def test_every_released_probability_is_within_the_guarantee(
 def test_noise_variances_are_those_of_the_transition(relative: list[int], keep_prob: float) -> None:
     weights = np.array(relative) * (PRIOR_TOTAL // sum(relative))
     weights[0] += PRIOR_TOTAL - weights.sum()
-    channel = Channel(
+    channel = ResamplingChannel(
         keep_weight=int(keep_prob * KEEP_TOTAL),
         weights=weights[np.newaxis],
         groups=np.zeros((1, 2), dtype=np.int64),

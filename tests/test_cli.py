@@ -20,6 +20,7 @@ def test_owner_and_analyst(source: Path, published: Path, table: pl.DataFrame) -
     assert sorted(path.name for path in published.iterdir()) == [
         "README.md",
         "cells.parquet",
+        "channels.parquet",
         "manifest.json",
         "units.parquet",
     ]

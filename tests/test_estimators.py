@@ -41,7 +41,7 @@ def stratified_by_statsmodels(frame: pd.DataFrame, outcome: str) -> tuple[float,
 
 def test_stratified_rows_against_statsmodels(table: pl.DataFrame) -> None:
     release = released(table.sample(fraction=0.9))
-    estimate = cdp.estimate(release)
+    estimate = cdp.estimate(release, source="rows")
     effect, variance = stratified_by_statsmodels(release.units.to_pandas(), "debiased_outcome")
     assert estimate.effect == pytest.approx(effect)
     assert estimate.std_error**2 == pytest.approx(variance)
@@ -49,7 +49,7 @@ def test_stratified_rows_against_statsmodels(table: pl.DataFrame) -> None:
 
 def test_unstratified_rows_against_statsmodels(table: pl.DataFrame) -> None:
     release = released(table)
-    estimate = cdp.estimate(release, estimator="unstratified")
+    estimate = cdp.estimate(release, estimator="unstratified", source="rows")
     effect, variance = regression(release.units.to_pandas(), "debiased_outcome")
     assert estimate.effect == pytest.approx(effect)
     assert estimate.std_error**2 == pytest.approx(variance)
@@ -77,7 +77,9 @@ def test_kancharla_and_kangs_estimator(table: pl.DataFrame) -> None:
         release.units.group_by("treated").agg(pl.col("released_outcome").mean()).iter_rows()
     )
     theirs = (means[1] - means[0]) / 0.75
-    assert cdp.estimate(release, estimator="unstratified").effect == pytest.approx(theirs)
+    assert cdp.estimate(release, estimator="unstratified", source="rows").effect == pytest.approx(
+        theirs
+    )
 
 
 def test_another_control_turns_the_effect_around(table: pl.DataFrame) -> None:
@@ -99,11 +101,11 @@ def test_aggregates_have_stratified_effects_only(
     mechanism: cdp.Mechanism, table: pl.DataFrame
 ) -> None:
     release = released(table, mechanism)
-    estimate = cdp.estimate(release)
+    estimate = cdp.estimate(release, source="rows")
     true = cdp.estimate_without_privacy(table, outcomes=SPACE, **PARTS)
     assert abs(estimate.effect - true.effect) < 6 * estimate.std_error
     with pytest.raises(cdp.ParameterError, match="stratified effects only"):
-        cdp.estimate(release, estimator="unstratified")
+        cdp.estimate(release, estimator="unstratified", source="rows")
 
 
 def test_three_arms_each_against_control(rng: np.random.Generator) -> None:
@@ -191,7 +193,7 @@ def test_html_escapes_labels(table: pl.DataFrame) -> None:
 def test_several_arms_are_taken_by_label(table: pl.DataFrame) -> None:
     arms = table.with_columns(treated=pl.int_range(pl.len()) % 3)
     release = cdp.release(arms, mechanism=MECHANISM, outcomes=SPACE, control=0, **PARTS)
-    estimate = cdp.estimate(release)
+    estimate = cdp.estimate(release, source="rows")
     assert [effect.arm for effect in estimate.effects] == [1, 2]
     assert estimate[2].effect == estimate["2"].effect
     with pytest.raises(cdp.ParameterError, match=r"take one: estimate\[arm\]"):

@@ -12,12 +12,12 @@ import clusterdp as cdp
 import test_channel
 from assertions import assert_frequencies
 from clusterdp import pipeline
-from clusterdp.channel import Channel
 from clusterdp.encoding import Columns
 from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RandomizedRows, RowRandomizer
 from clusterdp.randomness import ReleaseKey
 from clusterdp.recipes import PRIOR_TOTAL
+from clusterdp.resampling import ResamplingChannel
 from enumeration import joint_release
 from test_noise import check_distribution
 from test_privacy_exact import worst_loss
@@ -132,22 +132,22 @@ def audit_decode() -> None:
 
 
 def shift_the_decode(patch: pytest.MonkeyPatch) -> None:
-    honest = Channel.decode
+    honest = ResamplingChannel.decode
 
-    def off_by_the_floor(self: Channel) -> FloatArray:
+    def off_by_the_floor(self: ResamplingChannel) -> FloatArray:
         return honest(self) + self.weights.min() / PRIOR_TOTAL
 
-    patch.setattr(Channel, "decode", off_by_the_floor)
+    patch.setattr(ResamplingChannel, "decode", off_by_the_floor)
 
 
 def decode_another_prior(patch: pytest.MonkeyPatch) -> None:
     """Decoding with the prior before it was rounded to integers, wrong in the ninth digit only."""
-    honest = Channel.decode
+    honest = ResamplingChannel.decode
 
-    def unrounded(self: Channel) -> FloatArray:
+    def unrounded(self: ResamplingChannel) -> FloatArray:
         return honest(self) * (1 + 1e-8)
 
-    patch.setattr(Channel, "decode", unrounded)
+    patch.setattr(ResamplingChannel, "decode", unrounded)
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assertions import assert_frequencies
-from clusterdp.channel import Channel
 from clusterdp.outcomes import OutcomeSpace
-from clusterdp.randomize import RowRandomizer, RowSampler
+from clusterdp.randomize import RedrawSampler, RowRandomizer
 from clusterdp.recipes import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.resampling import ResamplingChannel
 
 if TYPE_CHECKING:
     from clusterdp.arrays import IntArray
 
 
-def make_channel(priors: list[list[int]], keep_prob: float) -> Channel:
+def make_channel(priors: list[list[int]], keep_prob: float) -> ResamplingChannel:
     """A channel with one group per prior, given as relative weights."""
     weights = np.array(priors, dtype=np.int64)
     weights = weights * (PRIOR_TOTAL // weights.sum(axis=1, keepdims=True))
     weights[:, 0] += PRIOR_TOTAL - weights.sum(axis=1)
-    return Channel(
+    return ResamplingChannel(
         keep_weight=int(keep_prob * KEEP_TOTAL),
         weights=weights,
         groups=np.arange(len(priors)).reshape(-1, 1),
@@ -41,7 +41,7 @@ priors = st.integers(2, 20).flatmap(
 @given(priors)
 def test_alias_tables_hold_the_prior_exactly(relative: list[list[int]]) -> None:
     channel = make_channel(relative, 0.5)
-    sampler = RowSampler.of(channel)
+    sampler = RedrawSampler.of(channel)
     n_columns = 2**sampler.column_bits
     height = PRIOR_TOTAL // n_columns
     shape = (len(relative), n_columns)
@@ -59,7 +59,7 @@ def test_alias_tables_hold_the_prior_exactly(relative: list[list[int]]) -> None:
 def test_draws_follow_the_tables_to_the_last_integer(relative: list[list[int]]) -> None:
     """Both sides of every threshold, and both ends of every column."""
     channel = make_channel(relative, 0.5)
-    sampler = RowSampler.of(channel)
+    sampler = RedrawSampler.of(channel)
     height = PRIOR_TOTAL >> sampler.column_bits
     group = len(relative) - 1
     for column in range(2**sampler.column_bits):
@@ -79,7 +79,7 @@ def test_rows_are_kept_below_the_keep_weight_and_not_at_it() -> None:
     bits = np.array([0, channel.keep_weight - 1, channel.keep_weight, KEEP_TOTAL - 1])
     words = np.zeros((4, 2), dtype=np.uint64)
     words[:, 0] = bits.astype(np.uint64) << np.uint64(12)
-    drawn = RowSampler.of(channel).draw(words, np.zeros(4, np.int64), np.ones(4, np.int64))
+    drawn = RedrawSampler.of(channel).draw(words, np.zeros(4, np.int64), np.ones(4, np.int64))
     np.testing.assert_array_equal(drawn, [1, 1, 0, 0])  # redrawn: the first column, outcome 0
 
 

@@ -60,7 +60,9 @@ def by_hand(rows: pd.DataFrame) -> tuple[float, float, int]:
 @pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow"])
 def test_segments_by_hand(library: str, release: cdp.Release, segments: pl.DataFrame) -> None:
     theirs = {"polars": segments, "pandas": segments.to_pandas(), "pyarrow": segments.to_arrow()}
-    estimate = cdp.estimate(release, segments=theirs[library], by=["tier", "tier,region"])
+    estimate = cdp.estimate(
+        release, segments=theirs[library], by=["tier", "tier,region"], source="rows"
+    )
     joined = release.units.join(segments, on="user").to_pandas()
     labels = [effect.label for effect in estimate.effects]
     assert labels == [
@@ -189,7 +191,9 @@ def test_ids_that_cannot_match(
 def test_unstratified_segments_are_plain_differences(
     release: cdp.Release, segments: pl.DataFrame
 ) -> None:
-    estimate = cdp.estimate(release, segments=segments, by=["tier"], estimator="unstratified")
+    estimate = cdp.estimate(
+        release, segments=segments, by=["tier"], estimator="unstratified", source="rows"
+    )
     gold = release.units.join(segments.filter(pl.col("tier") == "gold"), on="user")
     means = dict(gold.group_by("treated").agg(pl.col("debiased_outcome").mean()).iter_rows())
     assert estimate.effects[1].effect == pytest.approx(means[1] - means[0])
@@ -217,7 +221,7 @@ def test_adjustment_in_one_cluster_is_lins(table: pl.DataFrame, segments: pl.Dat
     """Against statsmodels: debiased ~ arm * centred covariates, HC2."""
     one = table.with_columns(market=pl.lit("all"))
     release = cdp.release(one, mechanism=MECHANISM, **PARTS)
-    estimate = cdp.estimate(release, segments=segments, adjust=["before", "region"])
+    estimate = cdp.estimate(release, segments=segments, adjust=["before", "region"], source="rows")
     (adjusted,) = [effect for effect in estimate.effects if effect.adjusted]
     frame = release.units.join(segments, on="user").to_pandas()
     for name in ("before", "region"):

@@ -22,6 +22,7 @@ from clusterdp.mechanisms import (
     cluster_free_dp,
     noisy_histogram,
     noisy_horvitz_thompson,
+    optimal,
     uniform_prior_dp,
 )
 from clusterdp.outcomes import OutcomeSpace
@@ -48,6 +49,7 @@ __all__ = [
     "estimate_without_privacy",
     "noisy_histogram",
     "noisy_horvitz_thompson",
+    "optimal",
     "read_release",
     "release",
     "uniform_prior_dp",

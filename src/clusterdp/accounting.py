@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
+from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from clusterdp.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from fractions import Fraction
 
 Accounting = Literal["valid", "paper"]
 
@@ -82,6 +82,49 @@ def noisy_counts_loss(noise_scale: float) -> tuple[LossAtom, ...]:
             LossAtom(Decimal(0), 2 * up * (1 - up)),
             LossAtom(-2 * step, (1 - up) * (1 - up)),
         )
+
+
+def any_loss(epsilon: float) -> tuple[LossAtom, ...]:
+    """A loss that bounds that of every ε-DP release: ±ε, and +ε with probability 1/(1 + e^(−ε)).
+
+    Whatever is ε-DP is a post-processing of randomized response at ε (Kairouz, Oh and Viswanath,
+    ICML 2015), so no set of its outputs has a larger hockey-stick divergence.
+    """
+    with localcontext(_DIGITS):
+        loss = Decimal(epsilon)
+        up = 1 / (1 + (-loss).exp())
+        return LossAtom(loss, up), LossAtom(-loss, 1 - up)
+
+
+def together(*parts: tuple[LossAtom, ...]) -> tuple[LossAtom, ...]:
+    """The loss of independent releases of the same outcome: losses add. Largest first."""
+    joint = no_summary_loss()
+    with localcontext(_DIGITS):
+        for part in parts:
+            joint = tuple(
+                LossAtom(one.loss + other.loss, one.prob * other.prob)
+                for one in joint
+                for other in part
+            )
+    return tuple(sorted(joint, reverse=True))
+
+
+def total_epsilon(summary: tuple[LossAtom, ...], epsilon: float) -> float:
+    """The largest loss of a summary, plus ε, rounded up."""
+    with localcontext(_DIGITS):
+        return _float_above(summary[0].loss + Decimal(epsilon))
+
+
+def remaining_epsilon(epsilon: float, summary: tuple[LossAtom, ...]) -> float:
+    """What a summary leaves of ε in the worst case, rounded down; 0 or less if nothing."""
+    with localcontext(_DIGITS):
+        return -_float_above(summary[0].loss - Decimal(epsilon))
+
+
+def largest_ratio(epsilon: float, denominator: int) -> Fraction:
+    """e^ε as a fraction of that denominator, rounded down."""
+    with localcontext(_DIGITS):
+        return Fraction(int(Decimal(epsilon).exp() * denominator), denominator)
 
 
 def row_epsilon(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clusterdp import adjustment, estimators
 from clusterdp import segments as cutting
+from clusterdp.calibration import know_cells
 from clusterdp.checks import sample_ratio_notes
 from clusterdp.effects import FEW_UNITS, Effect, Estimate
 from clusterdp.encoding import DEBIASED, Columns
@@ -21,8 +23,9 @@ from clusterdp.summary import ContrastSummary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp.calibration import CellKnowledge
     from clusterdp.cells import Layout
-    from clusterdp.estimators import CellMoments, EffectArrays, Estimator
+    from clusterdp.estimators import CellMoments, EffectArrays, Estimator, Source
     from clusterdp.outcomes import OutcomeSpace
     from clusterdp.pipeline import Release
     from clusterdp.segments import JoinedUnits, Segment
@@ -33,6 +36,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     *,
     control: Any = None,
     estimator: Estimator = "stratified",
+    source: Source = "everything",
     segments: Any = None,
     on: str | None = None,
     by: Sequence[str | Sequence[str]] | str | None = None,
@@ -47,6 +51,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         control: The arm to compare with; the release's own by default.
         estimator: "stratified" compares within clusters and weighs them by size; "unstratified"
             compares overall means.
+        source: "everything" combines rows with what noisy sums or counts tell of their cells;
+            "rows" uses rows alone, which is valid too and less precise.
         segments: The analyst's own table, joined to the rows by unit id.
         on: The column of ids in that table; by default named as in the release.
         by: Columns to cut by, kept or joined. Several in one entry are crossed: `["tier",
@@ -58,24 +64,36 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     """
     if estimator not in ("stratified", "unstratified"):
         raise ParameterError(f'estimator must be "stratified" or "unstratified", got {estimator!r}')
+    if source not in ("everything", "rows"):
+        raise ParameterError(f'source must be "everything" or "rows", got {source!r}')
     layout = release.layout if control is None else release.layout.with_control(control)
     notes = [*release.notes, *_summary_notes(release, layout)]
     dimensions = cutting.parse_dimensions(by, release)
     covariates = (adjust,) if isinstance(adjust, str) else tuple(adjust)
     if release.units is None and (dimensions or covariates or segments is not None):
         raise ParameterError(f"{release.mechanism.name} publishes no rows to cut or adjust")
+    knowledge = None
+    if source == "everything":
+        knowledge = know_cells(release.mechanism, layout, release.summary, release.sums)
     arrays = estimators.estimate_effects(
         layout,
         estimator,
         summary=release.summary,
         channel=release.channel,
         released_counts=None if release.units is None else count_released(release),
+        knowledge=knowledge,
     )
     effects = _to_effects(arrays, layout, layout.sizes.sum(axis=0))
     if dimensions or covariates or segments is not None:
         joined = cutting.join_segments(release, segments, on)
         more, remarks = _joined_effects(
-            joined, release, layout, estimator, dimensions=dimensions, covariates=covariates
+            joined,
+            release,
+            layout,
+            estimator,
+            dimensions=dimensions,
+            covariates=covariates,
+            knowledge=knowledge,
         )
         effects += more
         notes += remarks
@@ -130,6 +148,7 @@ def _joined_effects(  # noqa: PLR0913 - one step of `estimate`
     *,
     dimensions: list[tuple[str, ...]],
     covariates: tuple[str, ...],
+    knowledge: CellKnowledge | None,
 ) -> tuple[list[Effect], list[str]]:
     """Adjusted and segment effects, and what is to be said about them."""
     notes = []
@@ -146,11 +165,15 @@ def _joined_effects(  # noqa: PLR0913 - one step of `estimate`
     family = max(1, len(cut) * len(layout.treatments))
     effects: list[Effect] = []
     for segment, moments in [*found, *cut]:
+        used = moments
+        if knowledge is not None:
+            used = estimators.calibrated(moments, whole, knowledge)
         if segment:
-            effects += _moment_effects(moments, layout, estimator, segment, family)
+            effects += _moment_effects(used, layout, estimator, segment, family)
             notes += _segment_notes(moments, layout, segment)
         if covariates and not cutting.empty_arms(moments, layout):
             adjusted = _adjusted(joined, release, segment, covariates, moments)
+            adjusted = replace(adjusted, shifts=used.shifts, saved=used.saved, privacy=used.privacy)
             effects += _moment_effects(
                 adjusted, layout, estimator, segment, family if segment else 1, is_adjusted=True
             )

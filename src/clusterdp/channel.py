@@ -1,122 +1,142 @@
-"""Stages 3 and 5: the channel of each cell, in integers, and what decodes it without bias."""
+"""Stage 3: the channel of every cell, from a noisy summary or from what is public alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.prior import estimate_prior, to_weights
-from clusterdp.recipes import KEEP_TOTAL, PRIOR_TOTAL, NoisyCounts
+from clusterdp.designed import DesignedChannel, design_channels
+from clusterdp.errors import ParameterError
+from clusterdp.prior import estimate_prior, project_prior, to_weights, with_every_outcome
+from clusterdp.recipes import DesignedResponse, NoisyCounts
+from clusterdp.resampling import ResamplingChannel
+from clusterdp.sharing import representative_priors
 from clusterdp.summary import CountSummary
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from clusterdp.arrays import FloatArray, IntArray
+    from clusterdp.arrays import FloatArray
     from clusterdp.cells import Layout
     from clusterdp.mechanisms import Mechanism
+    from clusterdp.outcomes import OutcomeSpace
     from clusterdp.summary import Summary
 
+Channel = ResamplingChannel | DesignedChannel
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Channel:
-    """P(released | true) of every cell: keep the outcome, or redraw it from the cell's prior.
-
-    Q = (1−λ)I + λ q̃ 1ᵀ, with 1−λ = `keep_weight / KEEP_TOTAL` and q̃ = `weights / PRIOR_TOTAL`.
-    Cells that share a prior share a group.
-
-    Attributes:
-        keep_weight: The probability of keeping a row, in integers.
-        weights: The prior in integers; axes `[..., group, outcome]`.
-        groups: The group of each cell; axes `[cluster, arm]`.
-        values: The outcome values; axes `[outcome]`.
-    """
-
-    keep_weight: int
-    weights: IntArray
-    groups: IntArray
-    values: FloatArray
-
-    @property
-    def resample_prob(self) -> float:
-        """λ, exactly."""
-        return (KEEP_TOTAL - self.keep_weight) / KEEP_TOTAL
-
-    @property
-    def keep_prob(self) -> float:
-        """1−λ, exactly."""
-        return self.keep_weight / KEEP_TOTAL
-
-    def prior(self) -> FloatArray:
-        """q̃, exactly; axes `[..., group, outcome]`."""
-        return self.weights / PRIOR_TOTAL
-
-    def transition(self) -> FloatArray:
-        """Q; axes `[..., group, released, true]`."""
-        redrawn = self.resample_prob * self.prior()[..., np.newaxis]
-        return redrawn + self.keep_prob * np.eye(len(self.values))
-
-    def decode(self) -> FloatArray:
-        """What each released outcome counts as: (ỹ − λm)/(1−λ), m the mean of the prior.
-
-        Its expectation is the true outcome, whatever the prior. Axes `[..., group, released]`.
-        """
-        values = np.broadcast_to(self.values, self.weights.shape).astype(np.longdouble)
-        exact = self._unmix(values)
-        rounded = exact.astype(np.float64)
-        # Rounding biases every outcome of a group alike, by λΣq̃(rounded − exact). It is taken back
-        # from the one value where the smallest step of a float moves that sum the least.
-        bias = self._prior_mean(rounded - exact)
-        step = self.weights * np.spacing(np.abs(rounded))
-        finest = step.argmin(axis=-1)[..., np.newaxis]
-        share = np.take_along_axis(self.weights, finest, axis=-1) / PRIOR_TOTAL
-        moved = np.take_along_axis(rounded, finest, axis=-1) - bias / share
-        np.put_along_axis(rounded, finest, moved.astype(np.float64), axis=-1)
-        return rounded
-
-    def noise_variance(self) -> FloatArray:
-        """Var(debiased | true) = λ/(1−λ)·(y−m)² + λ/(1−λ)²·v; axes `[..., group, true]`.
-
-        m and v are the mean and the variance of the prior.
-        """
-        deviation = self.values - self._prior_mean(self.values)
-        spread = self._prior_mean(deviation**2)
-        odds = self.resample_prob / self.keep_prob
-        return np.asarray(odds * deviation**2 + odds / self.keep_prob * spread)
-
-    def decode_noise_variance(self) -> FloatArray:
-        """An unbiased reading of `noise_variance` from released outcomes.
-
-        Its expectation given the true outcome is that outcome's noise variance, so its mean over
-        rows estimates what privacy cost. Axes `[..., group, released]`.
-        """
-        return self._unmix(self.noise_variance())
-
-    def _unmix(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The function of the released outcome whose mean is `numbers` of the true one."""
-        return (numbers - self.resample_prob * self._prior_mean(numbers)) / self.keep_prob
-
-    def _prior_mean(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        total: npt.NDArray[Any] = (self.weights * numbers).sum(axis=-1, keepdims=True)
-        return total / PRIOR_TOTAL
+# Cells share this many channels at most; with more, less than a hundredth of the variance is left
+# to gain.
+MOST_CHANNELS = 96
 
 
 def design_channel(mechanism: Mechanism, layout: Layout, summary: Summary | None) -> Channel:
-    """The channel that the mechanism makes of a noisy summary, or of none: then uniform."""
+    """The channel that the mechanism makes of noisy counts, or of none."""
+    counts = None
+    if isinstance(mechanism.summary, NoisyCounts) and isinstance(summary, CountSummary):
+        counts = summary
+    if mechanism.designs_rows:
+        if counts is None:
+            return _public_design(mechanism, layout)
+        return _counted_design(mechanism.designed_response(), layout.space, counts)
+    return _resampling(mechanism, layout, counts)
+
+
+def public_noise_variance(mechanism: Mechanism, space: OutcomeSpace) -> float:
+    """The noise variance of a unit as far as it is public: of a channel made without a summary.
+
+    It decides how rows are weighed against sums, so nothing noisy may go into it.
+    """
+    prior = public_prior(mechanism, space)
+    if mechanism.designs_rows:
+        variances = _design_for(prior, space, mechanism.designed_response()).noise_variance()
+    else:
+        response = mechanism.response(space)
+        variances = ResamplingChannel(
+            keep_weight=response.keep_weight,
+            weights=to_weights(prior[np.newaxis], 0),
+            groups=np.zeros((1, 1), dtype=np.int64),
+            values=space.as_array(),
+        ).noise_variance()
+    return float(variances[0] @ prior)
+
+
+def public_prior(mechanism: Mechanism, space: OutcomeSpace) -> FloatArray:
+    """What is thought of outcomes from outside the experiment: uniform, or what was declared."""
+    if mechanism.public_prior is None:
+        return np.full(space.n_outcomes, 1 / space.n_outcomes)
+    if len(mechanism.public_prior) != space.n_outcomes:
+        raise ParameterError(
+            f"prior has {len(mechanism.public_prior)} numbers for an outcome space of "
+            f"{space.n_outcomes} values"
+        )
+    return np.array(mechanism.public_prior)
+
+
+def _resampling(
+    mechanism: Mechanism, layout: Layout, counts: CountSummary | None
+) -> ResamplingChannel:
     space = layout.space
     response = mechanism.response(space)
-    if isinstance(mechanism.summary, NoisyCounts) and isinstance(summary, CountSummary):
+    prior = np.full((1, space.n_outcomes), 1 / space.n_outcomes)
+    groups = np.zeros(layout.sizes.shape, dtype=np.int64)
+    if counts is not None:
         floor = float(response.prior_floor)
-        prior = estimate_prior(summary.noisy_counts, summary.group_sizes, floor)
-        groups = summary.groups
-    else:
-        prior = np.full((1, space.n_outcomes), 1 / space.n_outcomes)
-        groups = np.zeros(layout.sizes.shape, dtype=np.int64)
-    return Channel(
+        prior = estimate_prior(counts.noisy_counts, counts.group_sizes, floor)
+        groups = counts.groups
+    return ResamplingChannel(
         keep_weight=response.keep_weight,
         weights=to_weights(prior, response.floor_weight),
         groups=groups,
         values=space.as_array(),
+    )
+
+
+def _public_design(mechanism: Mechanism, layout: Layout) -> DesignedChannel:
+    """One channel for every cell."""
+    prior = public_prior(mechanism, layout.space)
+    one = _design_for(prior, layout.space, mechanism.designed_response())
+    return DesignedChannel(
+        tables=one.tables,
+        numbers=one.numbers,
+        groups=np.zeros(layout.sizes.shape, dtype=np.int64),
+        values=one.values,
+    )
+
+
+def _counted_design(
+    response: DesignedResponse, space: OutcomeSpace, counts: CountSummary
+) -> DesignedChannel:
+    """Channels for the priors that noisy counts lead to; each cell takes the best of all."""
+    priors = project_prior(counts.noisy_counts, counts.group_sizes)
+    chosen_for = representative_priors(priors.reshape(-1, space.n_outcomes), MOST_CHANNELS)
+    tables, numbers = design_channels(chosen_for, space.as_array(), response)
+    channel = DesignedChannel(
+        tables=tables, numbers=numbers, groups=counts.groups, values=space.as_array()
+    )
+    best = (priors @ channel.noise_variance().T).argmin(axis=-1)  # [..., group]
+    return DesignedChannel(
+        tables=tables,
+        numbers=numbers,
+        groups=best[..., counts.groups],
+        values=space.as_array(),
+    )
+
+
+def _design_for(
+    prior: FloatArray, space: OutcomeSpace, response: DesignedResponse
+) -> DesignedChannel:
+    return _remembered_design(tuple(with_every_outcome(prior)), space.values, response)
+
+
+@lru_cache(maxsize=256)
+def _remembered_design(
+    prior: tuple[float, ...], values: tuple[float, ...], response: DesignedResponse
+) -> DesignedChannel:
+    """A channel is a pure function of these, and takes a moment to design."""
+    tables, numbers = design_channels(np.array([prior]), np.array(values), response)
+    return DesignedChannel(
+        tables=tables,
+        numbers=numbers,
+        groups=np.zeros((1, 1), dtype=np.int64),
+        values=np.array(values),
     )

@@ -18,7 +18,19 @@ if TYPE_CHECKING:
 
 RELEASED, DEBIASED = "released_outcome", "debiased_outcome"
 PUBLISHED_COLUMNS = frozenset(
-    {RELEASED, DEBIASED, "size", "noisy_counts", "noisy_contrast", "prior", "decode"}
+    {
+        RELEASED,
+        DEBIASED,
+        "size",
+        "noisy_counts",
+        "noisy_contrast",
+        "noisy_sum",
+        "noisy_squares",
+        "prior",
+        "decode",
+        "channel",
+        "weights",
+    }
 )
 TABLE_CHANGED = "the table changed while it was being read; nothing was published"
 # A look-up table beats a search while it stays within a few cache-friendly megabytes.

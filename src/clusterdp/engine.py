@@ -84,33 +84,8 @@ class LocalTable:
 
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
         """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
-        import polars as pl
-
         columns = self.columns
-        query = self.rows.group_by(columns.cluster, columns.arm).agg(size=pl.len())
-        with read_errors():
-            sizes = query.collect(engine="streaming")
-        if len(sizes) == 0:
-            raise DataError("the table has no rows")
-        for name, part in ((columns.cluster, "cluster"), (columns.arm, "arm")):
-            gap = sizes[name].is_null()
-            if sizes[name].dtype.is_float():
-                gap = gap | sizes[name].is_nan()
-            _refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
-        clusters, arms = Labels.of(sizes[columns.cluster]), Labels.of(sizes[columns.arm])
-        encoder = CellEncoder(clusters=clusters, arms=arms)
-        table = np.zeros((len(clusters.values), len(arms.values)), dtype=np.int64)
-        cells = encoder.encode(sizes[columns.cluster], sizes[columns.arm])
-        np.add.at(table.reshape(-1), cells, sizes["size"].to_numpy())
-        labels = tuple(arms.values)
-        layout = Layout(
-            clusters=tuple(clusters.values),
-            arms=labels,
-            control=default_control(labels) if control is None else find_arm(labels, control),
-            sizes=table,
-            space=self.space,
-        )
-        return layout, encoder
+        return read_layout(self.rows, columns.cluster, columns.arm, self.space, control)
 
     def count(
         self,
@@ -181,7 +156,8 @@ class LocalTable:
         published = {name: plain_column(empty[name]).dtype for name in columns.public}
         if encoder.pooled is not None:
             published[columns.cluster] = pl.String()
-        released = pl.Series(self.space.as_released()).dtype
+        whole = randomizer.values
+        released = pl.Float64() if whole is None else pl.Series(whole).dtype
         published |= {RELEASED: released, DEBIASED: pl.Float64()}
         read = self.rows.select(*columns.public, columns.outcome)
         return read.map_batches(randomize_batch, streamable=True, schema=pl.Schema(published))
@@ -275,6 +251,53 @@ class _FirstPass:
         self._order.check(self._counts)
         table.check_kept()
         return Counted(counts=self._counts, n_clipped=self._n_clipped, seen=self._seen)
+
+
+def read_layout(  # noqa: PLR0913, PLR0917 - the parts of a layout
+    rows: pl.LazyFrame,
+    cluster: str,
+    arm: str,
+    space: OutcomeSpace,
+    control: Any,
+    size: str | None = None,
+) -> tuple[Layout, CellEncoder]:
+    """What is public of a table: no other column is read.
+
+    Args:
+        rows: The table, one row per unit; or one per cell, if `size` is given.
+        cluster: The column of clusters.
+        arm: The column of arms.
+        space: The declared outcome space.
+        control: The control arm; None for the default.
+        size: The column that says how many units a row stands for.
+    """
+    import polars as pl
+
+    counted = pl.len() if size is None else pl.col(size).sum()
+    query = rows.group_by(cluster, arm).agg(size=counted.cast(pl.Int64))
+    with read_errors():
+        sizes = query.collect(engine="streaming")
+    if len(sizes) == 0:
+        raise DataError("the table has no rows")
+    for name, part in ((cluster, "cluster"), (arm, "arm")):
+        gap = sizes[name].is_null()
+        if sizes[name].dtype.is_float():
+            gap = gap | sizes[name].is_nan()
+        _refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
+    clusters, arms = Labels.of(sizes[cluster]), Labels.of(sizes[arm])
+    encoder = CellEncoder(clusters=clusters, arms=arms)
+    table = np.zeros((len(clusters.values), len(arms.values)), dtype=np.int64)
+    cells = encoder.encode(sizes[cluster], sizes[arm])
+    np.add.at(table.reshape(-1), cells, sizes["size"].to_numpy())
+    labels = tuple(arms.values)
+    layout = Layout(
+        clusters=tuple(clusters.values),
+        arms=labels,
+        control=default_control(labels) if control is None else find_arm(labels, control),
+        sizes=table,
+        space=space,
+    )
+    return layout, encoder
 
 
 @contextmanager

@@ -6,8 +6,8 @@ thousands of simulated ones are estimated by the same code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,13 +16,20 @@ from clusterdp.noise import noise_variance
 from clusterdp.summary import ContrastSummary, CountSummary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
     from clusterdp.arrays import BoolArray, FloatArray, IntArray
+    from clusterdp.calibration import CellKnowledge
     from clusterdp.cells import Layout
     from clusterdp.channel import Channel
     from clusterdp.outcomes import OutcomeSpace
     from clusterdp.summary import Summary
 
 Estimator = Literal["stratified", "unstratified"]
+# What estimates are made of: all that a release holds, or its rows alone.
+Source = Literal["everything", "rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,12 +41,21 @@ class CellMoments:
         means: Mean (debiased) outcomes.
         squares: Sums of squared deviations from those means.
         privacy: Estimated privacy variance of one unit, averaged over the cell.
+        shifts: What calibration adds to the means; zeros without it.
+        saved: What calibration takes off the variance of the means; zeros without it.
     """
 
     sizes: IntArray
     means: FloatArray
     squares: FloatArray
     privacy: FloatArray
+    shifts: FloatArray | None = None
+    saved: FloatArray | None = None
+
+    @property
+    def centred(self) -> FloatArray:
+        """Means after calibration."""
+        return self.means if self.shifts is None else np.asarray(self.means + self.shifts)
 
     def merged(self) -> CellMoments:
         """The same rows as one cluster."""
@@ -47,45 +63,50 @@ class CellMoments:
         share = self.sizes / np.maximum(sizes, 1)
         means = (share * self.means).sum(axis=-2, keepdims=True)
         between = self.sizes * (self.means - means) ** 2
+        shifts = saved = None
+        if self.shifts is not None and self.saved is not None:
+            shifts = (share * self.shifts).sum(axis=-2, keepdims=True)
+            saved = (share**2 * self.saved).sum(axis=-2, keepdims=True)
         return CellMoments(
             sizes=sizes,
             means=means,
             squares=(self.squares + between).sum(axis=-2, keepdims=True),
             privacy=(share * self.privacy).sum(axis=-2, keepdims=True),
+            shifts=shifts,
+            saved=saved,
         )
 
     def pooled(self, small: BoolArray) -> CellMoments:
         """The clusters that are not small, and all small ones as one more; axes of one release."""
         if not small.any():
             return self
-        kept, pool = self._chosen(~small), self._chosen(small).merged()
-        return CellMoments(
-            sizes=np.vstack([kept.sizes, pool.sizes]),
-            means=np.vstack([kept.means, pool.means]),
-            squares=np.vstack([kept.squares, pool.squares]),
-            privacy=np.vstack([kept.privacy, pool.privacy]),
-        )
+        pool = self._each(lambda part: part[small]).merged()
+        parts: dict[str, Any] = {
+            field.name: (getattr(self, field.name), getattr(pool, field.name))
+            for field in fields(self)
+        }
+        joined: dict[str, Any] = {
+            name: None if own is None else np.vstack([own[~small], pooled])
+            for name, (own, pooled) in parts.items()
+        }
+        return CellMoments(**joined)
 
     def of_arms(self, arms: list[int]) -> CellMoments:
         """Some of the arms."""
-        return CellMoments(
-            sizes=self.sizes[:, arms],
-            means=self.means[:, arms],
-            squares=self.squares[:, arms],
-            privacy=self.privacy[:, arms],
-        )
+        return self._each(lambda part: part[:, arms])
 
     def without_gaps(self) -> CellMoments:
         """Only the clusters that have units in every arm: others tell nothing about an effect."""
-        return self._chosen(np.asarray((self.sizes > 0).all(axis=1)))
+        whole = np.asarray((self.sizes > 0).all(axis=1))
+        return self._each(lambda part: part[whole])
 
-    def _chosen(self, chosen: BoolArray) -> CellMoments:
-        return CellMoments(
-            sizes=self.sizes[chosen],
-            means=self.means[chosen],
-            squares=self.squares[chosen],
-            privacy=self.privacy[chosen],
-        )
+    def _each(self, choose: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> CellMoments:
+        """The same choice of cells from every array."""
+        parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        chosen: dict[str, Any] = {
+            name: None if part is None else choose(part) for name, part in parts.items()
+        }
+        return CellMoments(**chosen)
 
     def unit_variances(self) -> FloatArray:
         """Estimated variance of one unit's (debiased) outcome in each cell.
@@ -116,13 +137,14 @@ class EffectArrays:
     control_variances: FloatArray | None = None
 
 
-def estimate_effects(
+def estimate_effects(  # noqa: PLR0913 - the parts of a release
     layout: Layout,
     estimator: Estimator,
     *,
     summary: Summary | None,
     channel: Channel | None,
     released_counts: IntArray | None,
+    knowledge: CellKnowledge | None = None,
 ) -> EffectArrays:
     """Effects from whatever a release holds: its rows where there are any, else its summary.
 
@@ -132,9 +154,13 @@ def estimate_effects(
         summary: The noisy summary, if any.
         channel: The channel of the rows, if any.
         released_counts: How often each outcome was released; axes `[..., cluster, arm, released]`.
+        knowledge: What the summary tells of cells; None for rows alone.
     """
     if channel is not None and released_counts is not None:
-        return moment_effects(row_moments(released_counts, channel), layout, estimator)
+        moments = row_moments(released_counts, channel)
+        if knowledge is not None:
+            moments = calibrated(moments, moments, knowledge)
+        return moment_effects(moments, layout, estimator)
     if estimator == "unstratified":
         raise ParameterError("a release without rows has stratified effects only")
     if isinstance(summary, CountSummary):
@@ -168,6 +194,42 @@ def row_moments(released_counts: IntArray, channel: Channel) -> CellMoments:
     return CellMoments(sizes=sizes, means=means, squares=squares, privacy=privacy)
 
 
+def calibrated(moments: CellMoments, whole: CellMoments, known: CellKnowledge) -> CellMoments:
+    """Moments of all rows or of a segment, moved by what is known of their cells.
+
+    Only cells are known, so a segment's mean is moved by what its cell's mean is off, see
+    `calibration`. The noise variance v of a cell's units follows from its rows and from what is
+    known: it is what their squares exceed the squares of true outcomes by.
+
+    Args:
+        moments: Of all rows, or of a segment.
+        whole: Of all rows.
+        known: What is known of cells.
+    """
+    trust, told = known.trust, known.means
+    whole_sizes, sizes = np.maximum(whole.sizes, 1), np.maximum(moments.sizes, 1)
+    noise = _mean_squares(whole, known.centre) - known.squares.value
+    shifts = -trust * (whole.means - told.value)
+    saved = 2 * trust * noise / whole_sizes - trust**2 * (noise / whole_sizes + told.variance)
+    moved = replace(moments, shifts=shifts, saved=saved)
+    mean_noise = noise / sizes - saved
+    # Deviations are taken from the better means, and what is left of their noise is added.
+    spread = _mean_squares(moments, known.centre) - noise
+    spread = spread - (moved.centred - known.centre) ** 2 + mean_noise
+    squares = moments.sizes * spread + (sizes - 1) * noise
+    return replace(
+        moved,
+        squares=np.where(moments.sizes > 1, squares, 0.0),
+        privacy=np.where(moments.sizes > 0, moments.sizes * mean_noise, 0.0),
+    )
+
+
+def _mean_squares(moments: CellMoments, centre: float) -> FloatArray:
+    """The mean squared distance of debiased outcomes from a number."""
+    inside = moments.squares / np.maximum(moments.sizes, 1)
+    return np.asarray(inside + (moments.means - centre) ** 2)
+
+
 def true_moments(counts: IntArray, space: OutcomeSpace) -> CellMoments:
     """Moments of true outcomes, for the owner; axes of `counts`: `[..., cluster, arm, outcome]`."""
     values = space.as_array()
@@ -183,18 +245,25 @@ def stratified_effects(moments: CellMoments, layout: Layout) -> EffectArrays:
     The variance is Neyman's, Σ (n_c/n)² (s²₁/n₁ + s²₀/n₀), with sample variances of debiased
     outcomes. Given the priors, rows are randomized independently, so s² estimates the variance of
     outcomes plus that of privacy; it leaves out only the variance of unit effects, which makes it
-    conservative.
+    conservative. What calibration saves is taken off; at least the variance of privacy is left.
     """
     weights = _cluster_weights(moments.sizes)
+    means = weights * moments.centred
     mean_variances = weights**2 * moments.unit_variances() / moments.sizes
+    privacy = weights**2 * moments.privacy / moments.sizes
+    variances = _against_control(mean_variances, layout, sign=1)
+    control_variances = mean_variances.sum(axis=-2)[..., layout.control]
+    privacy_variances = _against_control(privacy, layout, sign=1)
+    if moments.saved is not None:
+        mean_variances = mean_variances - weights**2 * moments.saved
+        variances = np.maximum(_against_control(mean_variances, layout, sign=1), privacy_variances)
+        control_variances = np.maximum(mean_variances, privacy).sum(axis=-2)[..., layout.control]
     return EffectArrays(
-        effects=_against_control(weights * moments.means, layout, sign=-1),
-        variances=_against_control(mean_variances, layout, sign=1),
-        control_means=(weights * moments.means).sum(axis=-2)[..., layout.control],
-        control_variances=mean_variances.sum(axis=-2)[..., layout.control],
-        privacy_variances=_against_control(
-            weights**2 * moments.privacy / moments.sizes, layout, sign=1
-        ),
+        effects=_against_control(means, layout, sign=-1),
+        variances=variances,
+        control_means=means.sum(axis=-2)[..., layout.control],
+        control_variances=control_variances,
+        privacy_variances=privacy_variances,
     )
 
 

@@ -1,9 +1,10 @@
 """The published folder: written once, complete or not at all, and read back with every check.
 
-manifest.json   what this is and what it promises, with checksums of the other files
-units.parquet   one row per unit
-cells.parquet   one row per (cluster, arm)
-README.md       how to use it with no software of ours
+manifest.json     what this is and what it promises, with checksums of the other files
+units.parquet     one row per unit
+cells.parquet     one row per (cluster, arm)
+channels.parquet  the probabilities of designed channels, where there are any
+README.md         how to use it with no software of ours
 """
 
 from __future__ import annotations
@@ -19,23 +20,33 @@ import numpy as np
 from clusterdp import manifest as manifests
 from clusterdp.cells import Layout
 from clusterdp.channel import Channel, design_channel
+from clusterdp.designed import DesignedChannel
 from clusterdp.encoding import DEBIASED, RELEASED, TABLE_CHANGED
 from clusterdp.engine import no_progress, unreadable
 from clusterdp.errors import DataError, FormatError, OutputError
 from clusterdp.fingerprint import Fingerprint
 from clusterdp.folder_readme import write_readme
 from clusterdp.noise import add_exact_noise
-from clusterdp.pipeline import Release, cells_table, refuse_paper_accounting
+from clusterdp.pipeline import (
+    Release,
+    cells_table,
+    channels_table,
+    refuse_paper_accounting,
+)
 from clusterdp.randomize import RowRandomizer
 from clusterdp.randomness import ReleaseKey
 from clusterdp.recipes import PRIOR_TOTAL, NoisyContrasts, NoisyCounts
+from clusterdp.resampling import ResamplingChannel
 from clusterdp.staging import PARTIAL_SUFFIX, private_file, staged_folder
 from clusterdp.summary import (
     ContrastSummary,
     CountSummary,
     Summary,
+    SumSummary,
     contrast_noise,
     draw_summary,
+    draw_sums,
+    sum_noise,
     summary_groups,
 )
 
@@ -49,7 +60,8 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms import Mechanism
     from clusterdp.noise import NoiseSource
 
-MANIFEST, UNITS, CELLS, README = "manifest.json", "units.parquet", "cells.parquet", "README.md"
+MANIFEST, README = "manifest.json", "README.md"
+UNITS, CELLS, CHANNELS = "units.parquet", "cells.parquet", "channels.parquet"
 # Half the time of the default level, for files a tenth larger.
 _COMPRESSION_LEVEL = 1
 
@@ -126,8 +138,11 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and the two sources of ra
         counts, n_clipped, seen = table.count(layout, encoder, counted)
         progress.stage("drawing noise", 0)
         summary = draw_summary(counts, layout, mechanism.summary, add_noise)
+        sums = draw_sums(counts, layout, mechanism.sums, add_noise)
         channel = None
         if mechanism.releases_rows:
+            if mechanism.designs_rows:
+                progress.stage("designing channels", 0)
             channel = design_channel(mechanism, layout, summary)
             aes_key = key.for_outcome(table.columns.outcome)
             randomizer = RowRandomizer.of(channel, layout.space, aes_key)
@@ -138,8 +153,10 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and the two sources of ra
             if not again.matches(seen):
                 raise DataError(TABLE_CHANGED)
         progress.stage("sealing the folder", 0)
-        cells = cells_table(encoder, layout, summary, channel)
+        cells = cells_table(encoder, layout, summary, sums, channel)
         _write_parquet(cells.lazy(), folder / CELLS)
+        if isinstance(channel, DesignedChannel):
+            _write_parquet(channels_table(channel).lazy(), folder / CHANNELS)
         content = manifests.describe(
             software=_software(),
             columns=table.columns,
@@ -199,7 +216,7 @@ def _assemble(folder: Path, content: dict[str, Any]) -> Release:
     cells = pl.read_parquet(folder / CELLS)
     layout = _read_layout(cells, columns, content)
     summary = _read_summary(cells, layout, mechanism)
-    channel = _read_channel(cells, layout, mechanism)
+    channel = _read_channel(folder, cells, layout, mechanism)
     units = None
     if mechanism.releases_rows:
         units = pl.scan_parquet(folder / UNITS, glob=False)
@@ -214,6 +231,7 @@ def _assemble(folder: Path, content: dict[str, Any]) -> Release:
         columns=columns,
         layout=layout,
         summary=summary,
+        sums=_read_sums(cells, layout, mechanism),
         channel=channel,
         notes=tuple(content["notes"]),
     )
@@ -259,20 +277,54 @@ def _read_summary(cells: pl.DataFrame, layout: Layout, mechanism: Mechanism) -> 
     return None
 
 
-def _read_channel(cells: pl.DataFrame, layout: Layout, mechanism: Mechanism) -> Channel | None:
+def _read_sums(cells: pl.DataFrame, layout: Layout, mechanism: Mechanism) -> SumSummary | None:
+    if mechanism.sums is None:
+        return None
+    shape = layout.sizes.shape
+    squares = None
+    if sum_noise(layout.space, mechanism.sums.epsilon).of_squares is not None:
+        squares = cells["noisy_squares"].to_numpy().reshape(shape)
+    return SumSummary(sums=cells["noisy_sum"].to_numpy().reshape(shape), squares=squares)
+
+
+def _read_channel(
+    folder: Path, cells: pl.DataFrame, layout: Layout, mechanism: Mechanism
+) -> Channel | None:
     if not mechanism.releases_rows:
         return None
+    if mechanism.designs_rows:
+        return _read_designed(folder, cells, layout)
     if isinstance(mechanism.summary, NoisyCounts):
         groups, _ = summary_groups(layout, mechanism.summary)
     else:
         groups = np.zeros(layout.sizes.shape, dtype=np.int64)
     # Priors are integers over 2^32, which floats hold exactly.
     weights = np.rint(_by_group(cells, "prior", groups) * PRIOR_TOTAL).astype(np.int64)
-    return Channel(
+    return ResamplingChannel(
         keep_weight=mechanism.response(layout.space).keep_weight,
         weights=weights,
         groups=groups,
         values=layout.space.as_array(),
+    )
+
+
+def _read_designed(folder: Path, cells: pl.DataFrame, layout: Layout) -> DesignedChannel:
+    import polars as pl
+
+    listed = pl.read_parquet(folder / CHANNELS)
+    by_channel = listed.partition_by("channel", maintain_order=True)
+    n_outputs = max(len(one) for one in by_channel)
+    tables = np.zeros((len(by_channel), layout.space.n_outcomes, n_outputs), dtype=np.int64)
+    numbers = np.zeros((len(by_channel), n_outputs))
+    for channel, outputs in enumerate(by_channel):
+        weights = outputs["weights"].list.to_array(layout.space.n_outcomes).to_numpy()
+        tables[channel, :, : len(outputs)] = weights.T
+        numbers[channel, : len(outputs)] = outputs[RELEASED].to_numpy()
+    groups = cells["channel"].to_numpy().reshape(layout.sizes.shape)
+    if groups.min() < 0 or groups.max() >= len(by_channel):
+        raise FormatError(f"{CELLS} names a channel that {CHANNELS} lacks")
+    return DesignedChannel(
+        tables=tables, numbers=numbers, groups=groups, values=layout.space.as_array()
     )
 
 

@@ -15,12 +15,15 @@ from clusterdp.cells import find_arm
 from clusterdp.encoding import Columns
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.outcomes import OutcomeSpace
+from clusterdp.summary import sum_noise
 
 if TYPE_CHECKING:
     from clusterdp.cells import Layout
     from clusterdp.mechanisms import Mechanism
 
-FORMAT, FORMAT_VERSION = "clusterdp release", 1
+FORMAT, FORMAT_VERSION = "clusterdp release", 2
+# Format 1 knew no designed channels and no sums; it is read as it was.
+_READABLE = (1, 2)
 NEIGHBOURS = "replace-one-outcome"
 
 
@@ -113,7 +116,7 @@ def unseal(content: bytes) -> dict[str, Any]:
             "upgrade clusterdp"
         )
     stated = manifest.pop("sha256", None)
-    if version != FORMAT_VERSION or stated != _checksum(manifest):
+    if version not in _READABLE or stated != _checksum(manifest):
         raise FormatError("manifest.json was edited after it was published")
     return manifest
 
@@ -153,16 +156,21 @@ def read_mechanism(manifest: dict[str, Any]) -> Mechanism:
         recipe = recipes.NoisyCounts(noise_scale=summary["noise_scale"], scope=summary["scope"])
     elif summary is not None:
         recipe = recipes.NoisyContrasts(epsilon=summary["epsilon"])
-    rows = described["rows"]
+    rows, sums = described["rows"], described.get("sums")
+    delta = manifest["guarantee"]["delta"]
+    recipe_of_rows: recipes.RowRecipe | None = None
+    if rows is not None and "epsilon" in rows:
+        recipe_of_rows = recipes.FixedDesign(epsilon=rows["epsilon"], delta=delta)
+    elif rows is not None:
+        recipe_of_rows = recipes.FixedResampling(resample_prob=rows["resample_prob"], delta=delta)
+    prior = None if rows is None else rows.get("public_prior")
     return mechanisms.Mechanism(
         name=described["name"],
         summary=recipe,
-        resampling=None
-        if rows is None
-        else recipes.FixedResampling(
-            resample_prob=rows["resample_prob"], delta=manifest["guarantee"]["delta"]
-        ),
-        prior_floor=None if rows is None else rows["prior_floor"],
+        rows=recipe_of_rows,
+        sums=None if sums is None else recipes.NoisySums(epsilon=sums["epsilon"]),
+        prior_floor=None if rows is None else rows.get("prior_floor"),
+        public_prior=None if prior is None else tuple(prior),
     )
 
 
@@ -199,15 +207,43 @@ def _describe_mechanism(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, 
         }
     elif isinstance(mechanism.summary, recipes.NoisyContrasts):
         summary = {"statistic": "contrasts", "epsilon": mechanism.summary.epsilon}
-    rows: dict[str, Any] | None = None
-    if mechanism.releases_rows:
-        response = mechanism.response(space)
-        uniform = mechanism.prior_floor is None
-        rows = {
-            "resample_prob": response.resample_prob,
-            "prior_floor": None if uniform else float(response.prior_floor),
+    return {
+        "name": mechanism.name,
+        "summary": summary,
+        "sums": _describe_sums(mechanism, space),
+        "rows": _describe_rows(mechanism, space),
+    }
+
+
+def _describe_sums(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, Any] | None:
+    if mechanism.sums is None:
+        return None
+    noise = sum_noise(space, mechanism.sums.epsilon)
+    return {
+        "epsilon": mechanism.sums.epsilon,
+        "unit": float(space.lattice()[0]),
+        "noise_scale": noise.of_sums,
+        "squares_noise_scale": noise.of_squares,
+    }
+
+
+def _describe_rows(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, Any] | None:
+    if not mechanism.releases_rows:
+        return None
+    if mechanism.designs_rows:
+        prior = mechanism.public_prior
+        return {
+            "channel": "designed",
+            "released": "numbers",
+            "epsilon": mechanism.designed_response().epsilon,
+            "public_prior": None if prior is None else list(prior),
         }
-    return {"name": mechanism.name, "summary": summary, "rows": rows}
+    response = mechanism.response(space)
+    uniform = mechanism.prior_floor is None
+    return {
+        "resample_prob": response.resample_prob,
+        "prior_floor": None if uniform else float(response.prior_floor),
+    }
 
 
 def _checksum(manifest: dict[str, Any]) -> str:

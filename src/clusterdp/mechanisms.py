@@ -18,16 +18,29 @@ from clusterdp.errors import ParameterError
 from clusterdp.recipes import (
     KEEP_TOTAL,
     PRIOR_TOTAL,
+    TABLE_TOTAL,
+    BudgetedDesign,
     BudgetedResampling,
+    DesignedResponse,
+    FixedDesign,
     FixedResampling,
     NoisyContrasts,
     NoisyCounts,
+    NoisySums,
     Response,
+    RowRecipe,
     checked_epsilon,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp.outcomes import OutcomeSpace
+
+# Ratios of a designed channel are fractions of this denominator.
+_RATIO_DENOMINATOR = 2**40
+# A channel that could tell outcomes apart no better than this says nothing.
+_SMALLEST_ROW_EPSILON, _LARGEST_ROW_EPSILON = 1e-3, 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,27 +50,41 @@ class Mechanism:
     Attributes:
         name: Its name in reports.
         summary: What is published about cells, or None.
-        resampling: How strongly rows are randomized, or None when no rows are published.
+        rows: How rows are randomized, or None when no rows are published.
+        sums: Noisy sums beside the rows, to calibrate estimates by, or None.
         prior_floor: γ, or None for the largest possible, 1/K: then the prior is uniform.
+        public_prior: The distribution a channel is designed for where there are no noisy counts;
+            None for uniform. Known from outside the experiment, so it costs nothing.
     """
 
     name: str
     summary: NoisyCounts | NoisyContrasts | None = None
-    resampling: FixedResampling | BudgetedResampling | None = None
+    rows: RowRecipe | None = None
+    sums: NoisySums | None = None
     prior_floor: float | None = None
+    public_prior: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.summary is None and self.resampling is None:
+        if self.summary is None and self.rows is None:
             raise ParameterError(f"{self.name} would publish neither rows nor a summary")
-        if isinstance(self.summary, NoisyContrasts) and self.resampling is not None:
+        if isinstance(self.summary, NoisyContrasts) and self.rows is not None:
             raise ParameterError("contrasts and rows in one release are not accounted for")
+        if self.sums is not None and self.rows is None:
+            raise ParameterError("sums calibrate rows; a release without rows takes none")
         if self.prior_floor is not None:
             object.__setattr__(self, "prior_floor", _checked_floor(self.prior_floor))
+        if self.public_prior is not None:
+            object.__setattr__(self, "public_prior", _checked_prior(self.public_prior))
 
     @property
     def releases_rows(self) -> bool:
         """Whether user-level rows are published, or aggregates alone."""
-        return self.resampling is not None
+        return self.rows is not None
+
+    @property
+    def designs_rows(self) -> bool:
+        """Whether rows go through a designed channel, so that what is released are numbers."""
+        return isinstance(self.rows, FixedDesign)
 
     def response(self, space: OutcomeSpace) -> Response:
         """The integers of the row response over `space`.
@@ -65,20 +92,50 @@ class Mechanism:
         Raises:
             ParameterError: If the floor is above 1/K, or the budget cannot be met.
         """
-        if self.resampling is None:
-            raise ParameterError(f"{self.name} publishes aggregates alone; it has no row response")
+        if not isinstance(self.rows, FixedResampling | BudgetedResampling):
+            raise ParameterError(f"{self.name} does not redraw rows from a prior")
         floor_weight = _floor_weight(self.prior_floor, space.n_outcomes)
-        if isinstance(self.resampling, FixedResampling):
-            keep_weight = int((1 - Fraction(self.resampling.resample_prob)) * KEEP_TOTAL)
+        if isinstance(self.rows, FixedResampling):
+            keep_weight = int((1 - Fraction(self.rows.resample_prob)) * KEEP_TOTAL)
         else:
             floor = Fraction(floor_weight, PRIOR_TOTAL)
-            keep_weight = self._affordable_keep_weight(self.resampling, floor)
+            keep_weight = self._affordable_keep_weight(self.rows, floor)
         if keep_weight == 0:
             raise ParameterError(
                 "rows would be kept with probability below 2^-52, so they would say nothing; "
                 "lower resample_prob, or raise epsilon or prior_floor"
             )
         return Response(keep_weight=keep_weight, floor_weight=floor_weight)
+
+    def designed_response(self) -> DesignedResponse:
+        """What bounds the designed channel, in integers.
+
+        Raises:
+            ParameterError: If the budget leaves nothing for the rows.
+        """
+        if not isinstance(self.rows, FixedDesign):
+            raise ParameterError(f"{self.name} does not design the channel of its rows")
+        epsilon = self.rows.epsilon
+        if isinstance(self.rows, BudgetedDesign):
+            summary = self._summary_loss()
+            epsilon = acc.remaining_epsilon(self.rows.epsilon, summary)
+            if epsilon < _SMALLEST_ROW_EPSILON:
+                raise ParameterError(
+                    f"noisy counts and sums cost {float(summary[0].loss):.6g} of "
+                    f"epsilon={self.rows.epsilon:g}, which leaves nothing for the rows; raise "
+                    "noise_scale or epsilon, or lower calibrate"
+                )
+        if not _SMALLEST_ROW_EPSILON <= epsilon <= _LARGEST_ROW_EPSILON:
+            raise ParameterError(
+                f"epsilon of the rows must lie between {_SMALLEST_ROW_EPSILON:g} and "
+                f"{_LARGEST_ROW_EPSILON:g}, got {epsilon:.6g}"
+            )
+        return DesignedResponse(
+            epsilon=epsilon,
+            delta=self.rows.delta,
+            max_ratio=acc.largest_ratio(epsilon, _RATIO_DENOMINATOR),
+            reveal_weight=int(Fraction(self.rows.delta) * TABLE_TOTAL),
+        )
 
     def guarantee(
         self, space: OutcomeSpace, *, accounting: acc.Accounting = "valid"
@@ -89,9 +146,15 @@ class Mechanism:
             space: The outcome space.
             accounting: "paper" for the figures of the paper, which are not a guarantee.
         """
-        if self.resampling is None:
+        if self.rows is None:
             return acc.Guarantee(epsilon=self._summary_epsilon(accounting), accounting=accounting)
-        response, delta = self.response(space), self.resampling.delta
+        if accounting == "paper" and (self.designs_rows or self.sums is not None):
+            raise ParameterError(f"the paper has no accounting of {self.name}")
+        if isinstance(self.rows, FixedDesign):
+            designed = self.designed_response()
+            total = acc.total_epsilon(self._summary_loss(), designed.epsilon)
+            return acc.Guarantee(epsilon=total, delta=designed.delta)
+        response, delta = self.response(space), self.rows.delta
         if accounting == "paper":
             epsilon = acc.paper_row_epsilon(
                 keep_prob=response.keep_prob,
@@ -133,13 +196,13 @@ class Mechanism:
         return min(int(keep * KEEP_TOTAL), KEEP_TOTAL - 1)
 
     def _summary_loss(self) -> tuple[acc.LossAtom, ...]:
-        match self.summary:
-            case None:
-                return acc.no_summary_loss()
-            case NoisyCounts(noise_scale=noise_scale):
-                return acc.noisy_counts_loss(noise_scale)
-            case NoisyContrasts():
-                raise ParameterError("contrasts and rows in one release are not accounted for")
+        """The loss of all that is published beside the rows, largest first."""
+        parts = []
+        if isinstance(self.summary, NoisyCounts):
+            parts.append(acc.noisy_counts_loss(self.summary.noise_scale))
+        if self.sums is not None:
+            parts.append(acc.any_loss(self.sums.epsilon))
+        return acc.together(*parts)
 
     def _summary_epsilon(self, accounting: acc.Accounting) -> float:
         if isinstance(self.summary, NoisyContrasts):
@@ -159,6 +222,7 @@ def cluster_dp(  # noqa: PLR0913 - the parameters of the paper's mechanism, or a
     resample_prob: float | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
+    calibrate: float = 0.0,
     accounting: acc.Accounting = "valid",
 ) -> Mechanism:
     """Cluster-DP (alg1): redraw rows from the noisy outcome histogram of their cluster and arm.
@@ -172,12 +236,14 @@ def cluster_dp(  # noqa: PLR0913 - the parameters of the paper's mechanism, or a
         resample_prob: λ in (0, 1), the probability that a row is redrawn.
         epsilon: ε of the whole release; above 2/σ.
         delta: δ of the whole release.
+        calibrate: The share of ε that is spent on noisy cell sums, which estimates then use.
         accounting: "paper" solves a budget with the paper's figures, for its reproduction alone.
     """
     return Mechanism(
         name="Cluster-DP",
         summary=NoisyCounts(noise_scale=noise_scale),
-        resampling=_resampling(resample_prob, epsilon, delta, accounting),
+        rows=_resampling(resample_prob, epsilon, delta, accounting),
+        sums=_sums(calibrate, epsilon),
         prior_floor=prior_floor,
     )
 
@@ -189,13 +255,15 @@ def cluster_free_dp(  # noqa: PLR0913 - as `cluster_dp`
     resample_prob: float | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
+    calibrate: float = 0.0,
     accounting: acc.Accounting = "valid",
 ) -> Mechanism:
     """Cluster-Free-DP: as `cluster_dp`, with one histogram per arm over the whole population."""
     return Mechanism(
         name="Cluster-Free-DP",
         summary=NoisyCounts(noise_scale=noise_scale, scope="population"),
-        resampling=_resampling(resample_prob, epsilon, delta, accounting),
+        rows=_resampling(resample_prob, epsilon, delta, accounting),
+        sums=_sums(calibrate, epsilon),
         prior_floor=prior_floor,
     )
 
@@ -205,6 +273,7 @@ def uniform_prior_dp(
     resample_prob: float | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
+    calibrate: float = 0.0,
 ) -> Mechanism:
     """Uniform-Prior-DP (alg2): k-ary randomized response, rows redrawn uniformly.
 
@@ -215,10 +284,47 @@ def uniform_prior_dp(
         resample_prob: λ in (0, 1), the probability that a row is redrawn.
         epsilon: ε of the release, instead of `resample_prob`.
         delta: δ of the release.
+        calibrate: The share of ε that is spent on noisy cell sums, which estimates then use.
     """
     return Mechanism(
         name="Uniform-Prior-DP",
-        resampling=_resampling(resample_prob, epsilon, delta, "valid"),
+        rows=_resampling(resample_prob, epsilon, delta, "valid"),
+        sums=_sums(calibrate, epsilon),
+    )
+
+
+def optimal(
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    noise_scale: float | None = None,
+    prior: Sequence[float] | None = None,
+    calibrate: float = 0.0,
+) -> Mechanism:
+    """Rows through the unbiased channel of least variance that ε allows.
+
+    What is released of a row is a number, not one of the outcomes: the debiased outcome itself. The
+    channel is designed for a prior over outcomes, which buys variance and nothing else: the
+    guarantee and unbiasedness hold whatever it is. Without `noise_scale` and `prior` it is uniform;
+    without `noise_scale` the mechanism is also locally private, row by row. With two outcomes the
+    channel is Warner's randomized response, whatever the prior.
+
+    Args:
+        epsilon: ε of the whole release.
+        delta: δ of the whole release.
+        noise_scale: σ of noisy counts of every cell, from which each cell's prior is taken. They
+            cost 2/σ of ε.
+        prior: The prior of every cell, one number per outcome, known from outside the experiment.
+        calibrate: The share of ε that is spent on noisy cell sums, which estimates then use.
+    """
+    if noise_scale is not None and prior is not None:
+        raise ParameterError("give a prior or a noise_scale to learn one with, and not both")
+    return Mechanism(
+        name="Optimal",
+        summary=None if noise_scale is None else NoisyCounts(noise_scale=noise_scale),
+        rows=BudgetedDesign(epsilon=epsilon, delta=delta),
+        sums=_sums(calibrate, epsilon),
+        public_prior=None if prior is None else tuple(prior),
     )
 
 
@@ -254,6 +360,16 @@ def _resampling(
     )
 
 
+def _sums(calibrate: float, epsilon: float | None) -> NoisySums | None:
+    if not 0 <= calibrate < 1:
+        raise ParameterError(f"calibrate is a share of epsilon in [0, 1), got {calibrate}")
+    if calibrate == 0:
+        return None
+    if epsilon is None:
+        raise ParameterError("calibrate is a share of epsilon; give epsilon")
+    return NoisySums(epsilon=calibrate * checked_epsilon(epsilon))
+
+
 def _floor_weight(prior_floor: float | None, n_outcomes: int) -> int:
     """The floor in integers: at least γ where that is possible, at most 1/K."""
     highest = PRIOR_TOTAL // n_outcomes
@@ -275,6 +391,14 @@ def _checked_floor(prior_floor: float) -> float:
             f"got {prior_floor}"
         )
     return prior_floor
+
+
+def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
+    numbers = tuple(float(number) for number in prior)
+    total = math.fsum(numbers)
+    if not all(math.isfinite(number) and number >= 0 for number in numbers) or total <= 0:
+        raise ParameterError("a prior is made of numbers of at least 0 that are not all 0")
+    return tuple(number / total for number in numbers)
 
 
 def _check_affordable(epsilon: float, spent: float, noise_scale: float, sensitivity: int) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from clusterdp.cells import POOLED_LABEL, Layout, pool_small_clusters
 from clusterdp.channel import Channel, design_channel
-from clusterdp.encoding import TABLE_CHANGED, CellEncoder, Columns
+from clusterdp.designed import DesignedChannel
+from clusterdp.encoding import RELEASED, TABLE_CHANGED, CellEncoder, Columns
 from clusterdp.engine import LocalTable
 from clusterdp.errors import DataError, OwnerNotice, ParameterError
 from clusterdp.fingerprint import Fingerprint
@@ -19,7 +20,14 @@ from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RowRandomizer
 from clusterdp.randomness import ReleaseKey
 from clusterdp.recipes import BudgetedResampling
-from clusterdp.summary import ContrastSummary, CountSummary, Summary, draw_summary
+from clusterdp.summary import (
+    ContrastSummary,
+    CountSummary,
+    Summary,
+    SumSummary,
+    draw_summary,
+    draw_sums,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,14 +50,16 @@ class Release:
         units: One row per unit, in the order given: unit, arm, cluster, `released_outcome`,
             `debiased_outcome`. A frame of the library that was given, without its index or
             metadata; or None when the mechanism publishes aggregates alone.
-        cells: One row per (cluster, arm): size, noisy statistics, prior, decode values. Lists
-            follow the order of `layout.space.values`. In a release of one histogram per arm
-            (`cluster_free_dp`) the clusters of an arm repeat the arm's statistics.
+        cells: One row per (cluster, arm): size, noisy statistics, and the prior and decode values
+            or the number of the channel. Lists follow the order of `layout.space.values`. In a
+            release of one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the
+            arm's statistics.
         mechanism: What was run.
         guarantee: What the whole release costs.
         columns: The names of the published columns.
         layout: Clusters, arms, cell sizes and the outcome space.
         summary: The noisy statistics, as arrays.
+        sums: The noisy sums that estimates are calibrated by, as arrays.
         channel: The channel of the rows, as arrays.
         notes: What a reader should know about this release.
     """
@@ -61,6 +71,7 @@ class Release:
     columns: Columns
     layout: Layout
     summary: Summary | None
+    sums: SumSummary | None
     channel: Channel | None
     notes: tuple[str, ...]
 
@@ -153,6 +164,7 @@ def run_release(  # noqa: PLR0913 - as `release`
         # Past run_release and release: at the owner's own line.
         warnings.warn(message, OwnerNotice, stacklevel=3)
     summary = draw_summary(counts, layout, mechanism.summary, add_noise)
+    sums = draw_sums(counts, layout, mechanism.sums, add_noise)
     channel = units = None
     if mechanism.releases_rows:
         channel = design_channel(mechanism, layout, summary)
@@ -163,7 +175,7 @@ def run_release(  # noqa: PLR0913 - as `release`
         if not again.matches(seen):
             raise DataError(TABLE_CHANGED)
         units = to_native(table_like(given, published), frame)
-    cells = cells_table(encoder, layout, summary, channel)
+    cells = cells_table(encoder, layout, summary, sums, channel)
     return Release(
         units=units,
         cells=to_native(table_like(given, cells), frame),
@@ -172,6 +184,7 @@ def run_release(  # noqa: PLR0913 - as `release`
         columns=columns,
         layout=layout,
         summary=summary,
+        sums=sums,
         channel=channel,
         notes=notes,
     )
@@ -181,7 +194,13 @@ def lay_out(
     table: LocalTable, control: Any, min_cell_size: int | None
 ) -> tuple[Layout, CellEncoder, tuple[str, ...]]:
     """The cells of a table, from public columns alone; small clusters pooled if asked for."""
-    layout, encoder = table.read_layout(control)
+    return pool(*table.read_layout(control), min_cell_size)
+
+
+def pool(
+    layout: Layout, encoder: CellEncoder, min_cell_size: int | None
+) -> tuple[Layout, CellEncoder, tuple[str, ...]]:
+    """The cells after pooling, if asked for, and what is to be said about it."""
     notes: tuple[str, ...] = ()
     if min_cell_size is not None:
         pooled, regroup = pool_small_clusters(layout, min_cell_size)
@@ -200,7 +219,7 @@ def lay_out(
 
 def refuse_paper_accounting(mechanism: Mechanism) -> None:
     """Raise a ParameterError if the mechanism's budget was solved the paper's way."""
-    strength = mechanism.resampling
+    strength = mechanism.rows
     if isinstance(strength, BudgetedResampling) and strength.accounting == "paper":
         raise ParameterError(
             'a budget solved with accounting="paper" understates the loss; it serves simulations '
@@ -209,7 +228,11 @@ def refuse_paper_accounting(mechanism: Mechanism) -> None:
 
 
 def cells_table(
-    encoder: CellEncoder, layout: Layout, summary: Summary | None, channel: Channel | None
+    encoder: CellEncoder,
+    layout: Layout,
+    summary: Summary | None,
+    sums: SumSummary | None,
+    channel: Channel | None,
 ) -> pl.DataFrame:
     """The published table of cells; lists follow the order of the outcome space."""
     import polars as pl
@@ -230,10 +253,35 @@ def cells_table(
         contrasts[:, list(layout.treatments)] = summary.contrasts
         # Contrasts stand beside the treatment cells they belong to; control cells have none.
         published.append(pl.Series("noisy_contrast", contrasts.ravel()).fill_nan(None))
-    if channel is not None:
+    if sums is not None:
+        published.append(pl.Series("noisy_sum", sums.sums.ravel()))
+        if sums.squares is not None:
+            published.append(pl.Series("noisy_squares", sums.squares.ravel()))
+    if isinstance(channel, DesignedChannel):
+        published.append(pl.Series("channel", channel.groups.ravel()))
+    elif channel is not None:
         published.append(_list_column("prior", channel.prior(), channel.groups))
         published.append(_list_column("decode", channel.decode(), channel.groups))
     return pl.DataFrame(published)
+
+
+def channels_table(channel: DesignedChannel) -> pl.DataFrame:
+    """The published table of designed channels: one row per output.
+
+    `weights` follow the order of the outcome space: P(released | outcome) is weight / 2^48.
+    """
+    import polars as pl
+
+    n_channels, n_outputs = channel.numbers.shape
+    possible = channel.tables.any(axis=1).ravel()
+    weights = channel.tables.swapaxes(1, 2).reshape(-1, len(channel.values))
+    return pl.DataFrame(
+        {
+            "channel": np.repeat(np.arange(n_channels), n_outputs)[possible],
+            RELEASED: channel.numbers.ravel()[possible],
+            "weights": pl.Series(weights[possible]).arr.to_list(),
+        }
+    )
 
 
 def _list_column(name: str, by_group: npt.NDArray[Any], groups: IntArray) -> pl.Series:

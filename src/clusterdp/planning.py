@@ -1,31 +1,44 @@
-"""What to expect of a release, and the parameters that are not given: from public numbers alone."""
+"""Which mechanism, and how to split its budget: from public numbers and a declared reference.
+
+No outcome is read. Whatever is chosen, the guarantee and unbiasedness hold; a wrong reference costs
+efficiency and nothing else.
+"""
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from clusterdp import mechanisms, theory
 from clusterdp.errors import ParameterError
+from clusterdp.splitting import MOST_CALIBRATE, Split, best_split
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import FloatArray, IntArray
+    from collections.abc import Callable
+
+    from clusterdp.arrays import IntArray
     from clusterdp.cells import Layout
     from clusterdp.mechanisms import Mechanism
-    from clusterdp.outcomes import OutcomeSpace
+    from clusterdp.reference import Reference
 
 # Clusters and noise draws a prediction is made from; more would change its third digit.
 _CLUSTERS, _DRAWS = 400, 8
-_FLOOR_SHARES = (0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)
-_NOISE_FACTORS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 1000.0)
+# Where every cell has a channel of its own to be designed, fewer must do.
+_DESIGNED_CLUSTERS, _DESIGNED_DRAWS = 20, 2
+# Counts that are of no use for anything cost this share of ε.
+_IDLE_COUNTS = 0.001
+# Shares of ε for noisy counts; between two of them the variance is flat.
+_COUNT_SHARES = (0.02, 0.05, 0.12, 0.3)
+# Two-sided 5% test, 80% power.
+_DETECTABLE = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
 
 
 class Prediction(NamedTuple):
-    """What the standard error of the overall effect should be, and what of it privacy costs.
+    """What the standard error of an effect should be, and what of it privacy costs.
 
     Of several treatments, the least certain one.
     """
@@ -33,6 +46,11 @@ class Prediction(NamedTuple):
     std_error: float
     sampling_std_error: float
     privacy_std_error: float
+
+    @property
+    def detectable_effect(self) -> float:
+        """The smallest effect that a two-sided 5% test finds with 80% probability."""
+        return _DETECTABLE * self.std_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +64,10 @@ class Request:
         noise_scale: σ.
         prior_floor: γ.
         resample_prob: λ.
+        calibrate: The share of ε for noisy sums.
+        prior: The public prior of a designed channel.
+        segment_share: What it is for: the effect in a segment of this share of every cell, or the
+            overall effect (1).
     """
 
     mechanism: str | None = None
@@ -54,58 +76,52 @@ class Request:
     noise_scale: float | None = None
     prior_floor: float | None = None
     resample_prob: float | None = None
+    calibrate: float | None = None
+    prior: tuple[float, ...] | None = None
+    segment_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.segment_share <= 1:
+            raise ParameterError(f"segment_share must lie in (0, 1], got {self.segment_share}")
 
 
-def check_reference(reference: list[float] | None, space: OutcomeSpace) -> FloatArray:
-    """The declared distribution of outcomes, uniform if nothing was declared.
-
-    It decides what is predicted and chosen, and never what is guaranteed or whether effects are
-    unbiased.
-    """
-    if reference is None:
-        return np.full(space.n_outcomes, 1 / space.n_outcomes)
-    probs = np.array(reference, dtype=np.float64)
-    sound = np.isfinite(probs).all() and (probs >= 0).all() and probs.sum() > 0
-    if len(probs) != space.n_outcomes or not sound:
-        raise ParameterError(
-            f"reference must be {space.n_outcomes} numbers of at least 0, one per outcome, "
-            f"got {len(probs)}"
-        )
-    return np.asarray(probs / probs.sum())
-
-
-def predict(mechanism: Mechanism, layout: Layout, reference: FloatArray) -> Prediction:
-    """The standard error to expect if outcomes in every cell follow the reference."""
-    sample, scale = _sampled(layout)
+def predict(
+    mechanism: Mechanism, layout: Layout, reference: Reference, segment_share: float = 1.0
+) -> Prediction:
+    """The standard error to expect if outcomes are distributed like the reference."""
+    per_cell = mechanism.designs_rows and mechanism.summary is not None
+    sample, chosen, scale = _sampled(layout, _DESIGNED_CLUSTERS if per_cell else _CLUSTERS)
+    probs = reference.of_clusters(chosen)
     # Expected counts; they need not be whole.
-    counts = cast("IntArray", sample.sizes[..., np.newaxis] * reference)
+    counts = cast("IntArray", sample.sizes[..., np.newaxis] * probs)
     # The seed is fixed so that candidates are compared under the same noise; no data is involved.
-    rng = np.random.default_rng(0)
-    excess = theory.excess_variance(counts, sample, mechanism, rng=rng, n_draws=_DRAWS).value
-    values = layout.space.as_array()
-    spread = float(reference @ (values - reference @ values) ** 2)
-    weights = sample.sizes.sum(axis=1, keepdims=True) / sample.n_units
-    per_arm = spread * (weights**2 / sample.sizes).sum(axis=0)
-    sampling = per_arm[list(layout.treatments)] + per_arm[layout.control]
-    total = scale * (excess + sampling)
+    excess = theory.excess_variance(
+        counts,
+        sample,
+        mechanism,
+        rng=np.random.default_rng(0),
+        n_draws=_DESIGNED_DRAWS if per_cell else _DRAWS,
+        source="everything",
+        segment_share=segment_share,
+    ).value
+    everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
+    sampling = theory.sampling_variance(everywhere, layout) / segment_share
+    total = scale * excess + sampling
     worst = int(np.argmax(total))
     return Prediction(
-        math.sqrt(total[worst]),
-        math.sqrt(scale * sampling[worst]),
-        math.sqrt(scale * excess[worst]),
+        math.sqrt(total[worst]), math.sqrt(sampling[worst]), math.sqrt(scale * excess[worst])
     )
 
 
-def choose(request: Request, layout: Layout, reference: FloatArray) -> Mechanism:
+def choose(request: Request, layout: Layout, reference: Reference) -> Mechanism:
     """The mechanism asked for; what was not given minimises the predicted standard error."""
     if request.mechanism is None:
         if request.epsilon is None:
             raise ParameterError("give epsilon, the budget of the release, or name a mechanism")
-        candidates = [
-            choose(replace(request, mechanism=name), layout, reference)
-            for name in _candidates(request)
-        ]
-        return min(candidates, key=lambda made: predict(made, layout, reference).std_error)
+        redrawn = request.prior_floor is not None or request.resample_prob is not None
+        return choose(
+            replace(request, mechanism="cluster-dp" if redrawn else "optimal"), layout, reference
+        )
     if request.mechanism not in MECHANISMS:
         raise ParameterError(
             f"mechanism must be one of {', '.join(MECHANISMS)}; got {request.mechanism!r}"
@@ -113,59 +129,119 @@ def choose(request: Request, layout: Layout, reference: FloatArray) -> Mechanism
     return MECHANISMS[request.mechanism](request, layout, reference)
 
 
-def _candidates(request: Request) -> tuple[str, ...]:
-    """The mechanisms that release rows and take what was given."""
-    if request.noise_scale is None and request.prior_floor is None:
-        return ("uniform-prior-dp", "cluster-dp", "cluster-free-dp")
-    return ("cluster-dp", "cluster-free-dp")
+def _choose_optimal(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+    """The designed channel: for a public prior, or for noisy counts where clusters differ."""
+    _refuse_given(request, "prior_floor", "resample_prob")
+    if request.epsilon is None:
+        raise ParameterError("optimal needs epsilon")
+    prior = request.prior
+    if prior is None and reference.is_declared and layout.space.n_outcomes > 2:
+        prior = tuple(reference.overall(layout).tolist())
 
-
-def _choose_clustered(request: Request, layout: Layout, reference: FloatArray) -> Mechanism:
-    build = mechanisms.cluster_free_dp
-    if request.mechanism == "cluster-dp":
-        build = mechanisms.cluster_dp
-    scales, floors = [request.noise_scale], [request.prior_floor]
-    if request.epsilon is None and None in (request.noise_scale, request.prior_floor):
-        raise ParameterError(
-            "without epsilon, noise_scale, prior_floor and resample_prob must all be given"
+    def build(split: Split) -> Mechanism:
+        return mechanisms.optimal(
+            epsilon=request.epsilon or 0.0,
+            delta=request.delta,
+            noise_scale=_noise_scale(request, split),
+            prior=None if split.counts else prior,
+            calibrate=split.sums,
         )
-    if request.noise_scale is None and request.epsilon is not None:
-        scales = [2 / request.epsilon * factor for factor in _NOISE_FACTORS]
-    if request.prior_floor is None:
-        floors = [share / layout.space.n_outcomes for share in _FLOOR_SHARES]
-    candidates = [
-        build(
-            noise_scale=scale,
-            prior_floor=floor,
+
+    counts: tuple[float, ...] = (0.0,)
+    if request.noise_scale is not None:
+        counts = (2 / request.noise_scale / request.epsilon,)
+    elif request.prior is None and reference.differs and layout.space.n_outcomes > 2:
+        counts = (0.0, *_COUNT_SHARES)
+    return _split(request, layout, reference, build, counts)
+
+
+def _choose_clustered(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+    _refuse_given(request, "prior")
+    by_cluster = request.mechanism == "cluster-dp"
+    make = mechanisms.cluster_dp if by_cluster else mechanisms.cluster_free_dp
+    by_hand = (request.noise_scale, request.prior_floor, request.resample_prob)
+    if request.epsilon is None:
+        if None in by_hand:
+            raise ParameterError(
+                "without epsilon, noise_scale, prior_floor and resample_prob must all be given"
+            )
+        return make(
+            noise_scale=request.noise_scale or 0.0,
+            prior_floor=request.prior_floor or 0.0,
             resample_prob=request.resample_prob,
-            epsilon=request.epsilon,
             delta=request.delta,
         )
-        for scale, floor in itertools.product(scales, floors)
-        if scale is not None and floor is not None
-    ]
-    if len(candidates) == 1:
-        return candidates[0]
-    return min(candidates, key=lambda made: predict(made, layout, reference).std_error)
+    _refuse_given(request, "resample_prob")
+    # At equal privacy a higher floor is better, up to 1/K: see docs/privacy.md.
+    floor = request.prior_floor or 1 / layout.space.n_outcomes
+
+    def build(split: Split) -> Mechanism:
+        return make(
+            noise_scale=_noise_scale(request, split) or 0.0,
+            prior_floor=floor,
+            epsilon=request.epsilon,
+            delta=request.delta,
+            calibrate=split.sums,
+        )
+
+    counts: tuple[float, ...] = (_IDLE_COUNTS, *_COUNT_SHARES, MOST_CALIBRATE)
+    if request.noise_scale is not None:
+        counts = (2 / request.noise_scale / request.epsilon,)
+    elif not by_cluster and request.prior_floor is None:
+        counts = (_IDLE_COUNTS,)
+    return _split(request, layout, reference, build, counts)
 
 
-def _choose_uniform(request: Request, layout: Layout, reference: FloatArray) -> Mechanism:  # noqa: ARG001 - as the others
-    _refuse_given(request, "noise_scale", "prior_floor")
-    return mechanisms.uniform_prior_dp(
-        resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
+def _choose_uniform(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+    _refuse_given(request, "noise_scale", "prior_floor", "prior")
+    if request.epsilon is None or request.resample_prob is not None:
+        return mechanisms.uniform_prior_dp(
+            resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
+        )
+
+    def build(split: Split) -> Mechanism:
+        return mechanisms.uniform_prior_dp(
+            epsilon=request.epsilon, delta=request.delta, calibrate=split.sums
+        )
+
+    return _split(request, layout, reference, build, (0.0,))
+
+
+def _choose_contrasts(request: Request, layout: Layout, reference: Reference) -> Mechanism:  # noqa: ARG001 - as the others
+    _refuse_given(
+        request, "noise_scale", "prior_floor", "resample_prob", "delta", "calibrate", "prior"
     )
-
-
-def _choose_contrasts(request: Request, layout: Layout, reference: FloatArray) -> Mechanism:  # noqa: ARG001 - as the others
-    _refuse_given(request, "noise_scale", "prior_floor", "resample_prob", "delta")
     if request.epsilon is None:
         raise ParameterError("noisy-horvitz-thompson needs epsilon")
     return mechanisms.noisy_horvitz_thompson(epsilon=request.epsilon)
 
 
-def _choose_histogram(request: Request, layout: Layout, reference: FloatArray) -> Mechanism:  # noqa: ARG001 - as the others
-    _refuse_given(request, "prior_floor", "resample_prob", "delta")
+def _choose_histogram(request: Request, layout: Layout, reference: Reference) -> Mechanism:  # noqa: ARG001 - as the others
+    _refuse_given(request, "prior_floor", "resample_prob", "delta", "calibrate", "prior")
     return mechanisms.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
+
+
+def _split(
+    request: Request,
+    layout: Layout,
+    reference: Reference,
+    build: Callable[[Split], Mechanism],
+    counts: tuple[float, ...],
+) -> Mechanism:
+    """The mechanism at its best split of ε."""
+    calibrate = request.calibrate
+    split = best_split(
+        build, layout, reference, counts=counts, sums=calibrate, segment_share=request.segment_share
+    )
+    return build(split)
+
+
+def _noise_scale(request: Request, split: Split) -> float | None:
+    if request.noise_scale is not None:
+        return request.noise_scale
+    if not split.counts or request.epsilon is None:
+        return None
+    return 2 / (split.counts * request.epsilon)
 
 
 def _refuse_given(request: Request, *names: str) -> None:
@@ -174,23 +250,24 @@ def _refuse_given(request: Request, *names: str) -> None:
         raise ParameterError(f"{request.mechanism} takes no {given[0]}")
 
 
-def _sampled(layout: Layout) -> tuple[Layout, float]:
-    """A layout of fewer clusters, and what its variances are multiplied by to stand for all."""
+def _sampled(layout: Layout, n_wanted: int) -> tuple[Layout, IntArray, float]:
+    """A layout of fewer clusters, which they are, and what its variances are multiplied by."""
     n_clusters = len(layout.clusters)
-    if n_clusters <= _CLUSTERS:
-        return layout, 1.0
+    if n_clusters <= n_wanted:
+        return layout, np.arange(n_clusters), 1.0
     by_size = np.argsort(layout.sizes.sum(axis=1), kind="stable")
-    chosen = by_size[np.linspace(0, n_clusters - 1, _CLUSTERS).astype(np.int64)]
+    chosen = by_size[np.linspace(0, n_clusters - 1, n_wanted).astype(np.int64)]
     sample = replace(
         layout,
         clusters=tuple(layout.clusters[index] for index in chosen),
         sizes=layout.sizes[chosen],
     )
     share = sample.n_units / layout.n_units
-    return sample, share**2 * n_clusters / _CLUSTERS
+    return sample, chosen, share**2 * n_clusters / n_wanted
 
 
 MECHANISMS = {
+    "optimal": _choose_optimal,
     "cluster-dp": _choose_clustered,
     "cluster-free-dp": _choose_clustered,
     "uniform-prior-dp": _choose_uniform,

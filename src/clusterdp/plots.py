@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from clusterdp.effects import Effect, Estimate
 
@@ -24,18 +25,11 @@ def forest_plot(estimate: Estimate, path: Path) -> None:
 
     Thick bars are intervals of one effect, thin ones cover all segments at once.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ParameterError("plots need matplotlib: pip install 'clusterdp[plot]'") from None
-    if path.suffix not in (".svg", ".png", ".pdf"):
-        raise ParameterError(f"a plot is a .svg, .png or .pdf file, got {path}")
     rows = list(estimate.effects)
     arms = list(dict.fromkeys(str(effect.arm) for effect in rows))
     several = len(arms) > 1
     height = 1.9 + 0.36 * len(rows)
-    figure = Figure(figsize=(9, height), layout="constrained")
+    figure = new_figure(path, (9, height))
     axes = figure.add_subplot()
     axes.axvline(0, color="#888888", linewidth=1)
     for position, effect in enumerate(rows):
@@ -65,6 +59,24 @@ def forest_plot(estimate: Estimate, path: Path) -> None:
     )
     axes.set_title(_title(estimate), fontsize=11, loc="left")
     _add_numbers(axes, rows, estimate.level)
+    save_figure(figure, path)
+
+
+def new_figure(path: Path, size: tuple[float, float]) -> Figure:
+    """An empty figure, if it can be drawn and written there."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ParameterError("plots need matplotlib: pip install 'clusterdp[plot]'") from None
+    if path.suffix not in (".svg", ".png", ".pdf"):
+        raise ParameterError(f"a plot is a .svg, .png or .pdf file, got {path}")
+    return Figure(figsize=size, layout="constrained")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure; two runs write the same."""
+    import matplotlib as mpl
+
     try:
         # Text stays text, and nothing in the file depends on when or where it was made.
         with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "clusterdp"}):

@@ -11,6 +11,9 @@ from clusterdp.recipes import PRIOR_TOTAL
 if TYPE_CHECKING:
     from clusterdp.arrays import FloatArray, IntArray
 
+# What a channel is insured with against outcomes that its prior hardly holds.
+_UNIFORM_PART = 0.03
+
 
 def estimate_prior(noisy_counts: IntArray, sizes: IntArray, prior_floor: float) -> FloatArray:
     """Algorithm 1 of the paper: clip noisy frequencies to [γ, 1], then renormalise.
@@ -34,6 +37,31 @@ def estimate_prior(noisy_counts: IntArray, sizes: IntArray, prior_floor: float) 
     share = np.divide(room, room_total, out=np.zeros_like(room), where=room_total > 0)
     prior: FloatArray = np.maximum(clipped + share * (1 - total), prior_floor)
     return prior
+
+
+def project_prior(noisy_counts: IntArray, sizes: IntArray) -> FloatArray:
+    """The distribution nearest to noisy frequencies, with a little of every outcome.
+
+    It serves to design a channel, where a small part of every outcome costs little and an outcome
+    thought impossible would cost much. Euclidean projection onto the simplex, which takes noise
+    away from outcomes that hardly occur.
+
+    Args:
+        noisy_counts: Axes `[..., outcome]`.
+        sizes: The number of units behind each histogram; axes `[...]`, broadcast.
+    """
+    frequencies = noisy_counts / sizes[..., np.newaxis]
+    n_outcomes = frequencies.shape[-1]
+    falling = -np.sort(-frequencies, axis=-1)
+    above = (np.cumsum(falling, axis=-1) - 1) / np.arange(1, n_outcomes + 1)
+    n_kept = (falling > above).sum(axis=-1, keepdims=True)
+    taken = np.take_along_axis(above, n_kept - 1, axis=-1)
+    return with_every_outcome(np.maximum(frequencies - taken, 0.0))
+
+
+def with_every_outcome(prior: FloatArray) -> FloatArray:
+    """A prior mixed with a small part of the uniform one; axes `[..., outcome]`."""
+    return np.asarray((1 - _UNIFORM_PART) * prior + _UNIFORM_PART / prior.shape[-1])
 
 
 def to_weights(prior: FloatArray, floor_weight: int) -> IntArray:

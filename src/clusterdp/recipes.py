@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 KEEP_TOTAL = 2**52
 # Priors are integers over this total.
 PRIOR_TOTAL = 2**32
+# A designed channel's probabilities are integers over this total.
+TABLE_TOTAL = 2**48
 # Below, noise is all zeros and hides nothing; above, it buries any count there is.
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-3, 1e12
 
@@ -52,6 +54,20 @@ class NoisyContrasts:
 
     Attributes:
         epsilon: What all contrasts of one cluster cost together.
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", checked_epsilon(self.epsilon))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisySums:
+    """Each cell's sum of outcomes, and of their squares, with discrete Laplace noise.
+
+    Attributes:
+        epsilon: What both cost together.
     """
 
     epsilon: float
@@ -101,8 +117,56 @@ class BudgetedResampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FixedDesign:
+    """Rows through the channel of least variance, by what they cost on their own.
+
+    Attributes:
+        epsilon: ε of the rows.
+        delta: δ of the rows, which is also that of the release.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", checked_epsilon(self.epsilon))
+        object.__setattr__(self, "delta", checked_delta(self.delta))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetedDesign(FixedDesign):
+    """Rows through the channel of least variance, by the budget of the whole release.
+
+    Attributes:
+        epsilon: The ε of summaries and rows together.
+        delta: The δ of the release.
+    """
+
+
+RowRecipe = FixedResampling | BudgetedResampling | FixedDesign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignedResponse:
+    """What bounds a designed channel, in the integers that the machine uses.
+
+    Attributes:
+        epsilon: ε of the rows.
+        delta: δ of the rows.
+        max_ratio: No output is likelier than this many times under another outcome; at most e^ε.
+        reveal_weight: Up to this much of TABLE_TOTAL each outcome may spend without that bound; at
+            most δ.
+    """
+
+    epsilon: float
+    delta: float
+    max_ratio: Fraction
+    reveal_weight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """How each row is randomized, in the integers that the machine uses and the guarantee counts.
+    """How each row is redrawn, in the integers that the machine uses and the guarantee counts.
 
     Attributes:
         keep_weight: A row is kept with probability `keep_weight / KEEP_TOTAL`, which is 1−λ.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp.designed import DesignedChannel
 from clusterdp.encoding import RELEASED, CellEncoder, Labels
 from clusterdp.errors import DataError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import polars as pl
 
-    from clusterdp.arrays import IntArray
+    from clusterdp.arrays import BoolArray, CodeArray, IntArray
     from clusterdp.cells import Layout
     from clusterdp.encoding import Columns
     from clusterdp.pipeline import Release
@@ -37,7 +39,7 @@ def scan_units(release: Release) -> pl.LazyFrame:
 def count_released(release: Release) -> IntArray:
     """How often each outcome was released; axes `[cluster, arm, released]`."""
     groups = group_released(scan_units(release), release.columns, ())
-    return to_counts(groups, release.columns, release.layout)
+    return to_counts(groups, release)
 
 
 def group_released(
@@ -50,25 +52,42 @@ def group_released(
     return units.group_by(*by).agg(pl.len().alias(COUNT)).collect(engine="streaming")
 
 
-def to_counts(groups: pl.DataFrame, columns: Columns, layout: Layout) -> IntArray:
+def to_counts(groups: pl.DataFrame, release: Release) -> IntArray:
     """Counts of a table that holds one row per cluster, arm and released outcome.
 
     Args:
         groups: Columns of cluster, arm, released outcome, and `COUNT`.
-        columns: Their names.
-        layout: The cells of the release.
+        release: The release they are from.
 
     Raises:
         DataError: If the rows do not belong to the cells.
     """
-    counts = np.zeros((*layout.sizes.shape, layout.space.n_outcomes), dtype=np.int64)
-    cells = released_cells(groups, columns, layout)
-    codes, outside = layout.space.encode_released(groups[RELEASED].to_numpy())
+    assert release.channel is not None  # noqa: S101 - there are rows
+    layout, n_outputs = release.layout, release.channel.decode().shape[-1]
+    counts = np.zeros((*layout.sizes.shape, n_outputs), dtype=np.int64)
+    cells = released_cells(groups, release.columns, layout)
+    codes, outside = encode_released(groups[RELEASED].to_numpy(), cells, release)
     if outside.any():
         raise DataError("the rows hold outcomes that the release does not")
-    flat = counts.reshape(-1)
-    np.add.at(flat, cells * layout.space.n_outcomes + codes, groups[COUNT].to_numpy())
+    np.add.at(counts.reshape(-1), cells * n_outputs + codes, groups[COUNT].to_numpy())
     return counts
+
+
+def encode_released(
+    released: npt.NDArray[Any], cells: IntArray, release: Release
+) -> tuple[CodeArray, BoolArray]:
+    """The output code of released values of some cells, and which of them are none."""
+    if not isinstance(release.channel, DesignedChannel):
+        return release.layout.space.encode_released(released)
+    groups = release.channel.groups.ravel()[cells]
+    codes, found = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.bool_)
+    for group in np.unique(groups):
+        mine = np.flatnonzero(groups == group)
+        possible = release.channel.tables[group].any(axis=0)
+        numbers = release.channel.numbers[group][possible]  # increasing
+        places = np.minimum(np.searchsorted(numbers, released[mine]), len(numbers) - 1)
+        codes[mine], found[mine] = places, numbers[places] == released[mine]
+    return codes, ~found
 
 
 def released_cells(rows: pl.DataFrame, columns: Columns, layout: Layout) -> IntArray:

@@ -13,14 +13,18 @@ if TYPE_CHECKING:
 def as_text(estimate: Estimate) -> str:
     """A table of effects with a line on where they come from."""
     header, body = as_table(estimate)
-    rows = [header, *body]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    table = [
+    table = aligned([header, *body])
+    notes = [f"  note: {note}" for note in estimate.notes]
+    return "\n".join([title(estimate), *table, *notes])
+
+
+def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows as lines, their columns aligned at the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
         "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     ]
-    notes = [f"  note: {note}" for note in estimate.notes]
-    return "\n".join([title(estimate), *table, *notes])
 
 
 def as_html(estimate: Estimate) -> str:

@@ -148,7 +148,7 @@ def segment_moments(
     for key, group in sorted(
         groups.partition_by(dimension, as_dict=True).items(), key=lambda item: _sort_key(item[0])
     ):
-        counts = to_counts(group, release.columns, release.layout)
+        counts = to_counts(group, release)
         yield (
             tuple(zip(dimension, key, strict=True)),
             estimators.row_moments(counts, release.channel),

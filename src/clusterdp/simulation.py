@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp import estimators
+from clusterdp.calibration import know_cells
 from clusterdp.channel import Channel, design_channel
+from clusterdp.designed import DesignedChannel
 from clusterdp.noise import simulated_noise
-from clusterdp.summary import draw_summary
+from clusterdp.recipes import TABLE_TOTAL
+from clusterdp.summary import draw_summary, draw_sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp.arrays import IntArray
     from clusterdp.cells import Layout
-    from clusterdp.estimators import Estimator
+    from clusterdp.estimators import Estimator, Source
     from clusterdp.mechanisms import Mechanism
     from clusterdp.population import Population
 
@@ -25,13 +28,14 @@ if TYPE_CHECKING:
 _CHUNK_ELEMENTS = 4_000_000
 
 
-def simulate_experiments(
+def simulate_experiments(  # noqa: PLR0913 - what to draw, by name
     population: Population,
     mechanism: Mechanism,
     *,
     n_replicates: int,
     rng: np.random.Generator,
     estimator: Estimator = "stratified",
+    source: Source = "everything",
 ) -> estimators.EffectArrays:
     """Estimates from fresh assignments and fresh releases; axes `[replicate, treatment]`."""
     return _joined(
@@ -41,6 +45,7 @@ def simulate_experiments(
             mechanism,
             rng,
             estimator,
+            source,
         )
         for size in _chunks(n_replicates, population.potential_counts().size)
     )
@@ -54,6 +59,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
     n_replicates: int,
     rng: np.random.Generator,
     estimator: Estimator = "stratified",
+    source: Source = "everything",
 ) -> estimators.EffectArrays:
     """Estimates from fresh releases of the same observed counts; axes `[replicate, treatment]`.
 
@@ -64,6 +70,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
         n_replicates: How many releases to draw.
         rng: Where randomness comes from.
         estimator: As in `estimate`.
+        source: As in `estimate`.
     """
     return _joined(
         simulate_estimates(
@@ -72,38 +79,50 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
             mechanism,
             rng,
             estimator,
+            source,
         )
         for size in _chunks(n_replicates, counts.size)
     )
 
 
-def simulate_estimates(
+def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     counts: IntArray,
     layout: Layout,
     mechanism: Mechanism,
     rng: np.random.Generator,
     estimator: Estimator,
+    source: Source,
 ) -> estimators.EffectArrays:
     """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
-    summary = draw_summary(counts, layout, mechanism.summary, simulated_noise(rng))
-    channel = released_counts = None
+    add_noise = simulated_noise(rng)
+    summary = draw_summary(counts, layout, mechanism.summary, add_noise)
+    sums = draw_sums(counts, layout, mechanism.sums, add_noise)
+    channel = released_counts = knowledge = None
     if mechanism.releases_rows:
         channel = design_channel(mechanism, layout, summary)
         released_counts = draw_released_counts(counts, channel, rng)
+        if source == "everything":
+            knowledge = know_cells(mechanism, layout, summary, sums)
     return estimators.estimate_effects(
         layout,
         estimator,
         summary=summary,
         channel=channel,
         released_counts=released_counts,
+        knowledge=knowledge,
     )
 
 
 def draw_released_counts(counts: IntArray, channel: Channel, rng: np.random.Generator) -> IntArray:
     """How often each outcome is released, in distribution as if every row were randomized.
 
-    Axes of `counts` and of the result: `[..., cluster, arm, outcome]`.
+    Axes of `counts`: `[..., cluster, arm, outcome]`; of the result `[..., cluster, arm, output]`.
     """
+    if isinstance(channel, DesignedChannel):
+        probs = (channel.tables / TABLE_TOTAL)[
+            channel.groups
+        ]  # [..., cluster, arm, true, released]
+        return np.asarray(rng.multinomial(counts, probs).sum(axis=-2))
     resampled = rng.binomial(counts, channel.resample_prob)
     prior = channel.prior()[..., channel.groups, :]
     redrawn = rng.multinomial(resampled.sum(axis=-1), prior)

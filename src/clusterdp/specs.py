@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import ParameterError
+from clusterdp.errors import OutputError, ParameterError
 from clusterdp.outcomes import OutcomeSpace
+from clusterdp.reference import histogram_reference, spread_reference, uniform_reference
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from clusterdp.reference import Reference
 
 # What each option may be. A bool is an int to Python, but not to us.
 KEYS: dict[str, tuple[type, ...]] = {
@@ -29,10 +34,25 @@ KEYS: dict[str, tuple[type, ...]] = {
     "noise_scale": (int, float),
     "prior_floor": (int, float),
     "resample_prob": (int, float),
+    "calibrate": (int, float),
+    "prior": (str, list),
+    "segment_share": (int, float),
     "reference": (str, list),
+    "within_share": (int, float),
     "out": (str,),
 }
 REQUIRED = ("input", "unit", "arm", "cluster", "outcome", "outcomes")
+# What a plan decides; nothing may override it.
+PLANNED = (
+    "mechanism",
+    "epsilon",
+    "delta",
+    "noise_scale",
+    "prior_floor",
+    "resample_prob",
+    "calibrate",
+    "prior",
+)
 
 
 _OUTCOMES_FORM = (
@@ -40,12 +60,58 @@ _OUTCOMES_FORM = (
 )
 
 
-def read_spec(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+def read_spec(
+    path: Path | None, given: dict[str, Any], required: tuple[str, ...] = REQUIRED
+) -> dict[str, Any]:
     """The options of a release: a file's, overridden by those that were given.
 
     Raises:
         ParameterError: If the file cannot be read, has an unknown key, or something is missing.
     """
+    spec = _read_file(path)
+    spec.update({key: value for key, value in given.items() if value is not None})
+    missing = [key for key in required if spec.get(key) is None]
+    if missing:
+        names = ", ".join("--" + key.replace("_", "-") for key in missing if key != "input")
+        lacking = "an input table" if "input" in missing else names
+        raise ParameterError(f"missing: {lacking} (as an option, or in a --spec file)")
+    return spec
+
+
+def read_plan(path: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a plan, with those of the table and the output that were given.
+
+    Raises:
+        ParameterError: If an option was given that the plan decides.
+    """
+    clash = [key for key in PLANNED if given.get(key) is not None]
+    if clash:
+        name = clash[0].replace("_", "-")
+        raise ParameterError(
+            f"--{name} is decided by the plan {path}; change the plan, or release without it"
+        )
+    planned = _read_file(path)
+    if "mechanism" not in planned or "epsilon" not in planned:
+        raise ParameterError(f"{path} is not a plan: it names no mechanism and epsilon")
+    return read_spec(path, given)
+
+
+def write_plan(path: Path, options: dict[str, Any], remarks: list[str]) -> None:
+    """Write a plan as TOML, with remarks for its reader."""
+    lines = [f"# {remark}" for remark in remarks]
+    lines += [f"{key} = {_toml(value)}" for key, value in options.items() if value is not None]
+    try:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML; JSON strings, numbers and lists are."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _read_file(path: Path | None) -> dict[str, Any]:
     spec: dict[str, Any] = {}
     if path is not None:
         try:
@@ -65,12 +131,6 @@ def read_spec(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             kinds = " or ".join(kind.__name__ for kind in allowed)
             raise ParameterError(f"{path} has a {key} that is no {kinds}: {value!r}")
-    spec.update({key: value for key, value in given.items() if value is not None})
-    missing = [key for key in REQUIRED if spec.get(key) is None]
-    if missing:
-        names = ", ".join("--" + key.replace("_", "-") for key in missing if key != "input")
-        lacking = "an input table" if "input" in missing else names
-        raise ParameterError(f"missing: {lacking} (as an option, or in a --spec file)")
     return spec
 
 
@@ -94,6 +154,22 @@ def parse_outcomes(text: str | list[float]) -> OutcomeSpace:
         raise ParameterError(_OUTCOMES_FORM.format(text)) from None
     except ValueError:
         raise ParameterError(_OUTCOMES_FORM.format(text)) from None
+
+
+def parse_reference(
+    text: str | list[float] | None, space: OutcomeSpace, within_share: float | None
+) -> Reference:
+    """A reference from `0.5,0.3,0.2` (a histogram) or `mean:2,std:1`; None if nothing is known."""
+    within = 1.0 if within_share is None else float(within_share)
+    if text is None:
+        if within_share is None:
+            return uniform_reference(space)
+        return histogram_reference(space, [1.0] * space.n_outcomes, within)
+    found = re.fullmatch(r"mean:([^,]+),std:(.+)", text) if isinstance(text, str) else None
+    if found:
+        mean, std = parse_numbers([found[1], found[2]])  # type: ignore[list-item]
+        return spread_reference(space, mean, std, within)
+    return histogram_reference(space, parse_numbers(text), within)
 
 
 def parse_numbers(text: str | list[float]) -> list[float]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from clusterdp.arrays import FloatArray, IntArray
     from clusterdp.cells import Layout
     from clusterdp.noise import NoiseSource
+    from clusterdp.outcomes import OutcomeSpace
+    from clusterdp.recipes import NoisySums
 
 _LARGEST_INTEGER = 2**62
 
@@ -50,6 +52,20 @@ class ContrastSummary:
 
     contrasts: FloatArray
     noise_variances: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SumSummary:
+    """Noisy sums of every cell; axes `[..., cluster, arm]`.
+
+    Attributes:
+        sums: Sums of outcomes, in the unit of `OutcomeSpace.lattice`.
+        squares: Sums of squared distances from the middle of the space, in a quarter of that unit
+            squared. None for two outcomes, where they follow from the sums.
+    """
+
+    sums: IntArray
+    squares: IntArray | None
 
 
 Summary = CountSummary | ContrastSummary
@@ -92,6 +108,56 @@ def summary_groups(layout: Layout, recipe: NoisyCounts) -> tuple[IntArray, IntAr
     if recipe.scope == "population":
         return np.tile(np.arange(n_arms), (n_clusters, 1)), layout.sizes.sum(axis=0)
     return np.arange(n_clusters * n_arms).reshape(n_clusters, n_arms), layout.sizes.ravel()
+
+
+class SumNoise(NamedTuple):
+    """The scales of the noise on a cell's sum, and on its sum of squares if that is published."""
+
+    of_sums: float
+    of_squares: float | None
+
+
+def sum_noise(space: OutcomeSpace, epsilon: float) -> SumNoise:
+    """The noise at which sums and squares together cost ε.
+
+    With D the span and a, b ∈ [−D/2, D/2] the distances of two outcomes from the middle, replacing
+    one by the other moves the sum by |a − b| and the squares by |a² − b²|. At scales D/ε and D²/ε
+    that costs ε·|a−b|/D·(1 + |a+b|/D), which is at most ε: squares come at no further cost.
+    """
+    _, multiples = space.lattice()
+    span = multiples[-1] - multiples[0]
+    of_sums = noise_scale_for(Fraction(span), epsilon)
+    if space.n_outcomes == 2:
+        return SumNoise(of_sums, None)
+    # In quarters, since the middle of two integers may be half way between.
+    return SumNoise(of_sums, noise_scale_for(Fraction(4 * span**2), epsilon))
+
+
+def draw_sums(
+    counts: IntArray, layout: Layout, recipe: NoisySums | None, add_noise: NoiseSource
+) -> SumSummary | None:
+    """Noisy sums of every cell, if asked for; axes of `counts` as in `draw_summary`."""
+    if recipe is None:
+        return None
+    _, multiples = layout.space.lattice()
+    noise = sum_noise(layout.space, recipe.epsilon)
+    values = np.array(multiples)
+    doubled = 2 * values - (values[0] + values[-1])  # twice the distance from the middle
+    largest = int(np.abs(doubled).max()) ** 2
+    if layout.sizes.max() * largest + 64 * (noise.of_squares or noise.of_sums) > _LARGEST_INTEGER:
+        raise ParameterError(
+            "cells and outcome values are too large for exact 64-bit sums; declare outcomes in a "
+            "coarser unit, or do not calibrate"
+        )
+    squares = None
+    if noise.of_squares is not None:
+        squares = add_noise(_whole(counts @ doubled**2), noise.of_squares)
+    return SumSummary(sums=add_noise(_whole(counts @ values), noise.of_sums), squares=squares)
+
+
+def _whole(sums: IntArray) -> IntArray:
+    """Sums as integers, also of the expected counts that predictions are made from."""
+    return np.asarray(np.rint(sums), dtype=np.int64)
 
 
 class ContrastNoise(NamedTuple):

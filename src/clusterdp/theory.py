@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.channel import design_channel
+from clusterdp.calibration import summary_mean_variance, trust
+from clusterdp.channel import design_channel, public_noise_variance
 from clusterdp.errors import ParameterError
 from clusterdp.noise import noise_variance, simulated_noise
 from clusterdp.recipes import NoisyContrasts, NoisyCounts
@@ -19,7 +20,9 @@ from clusterdp.summary import contrast_noise, draw_summary
 if TYPE_CHECKING:
     from clusterdp.arrays import FloatArray, IntArray
     from clusterdp.cells import Layout
+    from clusterdp.estimators import Source
     from clusterdp.mechanisms import Mechanism
+    from clusterdp.outcomes import OutcomeSpace
     from clusterdp.population import Population
 
 
@@ -61,18 +64,20 @@ def non_private_variance(population: Population) -> FloatArray:
     return np.asarray(sampled - (weights**2 * effect_spread / cluster_sizes).sum(axis=0))
 
 
-def excess_variance(
+def excess_variance(  # noqa: PLR0913 - what to predict, by name
     counts: IntArray,
     layout: Layout,
     mechanism: Mechanism,
     *,
     rng: np.random.Generator,
     n_draws: int = 2000,
+    source: Source = "rows",
+    segment_share: float = 1.0,
 ) -> Averaged:
     """What privacy adds to the variance of the stratified estimator, given observed counts.
 
-    For rows it is Σ (n_c/n)² Σ_a E[mean of Var(debiased | y)]/n_{a,c}: exact given the prior, and
-    averaged over the noise of the summary where there is one.
+    For rows it is Σ (n_c/n)² Σ_a E[mean of Var(debiased | y)]/n_{a,c}: exact given the channel, and
+    averaged over the noise that the channel was made of where there is any.
 
     Args:
         counts: Observed counts; axes `[cluster, arm, outcome]`.
@@ -80,6 +85,8 @@ def excess_variance(
         mechanism: The mechanism.
         rng: For the noise of the summary.
         n_draws: How many noisy summaries to average over.
+        source: "rows", or "everything" for estimates that use sums and counts as well.
+        segment_share: The share of every cell that the estimate is of.
     """
     exact = np.zeros(len(layout.treatments))
     if not mechanism.releases_rows:
@@ -90,9 +97,17 @@ def excess_variance(
         else:
             raise ParameterError(f"{mechanism.name} publishes neither rows nor a summary")
         return Averaged(value, exact)
+
+    def draw() -> FloatArray:
+        per_unit = unit_noise(counts, layout, mechanism, rng)
+        told = summary_mean_variance(mechanism, layout) if source == "everything" else None
+        public = 0.0 if told is None else public_noise_variance(mechanism, layout.space)
+        per_cell = mean_noise(per_unit, layout.sizes, segment_share, told=told, public=public)
+        return weighted(per_cell, layout)
+
     if mechanism.summary is None:
-        return Averaged(_row_excess(counts, layout, mechanism, rng), exact)
-    draws = np.stack([_row_excess(counts, layout, mechanism, rng) for _ in range(n_draws)])
+        return Averaged(draw(), exact)
+    draws = np.stack([draw() for _ in range(n_draws)])
     return Averaged(draws.mean(axis=0), draws.std(axis=0, ddof=1) / math.sqrt(n_draws))
 
 
@@ -167,18 +182,72 @@ def noisy_histogram_excess(layout: Layout, noise_scale: float) -> FloatArray:
     return _both_arms(total * per_arm, layout)
 
 
-def _row_excess(
-    counts: IntArray,
-    layout: Layout,
-    mechanism: Mechanism,
-    rng: np.random.Generator,
+def sampling_variance(probs: FloatArray, layout: Layout) -> FloatArray:
+    """The variance of the stratified estimator from true outcomes of given distributions.
+
+    Args:
+        probs: Axes `[cluster, arm or 1, outcome]`.
+        layout: What is public.
+    """
+    values = layout.space.as_array()
+    means = (probs @ values)[..., np.newaxis]
+    spread = (probs * (values - means) ** 2).sum(axis=-1)
+    return weighted(spread / layout.sizes, layout)
+
+
+def weighted(per_cell: FloatArray, layout: Layout) -> FloatArray:
+    """The variance of effects from those of cell means: Σ (n_c/n)², of both arms."""
+    return _both_arms((_cluster_weights(layout) ** 2 * per_cell).sum(axis=0), layout)
+
+
+def cell_weights(layout: Layout) -> FloatArray:
+    """How much a unit's variance counts in each cell: (n_c/n)²/n_{a,c}; axes `[cluster, arm]`."""
+    return np.asarray(_cluster_weights(layout) ** 2 / layout.sizes)
+
+
+def row_epsilon(mechanism: Mechanism, space: OutcomeSpace) -> float:
+    """What the rows of a mechanism cost on their own."""
+    if mechanism.designs_rows:
+        return mechanism.designed_response().epsilon
+    response = mechanism.response(space)
+    keep, floor = float(response.keep_prob), float(response.prior_floor)
+    return math.log1p(keep / ((1 - keep) * floor))
+
+
+def mean_noise(
+    per_unit: FloatArray | float,
+    sizes: IntArray,
+    segment_share: float,
+    *,
+    told: FloatArray | None,
+    public: float,
 ) -> FloatArray:
-    """Excess variance given one draw of the summary."""
+    """The privacy variance of a segment's mean in every cell; axes `[cluster, arm]`.
+
+    v/(fn) − 2κv/n + κ²(v/n + w) for a share f of a cell of n units, see `calibration`.
+
+    Args:
+        per_unit: v, the noise variance of a unit.
+        sizes: n.
+        segment_share: f.
+        told: w, the noise variance of cell means by the summary; None for rows alone.
+        public: What v is publicly thought to be, which makes κ.
+    """
+    by_rows = per_unit / sizes
+    if told is None:
+        return np.asarray(by_rows / segment_share)
+    weight = trust(public / sizes, told)
+    return np.asarray(by_rows / segment_share - 2 * weight * by_rows + weight**2 * (by_rows + told))
+
+
+def unit_noise(
+    counts: IntArray, layout: Layout, mechanism: Mechanism, rng: np.random.Generator
+) -> FloatArray:
+    """Noise variance of a unit, given one draw of the summary; axes `[cluster, arm]`."""
     summary = draw_summary(counts, layout, mechanism.summary, simulated_noise(rng))
     channel = design_channel(mechanism, layout, summary)
-    per_unit = (counts * channel.noise_variance()[channel.groups]).sum(axis=-1) / layout.sizes
-    weights = _cluster_weights(layout)
-    return _both_arms((weights**2 * per_unit / layout.sizes).sum(axis=0), layout)
+    noise = channel.noise_variance()[channel.groups]
+    return np.asarray((counts * noise).sum(axis=-1) / layout.sizes)
 
 
 def _finite_variance(counts: IntArray, values: FloatArray) -> FloatArray:

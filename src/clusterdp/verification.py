@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.channel import design_channel
+from clusterdp.designed import MOST_BIAS, DesignedChannel
 from clusterdp.encoding import DEBIASED, RELEASED
 from clusterdp.errors import ClusterDPError
 from clusterdp.folder import MANIFEST, read_manifest, read_release
-from clusterdp.released import count_released, released_cells, scan_units
+from clusterdp.released import count_released, encode_released, released_cells, scan_units
+from clusterdp.resampling import ResamplingChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +46,18 @@ def verify_folder(folder: Path) -> list[Check]:
         Check("the guarantee follows from the parameters", None),
     ]
     steps: list[tuple[str, Callable[[Release], str | None]]] = []
-    if release.channel is not None:
+    if isinstance(release.channel, DesignedChannel):
+        steps = [
+            ("channels are within what the rows cost", _check_ratios),
+            ("channels are unbiased", _check_bias),
+        ]
+    elif release.channel is not None:
         steps = [
             ("priors follow from the noisy counts", _check_priors),
             ("decode values follow from the priors", _check_decode),
+        ]
+    if release.channel is not None:
+        steps += [
             ("rows fill the cells", _check_rows),
             ("debiased outcomes follow from released ones", _check_debiased),
             ("each unit has one row", _check_units),
@@ -60,10 +70,27 @@ def verify_folder(folder: Path) -> list[Check]:
     return checks
 
 
+def _check_ratios(release: Release) -> str | None:
+    assert isinstance(release.channel, DesignedChannel)  # noqa: S101 - only called then
+    if not release.channel.is_within(release.mechanism.designed_response()):
+        return "channels.parquet has a channel that costs more than the manifest says"
+    return None
+
+
+def _check_bias(release: Release) -> str | None:
+    assert isinstance(release.channel, DesignedChannel)  # noqa: S101 - only called then
+    largest = max(1.0, float(np.abs(release.channel.numbers).max()))
+    if np.abs(release.channel.bias()).max() > MOST_BIAS * largest:
+        return "channels.parquet has a channel whose outputs do not average to the outcome"
+    return None
+
+
 def _check_priors(release: Release) -> str | None:
-    assert release.channel is not None  # noqa: S101 - only called then
+    assert isinstance(release.channel, ResamplingChannel)  # noqa: S101 - only called then
     made = design_channel(release.mechanism, release.layout, release.summary)
-    if not np.array_equal(made.weights, release.channel.weights):
+    if not isinstance(made, ResamplingChannel) or not np.array_equal(
+        made.weights, release.channel.weights
+    ):
         return "cells.parquet has priors that the noisy counts do not lead to"
     return None
 
@@ -93,7 +120,7 @@ def _check_debiased(release: Release) -> str | None:
         .collect(engine="streaming")
     )
     cells = released_cells(pairs, columns, layout)
-    codes, _ = layout.space.encode_released(pairs[RELEASED].to_numpy())
+    codes, _ = encode_released(pairs[RELEASED].to_numpy(), cells, release)
     made = release.channel.decode()[release.channel.groups.ravel()[cells], codes]
     if not np.allclose(pairs[DEBIASED].to_numpy(), made, rtol=1e-12, atol=1e-12):
         return "units.parquet has debiased outcomes that the decode values do not give"

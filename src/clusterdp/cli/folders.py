@@ -55,10 +55,11 @@ def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     summary = manifest["mechanism"]["summary"]
     if summary is not None:
         lines.append(("  summary", ", ".join(f"{name} {value}" for name, value in summary.items())))
+    sums = manifest["mechanism"].get("sums")
+    if sums is not None:
+        lines.append(("  sums", f"of every cell, epsilon {sums['epsilon']:.6g}"))
     if rows is not None:
-        floor = rows["prior_floor"]
-        prior = "uniform prior" if floor is None else f"prior_floor {floor:.6g}"
-        lines.append(("  rows", f"resample_prob {rows['resample_prob']:.6g}, {prior}"))
+        lines.append(("  rows", _describe_rows(rows)))
     published = [columns["arm"], columns["cluster"]]
     if rows is not None:
         published = [columns["unit"], *published, *columns["kept"]]
@@ -82,6 +83,17 @@ def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     lines += [("note", note) for note in manifest["notes"]]
     return lines
+
+
+def _describe_rows(rows: dict[str, Any]) -> str:
+    if "epsilon" in rows:
+        return (
+            f"a channel designed for epsilon {rows['epsilon']:.6g}; released outcomes are numbers, "
+            "not outcomes"
+        )
+    floor = rows["prior_floor"]
+    prior = "uniform prior" if floor is None else f"prior_floor {floor:.6g}"
+    return f"resample_prob {rows['resample_prob']:.6g}, {prior}"
 
 
 def _size(n_bytes: int) -> str:

@@ -20,6 +20,24 @@ app = typer.Typer(
 
 _TABLE, _PRIVACY, _OUTPUT = "The table", "Privacy", "Output"
 
+# Options that planning and releasing share.
+_REFERENCE = typer.Option(
+    metavar="P,P,...",
+    help="What outcomes are thought to be like: a histogram, or mean:2,std:1. To predict and "
+    "choose by; it affects nothing else.",
+    rich_help_panel=_PRIVACY,
+)
+_WITHIN_SHARE = typer.Option(
+    metavar="SHARE",
+    help="Share of the outcomes' variance thought to lie within clusters; 1 if they are alike.",
+    rich_help_panel=_PRIVACY,
+)
+_SEGMENT_SHARE = typer.Option(
+    metavar="SHARE",
+    help="What it is for: effects in segments of this share, instead of the overall effect.",
+    rich_help_panel=_PRIVACY,
+)
+
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
     if wanted:
@@ -107,8 +125,8 @@ def release(
     mechanism: Annotated[
         str | None,
         typer.Option(
-            help="cluster-dp, cluster-free-dp, uniform-prior-dp, noisy-horvitz-thompson or "
-            "noisy-histogram; the best that releases rows by default.",
+            help="optimal, cluster-dp, cluster-free-dp, uniform-prior-dp, noisy-horvitz-thompson "
+            "or noisy-histogram; the best that releases rows by default.",
             rich_help_panel=_PRIVACY,
         ),
     ] = None,
@@ -126,13 +144,28 @@ def release(
             rich_help_panel=_PRIVACY,
         ),
     ] = None,
-    reference: Annotated[
+    calibrate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of --epsilon for noisy cell sums, which estimates then use.",
+            rich_help_panel=_PRIVACY,
+        ),
+    ] = None,
+    prior: Annotated[
         str | None,
         typer.Option(
             metavar="P,P,...",
-            help="What outcomes are thought to be distributed like, to predict and choose by.",
+            help="Public prior that the optimal channel is designed for; costs nothing.",
             rich_help_panel=_PRIVACY,
         ),
+    ] = None,
+    reference: Annotated[str | None, _REFERENCE] = None,
+    within_share: Annotated[float | None, _WITHIN_SHARE] = None,
+    segment_share: Annotated[float | None, _SEGMENT_SHARE] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="Carry out a plan of `clusterdp plan` to the letter."),
     ] = None,
     spec: Annotated[
         Path | None,
@@ -177,11 +210,120 @@ def release(
         "noise_scale": noise_scale,
         "prior_floor": prior_floor,
         "resample_prob": resample_prob,
+        "calibrate": calibrate,
+        "prior": prior,
         "reference": reference,
+        "within_share": within_share,
+        "segment_share": segment_share,
         "out": None if out is None else str(out),
     }
     with errors_in_one_line():
-        run_release_command(spec, given, dry_run=dry_run, as_json=as_json)
+        run_release_command(spec, plan, given, dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
+def plan(
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="INPUT", help="As for release; only arms and clusters are read of it."
+        ),
+    ] = None,
+    arm: Annotated[
+        str | None, typer.Option(help="Column of treatment arms.", rich_help_panel=_TABLE)
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of public clusters; several are crossed.", rich_help_panel=_TABLE
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of cell sizes, for a table with one row per cluster and arm.",
+            rich_help_panel=_TABLE,
+        ),
+    ] = None,
+    outcomes: Annotated[
+        str | None,
+        typer.Option(
+            help="The values outcomes can take: 0,1,5 or 0..5 or bins:0,1,10,100 or binary.",
+            rich_help_panel=_TABLE,
+        ),
+    ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option(
+            help="The control arm; needed unless arms are 0 and 1.", rich_help_panel=_TABLE
+        ),
+    ] = None,
+    min_cell_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Pool clusters with fewer units than this in some arm.", rich_help_panel=_TABLE
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Budget of the whole release.", rich_help_panel=_PRIVACY)
+    ] = None,
+    mde: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --epsilon: find the smallest that can see an effect of this size.",
+            rich_help_panel=_PRIVACY,
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Failure probability.", rich_help_panel=_PRIVACY)
+    ] = None,
+    mechanism: Annotated[
+        str | None, typer.Option(help="Only this mechanism.", rich_help_panel=_PRIVACY)
+    ] = None,
+    reference: Annotated[str | None, _REFERENCE] = None,
+    within_share: Annotated[float | None, _WITHIN_SHARE] = None,
+    segment_share: Annotated[float | None, _SEGMENT_SHARE] = None,
+    spec: Annotated[
+        Path | None,
+        typer.Option(help="Options in a TOML file; the command line overrides it."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The plan to write.", rich_help_panel=_OUTPUT)] = Path(
+        "plan.toml"
+    ),
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw standard errors against epsilon (.svg, .png or .pdf).",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_OUTPUT)
+    ] = False,
+) -> None:
+    """Choose a mechanism and split its budget, before any outcome is read.
+
+    clusterdp plan clicks.parquet --arm treated --cluster market --outcomes 0..5
+    --epsilon 2 --segment-share 0.1 --plot tradeoff.svg
+    """
+    from clusterdp.cli.plan import run_plan_command
+
+    given = {
+        "input": table,
+        "arm": arm,
+        "cluster": cluster,
+        "outcomes": outcomes,
+        "control": control,
+        "min_cell_size": min_cell_size,
+        "mechanism": mechanism,
+        "epsilon": epsilon,
+        "delta": delta,
+        "reference": reference,
+        "within_share": within_share,
+        "segment_share": segment_share,
+    }
+    with errors_in_one_line():
+        run_plan_command(spec, given, size=size, mde=mde, out=out, plot=plot, as_json=as_json)
 
 
 @app.command()
@@ -209,6 +351,12 @@ def estimate(
     unstratified: Annotated[
         bool,
         typer.Option("--unstratified", help="Compare overall means instead of within clusters."),
+    ] = False,
+    rows_only: Annotated[
+        bool,
+        typer.Option(
+            "--rows-only", help="Use rows alone, and not what noisy sums or counts tell of cells."
+        ),
     ] = False,
     shares: Annotated[
         str | None,
@@ -239,6 +387,7 @@ def estimate(
             by=by,
             adjust=adjust,
             unstratified=unstratified,
+            rows_only=rows_only,
             shares=shares,
             level=level,
             as_json=as_json,

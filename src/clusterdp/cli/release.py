@@ -23,21 +23,38 @@ if TYPE_CHECKING:
     from clusterdp.accounting import Guarantee
     from clusterdp.cells import Layout
     from clusterdp.mechanisms import Mechanism
+    from clusterdp.outcomes import OutcomeSpace
     from clusterdp.planning import Prediction
 
 
 _WEAK_EPSILON, _SMALL_CELL = 10.0, 5
 _UNIFORM_ADVICE = (
     "the best prior floor is 1/K, at which the prior is uniform: uniform-prior-dp gives the same "
-    "rows and saves the cost of the noisy counts"
+    "rows and saves the cost of the noisy counts, and optimal better ones"
+)
+
+
+_BINARY_ADVICE = (
+    "with two outcomes the optimal channel is Warner's randomized response, whatever the prior: "
+    "clusters and priors cannot reduce the noise of rows"
 )
 
 
 def run_release_command(
-    spec_path: Path | None, given: dict[str, Any], *, dry_run: bool, as_json: bool
+    spec_path: Path | None,
+    plan_path: Path | None,
+    given: dict[str, Any],
+    *,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Plan from public columns, show it, and unless it is a dry run, release."""
-    spec = specs.read_spec(spec_path, given)
+    if plan_path is not None:
+        if spec_path is not None:
+            raise ParameterError("give --plan or --spec, and not both")
+        spec = specs.read_plan(plan_path, given)
+    else:
+        spec = specs.read_spec(spec_path, given)
     space = specs.parse_outcomes(spec["outcomes"])
     columns = Columns(
         unit=spec["unit"],
@@ -88,21 +105,26 @@ def _target(spec: dict[str, Any], *, dry_run: bool) -> Path | None:
     return target
 
 
-def _plan(spec: dict[str, Any], prepared: Prepared) -> tuple[Mechanism, Prediction]:
-    layout = prepared.layout
-    listed = spec.get("reference")
-    reference = planning.check_reference(
-        None if listed is None else specs.parse_numbers(listed), layout.space
-    )
-    request = planning.Request(
+def to_request(spec: dict[str, Any]) -> planning.Request:
+    """What was asked for, of a mechanism."""
+    listed = spec.get("prior")
+    return planning.Request(
         mechanism=spec.get("mechanism"),
         epsilon=spec.get("epsilon"),
         delta=spec.get("delta") or 0.0,
         noise_scale=spec.get("noise_scale"),
         prior_floor=spec.get("prior_floor"),
         resample_prob=spec.get("resample_prob"),
+        calibrate=spec.get("calibrate"),
+        prior=None if listed is None else tuple(specs.parse_numbers(listed)),
+        segment_share=spec.get("segment_share") or 1.0,
     )
-    mechanism = planning.choose(request, layout, reference)
+
+
+def _plan(spec: dict[str, Any], prepared: Prepared) -> tuple[Mechanism, Prediction]:
+    layout = prepared.layout
+    reference = specs.parse_reference(spec.get("reference"), layout.space, spec.get("within_share"))
+    mechanism = planning.choose(to_request(spec), layout, reference)
     return mechanism, planning.predict(mechanism, layout, reference)
 
 
@@ -110,17 +132,9 @@ def _describe(prepared: Prepared, mechanism: Mechanism, prediction: Prediction) 
     """The plan as plain values; everything in it is public."""
     layout = prepared.layout
     guarantee = mechanism.guarantee(layout.space)
-    parameters: dict[str, float] = {}
-    if isinstance(mechanism.summary, NoisyCounts):
-        parameters["noise_scale"] = mechanism.summary.noise_scale
-    if mechanism.releases_rows:
-        response = mechanism.response(layout.space)
-        if mechanism.prior_floor is not None:
-            parameters["prior_floor"] = float(response.prior_floor)
-        parameters["resample_prob"] = response.resample_prob
     return {
         "mechanism": mechanism.name,
-        "parameters": parameters,
+        "parameters": describe_parameters(mechanism, layout.space),
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
         "guarantee": guarantee.in_short(),
@@ -139,12 +153,31 @@ def _describe(prepared: Prepared, mechanism: Mechanism, prediction: Prediction) 
     }
 
 
+def describe_parameters(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, float]:
+    """The numbers of a mechanism, by name."""
+    parameters: dict[str, float] = {}
+    if isinstance(mechanism.summary, NoisyCounts):
+        parameters["noise_scale"] = mechanism.summary.noise_scale
+    if mechanism.sums is not None:
+        parameters["epsilon of sums"] = mechanism.sums.epsilon
+    if mechanism.designs_rows:
+        parameters["epsilon of rows"] = mechanism.designed_response().epsilon
+    elif mechanism.releases_rows:
+        response = mechanism.response(space)
+        if mechanism.prior_floor is not None:
+            parameters["prior_floor"] = float(response.prior_floor)
+        parameters["resample_prob"] = response.resample_prob
+    return parameters
+
+
 def _advice(mechanism: Mechanism, layout: Layout, guarantee: Guarantee) -> list[str]:
     """What an owner should know before they publish."""
     notes = []
     floor = mechanism.prior_floor
     if mechanism.summary is not None and (floor or 0) * layout.space.n_outcomes > 0.999:
         notes.append(_UNIFORM_ADVICE)
+    if mechanism.designs_rows and layout.space.n_outcomes == 2:
+        notes.append(_BINARY_ADVICE)
     if guarantee.epsilon > _WEAK_EPSILON:
         notes.append(
             f"an epsilon above {_WEAK_EPSILON:g} protects next to nothing: an outcome can be "

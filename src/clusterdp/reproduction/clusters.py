@@ -44,7 +44,11 @@ def experiment_two(study: Study) -> Findings:
                 phi.append(float(theory.homogeneity(population).sum()))
                 one, other = (
                     simulate_experiments(
-                        population, made, n_replicates=study.n_realizations, rng=rng
+                        population,
+                        made,
+                        n_replicates=study.n_realizations,
+                        rng=rng,
+                        source="rows",
                     )
                     .effects[:, 0]
                     .var(ddof=1)

@@ -60,7 +60,12 @@ def empirical_variances(
     variances = []
     for _ in range(study.n_populations):
         drawn = simulate_experiments(
-            draw(), mechanism, n_replicates=study.n_realizations, rng=rng, estimator=estimator
+            draw(),
+            mechanism,
+            n_replicates=study.n_realizations,
+            rng=rng,
+            estimator=estimator,
+            source="rows",
         )
         variances.append(drawn.effects[:, 0].var(ddof=1))
     return np.array(variances)

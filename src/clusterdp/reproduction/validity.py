@@ -57,7 +57,11 @@ def experiment_five(study: Study) -> Findings:
         for _ in range(max(2, study.n_populations // 5)):
             population = pops.sub_population(counts, rng)
             drawn = simulate_experiments(
-                population, DEFAULT, n_replicates=study.n_realizations, rng=rng
+                population,
+                DEFAULT,
+                n_replicates=study.n_realizations,
+                rng=rng,
+                source="rows",
             )
             free = float(theory.non_private_variance(population)[0])
             gaps.append(float(drawn.effects[:, 0].var(ddof=1)) - free)
@@ -89,7 +93,11 @@ def _errors(
     mechanism: mechanisms.Mechanism = DEFAULT,
 ) -> FloatArray:
     drawn = simulate_experiments(
-        population, mechanism, n_replicates=max(study.n_realizations, 500), rng=rng
+        population,
+        mechanism,
+        n_replicates=max(study.n_realizations, 500),
+        rng=rng,
+        source="rows",
     )
     return np.asarray(drawn.effects[:, 0] - population.effects()[0])
 
