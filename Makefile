@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test check format bench reproduce venv clean
+.PHONY: help demo test check format bench bench-variance reproduce venv clean
 
 help: ## This list.
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: .venv/run ## A simulated ad experiment: released, estimated, compared. Seconds.
 	@$(BIN)/python -m clusterdp.demo
@@ -26,6 +26,9 @@ format: .venv/dev ## Rewrite the files the way `make check` wants them.
 bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/files.py
+
+bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others: docs/frontier.md. Minutes.
+	$(BIN)/python bench/frontier.py
 
 reproduce: .venv/run ## The paper's seven experiments at full size, into reproduction/. Minutes.
 	rm -rf reproduction

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.channel import design_channel
+from clusterdp.designed import DesignedChannel
 from clusterdp.summary import CountSummary
 from populations import make_layout
 
@@ -29,13 +30,14 @@ class JointRelease:
 
     Attributes:
         noisy: Every vector of noisy counts within reach; axes `[point, outcome]`.
-        weights: The integer prior each of them leads to; axes `[point, outcome]`.
+        weights: The integer prior each of them leads to, axes `[point, outcome]`; None where the
+            channel is designed.
         log_transition: log Q; axes `[point, released, true]`.
         noise_scale: The scale of the noise that is really added.
     """
 
     noisy: IntArray
-    weights: IntArray
+    weights: IntArray | None
     log_transition: FloatArray
     noise_scale: float
 
@@ -63,11 +65,14 @@ def joint_release(
         noise_scale=noise_scale,
     )
     channel = design_channel(mechanism, make_layout([[size, size]], space), summary)
+    if isinstance(channel, DesignedChannel):
+        transition, weights = channel.transition()[channel.groups[:, 0, 0]], None
+    else:
+        transition, weights = channel.transition()[:, 0], channel.weights[:, 0, :]
+    with np.errstate(divide="ignore"):  # outputs that a channel does not have
+        log_transition = np.log(transition)
     return JointRelease(
-        noisy=noisy,
-        weights=channel.weights[:, 0, :],
-        log_transition=np.log(channel.transition()[:, 0]),
-        noise_scale=noise_scale,
+        noisy=noisy, weights=weights, log_transition=log_transition, noise_scale=noise_scale
     )
 
 

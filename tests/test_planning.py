@@ -71,15 +71,15 @@ def test_the_split_is_within_a_hundredth_of_the_best(
 @pytest.mark.parametrize("segment_share", [1.0, 0.1])
 def test_counts_are_within_a_hundredth_of_the_best(segment_share: float) -> None:
     """Where clusters are known to differ, also against every share for noisy counts."""
-    space = cdp.OutcomeSpace.integers(0, 9)
-    layout = make_layout(np.full((16, 2), 2000), space)
-    known = reference.histogram_reference(space, [1.0] * 10, within_share=0.1)
+    space = cdp.OutcomeSpace.integers(0, 7)
+    layout = make_layout(np.full((8, 2), 2000), space)
+    known = reference.histogram_reference(space, [1.0] * 8, within_share=0.1)
     request = Request(epsilon=4, segment_share=segment_share)
     chosen = planning.choose(request, layout, known)
     error = planning.predict(chosen, layout, known, segment_share).std_error
     searched = [
         cdp.optimal(epsilon=4, noise_scale=2 / (4 * counts), calibrate=sums)
-        for counts, sums in itertools.product((0.01, 0.03, 0.1, 0.2), (0.0, 0.15, 0.3, 0.4))
+        for counts, sums in itertools.product((0.01, 0.03, 0.1), (0.0, 0.4))
     ]
     best = min(planning.predict(made, layout, known, segment_share).std_error for made in searched)
     assert error <= 1.01 * best

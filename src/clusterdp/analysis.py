@@ -173,7 +173,7 @@ def _joined_effects(  # noqa: PLR0913 - one step of `estimate`
             notes += _segment_notes(moments, layout, segment)
         if covariates and not cutting.empty_arms(moments, layout):
             adjusted = _adjusted(joined, release, segment, covariates, moments)
-            adjusted = replace(adjusted, shifts=used.shifts, saved=used.saved, privacy=used.privacy)
+            adjusted = _calibrated_like(used, adjusted)
             effects += _moment_effects(
                 adjusted, layout, estimator, segment, family if segment else 1, is_adjusted=True
             )
@@ -183,6 +183,15 @@ def _joined_effects(  # noqa: PLR0913 - one step of `estimate`
                     f"{n_lost:,} units lack a covariate; adjusted effects are of the others"
                 )
     return effects, notes
+
+
+def _calibrated_like(used: CellMoments, adjusted: CellMoments) -> CellMoments:
+    """Adjusted moments with the calibration of the others; units without covariates are missing."""
+    if used.saved is None:
+        return adjusted
+    per_unit = used.privacy + used.sizes * used.saved
+    privacy = np.maximum(per_unit - adjusted.sizes * used.saved, 0.0)
+    return replace(adjusted, shifts=used.shifts, saved=used.saved, privacy=privacy)
 
 
 def _adjusted(

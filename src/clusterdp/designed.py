@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from clusterdp.recipes import DesignedResponse
     from clusterdp.staircase import Staircase
 
-# How far E[debiased | true] may be from true, in units of the outcome or of the largest output.
-MOST_BIAS = 1e-9
+# How far E[debiased | true] may be from true, of the largest output: 1e-9 where that is 10,000.
+MOST_BIAS = 1e-13
+# A smaller δ buys nothing that could be measured; channels are then designed without it.
+_LEAST_REVEAL = int(1e-5 * TABLE_TOTAL)
 # Shares of the room for rounding that are tried.
 _MORE_ROOM = (1.0, 30.0, 1000.0)
 # Singular values of a channel below this, relative to the largest, tell nothing of what it hides.
@@ -91,13 +93,16 @@ def design_channels(
     made: list[tuple[IntArray, FloatArray]] = []
     # Rounding moves the probabilities of an output by a few units: room is left for that.
     room = 1e-12 + 8 * (3 * len(values)) ** 2 * float(response.max_ratio) / TABLE_TOTAL
+    reveal_weight = response.reveal_weight if response.reveal_weight >= _LEAST_REVEAL else 0
     for factor in _MORE_ROOM:
         ratio = float(response.max_ratio) * (1 - factor * room)
+        if ratio <= 1 or len(made) == len(priors):
+            break
         designs = design_staircases(
-            values, priors[len(made) :], ratio=ratio, delta=response.reveal_weight / TABLE_TOTAL
+            values, priors[len(made) :], ratio=ratio, delta=reveal_weight / TABLE_TOTAL
         )
         for staircase in designs:
-            rounded = _rounded(staircase, values, response)
+            rounded = _rounded(staircase, values, response, reveal_weight)
             if rounded is None:
                 break
             made.append(rounded)
@@ -116,10 +121,10 @@ def design_channels(
 
 
 def _rounded(
-    staircase: Staircase, values: FloatArray, response: DesignedResponse
+    staircase: Staircase, values: FloatArray, response: DesignedResponse, reveal_weight: int
 ) -> tuple[IntArray, FloatArray] | None:
     """A channel in integers with the numbers it releases; None if it is not exact."""
-    table, outputs = _to_table(staircase, len(values), response.reveal_weight)
+    table, outputs = _to_table(staircase, len(values), reveal_weight)
     outputs = _unbiased(table, outputs, values)
     order = np.argsort(outputs, kind="stable")
     table, outputs = table[:, order], outputs[order]

@@ -208,9 +208,11 @@ def calibrated(moments: CellMoments, whole: CellMoments, known: CellKnowledge) -
     """
     trust, told = known.trust, known.means
     whole_sizes, sizes = np.maximum(whole.sizes, 1), np.maximum(moments.sizes, 1)
-    noise = _mean_squares(whole, known.centre) - known.squares.value
+    cell_noise = _mean_squares(whole, known.centre) - known.squares.value
+    # A segment whose outcomes are unlike those of its cells has another noise variance.
+    noise = cell_noise + (moments.privacy - whole.privacy)
     shifts = -trust * (whole.means - told.value)
-    saved = 2 * trust * noise / whole_sizes - trust**2 * (noise / whole_sizes + told.variance)
+    saved = 2 * trust * noise / whole_sizes - trust**2 * (cell_noise / whole_sizes + told.variance)
     moved = replace(moments, shifts=shifts, saved=saved)
     mean_noise = noise / sizes - saved
     # Deviations are taken from the better means, and what is left of their noise is added.
@@ -220,7 +222,8 @@ def calibrated(moments: CellMoments, whole: CellMoments, known: CellKnowledge) -
     return replace(
         moved,
         squares=np.where(moments.sizes > 1, squares, 0.0),
-        privacy=np.where(moments.sizes > 0, moments.sizes * mean_noise, 0.0),
+        # An estimate, but never less than what the noise of the summary alone makes of it.
+        privacy=np.maximum(mean_noise, trust**2 * told.variance) * moments.sizes,
     )
 
 

@@ -17,7 +17,11 @@ def write_readme(manifest: dict[str, Any]) -> str:
 Outcomes are one of {_values(manifest)}.
 """
     notes = "".join(f"- {note}\n" for note in manifest["notes"])
-    body = _rows(columns) if manifest["mechanism"]["rows"] else _aggregates(manifest)
+    body = (
+        _rows(columns, manifest["mechanism"])
+        if manifest["mechanism"]["rows"]
+        else _aggregates(manifest)
+    )
     return head + (f"\nNotes:\n{notes}" if notes else "") + body
 
 
@@ -40,16 +44,15 @@ def _values(manifest: dict[str, Any]) -> str:
     return text
 
 
-def _rows(columns: dict[str, Any]) -> str:
+def _rows(columns: dict[str, Any], mechanism: dict[str, Any]) -> str:
     arm, cluster, unit = columns["arm"], columns["cluster"], columns["unit"]
     in_sql = '"' + arm.replace('"', '""') + '"'
     kept = "".join(f", `{name}`" for name in columns["kept"])
     return f"""
 ## Files
-- `units.parquet`: one row per unit: `{unit}`, `{arm}`, `{cluster}`{kept}, `released_outcome` (the
-  outcome after randomization) and `debiased_outcome`.
-- `cells.parquet`: one row per cluster and arm: its size, the prior that outcomes were redrawn
-  from, what each released outcome counts as (`decode`), and noisy counts where there are any.
+- `units.parquet`: one row per unit: `{unit}`, `{arm}`, `{cluster}`{kept}, `released_outcome` and
+  `debiased_outcome`.
+{_files(mechanism)}
 - `manifest.json`: all of this for programs, with checksums.
 
 ## Use it
@@ -84,11 +87,39 @@ coefficients(fit)
 sqrt(diag(sandwich::vcovHC(fit, "HC2")))
 ```
 
-With clusterdp, compared within clusters, with intervals and segments:
+With clusterdp, compared within clusters, with intervals and segments{_better(mechanism)}:
 ```
 clusterdp estimate .
 ```
 """
+
+
+def _files(mechanism: dict[str, Any]) -> str:
+    """What the columns are that depend on the mechanism."""
+    told = []
+    if mechanism["summary"] is not None:
+        told.append("noisy counts of each outcome (`noisy_counts`)")
+    if mechanism["sums"] is not None:
+        told.append("the noisy sum of its outcomes (`noisy_sum`)")
+    if "epsilon" in mechanism["rows"]:
+        told.append("and the channel its rows went through")
+        return (
+            "  `released_outcome` is a number and not one of the outcomes: it is the debiased\n"
+            "  outcome itself.\n"
+            f"- `cells.parquet`: one row per cluster and arm: its size, {', '.join(told)}.\n"
+            "- `channels.parquet`: of each channel and output, P(output given each outcome) × 2^48."
+        )
+    told.append("the prior that outcomes were redrawn from, and what each counts as (`decode`)")
+    return (
+        "  `released_outcome` is the outcome after randomization.\n"
+        f"- `cells.parquet`: one row per cluster and arm: its size, {', '.join(told)}."
+    )
+
+
+def _better(mechanism: dict[str, Any]) -> str:
+    if mechanism["sums"] is None and mechanism["summary"] is None:
+        return ""
+    return ",\nand more precisely than from rows alone, by what `cells.parquet` tells"
 
 
 def _aggregates(manifest: dict[str, Any]) -> str:

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 # Ratios of a designed channel are fractions of this denominator.
 _RATIO_DENOMINATOR = 2**40
 # A channel that could tell outcomes apart no better than this says nothing.
-_SMALLEST_ROW_EPSILON, _LARGEST_ROW_EPSILON = 1e-3, 20.0
+_SMALLEST_ROW_EPSILON = 0.01
+# Beyond this a row hides nothing, and probabilities get too small to be exact: it is not spent.
+_LARGEST_ROW_EPSILON = 12.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,7 @@ class Mechanism:
                     f"epsilon={self.rows.epsilon:g}, which leaves nothing for the rows; raise "
                     "noise_scale or epsilon, or lower calibrate"
                 )
+            epsilon = min(epsilon, _LARGEST_ROW_EPSILON)
         if not _SMALLEST_ROW_EPSILON <= epsilon <= _LARGEST_ROW_EPSILON:
             raise ParameterError(
                 f"epsilon of the rows must lie between {_SMALLEST_ROW_EPSILON:g} and "

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from clusterdp.arrays import IntArray
 
 
+# At smaller scales noise is zero with certainty, as far as a float can tell.
+_NO_NOISE = 0.002
+
+
 class NoiseSource(Protocol):
     """Adds independent discrete Laplace noise, P(z) ∝ exp(−|z|/scale), to integers."""
 
@@ -52,4 +56,6 @@ def simulated_noise(rng: np.random.Generator) -> NoiseSource:
 
 def noise_variance(scale: float) -> float:
     """Var = 2e^(−1/σ)/(1−e^(−1/σ))² = 1/(2 sinh²(1/(2σ))): just below 2σ², the continuous one's."""
+    if scale < _NO_NOISE:
+        return 0.0
     return 1 / (2 * math.sinh(1 / (2 * scale)) ** 2)

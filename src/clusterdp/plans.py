@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # What a plan predicts for segments when no share was asked for.
 DEFAULT_SEGMENT = 0.1
-_LEAST_EPSILON, _MOST_EPSILON = 0.01, 12.0
+_LEAST_EPSILON, _MOST_EPSILON = 0.02, 12.0
 
 
 class Option(NamedTuple):
@@ -146,8 +146,8 @@ class Curve(NamedTuple):
 def trade_off(request: Request, layout: Layout, reference: Reference) -> list[Curve]:
     """What each mechanism could do at other budgets, for what is planned for."""
     centre = request.epsilon or 1.0
-    epsilons = tuple(float(value) for value in centre * np.geomspace(1 / 8, 4, 9))
-    epsilons = tuple(value for value in epsilons if value <= _MOST_EPSILON)
+    around = np.clip(centre * np.geomspace(1 / 8, 4, 9), 2 * _LEAST_EPSILON, _MOST_EPSILON)
+    epsilons = tuple(float(value) for value in np.unique(around))
     curves = []
     for name in MECHANISMS:
         errors = []

@@ -12,6 +12,7 @@ import numpy as np
 from clusterdp import theory
 from clusterdp.calibration import summary_mean_variance
 from clusterdp.channel import public_prior
+from clusterdp.errors import ParameterError
 from clusterdp.recipes import FixedDesign, FixedResampling
 from clusterdp.reference import cell_reference
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from clusterdp.arrays import FloatArray, IntArray
     from clusterdp.cells import Layout
     from clusterdp.mechanisms import Mechanism
+    from clusterdp.outcomes import OutcomeSpace
     from clusterdp.reference import Reference
 
 # Rows keep at least half of ε: what is published at user level has to be of use.
@@ -33,6 +35,7 @@ _OTHER_SEGMENT = 0.1
 # Noise variances of rows are computed at powers of this, and interpolated in between; coarser and
 # from fewer clusters where each cell needs a channel of its own.
 _GRID, _DESIGNED_GRID = 1.15, 1.6
+_GRID_ENDS = (0.01, 12.0)
 _CLUSTERS, _DESIGNED_CLUSTERS, _DRAWS = 64, 6, 4
 _HAIR = 1e-9
 
@@ -82,6 +85,8 @@ def best_split(  # noqa: PLR0913 - what to choose from, by name
         _Errors(split, predict_(segment_share), predict_(other))
         for split, predict_ in _predictions(build, layout, reference, counts, shares)
     ]
+    if not found:
+        build(Split(counts[0], float(shares[0]))).guarantee(layout.space)  # says what is wrong
     least = min(errors.wanted for errors in found)
     as_good = [errors for errors in found if errors.wanted <= least * (1 + _INDIFFERENT) ** 2]
     return min(as_good, key=lambda errors: errors.other).split
@@ -126,9 +131,21 @@ def _predictions(
     for counted in counts:
         most = 1.0 if len(shares) == 1 else max(MOST_CALIBRATE - counted, 0.0) + _HAIR
         splits = [Split(counted, float(share)) for share in shares if share <= most]
-        predictor = _Predictor(build(splits[0]), layout, reference)
-        for split in splits:
-            yield split, partial(predictor.variance, build(split))
+        made = [(split, build(split)) for split in splits]
+        affordable = [pair for pair in made if _leaves_rows(pair[1], layout.space)]
+        if affordable:
+            predictor = _Predictor(affordable[0][1], layout, reference)
+            for split, mechanism in affordable:
+                yield split, partial(predictor.variance, mechanism)
+
+
+def _leaves_rows(mechanism: Mechanism, space: OutcomeSpace) -> bool:
+    """Whether a split leaves rows enough to be released."""
+    try:
+        mechanism.guarantee(space)
+    except ParameterError:
+        return False
+    return True
 
 
 class _RowNoise:
@@ -153,7 +170,8 @@ class _RowNoise:
 
     def __call__(self, epsilon: float) -> float:
         place = math.log(epsilon) / self._step
-        below = math.floor(place)
+        least, most = (math.log(end) / self._step for end in _GRID_ENDS)
+        below = min(max(math.floor(place), math.ceil(least)), math.floor(most) - 1)
         part = place - below
         return math.exp((1 - part) * self._log_at(below) + part * self._log_at(below + 1))
 

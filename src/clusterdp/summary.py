@@ -143,8 +143,11 @@ def draw_sums(
     noise = sum_noise(layout.space, recipe.epsilon)
     values = np.array(multiples)
     doubled = 2 * values - (values[0] + values[-1])  # twice the distance from the middle
-    largest = int(np.abs(doubled).max()) ** 2
-    if layout.sizes.max() * largest + 64 * (noise.of_squares or noise.of_sums) > _LARGEST_INTEGER:
+    # In Python's integers, which do not wrap around.
+    size, scale = int(layout.sizes.max()), noise.of_squares or 0.0
+    largest_square = size * int(np.abs(doubled).max()) ** 2 if scale else 0
+    largest_sum = size * max(map(abs, multiples))
+    if max(largest_sum + 64 * noise.of_sums, largest_square + 64 * scale) > _LARGEST_INTEGER:
         raise ParameterError(
             "cells and outcome values are too large for exact 64-bit sums; declare outcomes in a "
             "coarser unit, or do not calibrate"
@@ -157,6 +160,8 @@ def draw_sums(
 
 def _whole(sums: IntArray) -> IntArray:
     """Sums as integers, also of the expected counts that predictions are made from."""
+    if sums.dtype.kind == "i":
+        return sums  # not through floats, which would round them
     return np.asarray(np.rint(sums), dtype=np.int64)
 
 

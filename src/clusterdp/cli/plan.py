@@ -15,6 +15,7 @@ from clusterdp.engine import read_layout
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.pipeline import pool
 from clusterdp.plan_figure import trade_off_plot
+from clusterdp.plots import new_figure
 from clusterdp.report import aligned
 from clusterdp.sources import cross_columns, open_source
 
@@ -40,6 +41,8 @@ def run_plan_command(  # noqa: PLR0913 - one parameter per option
     spec = specs.read_spec(spec_path, given, _NEEDED)
     if (spec.get("epsilon") is None) == (mde is None):
         raise ParameterError("give --epsilon, the budget, or --mde, the effect to find; not both")
+    if plot is not None:
+        new_figure(plot, (1, 1))  # refused now if it cannot be drawn later
     layout, notes = _read_cells(spec, size)
     reference = specs.parse_reference(spec.get("reference"), layout.space, spec.get("within_share"))
     request = to_request(spec)
@@ -54,6 +57,7 @@ def run_plan_command(  # noqa: PLR0913 - one parameter per option
     }
     if size is None:
         kept = {"input": spec["input"], **kept}
+    kept |= {key: spec.get(key) for key in ("reference", "within_share", "segment_share")}
     specs.write_plan(out, {**kept, **options}, _remarks(plan, layout))
     if plot is not None:
         trade_off_plot(plans.trade_off(request, layout, reference), plan, plot)
