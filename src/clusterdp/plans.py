@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # What a plan predicts for segments when no share was asked for.
 DEFAULT_SEGMENT = 0.1
+# Differences that no prediction can mean.
+_AS_GOOD = 1.001
 _LEAST_EPSILON, _MOST_EPSILON = 0.02, 12.0
 
 
@@ -80,12 +82,7 @@ def make_plan(request: Request, layout: Layout, reference: Reference) -> Plan:
         if made.releases_rows:
             segment = planning.predict(made, layout, reference, shown)
         options.append(Option(name, made, overall, segment))
-    with_rows = [option for option in options if option.segment is not None]
-    wanted = 0 if request.segment_share == 1 else 1
-    best = min(
-        with_rows or options,
-        key=lambda option: ((option.overall, option.segment)[wanted] or option.overall).std_error,
-    )
+    best = _best(options, overall=request.segment_share == 1)
     return Plan(
         options=tuple(options),
         chosen=best.name,
@@ -94,6 +91,18 @@ def make_plan(request: Request, layout: Layout, reference: Reference) -> Plan:
         segment_share=request.segment_share,
         shown_share=shown,
     )
+
+
+def _best(options: list[Option], *, overall: bool) -> Option:
+    """The first that is as good as the best; one that releases rows, if any does."""
+    with_rows = [option for option in options if option.segment is not None] or options
+
+    def error(option: Option) -> float:
+        segment = option.segment or option.overall
+        return option.overall.std_error if overall else segment.std_error
+
+    least = min(error(option) for option in with_rows)
+    return next(option for option in with_rows if error(option) <= _AS_GOOD * least)
 
 
 def smallest_epsilon(
