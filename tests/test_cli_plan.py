@@ -120,6 +120,7 @@ def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None
         (("--epsilon", 1, "--segment-share", 2), "segment_share"),
         (("--epsilon", 1, "--mechanism", "magic"), "must be one of"),
         (("--epsilon", 1, "--size", "nothing"), "no column 'nothing'"),
+        (("--epsilon", 1, "--size", "clicks"), "one row per cluster and arm"),
         (("--epsilon", 1, "--plot", "plot.txt"), ".svg, .png or .pdf"),
     ],
 )
@@ -139,6 +140,10 @@ def test_nothing_overrides_a_plan(table: Path, tmp_path: Path) -> None:
     ran = run("release", "--plan", plan, "--epsilon", 3, *more)
     assert ran.exit_code == 2
     assert "decided by the plan" in ran.stderr
+    half = tmp_path / "half.parquet"
+    pl.read_parquet(table).head(2000).write_parquet(half)
+    ran = run("release", half, "--plan", plan, *more, "--dry-run")
+    assert "the plan was made for 4,000 units" in ran.stdout
     plan.write_text('arm = "treated"\n')
     ran = run("release", table, "--plan", plan, *more)
     assert ran.exit_code == 2
@@ -216,3 +221,15 @@ def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path
     verified = run("verify", out)
     assert verified.exit_code == 2
     assert "FAIL channels are within what the rows cost" in verified.stdout
+
+
+def test_one_mechanism_alone(table: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    for name in ("noisy-histogram", "noisy-horvitz-thompson", "uniform-prior-dp"):
+        planned = run("plan", table, *PUBLIC, "--epsilon", 1, "--mechanism", name, "--out", plan)
+        assert planned.exit_code == 0, planned.output
+        assert f"recommended: {name}" in planned.stdout
+        out = tmp_path / name
+        run("release", "--plan", plan, "--unit", "user", "--outcome", "clicks", "--out", out)
+        rows_only = run("estimate", out, "--rows-only")
+        assert rows_only.exit_code == (2 if name.startswith("noisy-") else 0)

@@ -25,8 +25,7 @@ REAL = Path(__file__).parent.parent.parent / "shared" / "data" / "hillstrom.csv"
 
 def simulated(rng: np.random.Generator) -> pl.DataFrame:
     n_customers = 20_000
-    arm = rng.choice(3, n_customers)
-    return pl.DataFrame(
+    customers = pl.DataFrame(
         {
             "history_segment": rng.choice(
                 7, n_customers, p=[0.36, 0.22, 0.19, 0.1, 0.07, 0.03, 0.03]
@@ -35,9 +34,13 @@ def simulated(rng: np.random.Generator) -> pl.DataFrame:
             "channel": rng.choice(
                 ["Phone", "Web", "Multichannel"], n_customers, p=[0.44, 0.44, 0.12]
             ),
-            "segment": np.array(ARMS)[arm],
-            "visit": rng.random(n_customers) < np.array([0.18, 0.1, 0.15])[arm],
         }
+    )
+    # Arms in turn within each cluster, so that none is without units by chance.
+    arm = customers.select(pl.int_range(pl.len()).over(CLUSTER) % 3).to_series().to_numpy()
+    return customers.with_columns(
+        segment=pl.Series(np.array(ARMS)[arm]),
+        visit=pl.Series(rng.random(n_customers) < np.array([0.18, 0.1, 0.15])[arm]),
     )
 
 

@@ -181,11 +181,22 @@ def test_references() -> None:
         reference.histogram_reference(SPACE, [1] * 6, within_share=0)
     with pytest.raises(cdp.ParameterError, match="spread above 0"):
         reference.spread_reference(SPACE, 2, 0)
-    normal = reference.spread_reference(cdp.OutcomeSpace.integers(-20, 20), 1, 3)
-    values = np.arange(-20, 21)
-    probs = normal.kinds[0, 0]
-    assert probs @ values == pytest.approx(1, abs=1e-6)
-    assert math.sqrt(probs @ (values - 1) ** 2) == pytest.approx(3, abs=1e-3)
+    with pytest.raises(cdp.ParameterError, match="between 0 and 5"):
+        reference.spread_reference(SPACE, 9, 1)
+    with pytest.raises(cdp.ParameterError, match="spread by 4"):
+        reference.spread_reference(SPACE, 2.5, 4)
+
+
+@pytest.mark.parametrize(("mean", "std"), [(1, 1), (2.5, 1.7), (4.2, 0.9), (2.5, 2.2)])
+def test_a_mean_and_a_spread_are_met(mean: float, std: float) -> None:
+    probs, values = reference.spread_reference(SPACE, mean, std).kinds[0, 0], SPACE.as_array()
+    assert probs @ values == pytest.approx(mean, abs=2e-3)
+    assert math.sqrt(probs @ (values - mean) ** 2) == pytest.approx(std, abs=2e-3)
+
+
+def test_the_mean_of_two_outcomes_says_it_all() -> None:
+    rare = reference.spread_reference(cdp.OutcomeSpace.binary(), 0.02, 0.14)
+    np.testing.assert_allclose(rare.kinds[0, 0], [0.98, 0.02])
 
 
 @pytest.mark.parametrize("within", [0.2, 0.6])

@@ -66,6 +66,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         raise ParameterError(f'estimator must be "stratified" or "unstratified", got {estimator!r}')
     if source not in ("everything", "rows"):
         raise ParameterError(f'source must be "everything" or "rows", got {source!r}')
+    if source == "rows" and release.units is None:
+        raise ParameterError(f"{release.mechanism.name} publishes no rows to estimate from")
     layout = release.layout if control is None else release.layout.with_control(control)
     notes = [*release.notes, *_summary_notes(release, layout)]
     dimensions = cutting.parse_dimensions(by, release)

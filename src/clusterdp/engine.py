@@ -274,9 +274,14 @@ def read_layout(  # noqa: PLR0913, PLR0917 - the parts of a layout
     import polars as pl
 
     counted = pl.len() if size is None else pl.col(size).sum()
-    query = rows.group_by(cluster, arm).agg(size=counted.cast(pl.Int64))
+    query = rows.group_by(cluster, arm).agg(size=counted.cast(pl.Int64), n_rows=pl.len())
     with read_errors():
         sizes = query.collect(engine="streaming")
+    if size is not None and (sizes["n_rows"] > 1).any():
+        raise DataError(
+            f"with column {size!r} (size) the table must have one row per cluster and arm; "
+            f"{int((sizes['n_rows'] > 1).sum())} cells have several"
+        )
     if len(sizes) == 0:
         raise DataError("the table has no rows")
     for name, part in ((cluster, "cluster"), (arm, "arm")):

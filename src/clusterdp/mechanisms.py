@@ -121,6 +121,11 @@ class Mechanism:
         if isinstance(self.rows, BudgetedDesign):
             summary = self._summary_loss()
             epsilon = acc.remaining_epsilon(self.rows.epsilon, summary)
+            if epsilon < _SMALLEST_ROW_EPSILON and not summary[0].loss:
+                raise ParameterError(
+                    f"epsilon must be at least {_SMALLEST_ROW_EPSILON:g} for rows to say anything, "
+                    f"got {self.rows.epsilon:g}"
+                )
             if epsilon < _SMALLEST_ROW_EPSILON:
                 raise ParameterError(
                     f"noisy counts and sums cost {float(summary[0].loss):.6g} of "

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def trade_off_plot(curves: list[Curve], plan: Plan, path: Path) -> None:
     """Standard errors against ε, one line per mechanism, with what was chosen."""
     figure = new_figure(path, (8, 5))
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     axes = figure.add_subplot()
     for curve, colour, marker in zip(curves, itertools.cycle(COLOURS), "o^sDPv", strict=False):
         style: dict[str, Any] = (
@@ -47,7 +49,10 @@ def trade_off_plot(curves: list[Curve], plan: Plan, path: Path) -> None:
     axes.set_yscale("log")
     for formatted in (axes.xaxis.set_major_formatter, axes.yaxis.set_major_formatter):
         formatted(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+    low, high = axes.get_ylim()
+    dense = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)
+    axes.yaxis.set_major_locator(LogLocator(subs=dense if high < 10 * low else (1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     wanted = "overall effect"
     if plan.segment_share < 1:
         wanted = f"effect in a segment of {plan.segment_share:.0%}"

@@ -172,6 +172,8 @@ def trade_off(request: Request, layout: Layout, reference: Reference) -> list[Cu
 
 def explain(mechanism: Mechanism, layout: Layout, reference: Reference, share: float) -> str:
     """Why this mechanism with this split, in a sentence."""
+    if not mechanism.releases_rows:
+        return "it was asked for; it releases aggregates alone, so there are no segments"
     parts = []
     if layout.space.n_outcomes == 2:
         parts.append("binary outcome: clusters cannot reduce privacy noise here")
@@ -185,7 +187,8 @@ def explain(mechanism: Mechanism, layout: Layout, reference: Reference, share: f
     budget = mechanism.guarantee(layout.space).epsilon
     wanted = "the overall effect" if share == 1 else f"segments of {share:.0%}"
     if mechanism.sums is None:
-        parts.append(f"all else goes to the rows because you asked for {wanted}")
+        what = "all else" if isinstance(mechanism.summary, NoisyCounts) else "the whole budget"
+        parts.append(f"{what} goes to the rows because you asked for {wanted}")
     else:
         part = mechanism.sums.epsilon / budget
         most = ", the most that keeps rows useful," if part > MOST_CALIBRATE - 0.005 else ""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Clusters are thought to be of this many kinds, where they are thought to differ.
 _KINDS = 8
+# How well a mean and a spread are met, in units of the spread.
+_MOMENTS = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,11 +87,45 @@ def histogram_reference(
 def spread_reference(
     space: OutcomeSpace, mean: float, std: float, within_share: float = 1.0
 ) -> Reference:
-    """A mean and a spread: a normal distribution on the values of the space."""
+    """The smoothest distribution over the space with this mean and spread: p ∝ exp(ay + by²).
+
+    With two outcomes the mean says it all.
+    """
+    values = space.as_array()
     if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
         raise ParameterError(f"a reference needs a mean and a spread above 0, got {mean}, {std}")
-    distance = (space.as_array() - mean) / std
-    return histogram_reference(space, np.exp(-(distance**2) / 2).tolist(), within_share)
+    if not values[0] < mean < values[-1]:
+        raise ParameterError(
+            f"the mean of a reference must lie between {values[0]:g} and {values[-1]:g}, got {mean}"
+        )
+    if space.n_outcomes == 2:
+        share = (mean - values[0]) / space.span
+        return histogram_reference(space, [1 - share, share], within_share)
+    if std**2 > (values[-1] - mean) * (mean - values[0]):
+        raise ParameterError(f"no outcomes in the space spread by {std:g} about {mean:g}")
+    from scipy.optimize import minimize
+
+    scaled = (values - mean) / std
+    powers = np.stack([scaled, scaled**2])
+
+    def dual(weights: FloatArray) -> tuple[float, FloatArray]:
+        exponents = weights @ powers
+        probs = np.exp(exponents - exponents.max())
+        total = probs.sum()
+        loss = math.log(total) + exponents.max() - weights[1]
+        return float(loss), powers @ probs / total - np.array([0.0, 1.0])
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = minimize(dual, np.array([0.0, -0.5]), jac=True, method="BFGS")
+    exponents = found.x @ powers
+    probs = np.exp(exponents - exponents.max())
+    probs /= probs.sum()
+    if np.abs(powers @ probs - [0.0, 1.0]).max() > _MOMENTS:
+        raise ParameterError(
+            f"no distribution over the outcome space is that smooth with mean {mean:g} and spread "
+            f"{std:g}; give a histogram"
+        )
+    return histogram_reference(space, probs.tolist(), within_share)
 
 
 def cell_reference(probs: FloatArray) -> Reference:

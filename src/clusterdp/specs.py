@@ -39,6 +39,8 @@ KEYS: dict[str, tuple[type, ...]] = {
     "segment_share": (int, float),
     "reference": (str, list),
     "within_share": (int, float),
+    "n_units": (int,),
+    "n_clusters": (int,),
     "out": (str,),
 }
 REQUIRED = ("input", "unit", "arm", "cluster", "outcome", "outcomes")

@@ -47,6 +47,8 @@ def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     values = outcome["values"]
     shown = ", ".join(f"{value:g}" for value in values[:8])
     space = shown + (f", ... {values[-1]:g} ({len(values)} values)" if len(values) > 8 else "")
+    if outcome["edges"]:
+        space += f"; each stands for a bin of {', '.join(f'{e:g}' for e in outcome['edges'])}"
     lines = [
         ("outcome", f"{outcome['name']}: {space}"),
         ("privacy", manifest["guarantee"]["in_words"]),

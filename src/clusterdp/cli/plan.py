@@ -58,6 +58,7 @@ def run_plan_command(  # noqa: PLR0913 - one parameter per option
     if size is None:
         kept = {"input": spec["input"], **kept}
     kept |= {key: spec.get(key) for key in ("reference", "within_share", "segment_share")}
+    kept |= {"n_units": layout.n_units, "n_clusters": len(layout.clusters)}
     specs.write_plan(out, {**kept, **options}, _remarks(plan, layout))
     if plot is not None:
         trade_off_plot(plans.trade_off(request, layout, reference), plan, plot)
@@ -65,7 +66,11 @@ def run_plan_command(  # noqa: PLR0913 - one parameter per option
         print_json(_as_json(plan, layout))
         return
     _show(plan, layout, notes)
-    say(f"wrote {out}; carry it out with: clusterdp release --plan {out} --unit ... --outcome ...")
+    source = "" if size is None else "TABLE "
+    say(
+        f"wrote {out}; carry it out with: clusterdp release {source}--plan {out} --unit ... "
+        "--outcome ..."
+    )
 
 
 def _read_cells(spec: dict[str, Any], size: str | None) -> tuple[Layout, tuple[str, ...]]:
@@ -117,6 +122,11 @@ def _show(plan: Plan, layout: Layout, notes: tuple[str, ...]) -> None:
         *(_row(option, chosen=option.name == plan.chosen) for option in plan.options),
     ]
     say("\n".join(aligned(rows)))
+    say(
+        "\nstandard errors of the overall effect and in a segment, of the least certain arm; "
+        "detectable by a two-sided\n5% test with 80% power. Each mechanism is at its best, noisy "
+        "sums included; the noisy-* release no rows."
+    )
     choice = plan.choice
     numbers = describe_parameters(choice.mechanism, layout.space)
     shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())

@@ -78,7 +78,7 @@ def run_release_command(
         layout, encoder, notes = lay_out(table, spec.get("control"), spec.get("min_cell_size"))
         prepared = Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
         mechanism, prediction = _plan(spec, prepared)
-        plan = _describe(prepared, mechanism, prediction)
+        plan = _describe(prepared, mechanism, prediction, _planned_for(spec, layout))
         if not as_json:
             _show_plan(plan)
         if target is None:
@@ -123,12 +123,28 @@ def to_request(spec: dict[str, Any]) -> planning.Request:
 
 def _plan(spec: dict[str, Any], prepared: Prepared) -> tuple[Mechanism, Prediction]:
     layout = prepared.layout
-    reference = specs.parse_reference(spec.get("reference"), layout.space, spec.get("within_share"))
+    believed = spec.get("reference") or spec.get("prior")
+    reference = specs.parse_reference(believed, layout.space, spec.get("within_share"))
     mechanism = planning.choose(to_request(spec), layout, reference)
     return mechanism, planning.predict(mechanism, layout, reference)
 
 
-def _describe(prepared: Prepared, mechanism: Mechanism, prediction: Prediction) -> dict[str, Any]:
+def _planned_for(spec: dict[str, Any], layout: Layout) -> list[str]:
+    """What to say if a plan was made for another table."""
+    units, clusters = spec.get("n_units"), spec.get("n_clusters")
+    if units is None or (units, clusters) == (layout.n_units, len(layout.clusters)):
+        return []
+    return [
+        (
+            f"the plan was made for {units:,} units in {clusters:,} clusters; this table has "
+            f"{layout.n_units:,} in {len(layout.clusters):,}"
+        )
+    ]
+
+
+def _describe(
+    prepared: Prepared, mechanism: Mechanism, prediction: Prediction, planned: list[str]
+) -> dict[str, Any]:
     """The plan as plain values; everything in it is public."""
     layout = prepared.layout
     guarantee = mechanism.guarantee(layout.space)
@@ -149,7 +165,7 @@ def _describe(prepared: Prepared, mechanism: Mechanism, prediction: Prediction) 
         "expected_std_error": prediction.std_error,
         "expected_std_error_from_sampling": prediction.sampling_std_error,
         "expected_std_error_from_privacy": prediction.privacy_std_error,
-        "notes": [*prepared.notes, *_advice(mechanism, layout, guarantee)],
+        "notes": [*prepared.notes, *planned, *_advice(mechanism, layout, guarantee)],
     }
 
 
@@ -183,6 +199,9 @@ def _advice(mechanism: Mechanism, layout: Layout, guarantee: Guarantee) -> list[
             f"an epsilon above {_WEAK_EPSILON:g} protects next to nothing: an outcome can be "
             "guessed almost surely from its row"
         )
+    if layout.space.edges is not None:
+        listed = ", ".join(f"{value:g}" for value in layout.space.values)
+        notes.append(f"effects are on binned outcomes: values count as their bin's {listed}")
     smallest = int(layout.sizes.min())
     if smallest < _SMALL_CELL:
         notes.append(

@@ -81,8 +81,9 @@ def _report(
         f"{source} {size}",
         "",
         (
-            "Uniform-Prior-DP is the best mechanism for rows that this package has today; it is "
-            "in the figures already, so there is no second set of them."
+            "The figures hold the paper's mechanisms. What this package does beyond them, in the "
+            "populations of Experiments 1 and 3 and at equal, valid privacy, is in "
+            "`docs/frontier.md` (`make bench-variance`)."
         ),
         "",
         "| claim | verdict |",
