@@ -101,11 +101,11 @@ def test_aggregates_have_stratified_effects_only(
     mechanism: cdp.Mechanism, table: pl.DataFrame
 ) -> None:
     release = released(table, mechanism)
-    estimate = cdp.estimate(release, source="rows")
+    estimate = cdp.estimate(release)
     true = cdp.estimate_without_privacy(table, outcomes=SPACE, **PARTS)
     assert abs(estimate.effect - true.effect) < 6 * estimate.std_error
     with pytest.raises(cdp.ParameterError, match="stratified effects only"):
-        cdp.estimate(release, estimator="unstratified", source="rows")
+        cdp.estimate(release, estimator="unstratified")
 
 
 def test_three_arms_each_against_control(rng: np.random.Generator) -> None:

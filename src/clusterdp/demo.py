@@ -82,7 +82,8 @@ def compare(table: pl.DataFrame, planned: cdp.Mechanism, true_effect: float) -> 
     """The same people at the same ε, by each mechanism: the paper's with the paper's estimator."""
     print(f"\n  {'mechanism':24}{'effect':>8}  {'95% interval':>18}  {'holds it':>8}  user-level")
     for name, mechanism in mechanisms(planned).items():
-        source: Literal["everything", "rows"] = "everything" if "Optimal" in name else "rows"
+        ours = "Optimal" in name or not mechanism.releases_rows
+        source: Literal["everything", "rows"] = "everything" if ours else "rows"
         release = cdp.release(table, mechanism=mechanism, **PARTS)
         rows = "yes" if mechanism.releases_rows else "no: aggregates alone"
         _print_row(name, cdp.estimate(release, source=source), true_effect, rows)
