@@ -21,6 +21,22 @@ app = typer.Typer(
 _TABLE, _PRIVACY, _OUTPUT = "The table", "Privacy", "Output"
 
 # Options that planning and releasing share.
+_ARM = typer.Option(help="Column of treatment arms.", rich_help_panel=_TABLE)
+_CLUSTER = typer.Option(
+    help="Column of public clusters; several are crossed: region,channel.", rich_help_panel=_TABLE
+)
+_OUTCOMES = typer.Option(
+    help="The values outcomes can take: 0,1,5 or 0..5 or bins:0,1,10,100 or binary.",
+    rich_help_panel=_TABLE,
+)
+_CONTROL = typer.Option(
+    help="The control arm; needed unless arms are 0 and 1.", rich_help_panel=_TABLE
+)
+_MIN_CELL_SIZE = typer.Option(
+    help="Pool clusters with fewer units than this in some arm.", rich_help_panel=_TABLE
+)
+_EPSILON = typer.Option(help="Budget of the whole release.", rich_help_panel=_PRIVACY)
+_DELTA = typer.Option(help="Failure probability.", rich_help_panel=_PRIVACY)
 _REFERENCE = typer.Option(
     metavar="P,P,...",
     help="What outcomes are thought to be like: a histogram, or mean:2,std:1. To predict and "
@@ -68,32 +84,13 @@ def release(
         ),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Column of ids.", rich_help_panel=_TABLE)] = None,
-    arm: Annotated[
-        str | None, typer.Option(help="Column of treatment arms.", rich_help_panel=_TABLE)
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of public clusters; several are crossed: region,channel.",
-            rich_help_panel=_TABLE,
-        ),
-    ] = None,
+    arm: Annotated[str | None, _ARM] = None,
+    cluster: Annotated[str | None, _CLUSTER] = None,
     outcome: Annotated[
         str | None, typer.Option(help="Column of sensitive outcomes.", rich_help_panel=_TABLE)
     ] = None,
-    outcomes: Annotated[
-        str | None,
-        typer.Option(
-            help="The values it can take: 0,1,5 or 0..5 or bins:0,1,10,100 or binary.",
-            rich_help_panel=_TABLE,
-        ),
-    ] = None,
-    control: Annotated[
-        str | None,
-        typer.Option(
-            help="The control arm; needed unless arms are 0 and 1.", rich_help_panel=_TABLE
-        ),
-    ] = None,
+    outcomes: Annotated[str | None, _OUTCOMES] = None,
+    control: Annotated[str | None, _CONTROL] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(
@@ -110,18 +107,9 @@ def release(
             rich_help_panel=_TABLE,
         ),
     ] = None,
-    min_cell_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Pool clusters with fewer units than this in some arm.", rich_help_panel=_TABLE
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Budget of the whole release.", rich_help_panel=_PRIVACY)
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Failure probability.", rich_help_panel=_PRIVACY)
-    ] = None,
+    min_cell_size: Annotated[int | None, _MIN_CELL_SIZE] = None,
+    epsilon: Annotated[float | None, _EPSILON] = None,
+    delta: Annotated[float | None, _DELTA] = None,
     mechanism: Annotated[
         str | None,
         typer.Option(
@@ -229,15 +217,8 @@ def plan(
             metavar="INPUT", help="As for release; only arms and clusters are read of it."
         ),
     ] = None,
-    arm: Annotated[
-        str | None, typer.Option(help="Column of treatment arms.", rich_help_panel=_TABLE)
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of public clusters; several are crossed.", rich_help_panel=_TABLE
-        ),
-    ] = None,
+    arm: Annotated[str | None, _ARM] = None,
+    cluster: Annotated[str | None, _CLUSTER] = None,
     size: Annotated[
         str | None,
         typer.Option(
@@ -245,28 +226,10 @@ def plan(
             rich_help_panel=_TABLE,
         ),
     ] = None,
-    outcomes: Annotated[
-        str | None,
-        typer.Option(
-            help="The values outcomes can take: 0,1,5 or 0..5 or bins:0,1,10,100 or binary.",
-            rich_help_panel=_TABLE,
-        ),
-    ] = None,
-    control: Annotated[
-        str | None,
-        typer.Option(
-            help="The control arm; needed unless arms are 0 and 1.", rich_help_panel=_TABLE
-        ),
-    ] = None,
-    min_cell_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Pool clusters with fewer units than this in some arm.", rich_help_panel=_TABLE
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Budget of the whole release.", rich_help_panel=_PRIVACY)
-    ] = None,
+    outcomes: Annotated[str | None, _OUTCOMES] = None,
+    control: Annotated[str | None, _CONTROL] = None,
+    min_cell_size: Annotated[int | None, _MIN_CELL_SIZE] = None,
+    epsilon: Annotated[float | None, _EPSILON] = None,
     mde: Annotated[
         float | None,
         typer.Option(
@@ -274,9 +237,7 @@ def plan(
             rich_help_panel=_PRIVACY,
         ),
     ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Failure probability.", rich_help_panel=_PRIVACY)
-    ] = None,
+    delta: Annotated[float | None, _DELTA] = None,
     mechanism: Annotated[
         str | None, typer.Option(help="Only this mechanism.", rich_help_panel=_PRIVACY)
     ] = None,
