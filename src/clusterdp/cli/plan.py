@@ -132,6 +132,8 @@ def _show(plan: Plan, layout: Layout, notes: tuple[str, ...]) -> None:
     shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
     say(f"\nrecommended: {choice.name} ({shown})")
     say(f"because: {plan.reason}")
+    if plan.segment_share == 1 and choice.mechanism.sums is not None:
+        say("for small segments rather than the overall effect, plan with --segment-share")
 
 
 def _row(option: Option, *, chosen: bool) -> tuple[str, ...]:
