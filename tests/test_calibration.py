@@ -15,7 +15,6 @@ import clusterdp as cdp
 from assertions import assert_mean, assert_variance
 from clusterdp import estimators, theory
 from clusterdp.calibration import know_cells
-from clusterdp.channel import design_channel
 from clusterdp.noise import simulated_noise
 from clusterdp.simulation import (
     draw_released_counts,
@@ -23,7 +22,7 @@ from clusterdp.simulation import (
     simulate_experiments,
     simulate_releases,
 )
-from clusterdp.summary import draw_summary, draw_sums
+from clusterdp.stages import release_cells
 from populations import (
     experiment_one,
     make_layout,
@@ -31,6 +30,7 @@ from populations import (
     rare_binary,
     three_arms,
 )
+from test_coverage import HIGHEST, LOWEST, N_REPLICATES, coverage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from clusterdp.cells import Layout
     from clusterdp.mechanisms import Mechanism
     from clusterdp.population import Population
-
-N_REPLICATES = 8000
-LOWEST, HIGHEST = 0.935, 0.98
 
 MECHANISMS = {
     "optimal": cdp.optimal(epsilon=2),
@@ -68,11 +65,7 @@ STUDIED = [
 def test_intervals_cover(
     build: Callable[[np.random.Generator], Population], name: str, rng: np.random.Generator
 ) -> None:
-    population, mechanism = build(rng), MECHANISMS[name]
-    n_replicates = N_REPLICATES
-    drawn = simulate_experiments(population, mechanism, n_replicates=n_replicates, rng=rng)
-    covered = np.abs(drawn.effects - population.effects()) <= 1.96 * np.sqrt(drawn.variances)
-    rates = covered.mean(axis=0)
+    rates = coverage(build(rng), MECHANISMS[name], rng)
     assert (rates >= LOWEST).all(), rates
     assert (rates <= HIGHEST).all(), rates
 
@@ -139,9 +132,8 @@ def released_segment(
 ) -> estimators.EffectArrays:
     """Calibrated estimates of some units, released together with all others of their cells."""
     counts, add_noise = inside + others, simulated_noise(rng)
-    summary = draw_summary(counts, layout, mechanism.summary, add_noise)
-    sums = draw_sums(counts, layout, mechanism.sums, add_noise)
-    channel = design_channel(mechanism, layout, summary)
+    summary, sums, channel = release_cells(counts, layout, mechanism, add_noise)
+    assert channel is not None
     released = draw_released_counts(inside, channel, rng)
     everyone = released + draw_released_counts(others, channel, rng)
     known = know_cells(mechanism, layout, summary, sums)
@@ -174,9 +166,8 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
         mechanism, weights = MECHANISMS[name], []
         for _ in range(2):
             counts = population.assign(1, rng)[0]
-            summary = draw_summary(counts, layout, mechanism.summary, simulated_noise(rng))
-            sums = draw_sums(counts, layout, mechanism.sums, simulated_noise(rng))
-            known = know_cells(mechanism, layout, summary, sums)
+            cells = release_cells(counts, layout, mechanism, simulated_noise(rng))
+            known = know_cells(mechanism, layout, cells.summary, cells.sums)
             assert known is not None
             weights.append(known.trust)
         np.testing.assert_array_equal(*weights)

@@ -6,6 +6,14 @@ calls `estimate` on what was released.
 
 from clusterdp.accounting import Guarantee
 from clusterdp.analysis import estimate, estimate_without_privacy
+from clusterdp.builders import (
+    cluster_dp,
+    cluster_free_dp,
+    noisy_histogram,
+    noisy_horvitz_thompson,
+    optimal,
+    uniform_prior_dp,
+)
 from clusterdp.effects import Effect, Estimate
 from clusterdp.errors import (
     ClusterDPError,
@@ -16,15 +24,7 @@ from clusterdp.errors import (
     ParameterError,
 )
 from clusterdp.folder import read_release
-from clusterdp.mechanisms import (
-    Mechanism,
-    cluster_dp,
-    cluster_free_dp,
-    noisy_histogram,
-    noisy_horvitz_thompson,
-    optimal,
-    uniform_prior_dp,
-)
+from clusterdp.mechanisms import Mechanism
 from clusterdp.outcomes import OutcomeSpace
 from clusterdp.pipeline import Release, release
 

@@ -59,6 +59,22 @@ class Layout:
                 "small clusters (min_cell_size=1, --min-cell-size 1, or more)"
             )
 
+    def of_clusters(self, chosen: IntArray) -> Layout:
+        """Some of the clusters."""
+        return replace(
+            self,
+            clusters=tuple(self.clusters[index] for index in chosen),
+            sizes=self.sizes[chosen],
+        )
+
+    def clusters_by_size(self, n_wanted: int) -> IntArray:
+        """So many clusters of evenly spread ranks by size, to stand for all; or all of them."""
+        n_clusters = len(self.clusters)
+        if n_clusters <= n_wanted:
+            return np.arange(n_clusters)
+        ranks = (np.arange(n_wanted) + 0.5) * n_clusters / n_wanted
+        return np.argsort(self.sizes.sum(axis=1), kind="stable")[ranks.astype(np.int64)]
+
     def of_arms(self, arms: list[int]) -> Layout:
         """Some of the arms, of which the first is control."""
         return replace(

@@ -19,7 +19,6 @@ import numpy as np
 
 from clusterdp import manifest as manifests
 from clusterdp.cells import Layout
-from clusterdp.channel import Channel, design_channel
 from clusterdp.designed import DesignedChannel
 from clusterdp.encoding import DEBIASED, RELEASED, TABLE_CHANGED
 from clusterdp.engine import no_progress, unreadable
@@ -37,6 +36,7 @@ from clusterdp.randomize import RowRandomizer
 from clusterdp.randomness import ReleaseKey
 from clusterdp.recipes import PRIOR_TOTAL, NoisyContrasts, NoisyCounts
 from clusterdp.resampling import ResamplingChannel
+from clusterdp.stages import release_cells
 from clusterdp.staging import PARTIAL_SUFFIX, private_file, staged_folder
 from clusterdp.summary import (
     ContrastSummary,
@@ -44,8 +44,6 @@ from clusterdp.summary import (
     Summary,
     SumSummary,
     contrast_noise,
-    draw_summary,
-    draw_sums,
     sum_noise,
     summary_groups,
 )
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from clusterdp.channel import Channel
     from clusterdp.encoding import CellEncoder, Columns
     from clusterdp.engine import LocalTable
     from clusterdp.mechanisms import Mechanism
@@ -137,13 +136,9 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and the two sources of ra
         counted = progress.stage("counting cells", layout.n_units)
         counts, n_clipped, seen = table.count(layout, encoder, counted)
         progress.stage("drawing noise", 0)
-        summary = draw_summary(counts, layout, mechanism.summary, add_noise)
-        sums = draw_sums(counts, layout, mechanism.sums, add_noise)
-        channel = None
-        if mechanism.releases_rows:
-            if mechanism.designs_rows:
-                progress.stage("designing channels", 0)
-            channel = design_channel(mechanism, layout, summary)
+        about_cells = release_cells(counts, layout, mechanism, add_noise)
+        channel = about_cells.channel
+        if channel is not None:
             aes_key = key.for_outcome(table.columns.outcome)
             randomizer = RowRandomizer.of(channel, layout.space, aes_key)
             randomized = progress.stage("randomizing rows", layout.n_units)
@@ -153,7 +148,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and the two sources of ra
             if not again.matches(seen):
                 raise DataError(TABLE_CHANGED)
         progress.stage("sealing the folder", 0)
-        cells = cells_table(encoder, layout, summary, sums, channel)
+        cells = cells_table(encoder, layout, about_cells)
         _write_parquet(cells.lazy(), folder / CELLS)
         if isinstance(channel, DesignedChannel):
             _write_parquet(channels_table(channel).lazy(), folder / CHANNELS)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.cells import POOLED_LABEL, Layout, pool_small_clusters
-from clusterdp.channel import Channel, design_channel
 from clusterdp.designed import DesignedChannel
 from clusterdp.encoding import RELEASED, TABLE_CHANGED, CellEncoder, Columns
 from clusterdp.engine import LocalTable
@@ -20,14 +19,8 @@ from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RowRandomizer
 from clusterdp.randomness import ReleaseKey
 from clusterdp.recipes import BudgetedResampling
-from clusterdp.summary import (
-    ContrastSummary,
-    CountSummary,
-    Summary,
-    SumSummary,
-    draw_summary,
-    draw_sums,
-)
+from clusterdp.stages import release_cells
+from clusterdp.summary import ContrastSummary, CountSummary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +30,12 @@ if TYPE_CHECKING:
 
     from clusterdp.accounting import Guarantee
     from clusterdp.arrays import IntArray
+    from clusterdp.channel import Channel
     from clusterdp.mechanisms import Mechanism
     from clusterdp.noise import NoiseSource
     from clusterdp.outcomes import OutcomeSpace
+    from clusterdp.stages import CellRelease
+    from clusterdp.summary import Summary, SumSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,11 +159,10 @@ def run_release(  # noqa: PLR0913 - as `release`
         message = f"{n_clipped} outcomes were clipped to the ends of the outcome space"
         # Past run_release and release: at the owner's own line.
         warnings.warn(message, OwnerNotice, stacklevel=3)
-    summary = draw_summary(counts, layout, mechanism.summary, add_noise)
-    sums = draw_sums(counts, layout, mechanism.sums, add_noise)
-    channel = units = None
-    if mechanism.releases_rows:
-        channel = design_channel(mechanism, layout, summary)
+    about_cells = release_cells(counts, layout, mechanism, add_noise)
+    units = None
+    if about_cells.channel is not None:
+        channel = about_cells.channel
         randomizer = RowRandomizer.of(channel, outcomes, key.for_outcome(columns.outcome))
         again = Fingerprint()
         rows = table.randomize(layout, encoder, randomizer, again)
@@ -175,7 +170,7 @@ def run_release(  # noqa: PLR0913 - as `release`
         if not again.matches(seen):
             raise DataError(TABLE_CHANGED)
         units = to_native(table_like(given, published), frame)
-    cells = cells_table(encoder, layout, summary, sums, channel)
+    cells = cells_table(encoder, layout, about_cells)
     return Release(
         units=units,
         cells=to_native(table_like(given, cells), frame),
@@ -183,9 +178,9 @@ def run_release(  # noqa: PLR0913 - as `release`
         guarantee=guarantee,
         columns=columns,
         layout=layout,
-        summary=summary,
-        sums=sums,
-        channel=channel,
+        summary=about_cells.summary,
+        sums=about_cells.sums,
+        channel=about_cells.channel,
         notes=notes,
     )
 
@@ -227,15 +222,11 @@ def refuse_paper_accounting(mechanism: Mechanism) -> None:
         )
 
 
-def cells_table(
-    encoder: CellEncoder,
-    layout: Layout,
-    summary: Summary | None,
-    sums: SumSummary | None,
-    channel: Channel | None,
-) -> pl.DataFrame:
+def cells_table(encoder: CellEncoder, layout: Layout, about_cells: CellRelease) -> pl.DataFrame:
     """The published table of cells; lists follow the order of the outcome space."""
     import polars as pl
+
+    summary, sums, channel = about_cells
 
     n_clusters, n_arms = layout.sizes.shape
     clusters, arms = encoder.clusters.values, encoder.arms.values

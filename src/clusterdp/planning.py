@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from clusterdp import mechanisms, theory
+from clusterdp import builders, theory
 from clusterdp.errors import ParameterError
 from clusterdp.splitting import MOST_CALIBRATE, Split, best_split
 
@@ -51,6 +51,11 @@ class Prediction(NamedTuple):
     def detectable_effect(self) -> float:
         """The smallest effect that a two-sided 5% test finds with 80% probability."""
         return _DETECTABLE * self.std_error
+
+    @property
+    def detectable_without_privacy(self) -> float:
+        """The same from true outcomes."""
+        return _DETECTABLE * self.sampling_std_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +95,10 @@ def predict(
 ) -> Prediction:
     """The standard error to expect if outcomes are distributed like the reference."""
     per_cell = mechanism.designs_rows and mechanism.summary is not None
-    sample, chosen, scale = _sampled(layout, _DESIGNED_CLUSTERS if per_cell else _CLUSTERS)
-    probs = reference.of_clusters(chosen)
+    chosen = layout.clusters_by_size(_DESIGNED_CLUSTERS if per_cell else _CLUSTERS)
+    sample, probs = layout.of_clusters(chosen), reference.of_clusters(chosen)
+    # Weights are n_c/n of the sample, which has fewer clusters than all.
+    scale = (sample.n_units / layout.n_units) ** 2 * len(layout.clusters) / len(chosen)
     # Expected counts; they need not be whole.
     counts = cast("IntArray", sample.sizes[..., np.newaxis] * probs)
     # The seed is fixed so that candidates are compared under the same noise; no data is involved.
@@ -139,7 +146,7 @@ def _choose_optimal(request: Request, layout: Layout, reference: Reference) -> M
         prior = tuple(reference.overall(layout).tolist())
 
     def build(split: Split) -> Mechanism:
-        return mechanisms.optimal(
+        return builders.optimal(
             epsilon=request.epsilon or 0.0,
             delta=request.delta,
             noise_scale=_noise_scale(request, split),
@@ -158,7 +165,7 @@ def _choose_optimal(request: Request, layout: Layout, reference: Reference) -> M
 def _choose_clustered(request: Request, layout: Layout, reference: Reference) -> Mechanism:
     _refuse_given(request, "prior")
     by_cluster = request.mechanism == "cluster-dp"
-    make = mechanisms.cluster_dp if by_cluster else mechanisms.cluster_free_dp
+    make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
     by_hand = (request.noise_scale, request.prior_floor, request.resample_prob)
     if request.epsilon is None:
         if None in by_hand:
@@ -195,12 +202,12 @@ def _choose_clustered(request: Request, layout: Layout, reference: Reference) ->
 def _choose_uniform(request: Request, layout: Layout, reference: Reference) -> Mechanism:
     _refuse_given(request, "noise_scale", "prior_floor", "prior")
     if request.epsilon is None or request.resample_prob is not None:
-        return mechanisms.uniform_prior_dp(
+        return builders.uniform_prior_dp(
             resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
         )
 
     def build(split: Split) -> Mechanism:
-        return mechanisms.uniform_prior_dp(
+        return builders.uniform_prior_dp(
             epsilon=request.epsilon, delta=request.delta, calibrate=split.sums
         )
 
@@ -213,12 +220,12 @@ def _choose_contrasts(request: Request, layout: Layout, reference: Reference) ->
     )
     if request.epsilon is None:
         raise ParameterError("noisy-horvitz-thompson needs epsilon")
-    return mechanisms.noisy_horvitz_thompson(epsilon=request.epsilon)
+    return builders.noisy_horvitz_thompson(epsilon=request.epsilon)
 
 
 def _choose_histogram(request: Request, layout: Layout, reference: Reference) -> Mechanism:  # noqa: ARG001 - as the others
     _refuse_given(request, "prior_floor", "resample_prob", "delta", "calibrate", "prior")
-    return mechanisms.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
+    return builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
 
 
 def _split(
@@ -248,22 +255,6 @@ def _refuse_given(request: Request, *names: str) -> None:
     given = [name for name in names if getattr(request, name)]
     if given:
         raise ParameterError(f"{request.mechanism} takes no {given[0]}")
-
-
-def _sampled(layout: Layout, n_wanted: int) -> tuple[Layout, IntArray, float]:
-    """A layout of fewer clusters, which they are, and what its variances are multiplied by."""
-    n_clusters = len(layout.clusters)
-    if n_clusters <= n_wanted:
-        return layout, np.arange(n_clusters), 1.0
-    by_size = np.argsort(layout.sizes.sum(axis=1), kind="stable")
-    chosen = by_size[np.linspace(0, n_clusters - 1, n_wanted).astype(np.int64)]
-    sample = replace(
-        layout,
-        clusters=tuple(layout.clusters[index] for index in chosen),
-        sizes=layout.sizes[chosen],
-    )
-    share = sample.n_units / layout.n_units
-    return sample, chosen, share**2 * n_clusters / n_wanted
 
 
 MECHANISMS = {

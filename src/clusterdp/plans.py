@@ -11,19 +11,18 @@ import numpy as np
 from clusterdp import planning
 from clusterdp.errors import ParameterError
 from clusterdp.planning import MECHANISMS, Prediction, Request
-from clusterdp.recipes import NoisyCounts
-from clusterdp.splitting import MOST_CALIBRATE
+from clusterdp.recipes import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON, NoisyCounts
+from clusterdp.splitting import MOST_CALIBRATE, USUAL_SEGMENT
 
 if TYPE_CHECKING:
     from clusterdp.cells import Layout
     from clusterdp.mechanisms import Mechanism
     from clusterdp.reference import Reference
 
-# What a plan predicts for segments when no share was asked for.
-DEFAULT_SEGMENT = 0.1
 # Differences that no prediction can mean.
 _AS_GOOD = 1.001
-_LEAST_EPSILON, _MOST_EPSILON = 0.02, 12.0
+# A plan may give half of it to sums.
+_LEAST_EPSILON, _MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
 
 
 class Option(NamedTuple):
@@ -72,7 +71,7 @@ def make_plan(request: Request, layout: Layout, reference: Reference) -> Plan:
     """Compare every mechanism at the budget, each at its own best, and recommend one."""
     if request.epsilon is None:
         raise ParameterError("give epsilon, the budget to plan for, or mde, the effect to find")
-    shown = request.segment_share if request.segment_share < 1 else DEFAULT_SEGMENT
+    shown = request.segment_share if request.segment_share < 1 else USUAL_SEGMENT
     names = [request.mechanism] if request.mechanism else list(MECHANISMS)
     options = []
     for name in names:
@@ -111,7 +110,7 @@ def smallest_epsilon(
     """The smallest ε at which the best mechanism can see an effect of this size, to 1%.
 
     Raises:
-        ParameterError: If no ε can, or any can.
+        ParameterError: If no ε can.
     """
     if not (math.isfinite(effect) and effect > 0):
         raise ParameterError(f"mde must be a number above 0, got {effect}")
@@ -122,10 +121,9 @@ def smallest_epsilon(
 
     at_most = sees(_MOST_EPSILON)
     if at_most.detectable_effect > effect:
-        without = replace_privacy(at_most)
         raise ParameterError(
             f"no epsilon can see an effect of {effect:g}: even without privacy the smallest is "
-            f"{without.detectable_effect:.4g}"
+            f"{at_most.detectable_without_privacy:.4g}"
         )
     low, high = _LEAST_EPSILON, _MOST_EPSILON
     if sees(low).detectable_effect <= effect:
@@ -139,11 +137,6 @@ def smallest_epsilon(
     return math.ceil(high * 1000) / 1000
 
 
-def replace_privacy(prediction: Prediction) -> Prediction:
-    """The same prediction without privacy."""
-    return prediction._replace(std_error=prediction.sampling_std_error, privacy_std_error=0.0)
-
-
 class Curve(NamedTuple):
     """Standard errors of a mechanism at its best, against ε."""
 
@@ -155,18 +148,21 @@ class Curve(NamedTuple):
 def trade_off(request: Request, layout: Layout, reference: Reference) -> list[Curve]:
     """What each mechanism could do at other budgets, for what is planned for."""
     centre = request.epsilon or 1.0
-    around = np.clip(centre * np.geomspace(1 / 8, 4, 9), 2 * _LEAST_EPSILON, _MOST_EPSILON)
+    around = np.clip(centre * np.geomspace(1 / 8, 4, 9), _LEAST_EPSILON, _MOST_EPSILON)
     epsilons = tuple(float(value) for value in np.unique(around))
     curves = []
     for name in MECHANISMS:
-        errors = []
-        for epsilon in epsilons:
-            at = replace(request, epsilon=epsilon, mechanism=name)
-            made = _at_its_best(name, at, layout, reference)
-            share = request.segment_share if made.releases_rows else 1.0
-            errors.append(planning.predict(made, layout, reference, share).std_error)
-        if request.segment_share == 1 or made.releases_rows:
-            curves.append(Curve(name, epsilons, tuple(errors)))
+        made = [
+            _at_its_best(name, replace(request, epsilon=epsilon), layout, reference)
+            for epsilon in epsilons
+        ]
+        if request.segment_share < 1 and not made[0].releases_rows:
+            continue
+        errors = [
+            planning.predict(one, layout, reference, request.segment_share).std_error
+            for one in made
+        ]
+        curves.append(Curve(name, epsilons, tuple(errors)))
     return curves
 
 
@@ -218,12 +214,12 @@ def to_options(mechanism: Mechanism, name: str, epsilon: float, delta: float) ->
 
 def _at_its_best(name: str, request: Request, layout: Layout, reference: Reference) -> Mechanism:
     """A mechanism with what was given of the budget, and its own parameters left to be chosen."""
-    at = replace(request, mechanism=name)
-    if request.mechanism is None or request.mechanism != name:
-        at = Request(
-            mechanism=name,
-            epsilon=request.epsilon,
-            delta=0.0 if name.startswith("noisy-") else request.delta,
-            segment_share=request.segment_share,
-        )
+    if request.mechanism == name:
+        return planning.choose(request, layout, reference)
+    at = Request(
+        mechanism=name,
+        epsilon=request.epsilon,
+        delta=0.0 if name.startswith("noisy-") else request.delta,
+        segment_share=request.segment_share,
+    )
     return planning.choose(at, layout, reference)

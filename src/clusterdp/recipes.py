@@ -21,6 +21,9 @@ KEEP_TOTAL = 2**52
 PRIOR_TOTAL = 2**32
 # A designed channel's probabilities are integers over this total.
 TABLE_TOTAL = 2**48
+# A designed channel that could tell outcomes apart no better than this says nothing; beyond the
+# other end a row hides nothing and probabilities get too small to be exact, so it is not spent.
+SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON = 0.01, 12.0
 # Below, noise is all zeros and hides nothing; above, it buries any count there is.
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-3, 1e12
 

@@ -9,17 +9,17 @@ import numpy as np
 
 from clusterdp import estimators
 from clusterdp.calibration import know_cells
-from clusterdp.channel import Channel, design_channel
 from clusterdp.designed import DesignedChannel
 from clusterdp.noise import simulated_noise
 from clusterdp.recipes import TABLE_TOTAL
-from clusterdp.summary import draw_summary, draw_sums
+from clusterdp.stages import release_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp.arrays import IntArray
     from clusterdp.cells import Layout
+    from clusterdp.channel import Channel
     from clusterdp.estimators import Estimator, Source
     from clusterdp.mechanisms import Mechanism
     from clusterdp.population import Population
@@ -94,20 +94,17 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     source: Source,
 ) -> estimators.EffectArrays:
     """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
-    add_noise = simulated_noise(rng)
-    summary = draw_summary(counts, layout, mechanism.summary, add_noise)
-    sums = draw_sums(counts, layout, mechanism.sums, add_noise)
-    channel = released_counts = knowledge = None
-    if mechanism.releases_rows:
-        channel = design_channel(mechanism, layout, summary)
-        released_counts = draw_released_counts(counts, channel, rng)
-        if source == "everything":
-            knowledge = know_cells(mechanism, layout, summary, sums)
+    about_cells = release_cells(counts, layout, mechanism, simulated_noise(rng))
+    released_counts = knowledge = None
+    if about_cells.channel is not None:
+        released_counts = draw_released_counts(counts, about_cells.channel, rng)
+    if source == "everything":
+        knowledge = know_cells(mechanism, layout, about_cells.summary, about_cells.sums)
     return estimators.estimate_effects(
         layout,
         estimator,
-        summary=summary,
-        channel=channel,
+        summary=about_cells.summary,
+        channel=about_cells.channel,
         released_counts=released_counts,
         knowledge=knowledge,
     )

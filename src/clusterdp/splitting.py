@@ -13,7 +13,12 @@ from clusterdp import theory
 from clusterdp.calibration import summary_mean_variance
 from clusterdp.channel import public_prior
 from clusterdp.errors import ParameterError
-from clusterdp.recipes import FixedDesign, FixedResampling
+from clusterdp.recipes import (
+    LARGEST_ROW_EPSILON,
+    SMALLEST_ROW_EPSILON,
+    FixedDesign,
+    FixedResampling,
+)
 from clusterdp.reference import cell_reference
 
 if TYPE_CHECKING:
@@ -31,11 +36,10 @@ _SUM_SHARES = np.linspace(0, MOST_CALIBRATE, 51)
 # Of all splits whose error is this near to the least, the one that is best for the other purpose.
 _INDIFFERENT = 0.004
 # What a plan for the overall effect looks at besides: a segment of this share.
-_OTHER_SEGMENT = 0.1
+USUAL_SEGMENT = 0.1
 # Noise variances of rows are computed at powers of this, and interpolated in between; coarser and
 # from fewer clusters where each cell needs a channel of its own.
 _GRID, _DESIGNED_GRID = 1.15, 1.6
-_GRID_ENDS = (0.01, 12.0)
 _CLUSTERS, _DESIGNED_CLUSTERS, _DRAWS = 64, 6, 4
 _HAIR = 1e-9
 
@@ -80,7 +84,7 @@ def best_split(  # noqa: PLR0913 - what to choose from, by name
     shares = _SUM_SHARES if sums is None else np.array([sums])
     if len(counts) == 1 and len(shares) == 1:
         return Split(counts[0], float(shares[0]))
-    other = 1.0 if segment_share < 1 else _OTHER_SEGMENT
+    other = 1.0 if segment_share < 1 else USUAL_SEGMENT
     found = [
         _Errors(split, predict_(segment_share), predict_(other))
         for split, predict_ in _predictions(build, layout, reference, counts, shares)
@@ -108,7 +112,7 @@ class _Predictor:
 
     def variance(self, mechanism: Mechanism, segment_share: float) -> float:
         """Of the effect that is known least, for a mechanism that differs in its split alone."""
-        epsilon = theory.row_epsilon(mechanism, self._layout.space)
+        epsilon = mechanism.row_epsilon(self._layout.space)
         cells = theory.mean_noise(
             self._noise(epsilon),
             self._layout.sizes,
@@ -153,15 +157,8 @@ class _RowNoise:
 
     def __init__(self, like: Mechanism, layout: Layout, reference: Reference) -> None:
         self._like, per_cell = like, like.designs_rows and like.summary is not None
-        n_clusters = len(layout.clusters)
-        n_wanted = min(_DESIGNED_CLUSTERS if per_cell else _CLUSTERS, n_clusters)
-        by_size = np.argsort(layout.sizes.sum(axis=1), kind="stable")
-        chosen = by_size[((np.arange(n_wanted) + 0.5) * n_clusters / n_wanted).astype(np.int64)]
-        self._layout = replace(
-            layout,
-            clusters=tuple(layout.clusters[index] for index in chosen),
-            sizes=layout.sizes[chosen],
-        )
+        chosen = layout.clusters_by_size(_DESIGNED_CLUSTERS if per_cell else _CLUSTERS)
+        self._layout = layout.of_clusters(chosen)
         probs = reference.of_clusters(chosen)
         self._counts = cast("IntArray", self._layout.sizes[..., np.newaxis] * probs)
         self._n_draws = 1 if like.summary is None or per_cell else _DRAWS
@@ -170,8 +167,9 @@ class _RowNoise:
 
     def __call__(self, epsilon: float) -> float:
         place = math.log(epsilon) / self._step
-        least, most = (math.log(end) / self._step for end in _GRID_ENDS)
-        below = min(max(math.floor(place), math.ceil(least)), math.floor(most) - 1)
+        least = math.ceil(math.log(SMALLEST_ROW_EPSILON) / self._step)
+        most = math.floor(math.log(LARGEST_ROW_EPSILON) / self._step)
+        below = min(max(math.floor(place), least), most - 1)
         part = place - below
         return math.exp((1 - part) * self._log_at(below) + part * self._log_at(below + 1))
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from clusterdp.cells import Layout
     from clusterdp.estimators import Source
     from clusterdp.mechanisms import Mechanism
-    from clusterdp.outcomes import OutcomeSpace
     from clusterdp.population import Population
 
 
@@ -203,15 +202,6 @@ def weighted(per_cell: FloatArray, layout: Layout) -> FloatArray:
 def cell_weights(layout: Layout) -> FloatArray:
     """How much a unit's variance counts in each cell: (n_c/n)²/n_{a,c}; axes `[cluster, arm]`."""
     return np.asarray(_cluster_weights(layout) ** 2 / layout.sizes)
-
-
-def row_epsilon(mechanism: Mechanism, space: OutcomeSpace) -> float:
-    """What the rows of a mechanism cost on their own."""
-    if mechanism.designs_rows:
-        return mechanism.designed_response().epsilon
-    response = mechanism.response(space)
-    keep, floor = float(response.keep_prob), float(response.prior_floor)
-    return math.log1p(keep / ((1 - keep) * floor))
 
 
 def mean_noise(

@@ -8,6 +8,21 @@ from typing import Annotated
 import typer
 
 from clusterdp.cli.console import errors_in_one_line
+from clusterdp.cli.options import (
+    ARM,
+    CLUSTER,
+    CONTROL,
+    DELTA,
+    EPSILON,
+    MIN_CELL_SIZE,
+    OUTCOMES,
+    OUTPUT,
+    PRIVACY,
+    REFERENCE,
+    SEGMENT_SHARE,
+    TABLE,
+    WITHIN_SHARE,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -16,42 +31,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Publish user-level results of a randomized experiment under label differential privacy, "
     "and measure effects from them.",
-)
-
-_TABLE, _PRIVACY, _OUTPUT = "The table", "Privacy", "Output"
-
-# Options that planning and releasing share.
-_ARM = typer.Option(help="Column of treatment arms.", rich_help_panel=_TABLE)
-_CLUSTER = typer.Option(
-    help="Column of public clusters; several are crossed: region,channel.", rich_help_panel=_TABLE
-)
-_OUTCOMES = typer.Option(
-    help="The values outcomes can take: 0,1,5 or 0..5 or bins:0,1,10,100 or binary.",
-    rich_help_panel=_TABLE,
-)
-_CONTROL = typer.Option(
-    help="The control arm; needed unless arms are 0 and 1.", rich_help_panel=_TABLE
-)
-_MIN_CELL_SIZE = typer.Option(
-    help="Pool clusters with fewer units than this in some arm.", rich_help_panel=_TABLE
-)
-_EPSILON = typer.Option(help="Budget of the whole release.", rich_help_panel=_PRIVACY)
-_DELTA = typer.Option(help="Failure probability.", rich_help_panel=_PRIVACY)
-_REFERENCE = typer.Option(
-    metavar="P,P,...",
-    help="What outcomes are thought to be like: a histogram, or mean:2,std:1. To predict and "
-    "choose by; it affects nothing else.",
-    rich_help_panel=_PRIVACY,
-)
-_WITHIN_SHARE = typer.Option(
-    metavar="SHARE",
-    help="Share of the outcomes' variance thought to lie within clusters; 1 if they are alike.",
-    rich_help_panel=_PRIVACY,
-)
-_SEGMENT_SHARE = typer.Option(
-    metavar="SHARE",
-    help="What it is for: effects in segments of this share, instead of the overall effect.",
-    rich_help_panel=_PRIVACY,
 )
 
 
@@ -83,20 +62,20 @@ def release(
             "'duckdb:warehouse.db?select ...'.",
         ),
     ] = None,
-    unit: Annotated[str | None, typer.Option(help="Column of ids.", rich_help_panel=_TABLE)] = None,
-    arm: Annotated[str | None, _ARM] = None,
-    cluster: Annotated[str | None, _CLUSTER] = None,
+    unit: Annotated[str | None, typer.Option(help="Column of ids.", rich_help_panel=TABLE)] = None,
+    arm: Annotated[str | None, ARM] = None,
+    cluster: Annotated[str | None, CLUSTER] = None,
     outcome: Annotated[
-        str | None, typer.Option(help="Column of sensitive outcomes.", rich_help_panel=_TABLE)
+        str | None, typer.Option(help="Column of sensitive outcomes.", rich_help_panel=TABLE)
     ] = None,
-    outcomes: Annotated[str | None, _OUTCOMES] = None,
-    control: Annotated[str | None, _CONTROL] = None,
+    outcomes: Annotated[str | None, OUTCOMES] = None,
+    control: Annotated[str | None, CONTROL] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COL,...",
             help="Public columns to publish as they are; nothing else of the table is.",
-            rich_help_panel=_TABLE,
+            rich_help_panel=TABLE,
         ),
     ] = None,
     clip: Annotated[
@@ -104,32 +83,32 @@ def release(
         typer.Option(
             "--clip",
             help="Move outcomes beyond the ends to the nearest end.",
-            rich_help_panel=_TABLE,
+            rich_help_panel=TABLE,
         ),
     ] = None,
-    min_cell_size: Annotated[int | None, _MIN_CELL_SIZE] = None,
-    epsilon: Annotated[float | None, _EPSILON] = None,
-    delta: Annotated[float | None, _DELTA] = None,
+    min_cell_size: Annotated[int | None, MIN_CELL_SIZE] = None,
+    epsilon: Annotated[float | None, EPSILON] = None,
+    delta: Annotated[float | None, DELTA] = None,
     mechanism: Annotated[
         str | None,
         typer.Option(
             help="optimal, cluster-dp, cluster-free-dp, uniform-prior-dp, noisy-horvitz-thompson "
             "or noisy-histogram; the best that releases rows by default.",
-            rich_help_panel=_PRIVACY,
+            rich_help_panel=PRIVACY,
         ),
     ] = None,
     noise_scale: Annotated[
-        float | None, typer.Option(help="Scale of the noise on counts.", rich_help_panel=_PRIVACY)
+        float | None, typer.Option(help="Scale of the noise on counts.", rich_help_panel=PRIVACY)
     ] = None,
     prior_floor: Annotated[
         float | None,
-        typer.Option(help="Least prior probability of an outcome.", rich_help_panel=_PRIVACY),
+        typer.Option(help="Least prior probability of an outcome.", rich_help_panel=PRIVACY),
     ] = None,
     resample_prob: Annotated[
         float | None,
         typer.Option(
             help="Probability that a row is redrawn, instead of --epsilon.",
-            rich_help_panel=_PRIVACY,
+            rich_help_panel=PRIVACY,
         ),
     ] = None,
     calibrate: Annotated[
@@ -137,7 +116,7 @@ def release(
         typer.Option(
             metavar="SHARE",
             help="Share of --epsilon for noisy cell sums, which estimates then use.",
-            rich_help_panel=_PRIVACY,
+            rich_help_panel=PRIVACY,
         ),
     ] = None,
     prior: Annotated[
@@ -145,12 +124,12 @@ def release(
         typer.Option(
             metavar="P,P,...",
             help="Public prior that the optimal channel is designed for; costs nothing.",
-            rich_help_panel=_PRIVACY,
+            rich_help_panel=PRIVACY,
         ),
     ] = None,
-    reference: Annotated[str | None, _REFERENCE] = None,
-    within_share: Annotated[float | None, _WITHIN_SHARE] = None,
-    segment_share: Annotated[float | None, _SEGMENT_SHARE] = None,
+    reference: Annotated[str | None, REFERENCE] = None,
+    within_share: Annotated[float | None, WITHIN_SHARE] = None,
+    segment_share: Annotated[float | None, SEGMENT_SHARE] = None,
     plan: Annotated[
         Path | None,
         typer.Option(help="Carry out a plan of `clusterdp plan` to the letter."),
@@ -160,18 +139,18 @@ def release(
         typer.Option(help="These options in a TOML file; the command line overrides it."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder to publish.", rich_help_panel=_OUTPUT)
+        Path | None, typer.Option(help="The folder to publish.", rich_help_panel=OUTPUT)
     ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
             help="Show what would be released, from public columns; publish nothing.",
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_OUTPUT)
+        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)
     ] = False,
 ) -> None:
     """Turn a table into a published folder, once.
@@ -217,49 +196,49 @@ def plan(
             metavar="INPUT", help="As for release; only arms and clusters are read of it."
         ),
     ] = None,
-    arm: Annotated[str | None, _ARM] = None,
-    cluster: Annotated[str | None, _CLUSTER] = None,
+    arm: Annotated[str | None, ARM] = None,
+    cluster: Annotated[str | None, CLUSTER] = None,
     size: Annotated[
         str | None,
         typer.Option(
             help="Column of cell sizes, for a table with one row per cluster and arm.",
-            rich_help_panel=_TABLE,
+            rich_help_panel=TABLE,
         ),
     ] = None,
-    outcomes: Annotated[str | None, _OUTCOMES] = None,
-    control: Annotated[str | None, _CONTROL] = None,
-    min_cell_size: Annotated[int | None, _MIN_CELL_SIZE] = None,
-    epsilon: Annotated[float | None, _EPSILON] = None,
+    outcomes: Annotated[str | None, OUTCOMES] = None,
+    control: Annotated[str | None, CONTROL] = None,
+    min_cell_size: Annotated[int | None, MIN_CELL_SIZE] = None,
+    epsilon: Annotated[float | None, EPSILON] = None,
     mde: Annotated[
         float | None,
         typer.Option(
             help="Instead of --epsilon: find the smallest that can see an effect of this size.",
-            rich_help_panel=_PRIVACY,
+            rich_help_panel=PRIVACY,
         ),
     ] = None,
-    delta: Annotated[float | None, _DELTA] = None,
+    delta: Annotated[float | None, DELTA] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="Only this mechanism.", rich_help_panel=_PRIVACY)
+        str | None, typer.Option(help="Only this mechanism.", rich_help_panel=PRIVACY)
     ] = None,
-    reference: Annotated[str | None, _REFERENCE] = None,
-    within_share: Annotated[float | None, _WITHIN_SHARE] = None,
-    segment_share: Annotated[float | None, _SEGMENT_SHARE] = None,
+    reference: Annotated[str | None, REFERENCE] = None,
+    within_share: Annotated[float | None, WITHIN_SHARE] = None,
+    segment_share: Annotated[float | None, SEGMENT_SHARE] = None,
     spec: Annotated[
         Path | None,
         typer.Option(help="Options in a TOML file; the command line overrides it."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The plan to write.", rich_help_panel=_OUTPUT)] = Path(
+    out: Annotated[Path, typer.Option(help="The plan to write.", rich_help_panel=OUTPUT)] = Path(
         "plan.toml"
     ),
     plot: Annotated[
         Path | None,
         typer.Option(
             help="Draw standard errors against epsilon (.svg, .png or .pdf).",
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_OUTPUT)
+        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)
     ] = False,
 ) -> None:
     """Choose a mechanism and split its budget, before any outcome is read.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import mechanisms, theory
+from clusterdp import builders, theory
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
 from clusterdp.reproduction.study import (
@@ -68,9 +68,9 @@ def experiment_two(study: Study) -> Findings:
 
 
 def _at_equal_parameters(resample_prob: float) -> list[Mechanism]:
-    builders = (mechanisms.cluster_dp, mechanisms.cluster_free_dp)
     return [
-        build(noise_scale=10, prior_floor=0.02, resample_prob=resample_prob) for build in builders
+        build(noise_scale=10, prior_floor=0.02, resample_prob=resample_prob)
+        for build in (builders.cluster_dp, builders.cluster_free_dp)
     ]
 
 

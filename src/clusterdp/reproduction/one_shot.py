@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import mechanisms, theory
+from clusterdp import builders, theory
 from clusterdp.channel import design_channel
 from clusterdp.noise import simulated_noise
 from clusterdp.reproduction import populations as pops
@@ -63,7 +63,7 @@ def _row_biases(
     rng: np.random.Generator,
 ) -> FloatArray:
     """Everyone's two potential responses are randomized once; sub-populations are drawn of them."""
-    mechanism = mechanisms.cluster_dp(
+    mechanism = builders.cluster_dp(
         noise_scale=10, prior_floor=0.02, epsilon=epsilon, delta=DELTA, accounting=accounting
     )
     everyone = whole.potential_counts()

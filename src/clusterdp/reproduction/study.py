@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import mechanisms, theory
+from clusterdp import builders, theory
 from clusterdp.errors import ParameterError
 from clusterdp.simulation import simulate_experiments
 
@@ -93,7 +93,7 @@ def clustered(  # noqa: PLR0913 - the parameters of the paper's mechanism
     accounting: Accounting,
 ) -> Mechanism:
     """Cluster-DP or Cluster-Free-DP at a privacy target."""
-    build = mechanisms.cluster_dp if kind == "Cluster-DP" else mechanisms.cluster_free_dp
+    build = builders.cluster_dp if kind == "Cluster-DP" else builders.cluster_free_dp
     return build(
         noise_scale=noise_scale,
         prior_floor=prior_floor,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import mechanisms
+from clusterdp import builders
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
 from clusterdp.reproduction.study import (
@@ -68,11 +68,11 @@ def experiment_one(study: Study) -> Findings:
 def _at_equal_strength(population: Population, rng: np.random.Generator) -> list[dict[str, Any]]:
     """The reading under which a small floor helps: λ kept at 0.8, whatever privacy that gives."""
     made = {
-        share: mechanisms.cluster_dp(noise_scale=10, prior_floor=share / K, resample_prob=0.8)
+        share: builders.cluster_dp(noise_scale=10, prior_floor=share / K, resample_prob=0.8)
         for share in (0.1, 1.0)
     }
     rows = [("Cluster-DP", share, mechanism) for share, mechanism in made.items()]
-    rows.append(("Uniform-Prior-DP", 1.0, mechanisms.uniform_prior_dp(resample_prob=0.8)))
+    rows.append(("Uniform-Prior-DP", 1.0, builders.uniform_prior_dp(resample_prob=0.8)))
     return [
         {
             "mechanism": name,
@@ -118,7 +118,7 @@ def _uniform_lines(
     The unstratified estimator is of an experiment assigned over the whole population at once; under
     balanced assignment by cluster it would be the same number as the stratified one.
     """
-    mechanism = mechanisms.uniform_prior_dp(epsilon=epsilon, delta=DELTA)
+    mechanism = builders.uniform_prior_dp(epsilon=epsilon, delta=DELTA)
     return {
         "Uniform-Prior-DP": summarize(empirical_variances(draw, mechanism, study, rng)),
         "Uniform-Prior-DP, unstratified": summarize(

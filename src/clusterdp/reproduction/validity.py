@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import mechanisms, theory
+from clusterdp import builders, theory
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
 from clusterdp.simulation import simulate_experiments
 
 if TYPE_CHECKING:
     from clusterdp.arrays import FloatArray
+    from clusterdp.mechanisms import Mechanism
     from clusterdp.population import Population
     from clusterdp.reproduction.study import Study
 
 # "Unless otherwise specified": γ = 0.02, σ = 10, λ = 0.8.
-DEFAULT = mechanisms.cluster_dp(noise_scale=10, prior_floor=0.02, resample_prob=0.8)
+DEFAULT = builders.cluster_dp(noise_scale=10, prior_floor=0.02, resample_prob=0.8)
 # Tests of unbiasedness and normality reject a true claim this often.
 LEVEL = 1e-3
 
@@ -39,7 +40,7 @@ def experiment_seven(study: Study) -> Findings:
     """The same on YouTube: K = 8, γ = 0.1/K, σ = 5, λ = 0.8."""
     rng = study.rng(7)
     population = pops.youtube_population(study.features, rng)
-    mechanism = mechanisms.cluster_dp(noise_scale=5, prior_floor=0.1 / 8, resample_prob=0.8)
+    mechanism = builders.cluster_dp(noise_scale=5, prior_floor=0.1 / 8, resample_prob=0.8)
     errors = _errors(population, study, rng, mechanism)
     place = "Experiment 7, Figure fig:Youtube-qqplot"
     claims = [_unbiased(errors, place, "YouTube: "), _gaussian(errors, place, "YouTube: ")]
@@ -90,7 +91,7 @@ def _errors(
     population: Population,
     study: Study,
     rng: np.random.Generator,
-    mechanism: mechanisms.Mechanism = DEFAULT,
+    mechanism: Mechanism = DEFAULT,
 ) -> FloatArray:
     drawn = simulate_experiments(
         population,

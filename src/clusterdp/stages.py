@@ -1,0 +1,53 @@
+"""Stages 1 to 3 in one step: from true counts to all that is published about cells.
+
+A release in memory, one on disk and a simulated one take this same step; after it, only rows are
+left to be randomized.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusterdp.channel import design_channel
+from clusterdp.summary import draw_summary, draw_sums
+
+if TYPE_CHECKING:
+    from clusterdp.arrays import IntArray
+    from clusterdp.cells import Layout
+    from clusterdp.channel import Channel
+    from clusterdp.mechanisms import Mechanism
+    from clusterdp.noise import NoiseSource
+    from clusterdp.summary import Summary, SumSummary
+
+
+class CellRelease(NamedTuple):
+    """What is published about cells. All of it is public from here on.
+
+    Attributes:
+        summary: Noisy counts or contrasts, if any.
+        sums: Noisy sums to calibrate by, if any.
+        channel: What rows go through; None where no rows are published.
+    """
+
+    summary: Summary | None
+    sums: SumSummary | None
+    channel: Channel | None
+
+
+def release_cells(
+    counts: IntArray, layout: Layout, mechanism: Mechanism, add_noise: NoiseSource
+) -> CellRelease:
+    """Draw the noise a mechanism asks for, and design the channel of its rows.
+
+    Args:
+        counts: True counts; axes `[..., cluster, arm, outcome]`.
+        layout: What is public.
+        mechanism: What to publish.
+        add_noise: Where noise comes from; `add_exact_noise` for a real release.
+    """
+    summary = draw_summary(counts, layout, mechanism.summary, add_noise)
+    return CellRelease(
+        summary=summary,
+        sums=draw_sums(counts, layout, mechanism.sums, add_noise),
+        channel=design_channel(mechanism, layout, summary) if mechanism.releases_rows else None,
+    )
