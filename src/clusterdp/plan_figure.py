@@ -60,7 +60,7 @@ def trade_off_plot(curves: list[Curve], plan: Plan, path: Path) -> None:
     axes.set_ylabel(f"expected standard error of the {wanted}")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.grid(color="#eeeeee", which="both")
+    axes.grid(color="#eeeeee")
     axes.set_axisbelow(True)
     axes.legend(frameon=False)
     save_figure(figure, path)
