@@ -26,12 +26,19 @@ MECHANISM = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.3)
 
 @pytest.fixture
 def segments(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
-    """What an analyst knows: a tier, a region and earlier clicks, in another order."""
+    """What an analyst knows: a tier, a region and earlier clicks, in another order.
+
+    Sizes are not left to chance: every segment has at least four units in each cell, but for gold
+    in markets 3 and 4, which have one and must be pooled.
+    """
+    market = table["market"].to_numpy()
+    nth_of_cell = np.arange(len(table)) // 10
+    gold = np.where(market < 3, nth_of_cell % 10 < 3, nth_of_cell < 2)
     return pl.DataFrame(
         {
             "user": table["user"],
-            "tier": rng.choice(["gold", "silver"], len(table), p=[0.3, 0.7]),
-            "region": rng.choice([1, 2], len(table)),
+            "tier": np.where(gold, "gold", "silver"),
+            "region": nth_of_cell % 2 + 1,
             "before": table["clicks"] + rng.normal(size=len(table)),
         }
     ).sample(fraction=1.0, shuffle=True)
