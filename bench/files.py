@@ -23,9 +23,11 @@ import polars as pl
 
 import clusterdp as cdp
 from clusterdp.encoding import Columns
-from clusterdp.engine import LocalTable, no_progress
-from clusterdp.folder import Prepared, write_release
+from clusterdp.engine import no_progress
+from clusterdp.local_engine import LocalTable
 from clusterdp.pipeline import lay_out
+from clusterdp.publishing import Prepared, write_release
+from clusterdp.staging import LocalFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +89,7 @@ def run_release(source: Path, target: Path) -> dict[str, float]:
     layout, encoder, notes = lay_out(table, None, None)
     prepared = Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
     mechanism = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2)
-    write_release(prepared, mechanism, target, watch)
+    write_release(prepared, mechanism, LocalFolder(target), watch)
     return watch.seconds()
 
 

@@ -71,12 +71,12 @@ def test_a_forged_guarantee_is_noticed(published: Path) -> None:
 
 def test_forged_rows_are_noticed(published: Path) -> None:
     from clusterdp import manifest as manifests
-    from clusterdp.folder import _sha256
+    from clusterdp.staging import FileSum
 
     path = published / "units.parquet"
     pl.read_parquet(path).with_columns(pl.col("debiased_outcome") + 1e-3).write_parquet(path)
     content = manifests.unseal((published / "manifest.json").read_bytes())
-    content["files"]["units.parquet"] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+    content["files"]["units.parquet"] = FileSum.of(path)._asdict()
     (published / "manifest.json").write_bytes(manifests.seal(content))
     result = run("verify", published)
     assert result.exit_code == 2

@@ -188,7 +188,8 @@ def test_every_combination_comes_back_whole(
 
 def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path) -> None:
     """Resealed checksums and all: the ratio of some output is then beyond what the rows cost."""
-    from clusterdp import folder, manifest
+    from clusterdp import manifest
+    from clusterdp.staging import FileSum
 
     out = tmp_path / "out"
     names = ("--unit", "user", "--outcome", "clicks", "--out", out)
@@ -204,10 +205,7 @@ def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path
     changed.write_parquet(out / "channels.parquet")
     content = manifest.unseal((out / "manifest.json").read_bytes())
     path = out / "channels.parquet"
-    content["files"]["channels.parquet"] = {
-        "bytes": path.stat().st_size,
-        "sha256": folder._sha256(path),  # noqa: SLF001 - as a forger would
-    }
+    content["files"]["channels.parquet"] = FileSum.of(path)._asdict()
     (out / "manifest.json").write_bytes(manifest.seal(content))
     verified = run("verify", out)
     assert verified.exit_code == 2

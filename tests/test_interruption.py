@@ -28,8 +28,9 @@ from pathlib import Path
 import polars as pl
 import clusterdp as cdp
 from clusterdp.encoding import Columns
-from clusterdp.engine import LocalTable
-from clusterdp.folder import Prepared, write_release
+from clusterdp.local_engine import LocalTable
+from clusterdp.publishing import Prepared, write_release
+from clusterdp.staging import LocalFolder
 from clusterdp.pipeline import lay_out
 import opendp.prelude, cryptography.hazmat.primitives.ciphers
 
@@ -42,8 +43,9 @@ table = LocalTable(
 )
 layout, encoder, notes = lay_out(table, None, None)
 prepared = Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
+target = LocalFolder(Path(sys.argv[2]))
 write_release(
-    prepared, cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=2), Path(sys.argv[2])
+    prepared, cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=2), target
 )
 """
 

@@ -12,10 +12,10 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run, write
 from clusterdp.encoding import Columns
-from clusterdp.engine import LocalTable
-from clusterdp.folder import Prepared, write_release
+from clusterdp.local_engine import LocalTable
 from clusterdp.pipeline import lay_out
-from clusterdp.staging import staged_folder
+from clusterdp.publishing import Prepared, write_release
+from clusterdp.staging import LocalFolder, staged_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,8 +154,9 @@ def test_a_table_that_changes_between_passes_is_not_published(
                 change(table).write_csv(path)
             return lambda _: None
 
+    target = LocalFolder(tmp_path / "out")
     with pytest.raises(cdp.ClusterDPError):
-        write_release(prepared, cdp.uniform_prior_dp(epsilon=1), tmp_path / "out", Meddler())
+        write_release(prepared, cdp.uniform_prior_dp(epsilon=1), target, Meddler())
     assert not (tmp_path / "out").exists()
 
 

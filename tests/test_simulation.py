@@ -10,7 +10,7 @@ import clusterdp as cdp
 from assertions import assert_mean, assert_variance
 from clusterdp import theory
 from clusterdp.encoding import Columns
-from clusterdp.engine import LocalTable
+from clusterdp.local_engine import LocalTable
 from clusterdp.noise import simulated_noise
 from clusterdp.pipeline import run_release
 from clusterdp.randomness import ReleaseKey

@@ -14,9 +14,9 @@ from clusterdp.calibration import know_cells
 from clusterdp.checks import sample_ratio_notes
 from clusterdp.effects import FEW_UNITS, Effect, Estimate
 from clusterdp.encoding import DEBIASED, Columns
-from clusterdp.engine import LocalTable
 from clusterdp.errors import ParameterError
 from clusterdp.frames import read_frame, to_polars
+from clusterdp.local_engine import LocalTable
 from clusterdp.released import count_released
 from clusterdp.summary import ContrastSummary
 

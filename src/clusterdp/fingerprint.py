@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,37 +11,61 @@ import numpy as np
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp.arrays import CodeArray, IntArray
+    from clusterdp.arrays import CodeArray, IntArray, WordArray
 
 # 2^64 over the golden ratio, odd: spreads small numbers over all bits.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
 
 
+def row_words(ids: pl.Series, cells: IntArray, outcomes: CodeArray) -> WordArray:
+    """One word for each row, of its id, cell and outcome; the same in every process."""
+    words = cells.astype(np.uint64) << np.uint64(16)
+    words |= outcomes
+    words ^= ids.hash().to_numpy()
+    words *= _SPREAD
+    return words
+
+
+@dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Sums up (id, cell, outcome) of every row. Thread-safe.
+    """What a set of rows sums up to.
 
     It tells tables apart that differ by accident, as when a file is replaced between two passes; it
     is no defence against someone who chooses ids to deceive it.
+
+    Attributes:
+        n_rows: How many rows.
+        low: The lower halves of their words, added up.
+        high: The upper halves.
     """
 
+    n_rows: int = 0
+    low: int = 0
+    high: int = 0
+
+    @classmethod
+    def of(cls, words: WordArray) -> Fingerprint:
+        """The fingerprint of some rows."""
+        high = words >> _HALF
+        low = words & np.uint64(0xFFFFFFFF)
+        return cls(len(words), int(low.sum()), int(high.sum()))
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        return Fingerprint(self.n_rows + other.n_rows, self.low + other.low, self.high + other.high)
+
+    def __bytes__(self) -> bytes:
+        return f"{self.n_rows},{self.low},{self.high}".encode()
+
+
+class SharedFingerprint:
+    """A fingerprint that several threads add to."""
+
     def __init__(self) -> None:
-        self._n_rows = 0
-        self._sum = np.uint64(0)
-        self._xor = np.uint64(0)
+        self.total = Fingerprint()
         self._lock = threading.Lock()
 
-    def add(self, ids: pl.Series, cells: IntArray, outcomes: CodeArray) -> None:
+    def add(self, more: Fingerprint) -> None:
         """Take in some rows."""
-        rows = cells.astype(np.uint64) << np.uint64(16)
-        rows |= outcomes
-        rows ^= ids.hash().to_numpy()
-        rows *= _SPREAD
-        total, mixed = np.add.reduce(rows), np.bitwise_xor.reduce(rows)
-        with self._lock, np.errstate(over="ignore"):  # sums wrap around
-            self._n_rows += len(ids)
-            self._sum = np.uint64(self._sum + total)
-            self._xor = np.uint64(self._xor ^ mixed)
-
-    def matches(self, other: Fingerprint) -> bool:
-        """Whether both are of the same rows."""
-        return (self._n_rows, self._sum, self._xor) == (other._n_rows, other._sum, other._xor)
+        with self._lock:
+            self.total += more

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
+from clusterdp.batches import RowEncoder, RowPublisher
+from clusterdp.cell_tables import cells_table
 from clusterdp.cells import POOLED_LABEL, Layout, pool_small_clusters
-from clusterdp.designed import DesignedChannel
-from clusterdp.encoding import RELEASED, TABLE_CHANGED, CellEncoder, Columns
-from clusterdp.engine import LocalTable
+from clusterdp.encoding import TABLE_CHANGED, CellEncoder, Columns
 from clusterdp.errors import DataError, OwnerNotice, ParameterError
-from clusterdp.fingerprint import Fingerprint
+from clusterdp.fingerprint import SharedFingerprint
 from clusterdp.frames import read_frame, table_like, to_native, to_polars
+from clusterdp.local_engine import LocalTable
 from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RowRandomizer
 from clusterdp.randomness import ReleaseKey
 from clusterdp.recipes import BudgetedResampling
 from clusterdp.stages import release_cells
-from clusterdp.summary import ContrastSummary, CountSummary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
+    import narwhals as nw
     import polars as pl
 
     from clusterdp.accounting import Guarantee
-    from clusterdp.arrays import IntArray
     from clusterdp.channel import Channel
+    from clusterdp.engine import Table
+    from clusterdp.fingerprint import Fingerprint
     from clusterdp.mechanisms import Mechanism
     from clusterdp.noise import NoiseSource
     from clusterdp.outcomes import OutcomeSpace
-    from clusterdp.stages import CellRelease
     from clusterdp.summary import Summary, SumSummary
 
 
@@ -149,10 +147,8 @@ def run_release(  # noqa: PLR0913 - as `release`
     """
     refuse_paper_accounting(mechanism)
     guarantee = mechanism.guarantee(outcomes)
-    given = read_frame(frame)
-    table = LocalTable(
-        rows=to_polars(given, columns).lazy(), columns=columns, space=outcomes, clip=clip
-    )
+    given = open_frame(frame, columns, outcomes, clip=clip)
+    table = given.table
     layout, encoder, notes = lay_out(table, control, min_cell_size)
     counts, n_clipped, seen = table.count(layout, encoder)
     if n_clipped:
@@ -163,17 +159,17 @@ def run_release(  # noqa: PLR0913 - as `release`
     units = None
     if about_cells.channel is not None:
         channel = about_cells.channel
-        randomizer = RowRandomizer.of(channel, outcomes, key.for_outcome(columns.outcome))
-        again = Fingerprint()
-        rows = table.randomize(layout, encoder, randomizer, again)
-        published = rows.collect(engine="streaming")
-        if not again.matches(seen):
+        publisher = RowPublisher.of(
+            RowEncoder(columns=columns, space=outcomes, clip=clip, cells=encoder),
+            RowRandomizer.of(channel, outcomes, key.for_outcome(columns.outcome)),
+            layout,
+        )
+        units, again = given.randomized(publisher)
+        if again != seen:
             raise DataError(TABLE_CHANGED)
-        units = to_native(table_like(given, published), frame)
-    cells = cells_table(encoder, layout, about_cells)
     return Release(
         units=units,
-        cells=to_native(table_like(given, cells), frame),
+        cells=given.like(cells_table(encoder, layout, about_cells)),
         mechanism=mechanism,
         guarantee=guarantee,
         columns=columns,
@@ -185,8 +181,63 @@ def run_release(  # noqa: PLR0913 - as `release`
     )
 
 
+class Frame(Protocol):
+    """A frame of some library, as a table, and what is published as frames of that library."""
+
+    @property
+    def table(self) -> Table:
+        """Its rows."""
+        ...
+
+    def randomized(self, publisher: RowPublisher) -> tuple[Any, Fingerprint]:
+        """Pass 2: the published rows, evaluated once and for all, and what was read."""
+        ...
+
+    def like(self, published: pl.DataFrame) -> Any:
+        """A table as a frame of the same library."""
+        ...
+
+
+def open_frame(frame: Any, columns: Columns, space: OutcomeSpace, *, clip: bool) -> Frame:
+    """Anyone's frame, with the engine that reads it."""
+    return LocalFrame.of(frame, columns, space, clip=clip)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocalFrame:
+    """A frame of this process: any that narwhals knows.
+
+    Attributes:
+        given: The frame as it was given.
+        read: The same, evaluated.
+        table: Its rows.
+    """
+
+    given: Any
+    read: nw.DataFrame[Any]
+    table: LocalTable
+
+    @classmethod
+    def of(cls, frame: Any, columns: Columns, space: OutcomeSpace, *, clip: bool) -> LocalFrame:
+        """Read a frame, once."""
+        read = read_frame(frame)
+        rows = to_polars(read, columns).lazy()
+        table = LocalTable(rows=rows, columns=columns, space=space, clip=clip)
+        return cls(given=frame, read=read, table=table)
+
+    def randomized(self, publisher: RowPublisher) -> tuple[Any, Fingerprint]:
+        """Pass 2."""
+        seen = SharedFingerprint()
+        published = self.table.randomize(publisher, seen).collect(engine="streaming")
+        return self.like(published), seen.total
+
+    def like(self, published: pl.DataFrame) -> Any:
+        """A table as a frame of the same library."""
+        return to_native(table_like(self.read, published), self.given)
+
+
 def lay_out(
-    table: LocalTable, control: Any, min_cell_size: int | None
+    table: Table, control: Any, min_cell_size: int | None
 ) -> tuple[Layout, CellEncoder, tuple[str, ...]]:
     """The cells of a table, from public columns alone; small clusters pooled if asked for."""
     return pool(*table.read_layout(control), min_cell_size)
@@ -220,62 +271,3 @@ def refuse_paper_accounting(mechanism: Mechanism) -> None:
             'a budget solved with accounting="paper" understates the loss; it serves simulations '
             "that reproduce the paper, and cannot be released"
         )
-
-
-def cells_table(encoder: CellEncoder, layout: Layout, about_cells: CellRelease) -> pl.DataFrame:
-    """The published table of cells; lists follow the order of the outcome space."""
-    import polars as pl
-
-    summary, sums, channel = about_cells
-
-    n_clusters, n_arms = layout.sizes.shape
-    clusters, arms = encoder.clusters.values, encoder.arms.values
-    if encoder.pooled is not None:
-        clusters = pl.Series(clusters.name, layout.clusters)
-    published = [
-        clusters.gather(np.repeat(np.arange(n_clusters), n_arms)),
-        arms.gather(np.tile(np.arange(n_arms), n_clusters)),
-        pl.Series("size", layout.sizes.ravel()),
-    ]
-    if isinstance(summary, CountSummary):
-        published.append(_list_column("noisy_counts", summary.noisy_counts, summary.groups))
-    if isinstance(summary, ContrastSummary):
-        contrasts = np.full(layout.sizes.shape, np.nan)
-        contrasts[:, list(layout.treatments)] = summary.contrasts
-        # Contrasts stand beside the treatment cells they belong to; control cells have none.
-        published.append(pl.Series("noisy_contrast", contrasts.ravel()).fill_nan(None))
-    if sums is not None:
-        published.append(pl.Series("noisy_sum", sums.sums.ravel()))
-        if sums.squares is not None:
-            published.append(pl.Series("noisy_squares", sums.squares.ravel()))
-    if isinstance(channel, DesignedChannel):
-        published.append(pl.Series("channel", channel.groups.ravel()))
-    elif channel is not None:
-        published.append(_list_column("prior", channel.prior(), channel.groups))
-        published.append(_list_column("decode", channel.decode(), channel.groups))
-    return pl.DataFrame(published)
-
-
-def channels_table(channel: DesignedChannel) -> pl.DataFrame:
-    """The published table of designed channels: one row per output.
-
-    `weights` follow the order of the outcome space: P(released | outcome) is weight / 2^48.
-    """
-    import polars as pl
-
-    n_channels, n_outputs = channel.numbers.shape
-    possible = channel.tables.any(axis=1).ravel()
-    weights = channel.tables.swapaxes(1, 2).reshape(-1, len(channel.values))
-    return pl.DataFrame(
-        {
-            "channel": np.repeat(np.arange(n_channels), n_outputs)[possible],
-            RELEASED: channel.numbers.ravel()[possible],
-            "weights": pl.Series(weights[possible]).arr.to_list(),
-        }
-    )
-
-
-def _list_column(name: str, by_group: npt.NDArray[Any], groups: IntArray) -> pl.Series:
-    import polars as pl
-
-    return pl.Series(name, by_group[groups.ravel()]).arr.to_list()

@@ -6,6 +6,7 @@ retry, in any order and in any process, so a repeated run never takes a second l
 
 from __future__ import annotations
 
+import hmac
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.arrays import IntArray, WordArray
+    from clusterdp.fingerprint import Fingerprint
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 16
@@ -43,13 +45,22 @@ class ReleaseKey:
 
     def for_outcome(self, outcome: str) -> bytes:
         """The AES key of one outcome column: different outcomes get independent randomness."""
+        return self._derive(b"clusterdp/rows/1/" + outcome.encode())
+
+    def tag(self, seen: Fingerprint) -> bytes:
+        """A checksum of a table that says nothing to those who lack the key."""
+        return hmac.digest(self._derive(b"clusterdp/table/1"), bytes(seen), "sha256")
+
+    def expose(self) -> bytes:
+        """The secret itself, for a ledger to keep until the release is published."""
+        return self._secret
+
+    def _derive(self, info: bytes) -> bytes:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-        info = b"clusterdp/rows/1/" + outcome.encode()
-        return HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=info).derive(
-            self._secret
-        )
+        hkdf = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=info)
+        return hkdf.derive(self._secret)
 
 
 def unit_words(units: pl.Series, aes_key: bytes) -> WordArray:

@@ -6,8 +6,8 @@ import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterdp.engine import unreadable
 from clusterdp.errors import DataError
+from clusterdp.local_engine import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,12 +20,24 @@ if TYPE_CHECKING:
     from clusterdp.summary import Summary, SumSummary
 
 
-class CellRelease(NamedTuple):
-    """What is published about cells. All of it is public from here on.
+class Statistics(NamedTuple):
+    """What is drawn from true counts, once. All of it is public from here on.
 
     Attributes:
         summary: Noisy counts or contrasts, if any.
         sums: Noisy sums to calibrate by, if any.
+    """
+
+    summary: Summary | None
+    sums: SumSummary | None
+
+
+class CellRelease(NamedTuple):
+    """What is published about cells: the statistics, and what follows from them.
+
+    Attributes:
+        summary: As in `Statistics`.
+        sums: As in `Statistics`.
         channel: What rows go through; None where no rows are published.
     """
 
@@ -45,9 +57,22 @@ def release_cells(
         mechanism: What to publish.
         add_noise: Where noise comes from; `add_exact_noise` for a real release.
     """
-    summary = draw_summary(counts, layout, mechanism.summary, add_noise)
-    return CellRelease(
-        summary=summary,
+    return complete(draw_statistics(counts, layout, mechanism, add_noise), layout, mechanism)
+
+
+def draw_statistics(
+    counts: IntArray, layout: Layout, mechanism: Mechanism, add_noise: NoiseSource
+) -> Statistics:
+    """Stage 1: the noisy statistics; arguments as in `release_cells`."""
+    return Statistics(
+        summary=draw_summary(counts, layout, mechanism.summary, add_noise),
         sums=draw_sums(counts, layout, mechanism.sums, add_noise),
-        channel=design_channel(mechanism, layout, summary) if mechanism.releases_rows else None,
     )
+
+
+def complete(statistics: Statistics, layout: Layout, mechanism: Mechanism) -> CellRelease:
+    """Stages 2 and 3: what follows from the statistics without another look at outcomes."""
+    channel = None
+    if mechanism.releases_rows:
+        channel = design_channel(mechanism, layout, statistics.summary)
+    return CellRelease(*statistics, channel=channel)

@@ -3,18 +3,79 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from clusterdp.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 PARTIAL_SUFFIX, SCRATCH_SUFFIX = ".partial", ".scratch"
+
+
+class FileSum(NamedTuple):
+    """What a manifest says of a file."""
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> FileSum:
+        """The size and checksum of a file."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+        return cls(path.stat().st_size, digest.hexdigest())
+
+
+class Staged(NamedTuple):
+    """Where a release is put together.
+
+    Attributes:
+        files: A private folder for everything but rows.
+        rows: Where the engine puts rows: the same folder, or a store that only it can reach.
+    """
+
+    files: Path
+    rows: str
+
+
+class Destination(Protocol):
+    """A folder that does not exist yet, and appears complete or not at all."""
+
+    def check_free(self) -> None:
+        """Raise an OutputError unless a new folder can be made there."""
+        ...
+
+    def staged(self) -> AbstractContextManager[Staged]:
+        """Where to put things; they are published when the block ends without an error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFolder:
+    """A folder on a disk of this machine, published by one rename."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def check_free(self) -> None:
+        """Raise an OutputError unless a new folder can be made there."""
+        check_free(self.path)
+
+    @contextmanager
+    def staged(self) -> Iterator[Staged]:
+        """A private folder beside it."""
+        with staged_folder(self.path) as folder:
+            yield Staged(files=folder, rows=str(folder))
 
 
 @contextmanager
@@ -117,11 +178,9 @@ def _publish(partial: Path, target: Path) -> None:
     """Make the files durable and readable, then give the folder its name."""
     umask = os.umask(0)
     os.umask(umask)
-    for entry in partial.iterdir():
+    for entry in [*partial.rglob("*"), partial]:
         _sync(entry)
-        entry.chmod(0o666 & ~umask)
-    _sync(partial)
-    partial.chmod(0o777 & ~umask)
+        entry.chmod((0o777 if entry.is_dir() else 0o666) & ~umask)
     partial.rename(target)
     _sync(target.parent)
 

@@ -35,7 +35,9 @@ def verify_folder(folder: Path) -> list[Check]:
     except ClusterDPError as error:
         return [Check("manifest, checksums and schema", str(error))]
     listed = {MANIFEST, *read_manifest(folder)["files"]}
-    foreign = sorted(path.name for path in folder.iterdir() if path.name not in listed)
+    there = (path for path in folder.rglob("*") if not path.is_dir())
+    names = (path.relative_to(folder).as_posix() for path in there)
+    foreign = sorted(name for name in names if name not in listed)
     checks = [
         Check("manifest, checksums and schema", None),
         Check(
@@ -106,7 +108,7 @@ def _check_decode(release: Release) -> str | None:
 
 def _check_rows(release: Release) -> str | None:
     if not np.array_equal(count_released(release).sum(axis=-1), release.layout.sizes):
-        return "units.parquet does not have as many rows in each cell as cells.parquet says"
+        return "cells do not have as many rows as cells.parquet says"
     return None
 
 
@@ -123,7 +125,7 @@ def _check_debiased(release: Release) -> str | None:
     codes, _ = encode_released(pairs[RELEASED].to_numpy(), cells, release)
     made = release.channel.decode()[release.channel.groups.ravel()[cells], codes]
     if not np.allclose(pairs[DEBIASED].to_numpy(), made, rtol=1e-12, atol=1e-12):
-        return "units.parquet has debiased outcomes that the decode values do not give"
+        return "rows have debiased outcomes that the decode values do not give"
     return None
 
 
@@ -136,4 +138,4 @@ def _check_units(release: Release) -> str | None:
         .collect(engine="streaming")
         .row(0)
     )
-    return None if n_units == n_rows else "units.parquet repeats an id"
+    return None if n_units == n_rows else "rows repeat an id"

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from clusterdp import planning, specs
 from clusterdp.cli.console import Bars, print_json, print_pairs, say
 from clusterdp.encoding import Columns
-from clusterdp.engine import LocalTable
 from clusterdp.errors import ParameterError
-from clusterdp.folder import Prepared, write_release
+from clusterdp.local_engine import LocalTable
 from clusterdp.manifest import plain
 from clusterdp.pipeline import lay_out
+from clusterdp.publishing import Prepared, write_release
 from clusterdp.recipes import NoisyCounts
 from clusterdp.sources import cross_columns, open_source
-from clusterdp.staging import check_free, scratch_folder
+from clusterdp.staging import LocalFolder, check_free, scratch_folder
 
 if TYPE_CHECKING:
     from clusterdp.accounting import Guarantee
@@ -86,7 +86,7 @@ def run_release_command(
                 print_json({"plan": plan})
             return
         with Bars() as bars:
-            n_clipped = write_release(prepared, mechanism, target, bars)
+            n_clipped = write_release(prepared, mechanism, LocalFolder(target), bars)
     if as_json:
         print_json({"plan": plan, "folder": str(target), "n_clipped": n_clipped})
         return

@@ -1,0 +1,180 @@
+"""The published tables of cells and channels: written, and read back as what they stand for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp.designed import DesignedChannel
+from clusterdp.encoding import RELEASED
+from clusterdp.errors import FormatError
+from clusterdp.recipes import PRIOR_TOTAL, NoisyContrasts, NoisyCounts
+from clusterdp.resampling import ResamplingChannel
+from clusterdp.stages import Statistics
+from clusterdp.summary import (
+    ContrastSummary,
+    CountSummary,
+    SumSummary,
+    contrast_noise,
+    sum_noise,
+    summary_groups,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import polars as pl
+
+    from clusterdp.arrays import IntArray
+    from clusterdp.cells import Layout
+    from clusterdp.channel import Channel
+    from clusterdp.encoding import CellEncoder
+    from clusterdp.mechanisms import Mechanism
+    from clusterdp.stages import CellRelease
+    from clusterdp.summary import Summary
+
+
+def cells_table(encoder: CellEncoder, layout: Layout, about_cells: CellRelease) -> pl.DataFrame:
+    """The published table of cells; lists follow the order of the outcome space."""
+    import polars as pl
+
+    summary, sums, channel = about_cells
+    n_clusters, n_arms = layout.sizes.shape
+    clusters, arms = encoder.clusters.values, encoder.arms.values
+    if encoder.pooled is not None:
+        clusters = pl.Series(clusters.name, layout.clusters)
+    published = [
+        clusters.gather(np.repeat(np.arange(n_clusters), n_arms)),
+        arms.gather(np.tile(np.arange(n_arms), n_clusters)),
+        pl.Series("size", layout.sizes.ravel()),
+    ]
+    if isinstance(summary, CountSummary):
+        published.append(_list_column("noisy_counts", summary.noisy_counts, summary.groups))
+    if isinstance(summary, ContrastSummary):
+        contrasts = np.full(layout.sizes.shape, np.nan)
+        contrasts[:, list(layout.treatments)] = summary.contrasts
+        # Contrasts stand beside the treatment cells they belong to; control cells have none.
+        published.append(pl.Series("noisy_contrast", contrasts.ravel()).fill_nan(None))
+    if sums is not None:
+        published.append(pl.Series("noisy_sum", sums.sums.ravel()))
+        if sums.squares is not None:
+            published.append(pl.Series("noisy_squares", sums.squares.ravel()))
+    if isinstance(channel, DesignedChannel):
+        published.append(pl.Series("channel", channel.groups.ravel()))
+    elif channel is not None:
+        published.append(_list_column("prior", channel.prior(), channel.groups))
+        published.append(_list_column("decode", channel.decode(), channel.groups))
+    return pl.DataFrame(published)
+
+
+def channels_table(channel: DesignedChannel) -> pl.DataFrame:
+    """The published table of designed channels: one row per output.
+
+    `weights` follow the order of the outcome space: P(released | outcome) is weight / 2^48.
+    """
+    import polars as pl
+
+    n_channels, n_outputs = channel.numbers.shape
+    possible = channel.tables.any(axis=1).ravel()
+    weights = channel.tables.swapaxes(1, 2).reshape(-1, len(channel.values))
+    return pl.DataFrame(
+        {
+            "channel": np.repeat(np.arange(n_channels), n_outputs)[possible],
+            RELEASED: channel.numbers.ravel()[possible],
+            "weights": pl.Series(weights[possible]).arr.to_list(),
+        }
+    )
+
+
+def read_statistics(cells: pl.DataFrame, layout: Layout, mechanism: Mechanism) -> Statistics:
+    """The noisy statistics of a table of cells."""
+    return Statistics(
+        summary=_read_summary(cells, layout, mechanism), sums=_read_sums(cells, layout, mechanism)
+    )
+
+
+def read_channel(
+    cells: pl.DataFrame, channels: pl.DataFrame | None, layout: Layout, mechanism: Mechanism
+) -> Channel | None:
+    """The channel of a table of cells, with the table of channels if these were designed."""
+    if not mechanism.releases_rows:
+        return None
+    if channels is not None:
+        return _read_designed(channels, cells, layout)
+    if isinstance(mechanism.summary, NoisyCounts):
+        groups, _ = summary_groups(layout, mechanism.summary)
+    else:
+        groups = np.zeros(layout.sizes.shape, dtype=np.int64)
+    # Priors are integers over 2^32, which floats hold exactly.
+    weights = np.rint(_by_group(cells, "prior", groups) * PRIOR_TOTAL).astype(np.int64)
+    return ResamplingChannel(
+        keep_weight=mechanism.response(layout.space).keep_weight,
+        weights=weights,
+        groups=groups,
+        values=layout.space.as_array(),
+    )
+
+
+def _read_summary(cells: pl.DataFrame, layout: Layout, mechanism: Mechanism) -> Summary | None:
+    recipe = mechanism.summary
+    if isinstance(recipe, NoisyCounts):
+        groups, group_sizes = summary_groups(layout, recipe)
+        return CountSummary(
+            noisy_counts=_by_group(cells, "noisy_counts", groups),
+            group_sizes=group_sizes,
+            groups=groups,
+            noise_scale=recipe.noise_scale,
+        )
+    if isinstance(recipe, NoisyContrasts):
+        table = cells["noisy_contrast"].to_numpy().reshape(layout.sizes.shape)
+        variances = [
+            [
+                contrast_noise(layout, recipe.epsilon, cluster, arm).variance
+                for arm in layout.treatments
+            ]
+            for cluster in range(len(layout.clusters))
+        ]
+        return ContrastSummary(
+            contrasts=table[:, list(layout.treatments)], noise_variances=np.array(variances)
+        )
+    return None
+
+
+def _read_sums(cells: pl.DataFrame, layout: Layout, mechanism: Mechanism) -> SumSummary | None:
+    if mechanism.sums is None:
+        return None
+    shape = layout.sizes.shape
+    squares = None
+    if sum_noise(layout.space, mechanism.sums.epsilon).of_squares is not None:
+        squares = cells["noisy_squares"].to_numpy().reshape(shape)
+    return SumSummary(sums=cells["noisy_sum"].to_numpy().reshape(shape), squares=squares)
+
+
+def _read_designed(listed: pl.DataFrame, cells: pl.DataFrame, layout: Layout) -> DesignedChannel:
+    by_channel = listed.partition_by("channel", maintain_order=True)
+    n_outputs = max(len(one) for one in by_channel)
+    tables = np.zeros((len(by_channel), layout.space.n_outcomes, n_outputs), dtype=np.int64)
+    numbers = np.zeros((len(by_channel), n_outputs))
+    for channel, outputs in enumerate(by_channel):
+        weights = outputs["weights"].list.to_array(layout.space.n_outcomes).to_numpy()
+        tables[channel, :, : len(outputs)] = weights.T
+        numbers[channel, : len(outputs)] = outputs[RELEASED].to_numpy()
+    groups = cells["channel"].to_numpy().reshape(layout.sizes.shape)
+    if groups.min() < 0 or groups.max() >= len(by_channel):
+        raise FormatError("a cell names a channel that is not there")
+    return DesignedChannel(
+        tables=tables, numbers=numbers, groups=groups, values=layout.space.as_array()
+    )
+
+
+def _by_group(cells: pl.DataFrame, name: str, groups: np.ndarray) -> np.ndarray:
+    """A column of lists as an array with one row per group; axes `[group, outcome]`."""
+    by_cell = cells[name].list.to_array(len(cells[name][0])).to_numpy()
+    _, first = np.unique(groups.ravel(), return_index=True)
+    return np.asarray(by_cell[first])
+
+
+def _list_column(name: str, by_group: npt.NDArray[Any], groups: IntArray) -> pl.Series:
+    import polars as pl
+
+    return pl.Series(name, by_group[groups.ravel()]).arr.to_list()

@@ -1,0 +1,210 @@
+"""A release into a folder: counted, drawn, randomized, sealed; complete or not at all."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clusterdp import manifest as manifests
+from clusterdp.batches import RowEncoder, RowPublisher
+from clusterdp.cell_tables import cells_table, channels_table
+from clusterdp.designed import DesignedChannel
+from clusterdp.encoding import TABLE_CHANGED
+from clusterdp.engine import no_progress
+from clusterdp.errors import DataError, OutputError
+from clusterdp.folder import CELLS, CHANNELS, MANIFEST, README
+from clusterdp.folder_readme import write_readme
+from clusterdp.journal import Drawn, Unrecorded
+from clusterdp.local_engine import unreadable, write_parquet
+from clusterdp.noise import add_exact_noise
+from clusterdp.pipeline import refuse_paper_accounting
+from clusterdp.randomize import RowRandomizer
+from clusterdp.stages import complete, draw_statistics
+from clusterdp.staging import FileSum, private_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clusterdp.cells import Layout
+    from clusterdp.encoding import CellEncoder
+    from clusterdp.engine import Table
+    from clusterdp.journal import Journal
+    from clusterdp.mechanisms import Mechanism
+    from clusterdp.noise import NoiseSource
+    from clusterdp.stages import CellRelease
+    from clusterdp.staging import Destination
+
+
+class Progress(Protocol):
+    """Where a long run reports to."""
+
+    def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
+        """Start a stage over that many rows; returns what to call with rows done."""
+        ...
+
+
+class Silence:
+    """Reports to nobody."""
+
+    def stage(self, name: str, n_rows: int) -> Callable[[int], None]:  # noqa: ARG002 - a protocol
+        """Start a stage that nobody watches."""
+        return no_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prepared:
+    """A table whose public columns have been read: everything a plan may know.
+
+    Attributes:
+        table: The table.
+        layout: Its cells.
+        encoder: How its rows are assigned to cells.
+        notes: What a reader of the release should know.
+    """
+
+    table: Table
+    layout: Layout
+    encoder: CellEncoder
+    notes: tuple[str, ...]
+
+
+def write_release(
+    prepared: Prepared,
+    mechanism: Mechanism,
+    target: Destination,
+    progress: Progress | None = None,
+    journal: Journal | None = None,
+) -> int:
+    """Privatize a table into a new folder.
+
+    Args:
+        prepared: The table.
+        mechanism: What to publish.
+        target: Where.
+        progress: Where to report to.
+        journal: What makes the release resumable; by default it is not.
+
+    Returns:
+        How many outcomes were clipped, for the owner to know. It is stored nowhere.
+
+    Raises:
+        ClusterDPError: If the table, a parameter or the place is wrong. There is then no folder.
+    """
+    return write_with(
+        prepared,
+        mechanism,
+        target,
+        progress or Silence(),
+        journal=journal or Unrecorded(),
+        add_noise=add_exact_noise,
+    )
+
+
+def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes from
+    prepared: Prepared,
+    mechanism: Mechanism,
+    target: Destination,
+    progress: Progress,
+    *,
+    journal: Journal,
+    add_noise: NoiseSource,
+) -> int:
+    """As `write_release`, with the sources of randomness given: the door for tests."""
+    refuse_paper_accounting(mechanism)
+    layout = prepared.layout
+    with _plain_errors(target), target.staged() as staged:
+        drawn, n_clipped = _draw(prepared, mechanism, journal, progress, add_noise)
+        about_cells = complete(drawn.statistics, layout, mechanism)
+        files: dict[str, FileSum] = {}
+        if about_cells.channel is not None:
+            publisher = _publisher(prepared, about_cells, journal)
+            randomized = progress.stage("randomizing rows", layout.n_units)
+            written = prepared.table.write_rows(publisher, staged.rows, randomized)
+            if journal.key.tag(written.seen) != drawn.table_tag:
+                raise DataError(TABLE_CHANGED)
+            files |= written.files
+        progress.stage("sealing the folder", 0)
+        folder = staged.files
+        write_parquet(cells_table(prepared.encoder, layout, about_cells).lazy(), folder / CELLS)
+        if isinstance(about_cells.channel, DesignedChannel):
+            write_parquet(channels_table(about_cells.channel).lazy(), folder / CHANNELS)
+        content = _describe(prepared, mechanism)
+        private_file(folder / README).write_text(write_readme(content), encoding="utf-8")
+        files |= {
+            path.name: FileSum.of(path)
+            for path in folder.iterdir()
+            if path.is_file() and path.name not in files
+        }
+        content["files"] = {name: files[name]._asdict() for name in sorted(files)}
+        sealed = manifests.seal(content)
+        journal.seal(sealed)
+        # Last of all: a folder without a manifest is not a release.
+        private_file(folder / MANIFEST).write_bytes(sealed)
+    journal.commit()
+    return n_clipped
+
+
+def _draw(
+    prepared: Prepared,
+    mechanism: Mechanism,
+    journal: Journal,
+    progress: Progress,
+    add_noise: NoiseSource,
+) -> tuple[Drawn, int]:
+    """What an earlier run drew; else the first pass, and the noise."""
+    drawn = journal.recall()
+    if drawn is not None:
+        return drawn, 0
+    layout = prepared.layout
+    counting = progress.stage("counting cells", layout.n_units)
+    counts, n_clipped, seen = prepared.table.count(layout, prepared.encoder, counting)
+    progress.stage("drawing noise", 0)
+    statistics = draw_statistics(counts, layout, mechanism, add_noise)
+    drawn = Drawn(statistics=statistics, table_tag=journal.key.tag(seen))
+    journal.keep(drawn)
+    return drawn, n_clipped
+
+
+def _publisher(prepared: Prepared, about_cells: CellRelease, journal: Journal) -> RowPublisher:
+    table, layout = prepared.table, prepared.layout
+    assert about_cells.channel is not None  # noqa: S101 - it publishes rows
+    aes_key = journal.key.for_outcome(table.columns.outcome)
+    return RowPublisher.of(
+        RowEncoder(
+            columns=table.columns, space=table.space, clip=table.clip, cells=prepared.encoder
+        ),
+        RowRandomizer.of(about_cells.channel, layout.space, aes_key),
+        layout,
+    )
+
+
+def _describe(prepared: Prepared, mechanism: Mechanism) -> dict[str, Any]:
+    from clusterdp import __version__
+
+    return manifests.describe(
+        software=f"clusterdp {__version__}",
+        columns=prepared.table.columns,
+        layout=prepared.layout,
+        mechanism=mechanism,
+        guarantee=mechanism.guarantee(prepared.layout.space),
+        notes=prepared.notes,
+    )
+
+
+@contextmanager
+def _plain_errors(target: Destination) -> Iterator[None]:
+    """Errors of the disk and of Polars as one line that names the place and no data."""
+    import polars as pl
+
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise OutputError(f"cannot write {target}: {reason}") from None
+    except pl.exceptions.PolarsError as error:
+        if "could not parse" in str(error):  # a kept column, which only the second pass reads
+            raise unreadable(error) from None
+        full = "No space left" in str(error) or "os error 28" in str(error)
+        reason = "No space left on device" if full else type(error).__name__
+        raise OutputError(f"cannot write {target}: {reason}") from None
