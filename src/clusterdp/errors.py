@@ -26,3 +26,7 @@ class OutputError(ClusterDPError):
 
 class FormatError(ClusterDPError):
     """A folder is not a release, was damaged or edited, or is of a newer format."""
+
+
+class LedgerError(ClusterDPError):
+    """A budget does not allow it, or its ledger cannot be read or was edited."""

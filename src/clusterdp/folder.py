@@ -20,15 +20,14 @@ from clusterdp.encoding import DEBIASED, RELEASED
 from clusterdp.engine import UNIT_PARTS, UNITS
 from clusterdp.errors import FormatError
 from clusterdp.pipeline import Release
-from clusterdp.staging import PARTIAL_SUFFIX, FileSum
+from clusterdp.staging import MANIFEST, PARTIAL_SUFFIX, FileSum
 
 if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.encoding import Columns
 
-MANIFEST, README = "manifest.json", "README.md"
-CELLS, CHANNELS = "cells.parquet", "channels.parquet"
+CELLS, CHANNELS, README = "cells.parquet", "channels.parquet", "README.md"
 _FILE_NAME = re.compile(rf"({UNIT_PARTS}/)?\w[\w.-]*", re.ASCII)
 
 

@@ -6,13 +6,19 @@ and the same noise it gives the same release, so nobody gets a second look at an
 
 from __future__ import annotations
 
+import dataclasses
+import io
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from clusterdp.randomness import ReleaseKey
+from clusterdp.stages import Statistics
+from clusterdp.summary import ContrastSummary, CountSummary, SumSummary
 
 if TYPE_CHECKING:
-    from clusterdp.stages import Statistics
+    from clusterdp.summary import Summary
 
 
 class Drawn(NamedTuple):
@@ -25,6 +31,41 @@ class Drawn(NamedTuple):
 
     statistics: Statistics
     table_tag: bytes
+
+    def __bytes__(self) -> bytes:
+        """To be kept, and read back exactly."""
+        arrays: dict[str, Any] = {"table_tag": np.frombuffer(self.table_tag, dtype=np.uint8)}
+        for part in self.statistics:
+            if part is not None:
+                kind = type(part).__name__
+                fields = ((one.name, getattr(part, one.name)) for one in dataclasses.fields(part))
+                arrays |= {f"{kind}.{name}": held for name, held in fields if held is not None}
+        stored = io.BytesIO()
+        np.savez_compressed(stored, **arrays)
+        return stored.getvalue()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Drawn:
+        """What was kept."""
+        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+            parts: dict[str, dict[str, Any]] = {}
+            for name in arrays.files:
+                kind, _, field_name = name.rpartition(".")
+                held = arrays[name]
+                parts.setdefault(kind, {})[field_name] = held if held.ndim else held.item()
+        tag = parts.pop("")["table_tag"].tobytes()
+        sums = parts.pop("SumSummary", None)
+        summary: Summary | None = None
+        for kind in (CountSummary, ContrastSummary):
+            if kind.__name__ in parts:
+                summary = kind(**parts[kind.__name__])
+        return cls(
+            statistics=Statistics(
+                summary=summary,
+                sums=None if sums is None else SumSummary(**{"squares": None, **sums}),
+            ),
+            table_tag=tag,
+        )
 
 
 class Journal(Protocol):

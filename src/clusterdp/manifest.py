@@ -37,16 +37,12 @@ def describe(  # noqa: PLR0913 - the parts of a release
     notes: tuple[str, ...],
 ) -> dict[str, Any]:
     """The manifest of a release, but for its files."""
-    space = layout.space
+    terms = describe_terms(columns.outcome, layout.space, mechanism, guarantee)
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "software": software,
-        "outcome": {
-            "name": columns.outcome,
-            "values": list(space.values),
-            "edges": None if space.edges is None else list(space.edges),
-        },
+        "outcome": terms["outcome"],
         "columns": {
             "unit": columns.unit,
             "arm": columns.arm,
@@ -57,6 +53,22 @@ def describe(  # noqa: PLR0913 - the parts of a release
         "control": plain(layout.arms[layout.control]),
         "n_units": layout.n_units,
         "n_clusters": len(layout.clusters),
+        "mechanism": terms["mechanism"],
+        "guarantee": terms["guarantee"],
+        "notes": list(notes),
+    }
+
+
+def describe_terms(
+    outcome: str, space: OutcomeSpace, mechanism: Mechanism, guarantee: Guarantee
+) -> dict[str, Any]:
+    """What is published of an outcome and what that costs: all that is known before it is read."""
+    return {
+        "outcome": {
+            "name": outcome,
+            "values": list(space.values),
+            "edges": None if space.edges is None else list(space.edges),
+        },
         "mechanism": _describe_mechanism(mechanism, space),
         "guarantee": {
             "epsilon": guarantee.epsilon,
@@ -64,7 +76,6 @@ def describe(  # noqa: PLR0913 - the parts of a release
             "neighbours": NEIGHBOURS,
             "in_words": in_words(guarantee, rows=mechanism.releases_rows),
         },
-        "notes": list(notes),
     }
 
 

@@ -182,6 +182,23 @@ class Mechanism:
             )
         return acc.Guarantee(epsilon=epsilon, delta=delta, accounting=accounting)
 
+    def loss(self, space: OutcomeSpace) -> acc.ReleaseLoss:
+        """What one release over `space` can tell, for adding up with other releases.
+
+        It says more than the guarantee: not only how large the loss can be, but how often.
+        """
+        if isinstance(self.summary, NoisyContrasts):
+            return acc.ReleaseLoss(atoms=acc.any_loss(self.summary.epsilon))
+        parts, revealed = [self._summary_loss()], 0.0
+        if isinstance(self.rows, FixedDesign):
+            designed = self.designed_response()
+            parts.append(acc.any_loss(designed.epsilon))
+            revealed = designed.delta
+        elif self.rows is not None:
+            response = self.response(space)
+            parts.append(acc.resampled_row_loss(response.keep_prob, response.prior_floor))
+        return acc.ReleaseLoss(atoms=acc.together(*parts), revealed=revealed)
+
     def _affordable_keep_weight(self, budget: BudgetedResampling, floor: Fraction) -> int:
         if budget.accounting == "paper":
             spent = acc.paper_summary_epsilon(self._noise_scale(), float(floor))

@@ -13,7 +13,7 @@ from clusterdp.designed import DesignedChannel
 from clusterdp.encoding import TABLE_CHANGED
 from clusterdp.engine import no_progress
 from clusterdp.errors import DataError, OutputError
-from clusterdp.folder import CELLS, CHANNELS, MANIFEST, README
+from clusterdp.folder import CELLS, CHANNELS, README
 from clusterdp.folder_readme import write_readme
 from clusterdp.journal import Drawn, Unrecorded
 from clusterdp.local_engine import unreadable, write_parquet
@@ -21,7 +21,7 @@ from clusterdp.noise import add_exact_noise
 from clusterdp.pipeline import refuse_paper_accounting
 from clusterdp.randomize import RowRandomizer
 from clusterdp.stages import complete, draw_statistics
-from clusterdp.staging import FileSum, private_file
+from clusterdp.staging import MANIFEST, FileSum, private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,17 +152,22 @@ def _draw(
     progress: Progress,
     add_noise: NoiseSource,
 ) -> tuple[Drawn, int]:
-    """What an earlier run drew; else the first pass, and the noise."""
-    drawn = journal.recall()
-    if drawn is not None:
-        return drawn, 0
+    """The first pass, and its noise: what an earlier run drew, if there was one."""
     layout = prepared.layout
     counting = progress.stage("counting cells", layout.n_units)
     counts, n_clipped, seen = prepared.table.count(layout, prepared.encoder, counting)
-    progress.stage("drawing noise", 0)
-    statistics = draw_statistics(counts, layout, mechanism, add_noise)
-    drawn = Drawn(statistics=statistics, table_tag=journal.key.tag(seen))
-    journal.keep(drawn)
+    tag = journal.key.tag(seen)
+    drawn = journal.recall()
+    if drawn is None:
+        progress.stage("drawing noise", 0)
+        statistics = draw_statistics(counts, layout, mechanism, add_noise)
+        drawn = Drawn(statistics=statistics, table_tag=tag)
+        journal.keep(drawn)
+    elif drawn.table_tag != tag:
+        raise DataError(
+            "the table is not the one that the release began with; it can only be finished with "
+            "that one"
+        )
     return drawn, n_clipped
 
 

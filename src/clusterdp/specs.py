@@ -42,6 +42,8 @@ KEYS: dict[str, tuple[type, ...]] = {
     "n_units": (int,),
     "n_clusters": (int,),
     "out": (str,),
+    "ledger": (str,),
+    "population": (str,),
 }
 REQUIRED = ("input", "unit", "arm", "cluster", "outcome", "outcomes")
 # What a plan decides; nothing may override it.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+# Last of all files: a folder without a manifest is not a release.
+MANIFEST = "manifest.json"
 PARTIAL_SUFFIX, SCRATCH_SUFFIX = ".partial", ".scratch"
 
 
@@ -57,6 +59,10 @@ class Destination(Protocol):
         """Where to put things; they are published when the block ends without an error."""
         ...
 
+    def manifest(self) -> bytes | None:
+        """The manifest of the release that is there; None if there is none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
@@ -76,6 +82,13 @@ class LocalFolder:
         """A private folder beside it."""
         with staged_folder(self.path) as folder:
             yield Staged(files=folder, rows=str(folder))
+
+    def manifest(self) -> bytes | None:
+        """The manifest of the release that is there; None if there is none."""
+        try:
+            return (self.path / MANIFEST).read_bytes()
+        except OSError:
+            return None
 
 
 @contextmanager

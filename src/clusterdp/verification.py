@@ -10,9 +10,10 @@ from clusterdp.channel import design_channel
 from clusterdp.designed import MOST_BIAS, DesignedChannel
 from clusterdp.encoding import DEBIASED, RELEASED
 from clusterdp.errors import ClusterDPError
-from clusterdp.folder import MANIFEST, read_manifest, read_release
+from clusterdp.folder import read_manifest, read_release
 from clusterdp.released import count_released, encode_released, released_cells, scan_units
 from clusterdp.resampling import ResamplingChannel
+from clusterdp.staging import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -34,6 +34,11 @@ def say(text: str) -> None:
     console().print(text, soft_wrap=True)
 
 
+def say_aside(text: str) -> None:
+    """A line for people that is no result: it does not get into what scripts read."""
+    sys.stderr.write(text + "\n")
+
+
 def print_pairs(pairs: list[tuple[str, str]]) -> None:
     """Names and what they stand for: wrapped on a terminal, one line each elsewhere."""
     if not sys.stdout.isatty():

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from clusterdp.cli.console import errors_in_one_line
+from clusterdp.cli.ledger import app as ledger_app
 from clusterdp.cli.options import (
     ARM,
+    BUDGET,
     CLUSTER,
     CONTROL,
     DELTA,
     EPSILON,
+    LEDGER_KEY_FILE,
     MIN_CELL_SIZE,
     OUTCOMES,
     OUTPUT,
@@ -32,6 +35,9 @@ app = typer.Typer(
     help="Publish user-level results of a randomized experiment under label differential privacy, "
     "and measure effects from them.",
 )
+
+
+app.add_typer(ledger_app, name="ledger")
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
@@ -138,6 +144,28 @@ def release(
         Path | None,
         typer.Option(help="These options in a TOML file; the command line overrides it."),
     ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            help="Budget ledger to spend from: a file, or postgresql://user@host/database.",
+            rich_help_panel=BUDGET,
+        ),
+    ] = None,
+    population: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose budget: releases about the same people add up.", rich_help_panel=BUDGET
+        ),
+    ] = None,
+    ledger_key_file: Annotated[Path | None, LEDGER_KEY_FILE] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Finish an interrupted release of a --ledger; it spends nothing more.",
+            rich_help_panel=BUDGET,
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder to publish.", rich_help_panel=OUTPUT)
     ] = None,
@@ -158,9 +186,9 @@ def release(
     clusterdp release clicks.parquet --unit user --arm treated --cluster market
     --outcome clicks --outcomes 0..5 --epsilon 2 --out published/
     """
-    from clusterdp.cli.release import run_release_command
+    from clusterdp.cli.release import run_release_command, run_resume_command
 
-    given = {
+    given: dict[str, Any] = {
         "input": table,
         "unit": unit,
         "arm": arm,
@@ -183,9 +211,17 @@ def release(
         "within_share": within_share,
         "segment_share": segment_share,
         "out": None if out is None else str(out),
+        "ledger": ledger,
+        "population": population,
     }
     with errors_in_one_line():
-        run_release_command(spec, plan, given, dry_run=dry_run, as_json=as_json)
+        if resume is not None:
+            also = {"plan": plan, "spec": spec, "dry_run": dry_run or None}
+            run_resume_command(resume, given | also, key_file=ledger_key_file, as_json=as_json)
+            return
+        run_release_command(
+            spec, plan, given, key_file=ledger_key_file, dry_run=dry_run, as_json=as_json
+        )
 
 
 @app.command()

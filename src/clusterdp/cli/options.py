@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-TABLE, PRIVACY, OUTPUT = "The table", "Privacy", "Output"
+TABLE, PRIVACY, BUDGET, OUTPUT = "The table", "Privacy", "Budget", "Output"
 
 # Options that planning and releasing share.
 ARM = typer.Option(help="Column of treatment arms.", rich_help_panel=TABLE)
@@ -38,4 +38,7 @@ SEGMENT_SHARE = typer.Option(
     metavar="SHARE",
     help="What it is for: effects in segments of this share, instead of the overall effect.",
     rich_help_panel=PRIVACY,
+)
+LEDGER_KEY_FILE = typer.Option(
+    help="Key file of the ledger, if it was made with one.", rich_help_panel=BUDGET
 )

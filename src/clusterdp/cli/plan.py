@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp import plans, specs
 from clusterdp.cli.console import print_json, say
-from clusterdp.cli.release import describe_parameters, to_request
+from clusterdp.cli.outlook import describe_parameters, to_request
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.local_engine import read_layout
 from clusterdp.pipeline import pool

@@ -7,54 +7,109 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp import planning, specs
-from clusterdp.cli.console import Bars, print_json, print_pairs, say
+from clusterdp import specs
+from clusterdp.cli.console import Bars, print_json, say
+from clusterdp.cli.outlook import choose_mechanism, describe_plan, planned_for, show_plan
 from clusterdp.encoding import Columns
 from clusterdp.errors import ParameterError
 from clusterdp.local_engine import LocalTable
-from clusterdp.manifest import plain
 from clusterdp.pipeline import lay_out
 from clusterdp.publishing import Prepared, write_release
-from clusterdp.recipes import NoisyCounts
 from clusterdp.sources import cross_columns, open_source
-from clusterdp.staging import LocalFolder, check_free, scratch_folder
+from clusterdp.staging import LocalFolder, scratch_folder
 
 if TYPE_CHECKING:
-    from clusterdp.accounting import Guarantee
-    from clusterdp.cells import Layout
+    from clusterdp.cli.budget import Budget
+    from clusterdp.journal import Journal
     from clusterdp.mechanisms import Mechanism
-    from clusterdp.outcomes import OutcomeSpace
-    from clusterdp.planning import Prediction
+    from clusterdp.staging import Destination
 
 
-_WEAK_EPSILON, _SMALL_CELL = 10.0, 5
-_UNIFORM_ADVICE = (
-    "the best prior floor is 1/K, at which the prior is uniform: uniform-prior-dp gives the same "
-    "rows and saves the cost of the noisy counts, and optimal better ones"
-)
-
-
-_BINARY_ADVICE = (
-    "with two outcomes the optimal channel is Warner's randomized response, whatever the prior: "
-    "clusters and priors cannot reduce the noise of rows"
-)
-
-
-def run_release_command(
+def run_release_command(  # noqa: PLR0913 - the ways to say what to release
     spec_path: Path | None,
     plan_path: Path | None,
     given: dict[str, Any],
     *,
+    key_file: Path | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Plan from public columns, show it, and unless it is a dry run, release."""
-    if plan_path is not None:
-        if spec_path is not None:
-            raise ParameterError("give --plan or --spec, and not both")
-        spec = specs.read_plan(plan_path, given)
-    else:
-        spec = specs.read_spec(spec_path, given)
+    spec = _read_options(spec_path, plan_path, given)
+    target = None if dry_run else _target(spec)
+    if target is not None:
+        target.check_free()
+    budget = _open_budget(spec, key_file)
+    with ExitStack() as stack:
+        prepared = prepare(spec, target, stack)
+        layout = prepared.layout
+        mechanism, prediction = choose_mechanism(spec, layout)
+        plan = describe_plan(prepared, mechanism, prediction, planned_for(spec, layout))
+        if budget is not None:
+            plan["budget"] = budget.describe(mechanism, layout.space)
+        if not as_json:
+            show_plan(plan)
+        if target is None:
+            if as_json:
+                print_json({"plan": plan})
+            return
+        if budget is None:
+            finished = _write(prepared, mechanism, target)
+        else:
+            finished = budget.release(prepared, mechanism, target, spec, _write)
+    _show_finished({"plan": plan, **finished}, as_json=as_json)
+
+
+def run_resume_command(
+    release: str,
+    given: dict[str, Any],
+    *,
+    key_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Finish a release that was interrupted; it spends nothing more."""
+    from clusterdp.cli.budget import Budget, resumed_options
+
+    if given["ledger"] is None:
+        raise ParameterError("--resume needs --ledger, where the release is written down")
+    budget = Budget(given["ledger"], None, key_file)
+    reservation = budget.ledger.resume(release)
+    spec = resumed_options(reservation, given)
+    target = _target(spec)
+    finished = budget.finish_published(reservation, target)
+    if finished is None:
+        target.check_free()
+        with ExitStack() as stack:
+            prepared = prepare(spec, target, stack)
+            finished = budget.finish(reservation, prepared, target, _write)
+    _show_finished(finished, as_json=as_json)
+
+
+def _read_options(
+    spec_path: Path | None, plan_path: Path | None, given: dict[str, Any]
+) -> dict[str, Any]:
+    if plan_path is None:
+        return specs.read_spec(spec_path, given)
+    if spec_path is not None:
+        raise ParameterError("give --plan or --spec, and not both")
+    return specs.read_plan(plan_path, given)
+
+
+def _open_budget(spec: dict[str, Any], key_file: Path | None) -> Budget | None:
+    ledger, population = spec.get("ledger"), spec.get("population")
+    if ledger is None:
+        if population is not None or key_file is not None:
+            raise ParameterError("--population and --ledger-key-file belong to a --ledger")
+        return None
+    if not population:
+        raise ParameterError("a --ledger needs a --population: whose budget is it?")
+    from clusterdp.cli.budget import Budget
+
+    return Budget(ledger, population, key_file)
+
+
+def prepare(spec: dict[str, Any], target: LocalFolder | None, stack: ExitStack) -> Prepared:
+    """The table, with its public columns read."""
     space = specs.parse_outcomes(spec["outcomes"])
     columns = Columns(
         unit=spec["unit"],
@@ -63,183 +118,45 @@ def run_release_command(
         outcome=spec["outcome"],
         kept=specs.parse_names(spec.get("keep")),
     )
-    target = _target(spec, dry_run=dry_run)
-    with ExitStack() as stack:
 
-        def scratch() -> Path:
-            # Only a query's rows ever go there, and they go with the command.
-            if target is not None:
-                return stack.enter_context(scratch_folder(target))
-            return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clusterdp-")))
+    def scratch() -> Path:
+        # Only a query's rows ever go there, and they go with the command.
+        if target is not None:
+            return stack.enter_context(scratch_folder(target.path))
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clusterdp-")))
 
-        rows = open_source(str(spec["input"]), scratch)
-        rows = cross_columns(rows, columns.cluster, (columns.unit, columns.outcome))
-        table = LocalTable(rows=rows, columns=columns, space=space, clip=bool(spec.get("clip")))
-        layout, encoder, notes = lay_out(table, spec.get("control"), spec.get("min_cell_size"))
-        prepared = Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
-        mechanism, prediction = _plan(spec, prepared)
-        plan = _describe(prepared, mechanism, prediction, _planned_for(spec, layout))
-        if not as_json:
-            _show_plan(plan)
-        if target is None:
-            if as_json:
-                print_json({"plan": plan})
-            return
-        with Bars() as bars:
-            n_clipped = write_release(prepared, mechanism, LocalFolder(target), bars)
-    if as_json:
-        print_json({"plan": plan, "folder": str(target), "n_clipped": n_clipped})
-        return
-    if n_clipped:
-        say(f"{n_clipped:,} outcomes were clipped (for your eyes: this is not in the folder)")
-    say(f"published {target}; look at it with: clusterdp inspect {target}")
+    rows = open_source(str(spec["input"]), scratch)
+    rows = cross_columns(rows, columns.cluster, (columns.unit, columns.outcome))
+    table = LocalTable(rows=rows, columns=columns, space=space, clip=bool(spec.get("clip")))
+    layout, encoder, notes = lay_out(table, spec.get("control"), spec.get("min_cell_size"))
+    return Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
 
 
-def _target(spec: dict[str, Any], *, dry_run: bool) -> Path | None:
-    if dry_run:
-        return None
+def _target(spec: dict[str, Any]) -> LocalFolder:
     if spec.get("out") is None:
         raise ParameterError("missing: --out, the folder to publish (or --dry-run)")
-    target = Path(spec["out"])
-    check_free(target)
-    return target
+    return LocalFolder(Path(spec["out"]))
 
 
-def to_request(spec: dict[str, Any]) -> planning.Request:
-    """What was asked for, of a mechanism."""
-    listed = spec.get("prior")
-    return planning.Request(
-        mechanism=spec.get("mechanism"),
-        epsilon=spec.get("epsilon"),
-        delta=spec.get("delta") or 0.0,
-        noise_scale=spec.get("noise_scale"),
-        prior_floor=spec.get("prior_floor"),
-        resample_prob=spec.get("resample_prob"),
-        calibrate=spec.get("calibrate"),
-        prior=None if listed is None else tuple(specs.parse_numbers(listed)),
-        segment_share=spec.get("segment_share") or 1.0,
-    )
-
-
-def _plan(spec: dict[str, Any], prepared: Prepared) -> tuple[Mechanism, Prediction]:
-    layout = prepared.layout
-    believed = spec.get("reference") or spec.get("prior")
-    reference = specs.parse_reference(believed, layout.space, spec.get("within_share"))
-    mechanism = planning.choose(to_request(spec), layout, reference)
-    return mechanism, planning.predict(mechanism, layout, reference)
-
-
-def _planned_for(spec: dict[str, Any], layout: Layout) -> list[str]:
-    """What to say if a plan was made for another table."""
-    units, clusters = spec.get("n_units"), spec.get("n_clusters")
-    if units is None or (units, clusters) == (layout.n_units, len(layout.clusters)):
-        return []
-    return [
-        (
-            f"the plan was made for {units:,} units in {clusters:,} clusters; this table has "
-            f"{layout.n_units:,} in {len(layout.clusters):,}"
-        )
-    ]
-
-
-def _describe(
-    prepared: Prepared, mechanism: Mechanism, prediction: Prediction, planned: list[str]
+def _write(
+    prepared: Prepared,
+    mechanism: Mechanism,
+    target: Destination,
+    journal: Journal | None = None,
 ) -> dict[str, Any]:
-    """The plan as plain values; everything in it is public."""
-    layout = prepared.layout
-    guarantee = mechanism.guarantee(layout.space)
-    return {
-        "mechanism": mechanism.name,
-        "parameters": describe_parameters(mechanism, layout.space),
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-        "guarantee": guarantee.in_short(),
-        "n_units": layout.n_units,
-        "n_clusters": len(layout.clusters),
-        "arms": [plain(arm) for arm in layout.arms],
-        "control": plain(layout.arms[layout.control]),
-        "smallest_cells": sorted(layout.sizes.ravel().tolist())[:3],
-        "published_columns": (
-            list(prepared.table.columns.public) if mechanism.releases_rows else []
-        ),
-        "expected_std_error": prediction.std_error,
-        "expected_std_error_from_sampling": prediction.sampling_std_error,
-        "expected_std_error_from_privacy": prediction.privacy_std_error,
-        "notes": [*prepared.notes, *planned, *_advice(mechanism, layout, guarantee)],
-    }
+    with Bars() as bars:
+        n_clipped = write_release(prepared, mechanism, target, bars, journal)
+    return {"folder": str(target), "n_clipped": n_clipped}
 
 
-def describe_parameters(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, float]:
-    """The numbers of a mechanism, by name."""
-    parameters: dict[str, float] = {}
-    if isinstance(mechanism.summary, NoisyCounts):
-        parameters["noise_scale"] = mechanism.summary.noise_scale
-    if mechanism.sums is not None:
-        parameters["epsilon of sums"] = mechanism.sums.epsilon
-    if mechanism.designs_rows:
-        parameters["epsilon of rows"] = mechanism.designed_response().epsilon
-    elif mechanism.releases_rows:
-        response = mechanism.response(space)
-        if mechanism.prior_floor is not None:
-            parameters["prior_floor"] = float(response.prior_floor)
-        parameters["resample_prob"] = response.resample_prob
-    return parameters
-
-
-def _advice(mechanism: Mechanism, layout: Layout, guarantee: Guarantee) -> list[str]:
-    """What an owner should know before they publish."""
-    notes = []
-    floor = mechanism.prior_floor
-    if mechanism.summary is not None and (floor or 0) * layout.space.n_outcomes > 0.999:
-        notes.append(_UNIFORM_ADVICE)
-    if mechanism.designs_rows and layout.space.n_outcomes == 2:
-        notes.append(_BINARY_ADVICE)
-    if guarantee.epsilon > _WEAK_EPSILON:
-        notes.append(
-            f"an epsilon above {_WEAK_EPSILON:g} protects next to nothing: an outcome can be "
-            "guessed almost surely from its row"
+def _show_finished(finished: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(finished)
+        return
+    if finished.get("n_clipped"):
+        say(
+            f"{finished['n_clipped']:,} outcomes were clipped (for your eyes: this is not in the "
+            "folder)"
         )
-    if layout.space.edges is not None:
-        listed = ", ".join(f"{value:g}" for value in layout.space.values)
-        notes.append(f"effects are on binned outcomes: values count as their bin's {listed}")
-    smallest = int(layout.sizes.min())
-    if smallest < _SMALL_CELL:
-        notes.append(
-            f"the smallest cell has {smallest} units; --min-cell-size pools small clusters into one"
-        )
-    return notes
-
-
-def _show_plan(plan: dict[str, Any]) -> None:
-    parameters = ", ".join(f"{name} {value:.6g}" for name, value in plan["parameters"].items())
-    columns = ", ".join(map(repr, plan["published_columns"]))
-    arms = ", ".join(map(str, plan["arms"]))
-    smallest = ", ".join(f"{size:,}" for size in plan["smallest_cells"])
-    print_pairs(
-        [
-            ("guarantee", plan["guarantee"]),
-            ("mechanism", plan["mechanism"] + (f" ({parameters})" if parameters else "")),
-            (
-                "table",
-                (
-                    f"{plan['n_units']:,} units, {plan['n_clusters']:,} clusters, arms {arms} "
-                    f"(control {plan['control']})"
-                ),
-            ),
-            ("smallest cells", f"{smallest} units"),
-            (
-                "publishes",
-                f"{columns}, and private outcomes" if columns else "aggregates alone, no rows",
-            ),
-            (
-                "expected std error",
-                (
-                    f"{plan['expected_std_error']:.4g} of the overall effect "
-                    f"(sampling {plan['expected_std_error_from_sampling']:.4g}, "
-                    f"privacy {plan['expected_std_error_from_privacy']:.4g})"
-                ),
-            ),
-        ]
-    )
-    for note in plan["notes"]:
-        say(f"note: {note}")
+    target = finished["folder"]
+    say(f"published {target}; look at it with: clusterdp inspect {target}")

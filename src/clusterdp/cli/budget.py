@@ -1,0 +1,228 @@
+"""A release that is paid for: reserved in a ledger, published, committed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clusterdp import __version__
+from clusterdp.cli.console import say_aside
+from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
+from clusterdp.ledger import Ledger, budget_in_short, shown_below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from clusterdp.journal import Journal
+    from clusterdp.ledger import Reservation
+    from clusterdp.mechanisms import Mechanism
+    from clusterdp.outcomes import OutcomeSpace
+    from clusterdp.publishing import Prepared
+    from clusterdp.staging import Destination
+
+PASSPHRASE = "CLUSTERDP_LEDGER_PASSPHRASE"  # noqa: S105 - where it is, not what it is
+# What may be said anew when a release is resumed: where things are, not what they are.
+_PLACES = ("input", "out")
+
+
+class Write(Protocol):
+    """What writes a release."""
+
+    def __call__(
+        self,
+        prepared: Prepared,
+        mechanism: Mechanism,
+        target: Destination,
+        journal: Journal | None = None,
+    ) -> dict[str, Any]:
+        """Write it, and return what to show."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Budget:
+    """A population's budget in a ledger.
+
+    Attributes:
+        ledger: The ledger, unlocked.
+        where: Where it is, as it was given.
+        population: Whose budget; None when a release is resumed, which says so itself.
+    """
+
+    ledger: Ledger
+    where: str
+    population: str | None
+
+    def __init__(self, where: str, population: str | None, key_file: Path | None) -> None:
+        object.__setattr__(self, "ledger", open_ledger(where, key_file))
+        object.__setattr__(self, "where", where)
+        object.__setattr__(self, "population", population)
+
+    def describe(self, mechanism: Mechanism, space: OutcomeSpace) -> dict[str, Any]:
+        """What there is and what would be left; everything in it is public."""
+        assert self.population is not None  # noqa: S101 - a release names it
+        account = self.ledger.account(self.population)
+        guarantee = mechanism.guarantee(space)
+        return {
+            "population": self.population,
+            "cap_epsilon": account.cap.epsilon,
+            "cap_delta": account.cap.delta,
+            "spent_epsilon": account.basic.epsilon,
+            "spent_delta": account.basic.delta,
+            "room_epsilon": account.room(),
+            "allowed": account.allows(guarantee, mechanism.loss(space)),
+            "in_short": (
+                f"{budget_in_short(guarantee)} of population {self.population!r}, which has room "
+                f"for epsilon {shown_below(account.room())} (cap {budget_in_short(account.cap)})"
+            ),
+        }
+
+    def release(
+        self,
+        prepared: Prepared,
+        mechanism: Mechanism,
+        target: Destination,
+        spec: dict[str, Any],
+        write: Write,
+    ) -> dict[str, Any]:
+        """Reserve, and write."""
+        assert self.population is not None  # noqa: S101 - a release names it
+        layout = prepared.layout
+        reservation = self.ledger.reserve(
+            self.population,
+            outcome=prepared.table.columns.outcome,
+            space=layout.space,
+            mechanism=mechanism,
+            about={
+                "software": __version__,
+                "n_units": layout.n_units,
+                "n_clusters": len(layout.clusters),
+                "options": _portable(spec),
+            },
+        )
+        say_aside(
+            f"reserved as release {reservation.release}; should this be interrupted, finish it "
+            f"with: {self._remedy(reservation)}"
+        )
+        return self.finish(reservation, prepared, target, write)
+
+    def finish(
+        self, reservation: Reservation, prepared: Prepared, target: Destination, write: Write
+    ) -> dict[str, Any]:
+        """Write what is reserved."""
+        content, layout = reservation.spending.content, prepared.layout
+        if (content["n_units"], content["n_clusters"]) != (layout.n_units, len(layout.clusters)):
+            raise DataError("the table is not the one that the release was reserved for")
+        with self._hints(reservation, target):
+            # By the parameters as they are written down, so that every run does the same.
+            finished = write(prepared, reservation.mechanism, target, reservation)
+        return {**finished, "release": reservation.release}
+
+    def finish_published(
+        self, reservation: Reservation, target: Destination
+    ) -> dict[str, Any] | None:
+        """Commit a release that was published just before it was interrupted."""
+        if not _is_published(reservation, target):
+            return None
+        reservation.commit()
+        return {"folder": str(target), "release": reservation.release}
+
+    def _remedy(self, reservation: Reservation) -> str:
+        return f"clusterdp release --resume {reservation.release} --ledger {self.where}"
+
+    @contextmanager
+    def _hints(self, reservation: Reservation, target: Destination) -> Iterator[None]:
+        """Say of every error what became of the budget."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            say_aside(f"the budget stays reserved; finish with: {self._remedy(reservation)}")
+            raise
+        except DataError as error:
+            if reservation.recall() is not None:
+                raise self._explained(error, reservation) from None
+            reservation.cancel()
+            raise DataError(f"{error} (the budget was given back)") from None
+        except ClusterDPError as error:
+            if _is_published(reservation, target):
+                raise LedgerError(
+                    f"{target} is published, but {error}; record it with: "
+                    f"{self._remedy(reservation)}"
+                ) from None
+            raise self._explained(error, reservation) from None
+
+    def _explained(self, error: ClusterDPError, reservation: Reservation) -> ClusterDPError:
+        return type(error)(
+            f"{error}. The budget stays reserved; finish with: {self._remedy(reservation)}"
+        )
+
+
+def open_ledger(where: str, key_file: Path | None) -> Ledger:
+    """A ledger, unlocked with a key file, or a passphrase from the environment or the terminal."""
+    ledger = Ledger(where)
+    ledger.unlock(
+        passphrase=_passphrase() if ledger.protection == "passphrase" else None, key_file=key_file
+    )
+    return ledger
+
+
+def _passphrase() -> str | None:
+    given = os.environ.get(PASSPHRASE)
+    if given is None and sys.stdin.isatty():
+        import getpass
+
+        given = getpass.getpass("passphrase of the ledger: ")
+    if given is None:
+        raise LedgerError(f"the ledger needs its passphrase: set {PASSPHRASE}")
+    return given
+
+
+def new_passphrase() -> str:
+    """A passphrase for a new ledger, asked for twice."""
+    given = os.environ.get(PASSPHRASE)
+    if given is not None:
+        return given
+    if not sys.stdin.isatty():
+        raise LedgerError(f"there is no terminal to ask for a passphrase: set {PASSPHRASE}")
+    import getpass
+
+    given = getpass.getpass("passphrase for the new ledger: ")
+    if getpass.getpass("again: ") != given:
+        raise LedgerError("these are two different passphrases")
+    return given
+
+
+def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a release as they were, with places that may be said anew."""
+    content = reservation.spending.content
+    if content["software"] != __version__:
+        raise LedgerError(
+            f"release {reservation.release} was begun with clusterdp {content['software']}; only "
+            f"that version finishes it exactly: pip install clusterdp=={content['software']}"
+        )
+    more = [key for key in given if given[key] is not None and key not in (*_PLACES, "ledger")]
+    if more:
+        name = more[0].replace("_", "-")
+        raise ParameterError(f"--{name} was decided when the release began; leave it out")
+    moved = {key: given[key] for key in _PLACES if given[key] is not None}
+    return {**content["options"], **moved}
+
+
+def _portable(spec: dict[str, Any]) -> dict[str, Any]:
+    """Options that mean the same in another working directory."""
+    options = {key: value for key, value in spec.items() if key != "ledger"}
+    for key in _PLACES:
+        place = str(spec[key])
+        if "://" not in place and not place.startswith("duckdb:"):
+            options[key] = os.path.abspath(place)  # noqa: PTH100 - resolve() follows links
+    return options
+
+
+def _is_published(reservation: Reservation, target: Destination) -> bool:
+    manifest = target.manifest()
+    return manifest is not None and sha256(manifest).hexdigest() == reservation.sealed

@@ -1,0 +1,212 @@
+"""`clusterdp ledger`: make a budget ledger, look at it, check it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clusterdp.cli.console import errors_in_one_line, print_json, say
+
+if TYPE_CHECKING:
+    from clusterdp.ledger import Account, Ledger, Spending
+
+_BAR_WIDTH = 40
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Budgets that several releases about the same people share.",
+)
+
+WHERE = typer.Argument(metavar="LEDGER", help="A file, or postgresql://user@host/database.")
+AS_JSON = typer.Option("--json", help="Print JSON.")
+
+
+@app.command()
+def init(
+    where: Annotated[str, WHERE],
+    cap_epsilon: Annotated[float, typer.Option(help="What may be spent on each population.")],
+    cap_delta: Annotated[float, typer.Option(help="Failure probability of all of it.")] = 0.0,
+    basic: Annotated[
+        bool,
+        typer.Option(
+            "--basic",
+            help="Let sums alone decide. Needed if parameters of later releases are chosen by what "
+            "earlier ones showed.",
+        ),
+    ] = False,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(help="Encrypt keys of unfinished releases with this file of random bytes."),
+    ] = None,
+    passphrase: Annotated[
+        bool,
+        typer.Option(
+            "--passphrase",
+            help="Encrypt them with a passphrase: asked for, or CLUSTERDP_LEDGER_PASSPHRASE.",
+        ),
+    ] = False,
+) -> None:
+    """Make a new ledger.
+
+    clusterdp ledger init budget.db --cap-epsilon 8 --cap-delta 1e-6
+    """
+    with errors_in_one_line():
+        from clusterdp.accounting import Guarantee
+        from clusterdp.cli.budget import new_passphrase
+        from clusterdp.ledger import Ledger, budget_in_short
+        from clusterdp.vault import Vault
+
+        vault = Vault.new(passphrase=new_passphrase() if passphrase else None, key_file=key_file)
+        cap = Guarantee(epsilon=cap_epsilon, delta=cap_delta)
+        made = Ledger.create(where, cap, vault, tight=not basic)
+        say(f"made {where}: {budget_in_short(made.cap)} for each population")
+        if made.protection == "none":
+            say(
+                "note: the key of an unfinished release is kept as it is, and whoever reads the "
+                "ledger meanwhile can undo that release's noise; --key-file or --passphrase "
+                "encrypts it"
+            )
+
+
+@app.command()
+def show(
+    where: Annotated[str, WHERE],
+    population: Annotated[str | None, typer.Option(help="Only this population.")] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Show what was spent, by which releases, and what is left."""
+    with errors_in_one_line():
+        from clusterdp.errors import LedgerError
+        from clusterdp.ledger import Ledger
+
+        ledger = Ledger(where)
+        known = ledger.populations()
+        if population is not None and population not in known:
+            listed = ", ".join(map(repr, known)) or "none"
+            raise LedgerError(f"nothing was spent on {population!r}; populations are: {listed}")
+        accounts = [ledger.account(one) for one in known if population is None or one == population]
+        described = [_describe(account, ledger) for account in accounts]
+        if as_json:
+            print_json({"head": ledger.head().hash, "populations": described})
+            return
+        _show(ledger, described, where)
+
+
+@app.command()
+def verify(
+    where: Annotated[str, WHERE],
+    head: Annotated[
+        str | None, typer.Option(help="A hash that `ledger show` printed earlier.")
+    ] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Check that nobody edited history."""
+    with errors_in_one_line():
+        from clusterdp.books import Books
+        from clusterdp.cli.console import REFUSED
+        from clusterdp.ledger import verify_books
+
+        books = Books(where)
+        problems = verify_books(books, head)
+        if as_json:
+            print_json({"sound": not problems, "problems": [one.text for one in problems]})
+        else:
+            for problem in problems:
+                say(f"FAIL {problem.text}")
+        if problems:
+            raise typer.Exit(REFUSED)
+        if not as_json:
+            entries = books.entries()
+            say(f"{len(entries)} entries, each in its place; the last has the hash")
+            say(entries[-1].hash)
+
+
+def _describe(account: Account, ledger: Ledger) -> dict[str, Any]:
+    """An account as plain values."""
+    releases = [one for one in ledger.spendings() if one.population == account.population]
+    return {
+        "population": account.population,
+        "cap_epsilon": account.cap.epsilon,
+        "cap_delta": account.cap.delta,
+        "basic_epsilon": account.basic.epsilon,
+        "basic_delta": account.basic.delta,
+        "tight_epsilon": account.tight_epsilon(),
+        "room_epsilon": account.room(),
+        "releases": [_describe_release(one) for one in releases],
+    }
+
+
+def _describe_release(one: Spending) -> dict[str, Any]:
+    return {
+        "release": one.release,
+        "status": one.status,
+        "at": one.at,
+        "who": one.who,
+        "outcome": one.content["outcome"]["name"],
+        "mechanism": one.content["mechanism"]["name"],
+        "epsilon": one.guarantee.epsilon,
+        "delta": one.guarantee.delta,
+        "n_units": one.content["n_units"],
+        "folder": one.content["options"]["out"],
+        "manifest_sha256": one.manifest_sha256,
+    }
+
+
+def _show(ledger: Ledger, accounts: list[dict[str, Any]], where: str) -> None:
+    from clusterdp.accounting import shown
+    from clusterdp.ledger import budget_in_short, shown_below
+
+    say(f"{where}: {budget_in_short(ledger.cap)} for each population")
+    if not accounts:
+        say("nothing was spent yet")
+    for account in accounts:
+        say("")
+        say(f"{account['population']}")
+        _show_releases(account["releases"])
+        say(f"  {_bar(account['basic_epsilon'], account['cap_epsilon'])}  in sum")
+        if account["tight_epsilon"] is not None:
+            bar = _bar(account["tight_epsilon"], account["cap_epsilon"])
+            say(f"  {bar}  together, at delta {shown(account['cap_delta'])}: this decides")
+        say(f"  room for a release of epsilon {shown_below(account['room_epsilon'])}")
+        for one in account["releases"]:
+            if one["status"] == "reserved":
+                say(
+                    f"  {one['release']} is unfinished: clusterdp release --resume "
+                    f"{one['release']} --ledger {where}"
+                )
+    say("")
+    say(f"last entry {ledger.head().hash}")
+
+
+def _show_releases(releases: list[dict[str, Any]]) -> None:
+    from clusterdp.accounting import shown
+    from clusterdp.report import aligned
+
+    head = ("release", "when (UTC)", "who", "outcome", "mechanism", "epsilon", "delta", "status")
+    rows = [
+        (
+            one["release"],
+            one["at"][:16].replace("T", " "),
+            one["who"],
+            one["outcome"],
+            one["mechanism"],
+            shown(one["epsilon"]),
+            shown(one["delta"]),
+            one["status"],
+        )
+        for one in releases
+    ]
+    for line in aligned([head, *rows]):
+        say(line)
+
+
+def _bar(spent: float, cap: float) -> str:
+    """How much of a cap is spent, to look at."""
+    from clusterdp.accounting import shown
+
+    filled = min(_BAR_WIDTH, round(_BAR_WIDTH * spent / cap))
+    bar = "█" * filled + "░" * (_BAR_WIDTH - filled)
+    return f"{bar}  {shown(spent)} of {shown(cap)}"

@@ -1,0 +1,142 @@
+"""Secrets at rest: what a ledger keeps of an unfinished release, encrypted if it was set up so."""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from clusterdp.errors import LedgerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+Protection = Literal["none", "passphrase", "key file"]
+
+_KEY_BYTES, _NONCE_BYTES, _SALT_BYTES = 32, 12, 16
+_KNOWN = b"clusterdp ledger"
+# A third of a second and 64 MB for each guess at a passphrase.
+_SCRYPT_COST = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Vault:
+    """Encrypts and decrypts with one key; without a key it does neither.
+
+    Attributes:
+        protection: Where the key comes from.
+        salt: Makes the key this ledger's own.
+    """
+
+    protection: Protection = "none"
+    salt: bytes = b""
+    _key: bytes | None = field(default=None, repr=False)
+
+    @classmethod
+    def new(cls, *, passphrase: str | None = None, key_file: Path | None = None) -> Vault:
+        """A vault for a new ledger."""
+        return _open(os.urandom(_SALT_BYTES), passphrase, key_file)
+
+    @classmethod
+    def unlocked(
+        cls,
+        described: dict[str, Any],
+        *,
+        passphrase: str | None = None,
+        key_file: Path | None = None,
+    ) -> Vault:
+        """The vault of a ledger that describes it so.
+
+        Raises:
+            LedgerError: If the passphrase or the key file is missing or another one.
+        """
+        wanted = described["protection"]
+        if wanted == "none":
+            return cls()
+        given = {"passphrase": passphrase, "key file": key_file}[wanted]
+        if given is None:
+            raise LedgerError(f"the ledger's secrets are encrypted; give its {wanted}")
+        salt = base64.b64decode(described["salt"])
+        vault = _open(salt, passphrase, key_file if wanted == "key file" else None)
+        if vault.reveal(base64.b64decode(described["test"]), "test") != _KNOWN:
+            raise LedgerError(f"this is not the ledger's {wanted}")
+        return vault
+
+    def describe(self) -> dict[str, Any]:
+        """What a ledger must remember to unlock it again; none of it is secret."""
+        if self._key is None:
+            return {"protection": "none"}
+        return {
+            "protection": self.protection,
+            "salt": base64.b64encode(self.salt).decode(),
+            "test": base64.b64encode(self.protect(_KNOWN, "test")).decode(),
+        }
+
+    def protect(self, secret: bytes, place: str) -> bytes:
+        """Encrypt a secret that belongs to a place, so that it cannot be moved to another."""
+        if self._key is None:
+            return secret
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + _cipher(self._key).encrypt(nonce, secret, place.encode())
+
+    def reveal(self, stored: bytes, place: str) -> bytes:
+        """The secret again.
+
+        Raises:
+            LedgerError: If the key is another one, or what was stored was changed.
+        """
+        if self._key is None:
+            return stored
+        from cryptography.exceptions import InvalidTag
+
+        nonce, encrypted = stored[:_NONCE_BYTES], stored[_NONCE_BYTES:]
+        try:
+            return _cipher(self._key).decrypt(nonce, encrypted, place.encode())
+        except (InvalidTag, ValueError):
+            raise LedgerError(
+                f"this is not the ledger's {self.protection}, or its secrets were changed"
+            ) from None
+
+
+def _open(salt: bytes, passphrase: str | None, key_file: Path | None) -> Vault:
+    if key_file is not None:
+        return Vault("key file", salt, _from_file(key_file, salt))
+    if passphrase is not None:
+        return Vault("passphrase", salt, _from_passphrase(passphrase, salt))
+    return Vault()
+
+
+def _from_passphrase(passphrase: str, salt: bytes) -> bytes:
+    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+    if not passphrase:
+        raise LedgerError("a passphrase must not be empty")
+    return Scrypt(salt=salt, length=_KEY_BYTES, n=_SCRYPT_COST, r=8, p=1).derive(
+        passphrase.encode()
+    )
+
+
+def _from_file(path: Path, salt: bytes) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise LedgerError(f"cannot read the key file {path}: {error.strerror}") from None
+    if len(content) < _KEY_BYTES:
+        raise LedgerError(
+            f"the key file {path} has {len(content)} bytes; it needs {_KEY_BYTES} random ones, "
+            f"as from: head -c {_KEY_BYTES} /dev/urandom > {path.name}"
+        )
+    hkdf = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=salt, info=b"clusterdp/ledger/1")
+    return hkdf.derive(content)
+
+
+def _cipher(key: bytes) -> AESGCM:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)
