@@ -112,18 +112,20 @@ class Account:
 
     def room(self) -> float:
         """The largest ε of one more release without δ that stays within the cap, rounded down."""
-        left = max(0.0, math.nextafter(self.cap.epsilon - self.basic.epsilon, 0.0))
-        if self.basic.delta > self.cap.delta:
-            left = 0.0
+        left = max(0.0, self.cap.epsilon - self.basic.epsilon)
+        if not self._allows_pure(left):
+            left = 0.0 if not self._allows_pure(0.0) else math.nextafter(left, 0.0)
         return max(left, self._tight_room()) if self.tight else left
+
+    def _allows_pure(self, epsilon: float) -> bool:
+        one = ReleaseLoss(atoms=any_loss(epsilon))
+        return self.allows(Guarantee(epsilon=epsilon), one)
 
     def _tight_room(self) -> float:
         low, high = 0, _FINENESS
         while low < high:
             middle = (low + high + 1) // 2
-            epsilon = self.cap.epsilon * middle / _FINENESS
-            one = ReleaseLoss(atoms=any_loss(epsilon))
-            if self.allows(Guarantee(epsilon=epsilon), one):
+            if self._allows_pure(self.cap.epsilon * middle / _FINENESS):
                 low = middle
             else:
                 high = middle - 1

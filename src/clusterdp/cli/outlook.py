@@ -141,9 +141,11 @@ def show_plan(plan: dict[str, Any]) -> None:
     columns = ", ".join(map(repr, plan["published_columns"]))
     arms = ", ".join(map(str, plan["arms"]))
     smallest = ", ".join(f"{size:,}" for size in plan["smallest_cells"])
+    budget = [("budget", plan["budget"]["in_short"])] if "budget" in plan else []
     print_pairs(
         [
             ("guarantee", plan["guarantee"]),
+            *budget,
             ("mechanism", plan["mechanism"] + (f" ({parameters})" if parameters else "")),
             (
                 "table",
@@ -167,7 +169,5 @@ def show_plan(plan: dict[str, Any]) -> None:
             ),
         ]
     )
-    if "budget" in plan:
-        print_pairs([("budget", plan["budget"]["in_short"])])
     for note in plan["notes"]:
         say(f"note: {note}")
