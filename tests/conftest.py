@@ -11,8 +11,10 @@ import pytest
 from hypothesis import settings
 
 from cli_runs import release
+from soak.postgres import MISSING, Server, find_programs, running_server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 # Exhaustive searches take their time on shared machines; that is not a failure.
@@ -56,3 +58,12 @@ def published(source: Path, tmp_path: Path) -> Path:
     result = release(source, tmp_path / "published", "--keep", "secret")
     assert result.exit_code == 0, result.output
     return tmp_path / "published"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server."""
+    if find_programs() is None:
+        pytest.skip(MISSING)
+    with running_server() as server:
+        yield server

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Accounting = Literal["valid", "paper"]
 
 # Far more digits than a float holds, so that rounding up happens once, at the very end.
-EXACT = Context(prec=60)
+_DIGITS = Context(prec=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def noisy_counts_loss(noise_scale: float) -> tuple[LossAtom, ...]:
     ±1/σ, and is +1/σ with probability 1/(1 + e^(−1/σ)); two independent ones add. Its maximum is
     2/σ (correction C1), reached with probability 1/(1 + e^(−1/σ))².
     """
-    with localcontext(EXACT):
+    with localcontext(_DIGITS):
         step = 1 / Decimal(noise_scale)
         up = 1 / (1 + (-step).exp())
         return (
@@ -103,7 +103,7 @@ def any_loss(epsilon: float) -> tuple[LossAtom, ...]:
     Whatever is ε-DP is a post-processing of randomized response at ε (Kairouz, Oh and Viswanath,
     ICML 2015), so no set of its outputs has a larger hockey-stick divergence.
     """
-    with localcontext(EXACT):
+    with localcontext(_DIGITS):
         loss = Decimal(epsilon)
         up = 1 / (1 + (-loss).exp())
         return LossAtom(loss, up), LossAtom(-loss, 1 - up)
@@ -116,7 +116,7 @@ def resampled_row_loss(keep_prob: Fraction, prior_floor: Fraction) -> tuple[Loss
     probability h = keep + λγ if true and l = λγ if the other is, and all else is equally likely.
     Its hockey-stick divergence is the h(x) of `row_epsilon`, which no other prior exceeds.
     """
-    with localcontext(EXACT):
+    with localcontext(_DIGITS):
         keep, floor = _decimal(keep_prob), _decimal(prior_floor)
         low = (1 - keep) * floor
         high = keep + low
@@ -131,7 +131,7 @@ def resampled_row_loss(keep_prob: Fraction, prior_floor: Fraction) -> tuple[Loss
 def together(*parts: tuple[LossAtom, ...]) -> tuple[LossAtom, ...]:
     """The loss of independent releases of the same outcome: losses add. Largest first."""
     joint = no_summary_loss()
-    with localcontext(EXACT):
+    with localcontext(_DIGITS):
         for part in parts:
             joint = tuple(
                 LossAtom(one.loss + other.loss, one.prob * other.prob)
@@ -143,19 +143,19 @@ def together(*parts: tuple[LossAtom, ...]) -> tuple[LossAtom, ...]:
 
 def total_epsilon(summary: tuple[LossAtom, ...], epsilon: float) -> float:
     """The largest loss of a summary, plus ε, rounded up."""
-    with localcontext(EXACT):
-        return float_above(summary[0].loss + Decimal(epsilon))
+    with localcontext(_DIGITS):
+        return _float_above(summary[0].loss + Decimal(epsilon))
 
 
 def remaining_epsilon(epsilon: float, summary: tuple[LossAtom, ...]) -> float:
     """What a summary leaves of ε in the worst case, rounded down; 0 or less if nothing."""
-    with localcontext(EXACT):
-        return -float_above(summary[0].loss - Decimal(epsilon))
+    with localcontext(_DIGITS):
+        return -_float_above(summary[0].loss - Decimal(epsilon))
 
 
 def largest_ratio(epsilon: float, denominator: int) -> Fraction:
     """e^ε as a fraction of that denominator, rounded down."""
-    with localcontext(EXACT):
+    with localcontext(_DIGITS):
         return Fraction(int(Decimal(epsilon).exp() * denominator), denominator)
 
 
@@ -168,7 +168,7 @@ def row_epsilon(
     h(x) = max(0, keep + λγ(1 − e^x)); jointly δ(ε) = Σ P(loss) h(ε − loss). It is piecewise linear
     in e^ε. For δ = 0 it gives ε = 2/σ + log(1 + keep/(λγ)).
     """
-    with localcontext(EXACT):
+    with localcontext(_DIGITS):
         keep, floor = _decimal(keep_prob), _decimal(prior_floor)
         low = (1 - keep) * floor  # P(released | another outcome), at the floor
         high = keep + low  # P(released | this outcome)
@@ -182,7 +182,7 @@ def row_epsilon(
                 break
         # The formula for h holds for x ≥ 0 only, so ε is at least the summary's worst loss.
         worst = summary[0].loss
-        return float_above(worst if ratio <= worst.exp() else ratio.ln())
+        return _float_above(worst if ratio <= worst.exp() else ratio.ln())
 
 
 def largest_keep_prob(
@@ -192,7 +192,7 @@ def largest_keep_prob(
 
     For δ = 0 it is γr/(1+γr) with r = e^(ε − 2/σ) − 1.
     """
-    with localcontext(EXACT):
+    with localcontext(_DIGITS):
         floor = _decimal(prior_floor)
         target = Decimal(epsilon).exp()
         for active, next_loss in _active_sets(summary):
@@ -209,14 +209,14 @@ def largest_keep_prob(
 
 def noisy_counts_epsilon(noise_scale: float) -> float:
     """2/σ: the cost of a histogram with discrete Laplace noise of scale σ (corrections C1, C3)."""
-    with localcontext(EXACT):
-        return float_above(2 / Decimal(noise_scale))
+    with localcontext(_DIGITS):
+        return _float_above(2 / Decimal(noise_scale))
 
 
 def noise_scale_for(sensitivity: Fraction, epsilon: float) -> float:
     """The smallest float scale whose discrete Laplace noise costs at most ε at this sensitivity."""
-    with localcontext(EXACT):
-        return float_above(_decimal(sensitivity) / Decimal(epsilon))
+    with localcontext(_DIGITS):
+        return _float_above(_decimal(sensitivity) / Decimal(epsilon))
 
 
 def paper_row_epsilon(
@@ -255,7 +255,7 @@ def _decimal(fraction: Fraction) -> Decimal:
     return Decimal(fraction.numerator) / Decimal(fraction.denominator)
 
 
-def float_above(exact: Decimal) -> float:
+def _float_above(exact: Decimal) -> float:
     """The smallest float that is not below `exact`."""
     nearest = float(exact)
     return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)

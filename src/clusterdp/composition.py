@@ -8,10 +8,10 @@ many releases cost less than their sum: their losses seldom are large all at onc
 from __future__ import annotations
 
 import math
-from decimal import Decimal, localcontext
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from clusterdp.accounting import EXACT, Guarantee, float_above
+from clusterdp.accounting import Guarantee
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -28,11 +28,10 @@ _LOST_MASS = 1e-12
 
 def basic_composition(guarantees: Sequence[Guarantee]) -> Guarantee:
     """Σε and Σδ, rounded up."""
-    with localcontext(EXACT):
-        return Guarantee(
-            epsilon=float_above(sum((Decimal(one.epsilon) for one in guarantees), Decimal(0))),
-            delta=float_above(sum((Decimal(one.delta) for one in guarantees), Decimal(0))),
-        )
+    return Guarantee(
+        epsilon=_sum_above([one.epsilon for one in guarantees]),
+        delta=_sum_above([one.delta for one in guarantees]),
+    )
 
 
 def tight_delta(losses: Sequence[ReleaseLoss], epsilon: float) -> float:
@@ -98,3 +97,10 @@ def _pair(loss: ReleaseLoss) -> tuple[dict[Hashable, float], dict[Hashable, floa
     if loss.revealed:
         upper["told it is one"] = lower["told it is the other"] = math.log(loss.revealed)
     return lower, upper
+
+
+def _sum_above(numbers: Sequence[float]) -> float:
+    """The smallest float that is not below the exact sum."""
+    exact = sum(map(Fraction, numbers), Fraction(0))
+    nearest = float(exact)
+    return nearest if nearest >= exact else math.nextafter(nearest, math.inf)

@@ -454,7 +454,7 @@ def _place(release: str, part: str) -> str:
 def _refusal(account: Account, guarantee: Guarantee) -> str:
     return (
         f"the budget of population {account.population!r} does not allow it: of "
-        f"{budget_in_short(account.cap)}, {len(account.spent)} releases have spent "
+        f"{budget_in_short(account.cap)}, releases so far have spent "
         f"{budget_in_short(account.basic)} in sum; one more may cost epsilon "
         f"{shown_below(account.room())}, and this one costs {budget_in_short(guarantee)}. No "
         "outcome was read, and nothing was spent"
