@@ -171,6 +171,9 @@ def check_free(target: Path) -> None:
         raise OutputError(f"{target} exists already; a release is never overwritten")
     if not target.parent.is_dir():
         raise OutputError(f"there is no folder {target.parent} to make {target.name} in")
+    # Known before anything is spent. What the system allows in the end is asked when it is made.
+    if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=True):
+        raise OutputError(f"cannot write in {target.parent}: permission denied")
 
 
 def private_file(path: Path) -> Path:
