@@ -1,0 +1,68 @@
+"""Short versions of what `make soak` does at length."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from soak.kills import run_kills
+from soak.outages import run_database_outages, run_disk_outages, run_permission_outages
+from soak.races import run_race
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+
+    from soak.postgres import Server
+
+
+def test_killed_and_resumed(rng: np.random.Generator, tmp_path: Path) -> None:
+    line = run_kills(4, 200_000, rng, tmp_path)
+    assert line.passed, line
+
+
+def test_a_race_in_a_file(tmp_path: Path) -> None:
+    line = run_race(str(tmp_path / "budget.db"), "SQLite", 4, 2, tmp_path)
+    assert line.passed, line
+
+
+def test_a_race_in_postgresql(postgres: Server, tmp_path: Path) -> None:
+    line = run_race(postgres.new_database(tmp_path.name), "PostgreSQL", 4, 2, tmp_path)
+    assert line.passed, line
+
+
+def test_a_database_that_goes_away(postgres: Server, tmp_path: Path) -> None:
+    line = run_database_outages(postgres, postgres.new_database, tmp_path)
+    assert line.passed, line
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        line = run_disk_outages(tmp_path)
+    except subprocess.CalledProcessError:
+        pytest.skip("this machine does not let root mount a disk")
+    assert line.passed, line
+
+
+def test_a_denied_permission() -> None:
+    with folder_for_all() as folder:
+        line = run_permission_outages(folder)
+    assert line.passed, line
+
+
+@contextmanager
+def folder_for_all() -> Iterator[Path]:
+    """Somebody else must be able to get there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
