@@ -33,6 +33,11 @@ class Owner:
         if line != "ready\n":
             raise RuntimeError(_pipe(self._process.stderr).read())
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
     def begin(self) -> None:
         """Let it work."""
         stdin = _pipe(self._process.stdin)

@@ -1,0 +1,124 @@
+"""`make soak`: every trial at full length, and a table of what went wrong, which must be nothing."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from soak import executors, kills, malformed, outages, postgres, races, scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from soak.report import Line
+
+_CONSOLE = Console()
+
+
+def main() -> int:
+    """Run the trials that were asked for; returns 1 if something went wrong."""
+    trials: dict[str, Callable[[], list[Line]]] = {
+        "kills": _kills,
+        "races": _races,
+        "outages": _outages,
+        "executors": _executors,
+        "malformed": _malformed,
+    }
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "trials", nargs="*", metavar="TRIAL", help=f"{', '.join(trials)}, scaling; all by default"
+    )
+    wanted = parser.parse_args().trials or [*trials, "scaling"]
+    lines = []
+    for name in wanted:
+        if name == "scaling":
+            _scaling()
+            continue
+        _CONSOLE.print(f"[bold]{name}[/] ...")
+        lines += trials[name]()
+    if lines:
+        _show(lines)
+    return 0 if all(line.passed for line in lines) else 1
+
+
+def _show(lines: list[Line]) -> None:
+    table = Table("trial", "details", box=None, pad_edge=False)
+    for name in ("runs", "faults", "data lost", "over-spent", "partial accepted"):
+        table.add_column(name, justify="right")
+    for line in lines:
+        numbers = (line.runs, line.faults, line.lost, line.overspent, line.partial)
+        style = None if line.passed else "bold red"
+        table.add_row(line.trial, line.details, *(f"{one:,}" for one in numbers), style=style)
+    _CONSOLE.print(table)
+    verdict = "all zeros" if all(line.passed for line in lines) else "NOT all zeros"
+    _CONSOLE.print(f"data lost, over-spent, partial accepted: {verdict}")
+
+
+def _generator() -> np.random.Generator:
+    seed = secrets.randbits(64)
+    _CONSOLE.print(f"  seed {seed}")
+    return np.random.default_rng(seed)
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="clusterdp-soak-"))
+    folder.chmod(0o755)
+    return folder
+
+
+def _kills() -> list[Line]:
+    def told(done: int) -> None:
+        if done % 10 == 0:
+            _CONSOLE.print(f"  {done} kills")
+
+    return [kills.run_kills(100, 1_000_000, _generator(), _folder(), told)]
+
+
+def _races() -> list[Line]:
+    folder = _folder()
+    lines = [races.run_race(str(folder / "budget.db"), "SQLite", 32, 10, folder)]
+    with postgres.running_server() as server:
+        where = server.new_database("race")
+        lines.append(races.run_race(where, "PostgreSQL", 32, 10, _folder()))
+    return lines
+
+
+def _outages() -> list[Line]:
+    lines = [
+        outages.run_disk_outages(_folder()),
+        outages.run_permission_outages(_folder()),
+    ]
+    with postgres.running_server() as server:
+        lines.append(outages.run_database_outages(server, server.new_database, _folder()))
+    return lines
+
+
+def _executors() -> list[Line]:
+    return executors.run_executor_kills(_folder())
+
+
+def _malformed() -> list[Line]:
+    return [malformed.run_malformed(10_000, _generator(), _folder())]
+
+
+def _scaling() -> None:
+    def told(one: scaling.Measured) -> None:
+        _CONSOLE.print(
+            f"  {one.engine}: {one.n_rows:,} rows, {one.n_clusters:,} clusters: "
+            f"{one.seconds:.1f} s, {one.peak_bytes / 1e9:.2f} GB"
+        )
+
+    _CONSOLE.print("[bold]scaling[/] ...")
+    print(scaling.as_table(scaling.run_scaling(_folder(), report=told)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

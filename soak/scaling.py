@@ -1,0 +1,130 @@
+"""How time and memory grow with rows and clusters, on one machine, engine by engine."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from soak.owner import Owner, release_options, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROWS = (1_000_000, 10_000_000, 50_000_000)
+CLUSTERS = (10, 1_000, 100_000)
+ENGINES = {"local": (), "spark": ("--engine", "spark", "--master", "local[2]")}
+_SAMPLE_SECONDS = 0.1
+
+
+class Measured(NamedTuple):
+    """One release.
+
+    Attributes:
+        engine: "local" or "spark".
+        n_rows: Rows of the table.
+        n_clusters: Its clusters.
+        seconds: From reading the first byte to the published folder.
+        peak_bytes: The most memory that the command and its children held at once.
+    """
+
+    engine: str
+    n_rows: int
+    n_clusters: int
+    seconds: float
+    peak_bytes: int
+
+    @property
+    def row_microseconds(self) -> float:
+        """Time per row."""
+        return 1e6 * self.seconds / self.n_rows
+
+    @property
+    def row_bytes(self) -> float:
+        """Memory per row."""
+        return self.peak_bytes / self.n_rows
+
+
+def run_scaling(
+    folder: Path,
+    rows: tuple[int, ...] = ROWS,
+    clusters: tuple[int, ...] = CLUSTERS,
+    report: Callable[[Measured], None] = lambda _: None,
+) -> list[Measured]:
+    """Release tables of every size with every engine, one after another."""
+    found = []
+    for n_rows in rows:
+        for n_clusters in clusters:
+            source = write_table(folder / "table.parquet", n_rows, n_clusters)
+            for engine in ENGINES:
+                found.append(measure(engine, source, n_rows, n_clusters))
+                report(found[-1])
+            source.unlink()
+    return found
+
+
+def measure(engine: str, source: Path, n_rows: int, n_clusters: int) -> Measured:
+    """One release, from when everything is loaded."""
+    target = source.with_name("out")
+    owner = Owner(*release_options(source, target), "--epsilon", 2, *ENGINES[engine])
+    begun, peak = time.perf_counter(), 0
+    owner.begin()
+    while owner.runs():
+        peak = max(peak, _held_by(owner.pid))
+        time.sleep(_SAMPLE_SECONDS)
+    seconds = time.perf_counter() - begun
+    code, told = owner.wait()
+    if code != 0:
+        raise RuntimeError(told)
+    shutil.rmtree(target)
+    return Measured(engine, n_rows, n_clusters, seconds, peak)
+
+
+def as_table(found: list[Measured]) -> str:
+    """The figures as a Markdown table, with both engines side by side."""
+    lines = [
+        "| rows | clusters | local | | | Spark, `local[2]` | | |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| | | seconds | µs a row | GB | seconds | µs a row | GB |",
+    ]
+    by_size: dict[tuple[int, int], dict[str, Measured]] = {}
+    for one in found:
+        by_size.setdefault((one.n_rows, one.n_clusters), {})[one.engine] = one
+    for (n_rows, n_clusters), engines in by_size.items():
+        cells = [f"{n_rows:,}", f"{n_clusters:,}"]
+        for engine in ENGINES:
+            one = engines[engine]
+            cells += [f"{one.seconds:.1f}", f"{one.row_microseconds:.2f}"]
+            cells.append(f"{one.peak_bytes / 1e9:.2f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _held_by(root: int) -> int:
+    """Memory of a process and all of its children; what they share is counted once."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "stat").read_text()
+            except OSError:
+                continue  # it ended meanwhile
+            parents[int(entry.name)] = int(status.rsplit(")", 1)[1].split()[1])
+    family, growing = {root}, True
+    while growing:
+        more = {child for child, parent in parents.items() if parent in family} - family
+        family |= more
+        growing = bool(more)
+    return sum(map(_proportional_bytes, family))
+
+
+def _proportional_bytes(process: int) -> int:
+    try:
+        told = Path(f"/proc/{process}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    for line in told.splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
