@@ -1,4 +1,4 @@
-"""`make soak`: every trial at full length, and a table of what went wrong, which must be nothing."""
+"""`make soak`: every trial at full length, and a table of what went wrong: nothing, if all is well."""
 
 from __future__ import annotations
 

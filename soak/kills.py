@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 import clusterdp as cdp
+from clusterdp import manifest as manifests
 from clusterdp.accounting import Guarantee
 from clusterdp.encoding import Columns
 from clusterdp.errors import ClusterDPError
@@ -30,7 +31,7 @@ from soak.report import Line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.mechanisms import Mechanism
+    from clusterdp.ledger import Spending
     from clusterdp.randomness import ReleaseKey
 
 # One for each kind of channel and of statistics.
@@ -151,7 +152,7 @@ def _judge(tally: _Tally, where: str, population: str, target: Path, source: Pat
     tally.lost += _problems(target)
     if kept is not None and not _same_statistics(kept.statistics, target):
         tally.lost.append("other noise than was drawn")
-    tally.lost += _differences(target, source, key, reservation.mechanism)
+    tally.lost += _differences(target, undisturbed_run(target, source, key, spending))
 
 
 def _is_accepted(folder: Path) -> bool:
@@ -212,8 +213,8 @@ def prepare(source: Path) -> Prepared:
     return Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
 
 
-def _differences(target: Path, source: Path, key: ReleaseKey, mechanism: Mechanism) -> list[str]:
-    """Files that an undisturbed run with the same key and noise writes differently."""
+def undisturbed_run(target: Path, source: Path, key: ReleaseKey, spending: Spending) -> Path:
+    """What the local engine publishes undisturbed, with the key and the noise of a release."""
     prepared = prepare(source)
     seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     published = cdp.read_release(target)
@@ -221,15 +222,19 @@ def _differences(target: Path, source: Path, key: ReleaseKey, mechanism: Mechani
     again = target.with_name(f"{target.name}-again")
     write_with(
         prepared,
-        mechanism,
+        manifests.read_mechanism(spending.content),
         LocalFolder(again),
         Silence(),
         journal=Replay(key, drawn),
         add_noise=add_exact_noise,  # not asked: the noise is known
     )
-    names = {path.name for path in target.iterdir()} | {path.name for path in again.iterdir()}
+    return again
+
+
+def _differences(one: Path, other: Path) -> list[str]:
+    names = {path.name for path in one.iterdir()} | {path.name for path in other.iterdir()}
     return [
         f"{name} differs from an undisturbed run's"
         for name in sorted(names)
-        if (target / name).read_bytes() != (again / name).read_bytes()
+        if (one / name).read_bytes() != (other / name).read_bytes()
     ]

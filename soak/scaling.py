@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from soak.owner import Owner, release_options, write_table
+from soak.processes import memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 ROWS = (1_000_000, 10_000_000, 50_000_000)
 CLUSTERS = (10, 1_000, 100_000)
@@ -71,7 +72,7 @@ def measure(engine: str, source: Path, n_rows: int, n_clusters: int) -> Measured
     begun, peak = time.perf_counter(), 0
     owner.begin()
     while owner.runs():
-        peak = max(peak, _held_by(owner.pid))
+        peak = max(peak, memory_of(owner.pid))
         time.sleep(_SAMPLE_SECONDS)
     seconds = time.perf_counter() - begun
     code, told = owner.wait()
@@ -99,32 +100,3 @@ def as_table(found: list[Measured]) -> str:
             cells.append(f"{one.peak_bytes / 1e9:.2f}")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _held_by(root: int) -> int:
-    """Memory of a process and all of its children; what they share is counted once."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                status = (entry / "stat").read_text()
-            except OSError:
-                continue  # it ended meanwhile
-            parents[int(entry.name)] = int(status.rsplit(")", 1)[1].split()[1])
-    family, growing = {root}, True
-    while growing:
-        more = {child for child, parent in parents.items() if parent in family} - family
-        family |= more
-        growing = bool(more)
-    return sum(map(_proportional_bytes, family))
-
-
-def _proportional_bytes(process: int) -> int:
-    try:
-        told = Path(f"/proc/{process}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    for line in told.splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return 0
