@@ -67,3 +67,9 @@ def postgres() -> Iterator[Server]:
         pytest.skip(MISSING)
     with running_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark session; tests that ask for it are marked `on_spark`."""
+    yield from spark_runs.session(tmp_path_factory.mktemp("spark"))

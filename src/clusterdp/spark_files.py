@@ -30,7 +30,7 @@ def local_path(place: str) -> str | None:
 
 
 def settle_files(folder: Path, n_rows: int) -> dict[str, FileSum]:
-    """Give the files of a folder plain names, for their owner alone; remove what is beside them.
+    """Give the files of a folder plain names, and remove what Spark left beside them.
 
     Args:
         folder: Where Spark wrote.
@@ -50,11 +50,9 @@ def settle_files(folder: Path, n_rows: int) -> dict[str, FileSum]:
         )
     for entry in set(folder.iterdir()) - set(parts):
         entry.unlink()  # checksums of Hadoop's own
-    folder.chmod(0o700)
     settled = {}
     for number, part in enumerate(parts):
         path = part.rename(folder / f"part-{number:05}.parquet")
-        path.chmod(0o600)
         settled[path.name] = FileSum.of(path)
     return settled
 
