@@ -10,12 +10,15 @@ import polars as pl
 import pytest
 from hypothesis import settings
 
+import spark_runs
 from cli_runs import release
 from soak.postgres import MISSING, Server, find_programs, running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 # Exhaustive searches take their time on shared machines; that is not a failure.
 settings.register_profile("clusterdp", deadline=None)

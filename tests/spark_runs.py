@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -39,10 +40,10 @@ def session(scratch: Path) -> Iterator[SparkSession]:
     """A small, quick session whose tasks may fail three times."""
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.master("local[2,4]")
         .appName("clusterdp tests")
-        .config("spark.pyspark.python", sys.executable)
         .config("spark.driver.host", "localhost")
         .config("spark.driver.maxResultSize", str(MAX_RESULT_BYTES))
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -50,6 +51,7 @@ def session(scratch: Path) -> Iterator[SparkSession]:
         .config("spark.log.level", "OFF")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
     yield spark

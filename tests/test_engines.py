@@ -67,7 +67,7 @@ CASES = {
     "kept columns": Case(
         lambda t: t.with_columns(
             day=pl.date(2024, 1, 1) + pl.duration(days=pl.col("user") % 7),
-            at=pl.datetime(2024, 1, 1) + pl.duration(minutes=pl.col("user")),
+            at=pl.datetime(2024, 1, 1, time_zone="UTC") + pl.duration(minutes=pl.col("user")),
             tags=pl.concat_list(pl.col("user") % 4, pl.lit(None, pl.Int64)),
         ),
         kept=("secret", "day", "at", "tags"),
@@ -97,7 +97,7 @@ CASES = {
 def to_spark(spark: SparkSession, table: pl.DataFrame) -> Any:
     """The table as a Spark frame in several partitions, one of them empty."""
     rows = spark.createDataFrame(table.to_arrow()).repartition(3)
-    return rows.unionByName(rows.limit(0))
+    return rows.union(rows.limit(0))
 
 
 def release(frame: Any, case: Case, columns: Columns = COLUMNS) -> cdp.Release:
@@ -204,7 +204,7 @@ REFUSALS = {
         "publishing it would publish the outcome",
         Columns(unit="user", arm="treated", cluster="market", outcome="clicks", kept=("extra",)),
     ),
-    "no column": Refusal(lambda t: t.drop("market"), "there is no column 'market'"),
+    "no column": Refusal(lambda t: t.drop("market", "secret"), "there is no column 'market'"),
     "ids of another type": Refusal(
         lambda t: t.with_columns(pl.col("user").cast(float)), "ids must be integers or strings"
     ),
@@ -212,7 +212,8 @@ REFUSALS = {
         lambda t: t.with_columns(pl.col("clicks").cast(pl.Decimal(10, 2))), "not numbers"
     ),
     "labels of another type": Refusal(
-        lambda t: t.with_columns(market=pl.datetime(2024, 1, 1)), "labels must be text"
+        lambda t: t.with_columns(market=pl.datetime(2024, 1, 1, time_zone="UTC")),
+        "labels must be text",
     ),
     "no rows": Refusal(lambda t: t.head(0), "the table has no rows"),
     "an empty cell": Refusal(

@@ -183,7 +183,7 @@ def _in_one_line(error: Exception, what: str, ui: str | None) -> ClusterDPError:
     if lacking:
         return ClusterDPError(
             f"Spark's workers have no {lacking[1]}: install 'clusterdp[spark]' where they run "
-            "Python (PYSPARK_PYTHON, spark.pyspark.python)"
+            "Python, or set PYSPARK_PYTHON to one that has it"
         )
     more = f"; its log and {ui} say more" if ui else "; its log says more"
     return ClusterDPError(f"Spark failed while {what} ({_condition(error)}){more}")

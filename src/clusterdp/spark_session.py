@@ -85,8 +85,8 @@ def _configure(conf: SparkConf, master: str | None) -> SparkConf:
     if str(conf.get("spark.master")).startswith("local"):
         # What Spark puts on this machine's disks meanwhile is of no use to others.
         conf.setIfMissing("spark.io.encryption.enabled", "true")
-        if "PYSPARK_PYTHON" not in os.environ:
-            conf.setIfMissing("spark.pyspark.python", sys.executable)
+        # PySpark takes another Python for its workers than the one that runs.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return conf
 
 
