@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import threading
 import uuid
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from clusterdp.encoding import TABLE_CHANGED
 from clusterdp.engine import no_progress
 from clusterdp.errors import ClusterDPError, DataError, OutputError
+from clusterdp.spark_tasks import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import polars as pl
-    from pyspark import Broadcast, SparkContext
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
@@ -61,10 +63,16 @@ def running(
         stack.enter_context(_errors(what, context.uiWebUrl))
         if n_rows:
             stack.enter_context(_watched(context, group, progress, n_rows, n_stages))
-        with warnings.catch_warnings():
-            # PySpark warns of versions of pandas, which we do not use.
-            warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-            yield
+        stack.enter_context(no_pandas_warnings())
+        yield
+
+
+@contextmanager
+def no_pandas_warnings() -> Iterator[None]:
+    """PySpark warns of new versions of pandas, which is not used here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        yield
 
 
 @contextmanager
@@ -98,11 +106,11 @@ def _job_group(context: SparkContext, group: str, description: str) -> Iterator[
 
 
 @contextmanager
-def shared(context: SparkContext, value: T) -> Iterator[Broadcast[T]]:
+def shared(context: SparkContext, value: T) -> Iterator[Shared[T]]:
     """A value on every worker, while it is needed."""
-    broadcast = context.broadcast(value)
+    broadcast = context.broadcast(pickle.dumps(value))
     try:
-        yield broadcast
+        yield Shared(broadcast)
     finally:
         broadcast.destroy()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ClusterDPError
+from clusterdp.spark_jobs import no_pandas_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,8 @@ def started_session(master: str | None) -> Iterator[SparkSession]:
     if running is not None:
         yield running
         return
-    spark = _start(master)
+    with no_pandas_warnings():
+        spark = _start(master)
     try:
         yield spark
     finally:
@@ -57,22 +59,24 @@ def _start(master: str | None) -> SparkSession:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started Java
-        check_java()
     try:
+        gateway = None
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started Java
+            check_java()
+            # Spark logs at length, values too, what is then told in one line. Who wants its log
+            # runs spark-submit.
+            quiet = {"stderr": subprocess.DEVNULL}
+            gateway = launch_gateway(popen_kwargs=quiet)  # type: ignore[no-untyped-call]
         # Only once Java runs does a SparkConf know the settings of spark-submit and of files.
-        SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no other way
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - there is no other way
         conf = _configure(SparkConf(), master)
-        spark = SparkSession.builder.config(conf=conf).getOrCreate()
+        return SparkSession.builder.config(conf=conf).getOrCreate()
     except (PySparkException, Py4JError) as error:
         where = f" with master {master}" if master else ""
         raise ClusterDPError(f"Spark did not start{where} ({type(error).__name__})") from None
-    if conf.get("spark.log.level") is None:
-        # Spark logs what workers raise, and then raises it: it is told in one line.
-        spark.sparkContext.setLogLevel("OFF")
-    return spark
 
 
 def _configure(conf: SparkConf, master: str | None) -> SparkConf:
@@ -81,7 +85,7 @@ def _configure(conf: SparkConf, master: str | None) -> SparkConf:
         conf.setMaster(master)
     conf.setIfMissing("spark.master", "local[*]")
     conf.setIfMissing("spark.app.name", "clusterdp")
-    conf.setIfMissing("spark.ui.showConsoleProgress", "false")
+    conf.set("spark.ui.showConsoleProgress", "false")  # we have bars of our own
     if str(conf.get("spark.master")).startswith("local"):
         # What Spark puts on this machine's disks meanwhile is of no use to others.
         conf.setIfMissing("spark.io.encryption.enabled", "true")

@@ -6,9 +6,10 @@ so one that is retried or run twice gives the same rows.
 
 from __future__ import annotations
 
+import pickle
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -27,12 +28,26 @@ if TYPE_CHECKING:
     from clusterdp.arrays import IntArray
     from clusterdp.batches import RowEncoder
 
+T = TypeVar("T")
+
 # A tally leaves its partition as rows (place, n). Counts have places from 0, other fields these.
 _WITHOUT_ID, _MISSING, _OUTSIDE, _CLIPPED, _ROWS, _LOW, _HIGH = range(-7, 0)
 PLACES = "place bigint, n bigint"
 _ROWS_PER_BATCH = 2**16
 # Beside published rows, and null there: what a partition read, in a last row without an id.
 SEEN = ("n_rows", "low", "high")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shared(Generic[T]):
+    """A value on every worker. It is pickled here: in an encrypting session PySpark cannot."""
+
+    pickled: Broadcast[bytes]
+
+    def get(self) -> T:
+        """The value."""
+        value: T = pickle.loads(self.pickled.value)  # noqa: S301 - the driver pickled it
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,14 +59,14 @@ class CountRows:
         n_cells: How many cells there are.
     """
 
-    encoder: Broadcast[RowEncoder]
+    encoder: Shared[RowEncoder]
     n_cells: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition. Cells that it has no rows of are left out."""
         import pyarrow as pa
 
-        encode = self.encoder.value
+        encode = self.encoder.get()
         columns = encode.columns
         names = (columns.unit, columns.cluster, columns.arm, columns.outcome)
         tally = Tally.empty(self.n_cells, encode.space.n_outcomes)
@@ -108,6 +123,18 @@ def put_together(places: pl.DataFrame, n_cells: int, n_outcomes: int) -> Tally:
     )
 
 
+def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows of some ids in, their number and how many repeat the id of another out."""
+    import polars as pl
+    import pyarrow as pa
+
+    ids = [_to_polars(batch, ("id",)) for batch in _non_empty(batches)]
+    if ids:
+        together = pl.concat(ids)["id"]
+        told = [[len(together)], [len(together) - together.n_unique()]]
+        yield pa.RecordBatch.from_arrays([pa.array(n) for n in told], names=["rows", "repeated"])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FindTelling:
     """A sample of (kept columns, outcome) in, the positions of kept columns that tell it out.
@@ -116,14 +143,14 @@ class FindTelling:
         encoder: Which columns are kept, and outcomes as codes.
     """
 
-    encoder: Broadcast[RowEncoder]
+    encoder: Shared[RowEncoder]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Judge one partition, which holds the whole sample."""
         import polars as pl
         import pyarrow as pa
 
-        encode = self.encoder.value
+        encode = self.encoder.get()
         columns = encode.columns
         names = (*columns.kept, columns.outcome)
         sample = [_to_polars(batch, names) for batch in _non_empty(batches)]
@@ -147,14 +174,14 @@ class PublishRows:
         aes_key: The key. Broadcasts are stored in files, so it travels with the task instead.
     """
 
-    publisher: Broadcast[RowPublisher]
+    publisher: Shared[RowPublisher]
     aes_key: bytes = field(repr=False)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish a partition."""
         import pyarrow as pa
 
-        publisher = _with_key(self.publisher.value, self.aes_key)
+        publisher = _with_key(self.publisher.get(), self.aes_key)
         columns = publisher.encoder.columns
         seen, schema = Fingerprint(), None
         for batch in _non_empty(batches):

@@ -155,4 +155,5 @@ def _show_finished(finished: dict[str, Any], *, as_json: bool) -> None:
             "folder)"
         )
     target = finished["folder"]
-    say(f"published {target}; look at it with: clusterdp inspect {target}")
+    look = "" if "://" in target else f"; look at it with: clusterdp inspect {target}"
+    say(f"published {target}{look}")
