@@ -12,7 +12,7 @@ demo: .venv/run ## A simulated ad experiment: released, estimated, compared. Sec
 	@$(BIN)/python -m clusterdp.demo
 
 test: .venv/dev ## The whole test suite.
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 check: .venv/dev ## Lint, formatting and strict types.
 	$(BIN)/ruff check

@@ -10,12 +10,15 @@ import polars as pl
 import pytest
 from hypothesis import settings
 
+import spark_runs
 from cli_runs import release
 from soak.postgres import MISSING, Server, find_programs, running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 # Exhaustive searches take their time on shared machines; that is not a failure.
 settings.register_profile("clusterdp", deadline=None)
@@ -67,3 +70,9 @@ def postgres() -> Iterator[Server]:
         pytest.skip(MISSING)
     with running_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark session; tests that ask for it are marked `on_spark`."""
+    yield from spark_runs.session(tmp_path_factory.mktemp("spark"))

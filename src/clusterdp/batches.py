@@ -139,11 +139,13 @@ class RowPublisher:
         encoder: Rows as codes.
         randomizer: Codes through their cells' channels.
         pooled: The cluster labels by code, where pooling gave clusters new ones.
+        n_units: How many rows there are to be, which is public.
     """
 
     encoder: RowEncoder
     randomizer: RowRandomizer
     pooled: pl.Series | None
+    n_units: int
 
     @classmethod
     def of(cls, encoder: RowEncoder, randomizer: RowRandomizer, layout: Layout) -> RowPublisher:
@@ -153,7 +155,7 @@ class RowPublisher:
         pooled = None
         if encoder.cells.pooled is not None:
             pooled = pl.Series(encoder.columns.cluster, layout.clusters)
-        return cls(encoder=encoder, randomizer=randomizer, pooled=pooled)
+        return cls(encoder=encoder, randomizer=randomizer, pooled=pooled, n_units=layout.n_units)
 
     def __call__(self, batch: pl.DataFrame) -> PublishedBatch:
         """Randomize a batch.

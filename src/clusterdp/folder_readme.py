@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.engine import UNIT_PARTS, UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
-def write_readme(manifest: dict[str, Any]) -> str:
-    """The text, from a manifest."""
+def write_readme(manifest: dict[str, Any], row_files: Collection[str]) -> str:
+    """The text, from a manifest and the names of the files of rows."""
     columns, outcome = manifest["columns"], manifest["outcome"]["name"]
     head = f"""# {outcome}: a private release of a randomized experiment
 
@@ -18,7 +23,7 @@ Outcomes are one of {_values(manifest)}.
 """
     notes = "".join(f"- {note}\n" for note in manifest["notes"])
     body = (
-        _rows(columns, manifest["mechanism"])
+        _rows(columns, manifest["mechanism"], _row_names(row_files))
         if manifest["mechanism"]["rows"]
         else _aggregates(manifest)
     )
@@ -44,13 +49,21 @@ def _values(manifest: dict[str, Any]) -> str:
     return text
 
 
-def _rows(columns: dict[str, Any], mechanism: dict[str, Any]) -> str:
+def _row_names(row_files: Collection[str]) -> tuple[str, str, str]:
+    """The rows in words, and as a database and a reader of files know them."""
+    if UNITS in row_files:
+        return f"`{UNITS}`", UNITS, f'read_parquet("{UNITS}")'
+    return f"`{UNIT_PARTS}/`", f"{UNIT_PARTS}/*.parquet", f'open_dataset("{UNIT_PARTS}")'
+
+
+def _rows(columns: dict[str, Any], mechanism: dict[str, Any], names: tuple[str, str, str]) -> str:
     arm, cluster, unit = columns["arm"], columns["cluster"], columns["unit"]
+    rows, glob, in_r = names
     in_sql = '"' + arm.replace('"', '""') + '"'
     kept = "".join(f", `{name}`" for name in columns["kept"])
     return f"""
 ## Files
-- `units.parquet`: one row per unit: `{unit}`, `{arm}`, `{cluster}`{kept}, `released_outcome` and
+- {rows}: one row per unit: `{unit}`, `{arm}`, `{cluster}`{kept}, `released_outcome` and
   `debiased_outcome`.
 {_files(mechanism)}
 - `manifest.json`: all of this for programs, with checksums.
@@ -65,7 +78,7 @@ SQL (DuckDB):
 ```sql
 select {in_sql}, avg(debiased_outcome) as mean,
        stddev(debiased_outcome) / sqrt(count(*)) as std_error, count(*) as units
-from 'units.parquet'
+from '{glob}'
 group by {in_sql}
 order by {in_sql};
 ```
@@ -73,7 +86,7 @@ order by {in_sql};
 pandas:
 ```python
 import pandas as pd
-units = pd.read_parquet("units.parquet")
+units = pd.read_parquet("{glob.split("/")[0]}")
 mine = units  # .merge(my_segments, on={unit!r})
 arms = mine.groupby({arm!r}).debiased_outcome
 print(arms.agg(["mean", "sem", "size"]))
@@ -81,7 +94,7 @@ print(arms.agg(["mean", "sem", "size"]))
 
 R:
 ```r
-units <- arrow::read_parquet("units.parquet")
+units <- as.data.frame(arrow::{in_r})
 fit <- lm(debiased_outcome ~ factor({_r_name(arm)}), data = units)
 coefficients(fit)
 sqrt(diag(sandwich::vcovHC(fit, "HC2")))

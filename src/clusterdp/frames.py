@@ -25,7 +25,8 @@ def read_frame(frame: Any) -> nw.DataFrame[Any]:
         table = nw.from_native(frame)
     except TypeError as error:
         raise DataError(
-            f"frame must be a pandas, Polars, PyArrow or DuckDB table, got {type(frame).__name__}"
+            f"frame must be a pandas, Polars, PyArrow, DuckDB or Spark table, "
+            f"got {type(frame).__name__}"
         ) from error
     return table.collect() if isinstance(table, nw.LazyFrame) else table
 

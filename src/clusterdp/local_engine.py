@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.batches import RowEncoder, Tally
-from clusterdp.encoding import CellEncoder, Columns, check_types, encode_outcomes, plain_column
+from clusterdp.encoding import CellEncoder, Columns, check_types, plain_column
 from clusterdp.engine import (
     UNITS,
     WrittenRows,
@@ -27,7 +27,7 @@ from clusterdp.errors import DataError
 from clusterdp.fingerprint import Fingerprint, SharedFingerprint
 from clusterdp.row_order import RowOrder
 from clusterdp.staging import FileSum, private_file
-from clusterdp.telling import SAMPLE_ROWS, refuse_telling, tells
+from clusterdp.telling import SAMPLE_ROWS, refuse_telling, telling_columns
 from clusterdp.unique_ids import IdCollector
 
 if TYPE_CHECKING:
@@ -145,10 +145,8 @@ class LocalTable:
             return
         with read_errors():
             sample = self.rows.select(*columns.kept, columns.outcome).head(SAMPLE_ROWS).collect()
-        codes = encode_outcomes(sample[columns.outcome], self.space, clip=self.clip).codes
-        for name in columns.kept:
-            if tells(plain_column(sample[name]), codes):
-                refuse_telling(name, columns.outcome)
+        for name in telling_columns(sample, columns, self.space, clip=self.clip):
+            refuse_telling(name, columns.outcome)
 
     def _ids_with_hashes(self, hashes: WordArray) -> pl.Series:
         import polars as pl

@@ -18,6 +18,7 @@ from clusterdp.noise import add_exact_noise
 from clusterdp.randomize import RowRandomizer
 from clusterdp.randomness import ReleaseKey
 from clusterdp.recipes import BudgetedResampling
+from clusterdp.spark_frame import SparkFrame, is_spark
 from clusterdp.stages import release_cells
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ class Release:
     """Everything that is published, and nothing else: no true outcome, no key.
 
     Attributes:
-        units: One row per unit, in the order given: unit, arm, cluster, `released_outcome`,
-            `debiased_outcome`. A frame of the library that was given, without its index or
-            metadata; or None when the mechanism publishes aggregates alone.
+        units: One row per unit, in the order given (Spark: of their ids): unit, arm, cluster,
+            `released_outcome`, `debiased_outcome`. A frame of the library that was given, without
+            its index or metadata; or None when the mechanism publishes aggregates alone.
         cells: One row per (cluster, arm): size, noisy statistics, and the prior and decode values
             or the number of the channel. Lists follow the order of `layout.space.values`. In a
             release of one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the
@@ -100,7 +101,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
     Each call spends the stated guarantee anew: two releases of the same people's outcomes add up.
 
     Args:
-        frame: A pandas, Polars, PyArrow or DuckDB table with one row per unit.
+        frame: A pandas, Polars, PyArrow, DuckDB or Spark table with one row per unit.
         mechanism: From a builder such as `cluster_dp`.
         outcomes: The declared outcome space.
         unit: The column of ids, integers or strings.
@@ -200,6 +201,8 @@ class Frame(Protocol):
 
 def open_frame(frame: Any, columns: Columns, space: OutcomeSpace, *, clip: bool) -> Frame:
     """Anyone's frame, with the engine that reads it."""
+    if is_spark(frame):
+        return SparkFrame.of(frame, columns, space, clip=clip)
     return LocalFrame.of(frame, columns, space, clip=clip)
 
 

@@ -130,7 +130,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         if isinstance(about_cells.channel, DesignedChannel):
             write_parquet(channels_table(about_cells.channel).lazy(), folder / CHANNELS)
         content = _describe(prepared, mechanism)
-        private_file(folder / README).write_text(write_readme(content), encoding="utf-8")
+        private_file(folder / README).write_text(write_readme(content, files), encoding="utf-8")
         files |= {
             path.name: FileSum.of(path)
             for path in folder.iterdir()

@@ -9,6 +9,7 @@ import numpy as np
 from clusterdp.designed import DesignedChannel
 from clusterdp.encoding import RELEASED, CellEncoder, Labels
 from clusterdp.errors import DataError
+from clusterdp.spark_frame import count_groups, is_spark
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,6 +32,11 @@ def scan_units(release: Release) -> pl.LazyFrame:
 
     if isinstance(release.units, pl.LazyFrame):
         return release.units
+    if is_spark(release.units):
+        raise DataError(
+            "the rows of this release are in Spark; to cut, join or adjust them, publish a folder "
+            "(clusterdp release --engine spark) and read it with read_release"
+        )
     units = nw.from_native(release.units).lazy().collect("polars")
     native: pl.DataFrame = units.to_native()
     return native.lazy()
@@ -38,7 +44,11 @@ def scan_units(release: Release) -> pl.LazyFrame:
 
 def count_released(release: Release) -> IntArray:
     """How often each outcome was released; axes `[cluster, arm, released]`."""
-    groups = group_released(scan_units(release), release.columns, ())
+    columns = release.columns
+    if is_spark(release.units):
+        groups = count_groups(release.units, [columns.cluster, columns.arm, RELEASED], COUNT)
+    else:
+        groups = group_released(scan_units(release), columns, ())
     return to_counts(groups, release)
 
 

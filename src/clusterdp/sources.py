@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-_DUCKDB = "duckdb:"
-_TEXT = (".csv", ".tsv")
+DUCKDB = "duckdb:"
+TEXT = (".csv", ".tsv")
 # A text file's types are taken from this many rows.
 _ROWS_TO_INFER = 100_000
 
@@ -33,8 +33,8 @@ def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
     """
     import polars as pl
 
-    if source.startswith(_DUCKDB):
-        return pl.scan_parquet(_store_query(source.removeprefix(_DUCKDB), scratch()))
+    if source.startswith(DUCKDB):
+        return pl.scan_parquet(_store_query(source.removeprefix(DUCKDB), scratch()))
     paths = _find_files(source)
     suffixes = {path.suffix.lower() for path in paths}
     if len(suffixes) > 1:
@@ -43,7 +43,7 @@ def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
     query = _scan(suffix, paths, source)
     try:
         query.collect_schema()
-        if suffix in _TEXT:
+        if suffix in TEXT:
             # Read it whole once: a row with too many fields would shift values into other columns,
             # and a pass over some columns alone does not notice.
             query.select(pl.all().null_count()).collect(engine="streaming")
@@ -64,10 +64,21 @@ def cross_columns(rows: pl.LazyFrame, name: str, secret: tuple[str, ...]) -> pl.
     """
     import polars as pl
 
-    names = rows.collect_schema().names()
+    parts = crossed_parts(rows.collect_schema().names(), name, secret)
+    if not parts:
+        return rows
+    return rows.with_columns(pl.concat_str(parts, separator=" | ").alias(name))
+
+
+def crossed_parts(names: list[str], name: str, secret: tuple[str, ...]) -> list[str]:
+    """The columns that a column `"a,b,c"` is to be crossed from; none if it is a column itself.
+
+    Raises:
+        DataError: As `cross_columns`.
+    """
     parts = [part.strip() for part in name.split(",")]
     if name in names or len(parts) == 1:
-        return rows
+        return []
     if set(parts) & set(secret):
         raise DataError(f"clusters are public: {name!r} cannot be crossed from ids or outcomes")
     missing = [part for part in parts if part not in names]
@@ -76,7 +87,7 @@ def cross_columns(rows: pl.LazyFrame, name: str, secret: tuple[str, ...]) -> pl.
             f"there is no column {missing[0]!r} to cross; "
             f"the table has {', '.join(map(repr, names))}"
         )
-    return rows.with_columns(pl.concat_str(parts, separator=" | ").alias(name))
+    return parts
 
 
 def _scan(suffix: str, paths: list[Path], source: str) -> pl.LazyFrame:
@@ -84,7 +95,7 @@ def _scan(suffix: str, paths: list[Path], source: str) -> pl.LazyFrame:
 
     if suffix in (".parquet", ".pq"):
         return pl.scan_parquet(paths, glob=False)
-    if suffix in _TEXT:
+    if suffix in TEXT:
         return pl.scan_csv(
             paths,
             glob=False,

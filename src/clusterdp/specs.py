@@ -42,6 +42,8 @@ KEYS: dict[str, tuple[type, ...]] = {
     "n_units": (int,),
     "n_clusters": (int,),
     "out": (str,),
+    "engine": (str,),
+    "master": (str,),
     "ledger": (str,),
     "population": (str,),
 }

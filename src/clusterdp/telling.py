@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp.encoding import encode_outcomes, plain_column
 from clusterdp.errors import DataError
 
 if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.arrays import CodeArray
+    from clusterdp.encoding import Columns
+    from clusterdp.outcomes import OutcomeSpace
 
 # How many rows are looked at.
 SAMPLE_ROWS = 2**16
@@ -20,6 +23,14 @@ SAMPLE_ROWS = 2**16
 _LEFT_TO_GUESS = 0.1
 # Values that few rows share tell by chance; a column of such values is judged by its order.
 _ROWS_PER_VALUE = 20
+
+
+def telling_columns(
+    sample: pl.DataFrame, columns: Columns, space: OutcomeSpace, *, clip: bool
+) -> list[str]:
+    """The kept columns of a sample of rows that give its outcomes away."""
+    codes = encode_outcomes(sample[columns.outcome], space, clip=clip).codes
+    return [name for name in columns.kept if tells(plain_column(sample[name]), codes)]
 
 
 def tells(column: pl.Series, codes: CodeArray) -> bool:

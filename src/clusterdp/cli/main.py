@@ -15,6 +15,7 @@ from clusterdp.cli.options import (
     CLUSTER,
     CONTROL,
     DELTA,
+    ENGINE,
     EPSILON,
     LEDGER_KEY_FILE,
     MIN_CELL_SIZE,
@@ -65,7 +66,7 @@ def release(
         typer.Argument(
             metavar="INPUT",
             help="A Parquet, CSV or Arrow file, a folder or a glob of them, or "
-            "'duckdb:warehouse.db?select ...'.",
+            "'duckdb:warehouse.db?select ...'; with Spark also s3a://... or hdfs://...",
         ),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Column of ids.", rich_help_panel=TABLE)] = None,
@@ -166,8 +167,27 @@ def release(
             rich_help_panel=BUDGET,
         ),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="local|spark",
+            help="What reads the table: this process (the default), or Spark.",
+            rich_help_panel=ENGINE,
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="Where Spark runs, such as local[2] or yarn; by default on all cores here.",
+            rich_help_panel=ENGINE,
+        ),
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder to publish.", rich_help_panel=OUTPUT)
+        str | None,
+        typer.Option(
+            help="The folder to publish; with Spark also s3a://... or hdfs://...",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     dry_run: Annotated[
         bool,
@@ -210,7 +230,9 @@ def release(
         "reference": reference,
         "within_share": within_share,
         "segment_share": segment_share,
-        "out": None if out is None else str(out),
+        "engine": engine,
+        "master": master,
+        "out": out,
         "ledger": ledger,
         "population": population,
     }

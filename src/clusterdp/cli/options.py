@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-TABLE, PRIVACY, BUDGET, OUTPUT = "The table", "Privacy", "Budget", "Output"
+TABLE, PRIVACY, BUDGET = "The table", "Privacy", "Budget"
+ENGINE, OUTPUT = "Engine", "Output"
 
 # Options that planning and releasing share.
 ARM = typer.Option(help="Column of treatment arms.", rich_help_panel=TABLE)

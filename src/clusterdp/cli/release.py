@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp import specs
 from clusterdp.cli.console import Bars, print_json, say
+from clusterdp.cli.engines import open_engine
 from clusterdp.cli.outlook import choose_mechanism, describe_plan, planned_for, show_plan
 from clusterdp.encoding import Columns
 from clusterdp.errors import ParameterError
-from clusterdp.local_engine import LocalTable
 from clusterdp.pipeline import lay_out
 from clusterdp.publishing import Prepared, write_release
-from clusterdp.sources import cross_columns, open_source
-from clusterdp.staging import LocalFolder, scratch_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from clusterdp.cli.budget import Budget
+    from clusterdp.cli.engines import Engine
     from clusterdp.journal import Journal
     from clusterdp.mechanisms import Mechanism
     from clusterdp.staging import Destination
@@ -36,12 +35,14 @@ def run_release_command(  # noqa: PLR0913 - the ways to say what to release
 ) -> None:
     """Plan from public columns, show it, and unless it is a dry run, release."""
     spec = _read_options(spec_path, plan_path, given)
-    target = None if dry_run else _target(spec)
-    if target is not None:
-        target.check_free()
-    budget = _open_budget(spec, key_file)
+    out = None if dry_run else _out(spec)
     with ExitStack() as stack:
-        prepared = prepare(spec, target, stack)
+        engine = open_engine(spec, stack)
+        target = None if out is None else engine.place(out)
+        if target is not None:
+            target.check_free()
+        budget = _open_budget(spec, key_file)
+        prepared = prepare(spec, engine, out)
         layout = prepared.layout
         mechanism, prediction = choose_mechanism(spec, layout)
         plan = describe_plan(prepared, mechanism, prediction, planned_for(spec, layout))
@@ -77,12 +78,13 @@ def run_resume_command(
     budget = Budget(given["ledger"], None, key_file)
     reservation = budget.ledger.resume(release)
     spec = resumed_options(reservation, given)
-    target = _target(spec)
-    finished = budget.finish_published(reservation, target)
-    if finished is None:
-        target.check_free()
-        with ExitStack() as stack:
-            prepared = prepare(spec, target, stack)
+    with ExitStack() as stack:
+        engine = open_engine(spec, stack)
+        target = engine.place(_out(spec))
+        finished = budget.finish_published(reservation, target)
+        if finished is None:
+            target.check_free()
+            prepared = prepare(spec, engine, _out(spec))
             finished = budget.finish(reservation, prepared, target, _write)
     _show_finished(finished, as_json=as_json)
 
@@ -110,7 +112,7 @@ def _open_budget(spec: dict[str, Any], key_file: Path | None) -> Budget | None:
     return Budget(ledger, population, key_file)
 
 
-def prepare(spec: dict[str, Any], target: LocalFolder | None, stack: ExitStack) -> Prepared:
+def prepare(spec: dict[str, Any], engine: Engine, out: str | None) -> Prepared:
     """The table, with its public columns read."""
     space = specs.parse_outcomes(spec["outcomes"])
     columns = Columns(
@@ -120,24 +122,16 @@ def prepare(spec: dict[str, Any], target: LocalFolder | None, stack: ExitStack) 
         outcome=spec["outcome"],
         kept=specs.parse_names(spec.get("keep")),
     )
-
-    def scratch() -> Path:
-        # Only a query's rows ever go there, and they go with the command.
-        if target is not None:
-            return stack.enter_context(scratch_folder(target.path))
-        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clusterdp-")))
-
-    rows = open_source(str(spec["input"]), scratch)
-    rows = cross_columns(rows, columns.cluster, (columns.unit, columns.outcome))
-    table = LocalTable(rows=rows, columns=columns, space=space, clip=bool(spec.get("clip")))
+    clip = bool(spec.get("clip"))
+    table = engine.table(str(spec["input"]), columns, space, clip=clip, out=out)
     layout, encoder, notes = lay_out(table, spec.get("control"), spec.get("min_cell_size"))
     return Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
 
 
-def _target(spec: dict[str, Any]) -> LocalFolder:
+def _out(spec: dict[str, Any]) -> str:
     if spec.get("out") is None:
         raise ParameterError("missing: --out, the folder to publish (or --dry-run)")
-    return LocalFolder(Path(spec["out"]))
+    return str(spec["out"])
 
 
 def _write(
@@ -161,4 +155,5 @@ def _show_finished(finished: dict[str, Any], *, as_json: bool) -> None:
             "folder)"
         )
     target = finished["folder"]
-    say(f"published {target}; look at it with: clusterdp inspect {target}")
+    look = "" if "://" in target else f"; look at it with: clusterdp inspect {target}"
+    say(f"published {target}{look}")

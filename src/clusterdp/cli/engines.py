@@ -1,0 +1,127 @@
+"""Which engine reads a table, and where it can publish."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clusterdp.cli.console import say_aside
+from clusterdp.errors import ParameterError
+from clusterdp.local_engine import LocalTable
+from clusterdp.sources import cross_columns, open_source
+from clusterdp.spark_files import has_scheme
+from clusterdp.staging import LocalFolder, scratch_folder
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from pyspark.sql import SparkSession
+
+    from clusterdp.encoding import Columns
+    from clusterdp.engine import Table
+    from clusterdp.outcomes import OutcomeSpace
+    from clusterdp.staging import Destination
+
+
+class Engine(Protocol):
+    """What opens tables and places by their names."""
+
+    def place(self, out: str) -> Destination:
+        """A folder to publish."""
+        ...
+
+    def table(
+        self, source: str, columns: Columns, space: OutcomeSpace, *, clip: bool, out: str | None
+    ) -> Table:
+        """A source as a table; `out` is where it is going to be published, if anywhere."""
+        ...
+
+
+def open_engine(spec: dict[str, Any], stack: ExitStack) -> Engine:
+    """The engine that a spec asks for.
+
+    Args:
+        spec: The options of a release.
+        stack: What ends with the command: a Spark session, temporary folders.
+    """
+    engine, master = spec.get("engine") or "local", spec.get("master")
+    if engine not in {"local", "spark"}:
+        raise ParameterError(f"engine is local or spark, got {engine!r}")
+    if engine == "local":
+        if master is not None:
+            raise ParameterError("--master says where Spark runs: add --engine spark")
+        return LocalEngine(stack)
+    from clusterdp.spark_session import started_session
+
+    spark = stack.enter_context(started_session(master))
+    if spark.sparkContext.uiWebUrl:
+        say_aside(f"Spark shows its work at {spark.sparkContext.uiWebUrl}")
+    return SparkEngine(spark)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """This process, and this machine's disks.
+
+    Attributes:
+        stack: Temporary folders that end with the command.
+    """
+
+    stack: ExitStack
+
+    def place(self, out: str) -> LocalFolder:
+        """A folder to publish."""
+        if "://" in out:
+            raise ParameterError(f"{out} is on a store that needs --engine spark")
+        return LocalFolder(Path(out))
+
+    def table(
+        self, source: str, columns: Columns, space: OutcomeSpace, *, clip: bool, out: str | None
+    ) -> LocalTable:
+        """A source as a table."""
+
+        def scratch() -> Path:
+            # Only a query's rows ever go there, and they go with the command.
+            if out is not None:
+                return self.stack.enter_context(scratch_folder(Path(out)))
+            return Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="clusterdp-")))
+
+        rows = open_source(source, scratch)
+        rows = cross_columns(rows, columns.cluster, (columns.unit, columns.outcome))
+        return LocalTable(rows=rows, columns=columns, space=space, clip=clip)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """A Spark session, and every store that it reaches.
+
+    Attributes:
+        spark: The session.
+    """
+
+    spark: SparkSession
+
+    def place(self, out: str) -> Destination:
+        """A folder to publish: a path is on this machine's disks, a URI wherever it says."""
+        from clusterdp.hadoop_folder import HadoopFolder
+
+        return HadoopFolder(self.spark, out) if has_scheme(out) else LocalFolder(Path(out))
+
+    def table(
+        self,
+        source: str,
+        columns: Columns,
+        space: OutcomeSpace,
+        *,
+        clip: bool,
+        out: str | None,  # noqa: ARG002 - it needs no scratch
+    ) -> Table:
+        """A source as a table."""
+        from clusterdp.spark_engine import SparkTable
+        from clusterdp.spark_sources import cross_spark_columns, open_spark_source
+
+        rows = open_spark_source(self.spark, source)
+        rows = cross_spark_columns(rows, columns.cluster, (columns.unit, columns.outcome))
+        return SparkTable(rows=rows, columns=columns, space=space, clip=clip)

@@ -1,0 +1,263 @@
+"""The Spark engine: the two passes on a cluster. Rows never come to the driver.
+
+Pass 1 counts cells; pass 2 randomizes rows. Workers run the same functions as the local engine, on
+Arrow batches; Spark adds up what they counted and puts rows in order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.batches import RowEncoder
+from clusterdp.encoding import DEBIASED, RELEASED, TABLE_CHANGED, check_types
+from clusterdp.engine import (
+    UNIT_PARTS,
+    WrittenRows,
+    no_progress,
+    refuse_repeated,
+    refuse_unsound,
+    to_counts,
+    to_layout,
+)
+from clusterdp.errors import DataError
+from clusterdp.fingerprint import Fingerprint
+from clusterdp.spark_files import LOCAL_SCHEME, local_path, settle_files, sum_files
+from clusterdp.spark_jobs import running, shared, to_polars
+from clusterdp.spark_tasks import (
+    PLACES,
+    SEEN,
+    CountRows,
+    FindTelling,
+    PublishRows,
+    count_repeated,
+    put_together,
+    without_key,
+)
+from clusterdp.telling import SAMPLE_ROWS, refuse_telling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from clusterdp.batches import RowPublisher, Tally
+    from clusterdp.cells import Layout
+    from clusterdp.encoding import CellEncoder, Columns
+    from clusterdp.engine import Counted
+    from clusterdp.outcomes import OutcomeSpace
+    from clusterdp.spark_tasks import Shared
+
+# How many files there are follows from the public size alone, so a release is the same wherever it
+# is made.
+ROWS_PER_FILE = 2_000_000
+# Sums of 64-bit numbers that cannot overflow.
+_WIDE = "decimal(38,0)"
+# No file _SUCCESS: a release is what has a manifest.
+_WRITING = {"compression": "zstd", "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SparkTable:
+    """A Spark table that can be read twice, and the parts its columns play.
+
+    The order of its rows is not checked: it is not published. Rows are released in the order of
+    their ids.
+
+    Attributes:
+        rows: The table; it must give the same rows each time.
+        columns: Which column plays which part.
+        space: The declared outcome space.
+        clip: Whether outcomes beyond the ends of the space count as the nearest end.
+    """
+
+    rows: DataFrame
+    columns: Columns
+    space: OutcomeSpace
+    clip: bool
+
+    def __post_init__(self) -> None:
+        names = self.rows.columns
+        twice = [name for name in self.columns.parts if names.count(name) > 1]
+        if twice:
+            raise DataError(f"the table has several columns {twice[0]!r}; rename or drop them")
+        check_types(self._polars_types(), self.columns)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session it belongs to."""
+        return self.rows.sparkSession
+
+    def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
+        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
+        columns = self.columns
+        with running(self.spark, "reading clusters and arms"):
+            cells = self._select(columns.cluster, columns.arm)
+            sizes = to_polars(cells.groupBy(*cells.columns).count())
+        sizes.columns = [columns.cluster, columns.arm, "size"]
+        return to_layout(sizes, columns.cluster, columns.arm, self.space, control)
+
+    def count(
+        self,
+        layout: Layout,
+        encoder: CellEncoder,
+        progress: Callable[[int], None] = no_progress,
+    ) -> Counted:
+        """Pass 1: check every row and count outcomes.
+
+        Raises:
+            DataError: If a value is missing or outside the space, an id comes twice, or a kept
+                column tells outcomes. The message counts rows and shows no value.
+        """
+        encode = RowEncoder(columns=self.columns, space=self.space, clip=self.clip, cells=encoder)
+        n_units = layout.n_units
+        with shared(self.spark.sparkContext, encode) as everywhere:
+            with running(self.spark, "counting cells", progress, n_units - n_units // 2, 2):
+                tally = self._tally(everywhere, layout)
+            refuse_unsound(tally, self)
+            with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
+                n_repeated = self._count_repeated(n_units)
+            refuse_repeated(n_repeated, self.columns.unit)
+            counted = to_counts(tally, layout)
+            if self.columns.kept:
+                with running(self.spark, "checking kept columns"):
+                    self._check_kept(everywhere, n_units)
+        return counted
+
+    def randomize(
+        self, publisher: RowPublisher, stored: Shared[RowPublisher]
+    ) -> tuple[DataFrame, Callable[[], Fingerprint]]:
+        """Pass 2: the published rows, and what gives their fingerprint once they are evaluated.
+
+        They are put in the order of their ids: partitions and files of the table may have been
+        split by outcome. What is shuffled for that are randomized rows.
+
+        Args:
+            publisher: What publishes a batch.
+            stored: The same without the key, on every worker.
+        """
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as sf
+
+        columns = self.columns
+        task = PublishRows(publisher=stored, aes_key=publisher.randomizer.aes_key)
+        read = self._select(*columns.public, columns.outcome)
+        schema, names = self._published_schema(publisher)
+        # Seen after the shuffle, where Spark counts each partition once, however often it was run.
+        observed = Observation()
+        sums = [sf.sum(sf.col(name).cast(_WIDE)).alias(name) for name in SEEN]
+        unit, *_ = schema.names
+        rows = (
+            read.mapInArrow(task, schema)
+            .repartition(_n_parts(publisher.n_units), unit)
+            .observe(observed, *sums)
+            .filter(sf.col(unit).isNotNull())
+            .drop(*SEEN)
+            .sortWithinPartitions(unit)
+            .toDF(*names)
+        )
+        return rows, lambda: Fingerprint(*(int(observed.get[name] or 0) for name in SEEN))
+
+    def write_rows(
+        self,
+        publisher: RowPublisher,
+        folder: str,
+        progress: Callable[[int], None] = no_progress,
+    ) -> WrittenRows:
+        """Pass 2 into files `units/part-*.parquet`."""
+        there = folder.rstrip("/") + "/" + UNIT_PARTS
+        path, n_units = local_path(there), publisher.n_units
+        place = there if path is None else f"{LOCAL_SCHEME}//{path}"
+        with (
+            shared(self.spark.sparkContext, without_key(publisher)) as stored,
+            running(self.spark, "randomizing rows", progress, n_units, 2),
+        ):
+            rows, fingerprint = self.randomize(publisher, stored)
+            rows.write.options(**_WRITING).parquet(place)
+            seen = fingerprint()
+        if path is not None:
+            files = settle_files(Path(path), n_units)
+        else:
+            with running(self.spark, "checking what was written"):
+                files = sum_files(self.spark, place)
+        return WrittenRows(seen=seen, files={f"{UNIT_PARTS}/{name}": files[name] for name in files})
+
+    def _tally(self, encoder: Shared[RowEncoder], layout: Layout) -> Tally:
+        from pyspark.sql import functions as sf
+
+        columns = self.columns
+        rows = self._select(columns.unit, columns.cluster, columns.arm, columns.outcome)
+        task = CountRows(encoder=encoder, n_cells=layout.sizes.size)
+        places = rows.mapInArrow(task, PLACES).groupBy("place")
+        added = to_polars(places.agg(sf.sum(sf.col("n").cast(_WIDE)).alias("n")))
+        return put_together(added, layout.sizes.size, self.space.n_outcomes)
+
+    def _count_repeated(self, n_units: int) -> int:
+        """How many rows repeat the id of another: exact, and of ids alone.
+
+        Rows of one id meet in one partition. Spark's own count of distinct values takes many times
+        as long where almost all of them are.
+        """
+        ids = self._select(self.columns.unit)
+        met = ids.repartition(_n_parts(n_units), *ids.columns)
+        counted = to_polars(met.mapInArrow(count_repeated, "rows bigint, repeated bigint"))
+        if counted["rows"].sum() != n_units:
+            raise DataError(TABLE_CHANGED)
+        return int(counted["repeated"].sum())
+
+    def _check_kept(self, encoder: Shared[RowEncoder], n_units: int) -> None:
+        """Raise a DataError if a kept column gives the outcome away. A worker looks at a sample."""
+        columns = self.columns
+        rows = self._select(*columns.kept, columns.outcome)
+        if n_units > 2 * SAMPLE_ROWS:
+            # Twice as many as needed, or a limit would move the beginning of every partition.
+            rows = rows.sample(2 * SAMPLE_ROWS / n_units)
+        sample = rows.limit(SAMPLE_ROWS).coalesce(1)
+        found = to_polars(sample.mapInArrow(FindTelling(encoder=encoder), "place bigint"))
+        for place in found["place"].sort():
+            refuse_telling(columns.kept[place], columns.outcome)
+
+    def _select(self, *names: str) -> DataFrame:
+        """Some columns, named by their position: Spark reads more than names into names."""
+        positions = [self.rows.columns.index(name) for name in names]
+        numbered = self.rows.toDF(*(f"c{place}" for place in range(len(self.rows.columns))))
+        return numbered.select(*(f"c{place}" for place in positions))
+
+    def _published_schema(self, publisher: RowPublisher) -> tuple[StructType, list[str]]:
+        """The types of published rows as they leave the workers, and the names of the columns."""
+        from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructType
+
+        kinds: dict[str, Any] = {
+            name: self.rows.schema[name].dataType for name in self.columns.public
+        }
+        if publisher.pooled is not None:
+            kinds[self.columns.cluster] = StringType()
+        values = publisher.randomizer.values
+        whole = values is not None and values.dtype.kind == "i"
+        released = IntegerType() if whole else DoubleType()
+        schema = StructType()
+        for place, kind in enumerate([*kinds.values(), released, DoubleType()]):
+            schema = schema.add(f"c{place}", kind)
+        for name in SEEN:
+            schema = schema.add(name, LongType())
+        return schema, [*kinds, RELEASED, DEBIASED]
+
+    def _polars_types(self) -> dict[str, pl.DataType]:
+        """The types of the columns that are used; of others, their names."""
+        import polars as pl
+
+        used = [name for name in self.columns.parts if name in self.rows.columns]
+        types: dict[str, pl.DataType] = dict.fromkeys(self.rows.columns, pl.Null())
+        if used:
+            with running(self.spark, "reading the types of columns"):
+                empty = to_polars(self._select(*used).limit(0))
+            types |= dict(zip(used, empty.dtypes, strict=True))
+        return types
+
+
+def _n_parts(n_units: int) -> int:
+    return math.ceil(n_units / ROWS_PER_FILE)

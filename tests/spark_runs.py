@@ -1,0 +1,58 @@
+"""Spark as the tests run it: one session for all of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterdp.errors import ClusterDPError
+from clusterdp.spark_session import check_java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+# No more than this may come to the driver from a job: rows of a table of some size do not fit.
+MAX_RESULT_BYTES = 2**20
+
+
+def _lacks_java() -> str | None:
+    try:
+        check_java()
+    except ClusterDPError as error:
+        return str(error)
+    return None
+
+
+# One worker runs everything that needs a session: starting one takes longer than most tests.
+on_spark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.skipif(_lacks_java() is not None, reason=f"no Java: {_lacks_java()}"),
+]
+
+
+def session(scratch: Path) -> Iterator[SparkSession]:
+    """A small, quick session whose tasks may fail three times."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[2,4]")
+        .appName("clusterdp tests")
+        .config("spark.driver.host", "localhost")
+        .config("spark.driver.maxResultSize", str(MAX_RESULT_BYTES))
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.local.dir", str(scratch))
+        .config("spark.log.level", "OFF")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    yield spark
+    spark.stop()
