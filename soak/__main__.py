@@ -1,4 +1,4 @@
-"""`make soak`: every trial at full length, and a table of what went wrong: nothing, if all is well."""
+"""`make soak`: every trial at full length, and a table of what went wrong; it should be empty."""
 
 from __future__ import annotations
 
