@@ -13,10 +13,11 @@ import polars as pl
 import clusterdp as cdp
 from clusterdp import manifest as manifests
 from clusterdp.accounting import Guarantee
+from clusterdp.books import Books
 from clusterdp.encoding import Columns
 from clusterdp.errors import ClusterDPError
 from clusterdp.journal import Drawn
-from clusterdp.ledger import Ledger
+from clusterdp.ledger import Ledger, verify_books
 from clusterdp.local_engine import LocalTable
 from clusterdp.noise import add_exact_noise
 from clusterdp.pipeline import lay_out
@@ -31,7 +32,7 @@ from soak.report import Line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.ledger import Spending
+    from clusterdp.chain import Spending
     from clusterdp.randomness import ReleaseKey
 
 # One for each kind of channel and of statistics.
@@ -87,7 +88,7 @@ def run_kills(
         owner.wait()
         _judge(tally, str(where), name, target, source)
         report(kill + 1)
-    problems = Ledger(str(where)).verify()
+    problems = verify_books(Books(str(where)))
     return Line(
         trial="SIGKILL at random points, then resume",
         runs=n_kills,
@@ -194,7 +195,7 @@ class Replay:
     def seal(self, manifest: bytes) -> None:
         """Nothing to do."""
 
-    def commit(self) -> None:
+    def commit(self, place: str) -> None:
         """Nothing to do."""
 
 

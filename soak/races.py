@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import clusterdp as cdp
 from clusterdp.accounting import Guarantee
-from clusterdp.ledger import Ledger
+from clusterdp.books import Books
+from clusterdp.ledger import Ledger, verify_books
 from clusterdp.vault import Vault
 from soak.owner import Owner, release_options, write_table
 from soak.report import Line
@@ -50,7 +51,9 @@ def run_race(where: str, kind: str, n_processes: int, n_fit: int, folder: Path) 
         trial=f"{n_processes} processes at once, room for {n_fit}, {kind}",
         runs=n_processes,
         faults=0,
-        lost=abs(n_fit - succeeded) + abs(n_processes - n_fit - refused) + len(ledger.verify()),
+        lost=abs(n_fit - succeeded)
+        + abs(n_processes - n_fit - refused)
+        + len(verify_books(Books(where))),
         overspent=abs(n_fit - committed) + (account.basic.epsilon > n_fit),
         partial=abs(published - succeeded),
         details=f"{succeeded} published, {refused} refused clearly",

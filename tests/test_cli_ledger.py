@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,7 @@ def test_an_interrupted_release_is_finished(
     assert not (tmp_path / "out").exists()
     (account,) = shown(where)["populations"]
     (unfinished,) = account["releases"]
-    assert unfinished["status"] == "reserved"
+    assert unfinished["status"] == ("drawn" if drew else "reserved")
     reservation = Ledger(str(where)).resume(unfinished["release"])
     kept = reservation.recall()
     assert (kept is not None) == drew
@@ -179,14 +180,88 @@ def test_published_and_not_committed(
     with monkeypatch.context() as patched:
         interrupt(patched, books.Transaction, "wipe", KeyboardInterrupt)
         stopped = spend(source, tmp_path / "out", where)
-    assert stopped.exit_code == 130
+    assert stopped.exit_code == 2
+    assert "is published, but that could not be recorded (interrupted); record it" in stopped.stderr
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     (account,) = shown(where)["populations"]
     unfinished = account["releases"][0]["release"]
     resumed = run("release", "--resume", unfinished, "--ledger", where)
     assert resumed.exit_code == 0, resumed.output
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    assert shown(where)["populations"][0]["releases"][0]["status"] == "committed"
+    (committed,) = shown(where)["populations"][0]["releases"]
+    assert committed["status"] == "committed"
+    assert committed["folder"] == str(tmp_path / "out")
+
+
+def test_one_reservation_gives_one_release(
+    source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Published and not committed; then someone makes the ledger forget what was drawn."""
+    import sqlite3
+
+    with monkeypatch.context() as patched:
+        interrupt(patched, books.Transaction, "wipe", KeyboardInterrupt)
+        spend(source, tmp_path / "out", where)
+    (unfinished,) = shown(where)["populations"][0]["releases"]
+    resume = ("release", "--resume", unfinished["release"], "--ledger", where)
+    with sqlite3.connect(where) as connection:
+        connection.execute("update clusterdp_secrets set drawn = null")
+    connection.close()
+    assert_refused(
+        run(*resume, "--out", tmp_path / "second"), "what it drew was changed or is lost"
+    )
+    assert "what it drew was changed or is lost" in run("ledger", "verify", where).stdout
+    assert not (tmp_path / "second").exists()
+
+
+def test_what_was_sealed_is_all_that_can_be_published(
+    source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        interrupt(patched, books.Transaction, "wipe", KeyboardInterrupt)
+        spend(source, tmp_path / "out", where)
+    (unfinished,) = shown(where)["populations"][0]["releases"]
+    resume = ("release", "--resume", unfinished["release"], "--ledger", where)
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, "write_readme", lambda *_: "another release")
+        refused = run(*resume, "--out", tmp_path / "second")
+    assert refused.exit_code == 2
+    assert "this would be another release than the one" in refused.stderr
+    assert not (tmp_path / "second").exists()
+    assert run(*resume, "--out", tmp_path / "second").exit_code == 0
+    names = [path.name for path in (tmp_path / "out").iterdir()]
+    same = [
+        (tmp_path / "out" / n).read_bytes() == (tmp_path / "second" / n).read_bytes() for n in names
+    ]
+    assert all(same)
+
+
+def test_names_of_populations(source: Path, tmp_path: Path, where: Path) -> None:
+    spend(source, tmp_path / "out", where)
+    result = release(
+        source, tmp_path / "dry", "--ledger", where, "--population", " us ", "--dry-run"
+    )
+    assert "has room for epsilon 2" in result.stdout
+    result = release(source, tmp_path / "dry", "--ledger", where, "--population", "su", "--dry-run")
+    assert "population 'su' is new to the ledger; so far it knows 'us'" in result.stdout
+    for name in ("", " ", "a\nb", "\x1b[31mred"):
+        refused = release(source, tmp_path / "dry", "--ledger", where, "--population", name)
+        assert refused.exit_code == 2
+        assert "population" in refused.stderr
+
+
+def test_hints_can_be_pasted(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    run("ledger", "init", "budget.db", "--cap-epsilon", 4)
+    with monkeypatch.context() as patched:
+        interrupt(patched, publishing, "complete", KeyboardInterrupt)
+        stopped = release(source, tmp_path / "out", "--ledger", "budget.db", "--population", "us")
+    hint = stopped.stderr.split("finish with: ")[1].splitlines()[0]
+    monkeypatch.chdir(tmp_path)
+    resumed = run(*shlex.split(hint)[1:])
+    assert resumed.exit_code == 0, resumed.output
 
 
 def test_what_was_decided_is_not_decided_again(
@@ -269,6 +344,11 @@ def test_encrypted_from_init_to_commit(
     assert "is kept as it is" not in made.stdout
     assert stat.S_IMODE(where.stat().st_mode) == 0o600
     assert_refused(spend(source, tmp_path / "out", where), "give its key file")
+    plain = tmp_path / "plain.db"
+    run("ledger", "init", plain, "--cap-epsilon", 4)
+    assert_refused(
+        spend(source, tmp_path / "out", plain, "--ledger-key-file", key_file), "not encrypted"
+    )
     result = spend(source, tmp_path / "out", where, "--ledger-key-file", key_file)
     assert result.exit_code == 0, result.output
     phrase = tmp_path / "phrase.db"

@@ -14,7 +14,7 @@ from scipy.special import comb
 
 import clusterdp as cdp
 from clusterdp.accounting import ReleaseLoss, any_loss
-from clusterdp.composition import basic_composition, tight_delta, tight_epsilon, to_distribution
+from clusterdp.composition import Composed, basic_composition, to_distribution
 
 SPACE = cdp.OutcomeSpace.integers(0, 3)
 # What rounding losses up to a grid may add to the ε of each release, and δ of any.
@@ -39,8 +39,8 @@ def enumerated_delta(losses: list[ReleaseLoss], epsilon: float) -> float:
     total = 0.0
     for atoms in itertools.product(*(loss.atoms for loss in losses)):
         joint = float(sum((atom.loss for atom in atoms), Decimal(0)))
-        prob = math.prod(float(atom.prob) for atom in atoms)
-        total += prob * max(0.0, -math.expm1(epsilon - joint))
+        if joint > epsilon:
+            total += math.prod(float(atom.prob) for atom in atoms) * -math.expm1(epsilon - joint)
     return told + (1 - told) * total
 
 
@@ -61,7 +61,7 @@ def test_releases_together_against_enumeration(names: tuple[str, ...]) -> None:
     losses = [MECHANISMS[name].loss(SPACE) for name in names]
     for epsilon in (0.1, 0.7, 1.3, 1.9):
         exact = enumerated_delta(losses, epsilon)
-        found = tight_delta(losses, epsilon)
+        found = Composed.of(losses).delta(epsilon)
         assert exact <= found
         overstated = enumerated_delta(losses, epsilon - len(names) * GRID)
         assert found <= overstated + 10 * len(names) * LOST
@@ -84,18 +84,37 @@ def test_equal_releases_against_the_closed_form(n_releases: int, epsilon: float)
             )
             / (1 + math.exp(epsilon)) ** n_releases
         )
-        assert known <= tight_delta(losses, target) * (1 + 1e-9)
-        assert tight_delta(losses, target) == pytest.approx(known, rel=0.02, abs=1e-9)
+        assert known <= Composed.of(losses).delta(target) * (1 + 1e-9)
+        assert Composed.of(losses).delta(target) == pytest.approx(known, rel=0.02, abs=1e-9)
 
 
 def test_tight_is_never_worse_than_the_sum_by_more_than_the_grid() -> None:
     pure = [mechanism for name, mechanism in MECHANISMS.items() if "delta" not in name]
     losses = [mechanism.loss(SPACE) for mechanism in pure]
     in_sum = sum(float(loss.atoms[0].loss) for loss in losses)
-    assert tight_epsilon(losses, 1e-9) <= in_sum + len(losses) * GRID
-    assert tight_epsilon(losses, 1e-3) < 0.8 * in_sum
-    assert tight_epsilon(losses, 1e-15) == math.inf
-    assert tight_epsilon([], 1e-6) == tight_delta([], 1.0) == 0
+    assert Composed.of(losses).epsilon(1e-9) <= in_sum + len(losses) * GRID
+    assert Composed.of(losses).epsilon(1e-3) < 0.8 * in_sum
+    assert Composed.of(losses).epsilon(1e-15) == math.inf
+    assert Composed.of([]).epsilon(1e-6) == Composed.of([]).delta(1.0) == 0
+
+
+def test_one_more_is_one_more() -> None:
+    losses = [mechanism.loss(SPACE) for mechanism in MECHANISMS.values()] * 2
+    *first, last = losses
+    together, stepwise = Composed.of(losses), Composed.of(first).and_more(last)
+    assert together.n_releases == stepwise.n_releases == len(losses)
+    for epsilon in (1.0, 5.0, 12.0):
+        assert together.delta(epsilon) == pytest.approx(stepwise.delta(epsilon), abs=1e-11)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 20.0, 63.0, 65.0, 150.0, 1000.0, 1e6])
+def test_losses_of_any_size(epsilon: float) -> None:
+    """Beyond what floats can tell apart an outcome counts as told."""
+    composed = Composed.of([ReleaseLoss(atoms=any_loss(epsilon))] * 2)
+    assert composed.delta(2 * (epsilon + GRID)) <= (1 if epsilon > 64 else 1e-11)
+    assert composed.delta(epsilon / 2) >= enumerated_delta(
+        [ReleaseLoss(atoms=any_loss(epsilon))] * 2, epsilon / 2
+    ) * (1 - 1e-12)
 
 
 def test_asymmetric_pairs_are_seen_from_both_sides() -> None:

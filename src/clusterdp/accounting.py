@@ -89,11 +89,12 @@ def noisy_counts_loss(noise_scale: float) -> tuple[LossAtom, ...]:
     """
     with localcontext(_DIGITS):
         step = 1 / Decimal(noise_scale)
-        up = 1 / (1 + (-step).exp())
+        odds = (-step).exp()
+        up, down = 1 / (1 + odds), odds / (1 + odds)
         return (
             LossAtom(2 * step, up * up),
-            LossAtom(Decimal(0), 2 * up * (1 - up)),
-            LossAtom(-2 * step, (1 - up) * (1 - up)),
+            LossAtom(Decimal(0), 2 * up * down),
+            LossAtom(-2 * step, down * down),
         )
 
 
@@ -105,8 +106,8 @@ def any_loss(epsilon: float) -> tuple[LossAtom, ...]:
     """
     with localcontext(_DIGITS):
         loss = Decimal(epsilon)
-        up = 1 / (1 + (-loss).exp())
-        return LossAtom(loss, up), LossAtom(-loss, 1 - up)
+        odds = (-loss).exp()
+        return LossAtom(loss, 1 / (1 + odds)), LossAtom(-loss, odds / (1 + odds))
 
 
 def resampled_row_loss(keep_prob: Fraction, prior_floor: Fraction) -> tuple[LossAtom, ...]:

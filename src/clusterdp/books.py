@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 _POSTGRES = ("postgresql", "postgres")
 # How long a writer waits for others, in seconds.
 _PATIENCE = 120
-_NO_HASH = "0" * 64
+# The lock of all ledgers in a PostgreSQL database; any number will do.
+_LOCK = 0x636C7573
+# What stands for the hash before the first.
+FIRST_PREVIOUS = "0" * 64
 
 
 class Entry(NamedTuple):
@@ -34,7 +37,7 @@ class Entry(NamedTuple):
         number: Its place in the chain, from 0.
         at: When, in UTC.
         who: The user that ran the command.
-        event: "opened", "reserved", "committed" or "cancelled".
+        event: "opened", "reserved", "drawn", "committed" or "cancelled".
         release: The release it is about; empty for the first.
         content: What there is to say.
         previous: The hash of the entry before.
@@ -52,7 +55,8 @@ class Entry(NamedTuple):
 
     def expected_hash(self) -> str:
         """The hash that the entry should have."""
-        said = json.dumps(self[:-1], sort_keys=True, separators=(",", ":"))
+        # A database may hold bytes where text belongs; that makes another hash, too.
+        said = json.dumps(self[:-1], sort_keys=True, separators=(",", ":"), default=repr)
         return hashlib.sha256(said.encode()).hexdigest()
 
 
@@ -71,36 +75,45 @@ class Secrets(NamedTuple):
 
 
 class Books:
-    """A ledger's tables, in a database that is open."""
+    """A ledger's tables, in a database."""
 
-    def __init__(self, where: str, *, new: bool = False) -> None:
-        """Open the tables, or make them.
+    def __init__(self, where: str) -> None:
+        """Open the tables.
 
         Raises:
-            LedgerError: If they are not there, are there already, or cannot be reached.
+            LedgerError: If there are none, or others can read them.
         """
-        self.where = where
         self._shown, url = _resolve(where)
         self._is_file = url.get_backend_name() == "sqlite"
         if self._is_file:
-            _check_file(Path(str(url.database)), new=new)
+            _check_file(Path(str(url.database)))
         self._tables = _tables()
-        self._engine = _connect(url)
         with self._errors():
-            made = new and self._create()
-        if new and not made:
-            raise LedgerError(f"{self._shown} holds a ledger already")
+            self._engine = _connect(url)
+
+    @classmethod
+    def create(cls, where: str, content: dict[str, Any]) -> None:
+        """Make the tables, with a first entry.
+
+        Raises:
+            LedgerError: If there are some already, or they cannot be made.
+        """
+        _, url = _resolve(where)
+        path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
+        if path is not None:
+            _create_file(path)
+        try:
+            books = cls(where)
+            with books.writing() as transaction:
+                transaction.create()
+                transaction.append(event="opened", release="", content=content)
+        except BaseException:
+            if path is not None:
+                path.unlink()
+            raise
 
     def __str__(self) -> str:
         return self._shown
-
-    def _create(self) -> bool:
-        import sqlalchemy as sa
-
-        if sa.inspect(self._engine).has_table(self._tables["entries"].name):
-            return False
-        self._tables["entries"].metadata.create_all(self._engine)
-        return True
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -108,9 +121,9 @@ class Books:
 
         try:
             yield
-        except sa.exc.NoSuchModuleError:
-            raise LedgerError(f"{self._shown}: no such kind of database") from None
-        except ImportError:
+        except ModuleNotFoundError as error:
+            if error.name != "psycopg":
+                raise
             raise LedgerError(
                 "PostgreSQL ledgers need psycopg: pip install 'clusterdp[postgres]'"
             ) from None
@@ -124,9 +137,10 @@ class Books:
 
         with self._errors(), self._engine.begin() as connection:
             if not self._is_file:
-                name = self._tables["entries"].name
+                # Whatever the server is set to: a commit is on its disk, and waits for its turn.
+                connection.execute(sa.text("SET LOCAL synchronous_commit = on"))
                 connection.execute(sa.text(f"SET LOCAL lock_timeout = '{_PATIENCE}s'"))
-                connection.execute(sa.text(f"LOCK TABLE {name} IN EXCLUSIVE MODE"))
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
             yield Transaction(connection, self._tables)
 
     def entries(self) -> list[Entry]:
@@ -147,16 +161,21 @@ class Books:
         with self._errors(), self._engine.connect() as connection:
             return list(connection.execute(sa.select(table.c.release)).scalars())
 
-    def close(self) -> None:
-        """Let go of the database."""
-        self._engine.dispose()
-
 
 class Transaction:
     """Reading and writing within one transaction."""
 
     def __init__(self, connection: sa.Connection, tables: dict[str, sa.Table]) -> None:
         self._connection, self._tables = connection, tables
+
+    def create(self) -> None:
+        """Make the tables."""
+        import sqlalchemy as sa
+
+        entries = self._tables["entries"]
+        if sa.inspect(self._connection).has_table(entries.name):
+            raise LedgerError("there is a ledger already")
+        entries.metadata.create_all(self._connection)
 
     def entries(self) -> list[Entry]:
         """All entries, in their order."""
@@ -168,7 +187,6 @@ class Transaction:
 
     def append(self, *, event: str, release: str, content: dict[str, Any]) -> Entry:
         """Add an entry to the chain."""
-        import getpass
         from datetime import UTC, datetime
 
         import sqlalchemy as sa
@@ -180,11 +198,11 @@ class Transaction:
         entry = Entry(
             number=0 if last is None else last.number + 1,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
-            who=getpass.getuser(),
+            who=_user(),
             event=event,
             release=release,
             content=content,
-            previous=_NO_HASH if last is None else last.hash,
+            previous=FIRST_PREVIOUS if last is None else last.hash,
             hash="",
         )
         entry = entry._replace(hash=entry.expected_hash())
@@ -216,24 +234,23 @@ class Transaction:
         changed = self._connection.execute(sa.update(table).where(mine).values(drawn=drawn))
         return changed.rowcount == 1
 
-    def set_sealed(self, release: str, sealed: str) -> bool:
-        """Keep the checksum of a manifest; False if the release is finished."""
+    def set_sealed(self, release: str, sealed: str) -> None:
+        """Keep the checksum of a manifest."""
         import sqlalchemy as sa
 
         table = self._tables["secrets"]
         mine = table.c.release == release
-        changed = self._connection.execute(sa.update(table).where(mine).values(sealed=sealed))
-        return changed.rowcount == 1
+        self._connection.execute(sa.update(table).where(mine).values(sealed=sealed))
 
-    def wipe(self, release: str) -> bool:
-        """Forget the secrets of a release; False if there were none."""
+    def wipe(self, release: str) -> None:
+        """Forget the secrets of a release."""
         import sqlalchemy as sa
 
         table = self._tables["secrets"]
         # Overwritten before it is removed: what a database keeps of old rows is then of no use.
         mine = table.c.release == release
         self._connection.execute(sa.update(table).where(mine).values(key=b"", drawn=None))
-        return self._connection.execute(sa.delete(table).where(mine)).rowcount == 1
+        self._connection.execute(sa.delete(table).where(mine))
 
 
 def _tables() -> dict[str, sa.Table]:
@@ -271,30 +288,35 @@ def _resolve(where: str) -> tuple[str, sa.URL]:
         return where, sa.URL.create("sqlite", database=os.path.abspath(where))  # noqa: PTH100
     try:
         url = sa.make_url(where)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         raise LedgerError("a ledger is a file, or postgresql://user@host/database") from None
     if url.get_backend_name() not in _POSTGRES:
         raise LedgerError("a ledger is a file, or postgresql://user@host/database")
     return url.render_as_string(hide_password=True), url.set(drivername="postgresql+psycopg")
 
 
-def _check_file(path: Path, *, new: bool) -> None:
+def _create_file(path: Path) -> None:
     """A ledger's file is its owner's alone."""
-    if new:
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            raise LedgerError(f"{path.name} exists already") from None
-        except OSError as error:
-            raise LedgerError(f"cannot make {path.name}: {error.strerror}") from None
-        return
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        raise LedgerError(f"{path.name} exists already") from None
+    except OSError as error:
+        raise LedgerError(f"cannot make {path.name}: {error.strerror}") from None
+    except ValueError:
+        raise LedgerError("a file's name cannot hold that") from None
+
+
+def _check_file(path: Path) -> None:
     try:
         mode = path.stat().st_mode
-    except OSError:
+    except (OSError, ValueError):
         raise LedgerError(
             f"there is no ledger {path.name}; make one with: clusterdp ledger init {path.name} "
             "--cap-epsilon 8"
         ) from None
+    if not stat.S_ISREG(mode):
+        raise LedgerError(f"{path.name} is not a file, and so no ledger")
     if stat.S_IMODE(mode) & 0o077:
         raise LedgerError(
             f"others can read the ledger {path.name}, and it may hold keys: chmod 600 {path.name}"
@@ -305,14 +327,25 @@ def _connect(url: sa.URL) -> sa.Engine:
     import sqlalchemy as sa
 
     if url.get_backend_name() != "sqlite":
-        return sa.create_engine(url, poolclass=sa.NullPool, connect_args={"connect_timeout": 10})
-    engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args={"timeout": _PATIENCE})
+        return sa.create_engine(
+            url,
+            poolclass=sa.NullPool,
+            hide_parameters=True,  # keys are among them
+            connect_args={"connect_timeout": 10},
+        )
+    engine = sa.create_engine(
+        url,
+        poolclass=sa.NullPool,
+        hide_parameters=True,
+        connect_args={"timeout": _PATIENCE},
+    )
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _: object) -> None:
         connection.isolation_level = None  # transactions begin as said below, not as Python likes
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA synchronous = FULL")
+        # A commit is on the disk, with the removal of its journal, before anything is published.
+        connection.execute("PRAGMA synchronous = EXTRA")
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
@@ -321,10 +354,20 @@ def _connect(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def _read(text: str) -> dict[str, Any]:
+def _user() -> str:
+    """Who runs the command, as the system says."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"
+
+
+def _read(text: Any) -> dict[str, Any]:
     try:
         content = json.loads(text)
-    except ValueError:
+    except (RecursionError, TypeError, ValueError):
         content = None
     return content if isinstance(content, dict) else {}
 
@@ -344,7 +387,9 @@ def _reason(error: sa.exc.SQLAlchemyError) -> str:
         "not a database": "is not a ledger",
         "malformed": "is damaged",
         "no such table": "is not a ledger: make one with clusterdp ledger init",
-        "does not exist": "is not a ledger: make one with clusterdp ledger init",
+        'relation "': "is not a ledger: make one with clusterdp ledger init",
+        'database "': "is in no database of that name: create one first",
+        'role "': "refused the user or the password",
         "authentication failed": "refused the user or the password",
     }
     for sign, reason in reasons.items():

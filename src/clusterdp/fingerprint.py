@@ -13,17 +13,28 @@ if TYPE_CHECKING:
 
     from clusterdp.arrays import CodeArray, IntArray, WordArray
 
-# 2^64 over the golden ratio, odd: spreads small numbers over all bits.
+# 2^64 over the golden ratio, odd; and the multipliers of splitmix64, which leave no bit of a word
+# in its place.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_MIXING = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB)))
+_LAST_SHIFT = np.uint64(31)
 _HALF = np.uint64(32)
 
 
 def row_words(ids: pl.Series, cells: IntArray, outcomes: CodeArray) -> WordArray:
-    """One word for each row, of its id, cell and outcome; the same in every process."""
+    """One word for each row, of its id, cell and outcome; the same in every process.
+
+    Words are mixed after everything is in them. Otherwise an outcome would move a word by an amount
+    that other outcomes move other words by, too, and sums would not notice two people's exchanged.
+    """
     words = cells.astype(np.uint64) << np.uint64(16)
     words |= outcomes
-    words ^= ids.hash().to_numpy()
     words *= _SPREAD
+    words ^= ids.hash().to_numpy()
+    for shift, multiplier in _MIXING:
+        words ^= words >> np.uint64(shift)
+        words *= multiplier
+    words ^= words >> _LAST_SHIFT
     return words
 
 

@@ -88,8 +88,8 @@ class Journal(Protocol):
         """Write down what is about to be published."""
         ...
 
-    def commit(self) -> None:
-        """The release is published: wipe its secrets."""
+    def commit(self, place: str) -> None:
+        """The release is published at a place: wipe its secrets."""
         ...
 
 
@@ -109,5 +109,5 @@ class Unrecorded:
     def seal(self, manifest: bytes) -> None:
         """Let it go."""
 
-    def commit(self) -> None:
+    def commit(self, place: str) -> None:
         """There is nothing to wipe."""

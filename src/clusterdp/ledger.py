@@ -7,15 +7,20 @@ the two the ledger keeps what is needed to finish it: the key, and what was draw
 from __future__ import annotations
 
 import math
+import os
 import secrets as system
+import shlex
+import unicodedata
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from clusterdp import manifest as manifests
 from clusterdp.accounting import Guarantee, ReleaseLoss, any_loss, shown
-from clusterdp.books import Books
-from clusterdp.composition import basic_composition, tight_delta, tight_epsilon
+from clusterdp.books import Books, Secrets
+from clusterdp.chain import FORMAT_VERSION, chain_problems, is_cap, is_newer, read_spendings
+from clusterdp.composition import Composed, basic_composition
 from clusterdp.errors import LedgerError, ParameterError
 from clusterdp.journal import Drawn
 from clusterdp.randomness import ReleaseKey
@@ -25,51 +30,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from clusterdp.books import Entry, Secrets
+    from clusterdp.books import Entry, Transaction
+    from clusterdp.chain import Spending
     from clusterdp.mechanisms import Mechanism
     from clusterdp.outcomes import OutcomeSpace
 
-FORMAT_VERSION = 1
+# Beyond this a budget protects nobody.
+_LARGEST_CAP = 100
 # How finely what is left is searched for, as a share of the cap.
 _FINENESS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
-    """One release, as the ledger has it.
-
-    Attributes:
-        release: Its id.
-        population: Whom it is about.
-        status: "reserved", "committed" or "cancelled".
-        at: When it was reserved.
-        who: Who did.
-        content: What was said of it when it was reserved.
-        manifest_sha256: The checksum of what was published; None before.
-    """
-
-    release: str
-    population: str
-    status: str
-    at: str
-    who: str
-    content: dict[str, Any]
-    manifest_sha256: str | None = None
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What it costs."""
-        stated = self.content["guarantee"]
-        return Guarantee(epsilon=stated["epsilon"], delta=stated["delta"])
-
-    @property
-    def loss(self) -> ReleaseLoss:
-        """What it can tell, from its parameters."""
-        space = manifests.read_space(self.content)
-        return manifests.read_mechanism(self.content).loss(space)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Account:
     """What was spent on one population, and the cap that holds for it.
 
@@ -77,49 +49,54 @@ class Account:
         population: Its name.
         cap: What may be spent in all.
         tight: Whether the tight composition decides as well as the basic one.
-        spent: The releases that count, in their order.
+        releases: Every release about it, in order.
     """
 
     population: str
     cap: Guarantee
     tight: bool
-    spent: tuple[Spending, ...]
+    releases: tuple[Spending, ...]
 
-    @property
+    @cached_property
+    def spent(self) -> tuple[Spending, ...]:
+        """The releases that count."""
+        return tuple(one for one in self.releases if one.status != "cancelled")
+
+    @cached_property
     def basic(self) -> Guarantee:
         """Σε and Σδ."""
         return basic_composition([one.guarantee for one in self.spent])
+
+    @cached_property
+    def _together(self) -> Composed:
+        return Composed.of([one.loss for one in self.spent])
 
     def tight_epsilon(self) -> float | None:
         """ε of all releases together at the cap's δ; None where that composition has no say."""
         if not self.tight:
             return None
-        return min(tight_epsilon([one.loss for one in self.spent], self.cap.delta), self._basic())
-
-    def _basic(self) -> float:
-        basic = self.basic
-        return basic.epsilon if basic.delta <= self.cap.delta else math.inf
+        in_sum = self.basic.epsilon if self.basic.delta <= self.cap.delta else math.inf
+        return min(self._together.epsilon(self.cap.delta), in_sum)
 
     def allows(self, guarantee: Guarantee, loss: ReleaseLoss) -> bool:
         """Whether one more release stays within the cap."""
-        together = basic_composition([*(one.guarantee for one in self.spent), guarantee])
-        if together.epsilon <= self.cap.epsilon and together.delta <= self.cap.delta:
+        in_sum = basic_composition([self.basic, guarantee])
+        if in_sum.epsilon <= self.cap.epsilon and in_sum.delta <= self.cap.delta:
             return True
         if not self.tight:
             return False
-        losses = [*(one.loss for one in self.spent), loss]
-        return tight_delta(losses, self.cap.epsilon) <= self.cap.delta
+        return self._together.and_more(loss).delta(self.cap.epsilon) <= self.cap.delta
 
+    @cached_property
     def room(self) -> float:
         """The largest ε of one more release without δ that stays within the cap, rounded down."""
         left = max(0.0, self.cap.epsilon - self.basic.epsilon)
         if not self._allows_pure(left):
-            left = 0.0 if not self._allows_pure(0.0) else math.nextafter(left, 0.0)
+            left = math.nextafter(left, 0.0) if self._allows_pure(0.0) else 0.0
         return max(left, self._tight_room()) if self.tight else left
 
     def _allows_pure(self, epsilon: float) -> bool:
-        one = ReleaseLoss(atoms=any_loss(epsilon))
-        return self.allows(Guarantee(epsilon=epsilon), one)
+        return self.allows(Guarantee(epsilon=epsilon), ReleaseLoss(atoms=any_loss(epsilon)))
 
     def _tight_room(self) -> float:
         low, high = 0, _FINENESS
@@ -130,13 +107,6 @@ class Account:
             else:
                 high = middle - 1
         return self.cap.epsilon * low / _FINENESS
-
-
-class Problem(NamedTuple):
-    """What is wrong with a ledger, and with which entry."""
-
-    number: int | None
-    text: str
 
 
 class Ledger:
@@ -152,23 +122,14 @@ class Ledger:
             LedgerError: If it is none, or was edited.
         """
         self._books = Books(where)
-        first = self._first(self._books.entries())
+        first = self._entries()[0].content
         self.cap = Guarantee(epsilon=first["cap_epsilon"], delta=first["cap_delta"])
         self.tight: bool = first["composition"] == "tight" and self.cap.delta > 0
         self._locked: dict[str, Any] = first["vault"]
         self._vault: Vault | None = None
 
-    def _first(self, entries: list[Entry]) -> dict[str, Any]:
-        problems = chain_problems(entries)
-        if problems:
-            raise LedgerError(
-                f"the ledger {self._books} was edited: {problems[0].text}; look with: clusterdp "
-                f"ledger verify {self._books}"
-            )
-        content = entries[0].content
-        if content["format_version"] > FORMAT_VERSION:
-            raise LedgerError(f"the ledger {self._books} is of a newer format; upgrade clusterdp")
-        return content
+    def __str__(self) -> str:
+        return str(self._books)
 
     @classmethod
     def create(cls, where: str, cap: Guarantee, vault: Vault, *, tight: bool = True) -> Ledger:
@@ -180,21 +141,20 @@ class Ledger:
             vault: How secrets are kept.
             tight: Whether the tight composition may decide, where the cap has a δ.
         """
-        if not 0 < cap.epsilon < math.inf:
-            raise ParameterError(f"cap_epsilon must be positive, got {cap.epsilon}")
-        if not 0 <= cap.delta < 1:
+        if not 0 < cap.epsilon <= _LARGEST_CAP:
+            raise ParameterError(
+                f"cap_epsilon must lie between 0 and {_LARGEST_CAP}, got {cap.epsilon}"
+            )
+        if not is_cap(cap):
             raise ParameterError(f"cap_delta must lie in [0, 1), got {cap.delta}")
-        books = Books(where, new=True)
         content = {
             "format_version": FORMAT_VERSION,
-            "cap_epsilon": cap.epsilon,
-            "cap_delta": cap.delta,
+            "cap_epsilon": float(cap.epsilon),
+            "cap_delta": float(cap.delta),
             "composition": "tight" if tight else "basic",
             "vault": vault.describe(),
         }
-        with books.writing() as transaction:
-            transaction.append(event="opened", release="", content=content)
-        books.close()
+        Books.create(where, content)
         return cls(where)
 
     @property
@@ -216,28 +176,39 @@ class Ledger:
 
     def head(self) -> Entry:
         """The last entry; its hash stands for all of history."""
-        return self._books.entries()[-1]
+        return self._entries()[-1]
 
     def spendings(self) -> list[Spending]:
         """Every release, in the order of reservation."""
-        return read_spendings(self._books.entries())
+        return read_spendings(self._entries())
 
-    def populations(self) -> list[str]:
+    def accounts(self) -> list[Account]:
         """Everyone that something was spent on."""
-        return list(dict.fromkeys(one.population for one in self.spendings()))
+        by_population: dict[str, list[Spending]] = {}
+        for one in self.spendings():
+            by_population.setdefault(one.population, []).append(one)
+        return [self._account(name, releases) for name, releases in by_population.items()]
 
     def account(self, population: str) -> Account:
         """What was spent on a population."""
-        return self._account(population, self._books.entries())
+        return self._account(population, self.spendings())
 
-    def _account(self, population: str, entries: list[Entry]) -> Account:
-        spent = (one for one in read_spendings(entries) if one.status != "cancelled")
-        return Account(
-            population=population,
-            cap=self.cap,
-            tight=self.tight,
-            spent=tuple(one for one in spent if one.population == population),
-        )
+    def _account(self, population: str, releases: Sequence[Spending]) -> Account:
+        theirs = tuple(one for one in releases if one.population == population)
+        return Account(population=population, cap=self.cap, tight=self.tight, releases=theirs)
+
+    def _entries(self, transaction: Transaction | None = None) -> list[Entry]:
+        """All entries; nothing is said of a chain that is broken, nor built on it."""
+        entries = (transaction or self._books).entries()
+        problems = chain_problems(entries)
+        if problems:
+            raise LedgerError(
+                f"the ledger {self} was edited: {problems[0]}; look with: clusterdp ledger verify "
+                f"{shlex.quote(str(self))}"
+            )
+        if is_newer(entries):
+            raise LedgerError(f"the ledger {self} is of a newer format; upgrade clusterdp")
+        return entries
 
     def reserve(
         self,
@@ -263,107 +234,78 @@ class Ledger:
         guarantee, loss = mechanism.guarantee(space), mechanism.loss(space)
         key, release = ReleaseKey.from_system(), system.token_hex(4)
         content = {
-            "population": population,
+            "population": plain_name(population),
             **manifests.describe_terms(outcome, space, mechanism, guarantee),
             **about,
         }
         stored = self.vault.protect(key.expose(), _place(release, "key"))
         with self._books.writing() as transaction:
-            entries = transaction.entries()
-            self._first(entries)  # nothing is built on a chain that is broken
-            account = self._account(population, entries)
+            spendings = read_spendings(self._entries(transaction))
+            account = self._account(content["population"], spendings)
             if not account.allows(guarantee, loss):
                 raise LedgerError(_refusal(account, guarantee))
-            transaction.append(event="reserved", release=release, content=content)
+            entry = transaction.append(event="reserved", release=release, content=content)
             transaction.add_key(release, stored)
-        return self.resume(release)
+        (spending,) = read_spendings([entry])
+        return Reservation(self._books, self.vault, spending, Secrets(stored, None, None))
 
     def resume(self, release: str) -> Reservation:
         """A reservation that is not finished.
 
         Raises:
-            LedgerError: If there is none of that id, or it is finished.
+            LedgerError: If there is none of that id, it is finished, or its secrets were changed.
         """
         found = [one for one in self.spendings() if one.release == release]
         if not found:
-            raise LedgerError(f"the ledger {self._books} has no release {release}")
+            raise LedgerError(f"the ledger {self} has no release {release}")
+        (spending,) = found
+        if not spending.is_open:
+            raise LedgerError(f"release {release} is {spending.status}: there is nothing to resume")
         kept = self._books.secrets(release)
-        if found[0].status != "reserved" or kept is None:
-            raise LedgerError(f"release {release} is {found[0].status}: there is nothing to resume")
-        return Reservation(self._books, self.vault, found[0], kept)
-
-    def verify(self, head: str | None = None) -> list[Problem]:
-        """Everything that is wrong with the ledger.
-
-        Args:
-            head: A hash that the chain showed earlier; without it, entries that were removed from
-                the end, or a chain that was written anew as a whole, cannot be noticed.
-        """
-        return verify_books(self._books, head)
+        problem = _secrets_problem(spending, kept)
+        if kept is None or problem:
+            raise LedgerError(f"release {release} cannot be finished: {problem}")
+        return Reservation(self._books, self.vault, spending, kept)
 
 
-def verify_books(books: Books, head: str | None = None) -> list[Problem]:
-    """As `Ledger.verify`, of a ledger that may be too broken to open."""
+def verify_books(books: Books, head: str | None = None) -> list[str]:
+    """Everything that is wrong with a ledger, also one that is too broken to open.
+
+    Args:
+        books: The ledger.
+        head: A hash that the chain showed earlier; without it, entries that were removed from the
+            end, or a chain that was written anew as a whole, cannot be noticed.
+    """
     entries = books.entries()
     problems = chain_problems(entries)
     if head is not None and head not in {entry.hash for entry in entries}:
-        problems.append(Problem(None, "no entry has the hash that was given: history was changed"))
-    if problems:
-        return problems
-    open_ones = {one.release for one in read_spendings(entries) if one.status == "reserved"}
-    kept = set(books.unfinished())
+        problems.append("no entry has the hash that was given: history was changed")
+    if problems or is_newer(entries):
+        return problems or ["the ledger is of a newer format; upgrade clusterdp"]
+    unfinished = {one.release: one for one in read_spendings(entries) if one.is_open}
+    for release, spending in unfinished.items():
+        problem = _secrets_problem(spending, books.secrets(release))
+        if problem:
+            problems.append(f"release {release} cannot be finished: {problem}")
     problems += [
-        Problem(None, f"release {release} is finished, and its secrets are still kept")
-        for release in sorted(kept - open_ones)
-    ]
-    problems += [
-        Problem(None, f"release {release} is unfinished, and its secrets are lost")
-        for release in sorted(open_ones - kept)
+        f"secrets of {release} are kept, which is not an unfinished release"
+        for release in sorted(set(books.unfinished()) - set(unfinished))
     ]
     return problems
 
 
-def chain_problems(entries: Sequence[Entry]) -> list[Problem]:
-    """What is wrong with a chain of entries."""
-    if not entries or entries[0].event != "opened":
-        return [Problem(None, "the first entry is missing")]
-    problems = []
-    previous, status = "0" * 64, dict[str, str]()
-    for place, entry in enumerate(entries):
-        if entry.number != place:
-            problems.append(Problem(entry.number, f"entry {place} is missing"))
-            break
-        if entry.hash != entry.expected_hash():
-            problems.append(Problem(place, f"entry {place} was changed"))
-        elif entry.previous != previous:
-            problems.append(Problem(place, f"entry {place} does not follow the one before"))
-        elif place and (status.get(entry.release), entry.event) not in _STEPS:
-            problems.append(Problem(place, f"entry {place} is out of turn"))
-        previous, status[entry.release] = entry.hash, entry.event
-    return problems
+def _secrets_problem(spending: Spending, kept: Secrets | None) -> str | None:
+    """Whether the secrets of an unfinished release are those that its entries speak of."""
+    if kept is None:
+        return "its secrets are lost"
+    drawn = None if kept.drawn is None else sha256(kept.drawn).hexdigest()
+    if drawn != spending.drawn_sha256:
+        return "what it drew was changed or is lost"
+    return None
 
 
-# What may follow what, in the life of a release.
-_STEPS = {(None, "reserved"), ("reserved", "committed"), ("reserved", "cancelled")}
-
-
-def read_spendings(entries: Sequence[Entry]) -> list[Spending]:
-    """The releases that entries tell of, in the order of reservation."""
-    found: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        if entry.event == "reserved":
-            found[entry.release] = {
-                "release": entry.release,
-                "population": entry.content["population"],
-                "status": "reserved",
-                "at": entry.at,
-                "who": entry.who,
-                "content": entry.content,
-            }
-        elif entry.release in found:
-            found[entry.release]["status"] = entry.event
-            found[entry.release]["manifest_sha256"] = entry.content.get("manifest_sha256")
-    return [Spending(**one) for one in found.values()]
+class OvertakenError(LedgerError):
+    """Another run finished the same release, or is about to."""
 
 
 @dataclass(slots=True)
@@ -373,11 +315,7 @@ class Reservation:
     _books: Books
     _vault: Vault
     spending: Spending
-    _kept: Secrets
-    _sealed: str | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._sealed = self._kept.sealed
+    _kept: Secrets = field(repr=False)
 
     @property
     def release(self) -> str:
@@ -397,7 +335,12 @@ class Reservation:
     @property
     def sealed(self) -> str | None:
         """The checksum of the manifest that was about to be published, if it got that far."""
-        return self._sealed
+        return self._kept.sealed
+
+    @property
+    def has_drawn(self) -> bool:
+        """Whether something exists that depends on outcomes."""
+        return self._kept.drawn is not None
 
     def recall(self) -> Drawn | None:
         """What an earlier run drew."""
@@ -410,29 +353,43 @@ class Reservation:
         """Write down what was drawn.
 
         Raises:
-            LedgerError: If another run was faster.
+            OvertakenError: If another run was faster.
         """
         stored = self._vault.protect(bytes(drawn), _place(self.release, "drawn"))
+        content = {"drawn_sha256": sha256(stored).hexdigest()}
         with self._books.writing() as transaction:
             if not transaction.set_drawn(self.release, stored):
-                raise LedgerError(f"another run is finishing release {self.release}")
+                raise OvertakenError(f"another run is finishing release {self.release}")
+            transaction.append(event="drawn", release=self.release, content=content)
         self._kept = self._kept._replace(drawn=stored)
 
     def seal(self, manifest: bytes) -> None:
-        """Write down what is about to be published."""
+        """Write down what is about to be published.
+
+        Raises:
+            LedgerError: If it is not what an earlier run was about to publish: two different
+                releases with one key would tell outcomes.
+        """
         checksum = sha256(manifest).hexdigest()
         with self._books.writing() as transaction:
-            if not transaction.set_sealed(self.release, checksum):
-                raise LedgerError(f"another run has finished release {self.release}")
-        self._sealed = checksum
+            kept = transaction.secrets(self.release)
+            if kept is None:
+                raise OvertakenError(f"another run has finished release {self.release}")
+            if kept.sealed not in (None, checksum):
+                raise LedgerError(
+                    "this would be another release than the one that was about to be published; "
+                    "nothing was"
+                )
+            transaction.set_sealed(self.release, checksum)
+        self._kept = self._kept._replace(sealed=checksum)
 
-    def commit(self) -> None:
-        """The release is published: say so, and wipe its secrets."""
-        self._finish("committed", {"manifest_sha256": self._sealed})
+    def commit(self, place: str) -> None:
+        """The release is published at a place: say so, and wipe its secrets."""
+        self._finish("committed", {"manifest_sha256": self.sealed, "folder": absolute(place)})
 
     def cancel(self) -> None:
         """Give the budget back: nothing was drawn, so nothing can have got out."""
-        if self._kept.drawn is not None:
+        if self.has_drawn:
             raise LedgerError(f"release {self.release} has drawn noise: its budget stays spent")
         self._finish("cancelled", {"reason": "refused before anything was drawn"})
 
@@ -440,9 +397,9 @@ class Reservation:
         with self._books.writing() as transaction:
             kept = transaction.secrets(self.release)
             if kept is None:
-                raise LedgerError(f"another run has finished release {self.release}")
+                raise OvertakenError(f"another run has finished release {self.release}")
             if event == "cancelled" and kept.drawn is not None:
-                raise LedgerError(f"another run is finishing release {self.release}")
+                raise OvertakenError(f"another run is finishing release {self.release}")
             transaction.append(event=event, release=self.release, content=content)
             transaction.wipe(self.release)
 
@@ -451,12 +408,31 @@ def _place(release: str, part: str) -> str:
     return f"{release}/{part}"
 
 
+def plain_name(population: str) -> str:
+    """The name of a population, in the one way it is written.
+
+    Raises:
+        ParameterError: If it is empty, or holds what cannot be seen.
+    """
+    name = unicodedata.normalize("NFC", population).strip()
+    if not name or not name.isprintable():
+        raise ParameterError("a population needs a name of letters, digits and the like")
+    return name
+
+
+def absolute(place: str) -> str:
+    """A place that means the same in another working directory."""
+    if "://" in place:
+        return place
+    return os.path.abspath(place)  # noqa: PTH100 - resolve() would follow links
+
+
 def _refusal(account: Account, guarantee: Guarantee) -> str:
     return (
         f"the budget of population {account.population!r} does not allow it: of "
         f"{budget_in_short(account.cap)}, releases so far have spent "
         f"{budget_in_short(account.basic)} in sum; one more may cost epsilon "
-        f"{shown_below(account.room())}, and this one costs {budget_in_short(guarantee)}. No "
+        f"{shown_below(account.room)}, and this one costs {budget_in_short(guarantee)}. No "
         "outcome was read, and nothing was spent"
     )
 
@@ -468,5 +444,5 @@ def budget_in_short(guarantee: Guarantee) -> str:
 
 
 def shown_below(number: float) -> str:
-    """A budget for people, rounded down."""
-    return f"{math.floor(number * 10_000) / 10_000:g}"
+    """A budget for people, rounded down to four decimals."""
+    return f"{math.floor(number * 10_000) / 10_000:.4f}".rstrip("0").rstrip(".")

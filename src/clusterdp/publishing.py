@@ -141,7 +141,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         journal.seal(sealed)
         # Last of all: a folder without a manifest is not a release.
         private_file(folder / MANIFEST).write_bytes(sealed)
-    journal.commit()
+    journal.commit(str(target))
     return n_clipped
 
 

@@ -38,6 +38,8 @@ class Vault:
     @classmethod
     def new(cls, *, passphrase: str | None = None, key_file: Path | None = None) -> Vault:
         """A vault for a new ledger."""
+        if passphrase is not None and key_file is not None:
+            raise LedgerError("give a passphrase or a key file, and not both")
         return _open(os.urandom(_SALT_BYTES), passphrase, key_file)
 
     @classmethod
@@ -54,6 +56,11 @@ class Vault:
             LedgerError: If the passphrase or the key file is missing or another one.
         """
         wanted = described["protection"]
+        if key_file is not None and wanted != "key file":
+            raise LedgerError(
+                "the ledger was not made with a key file"
+                + (": its secrets are not encrypted" if wanted == "none" else "")
+            )
         if wanted == "none":
             return cls()
         given = {"passphrase": passphrase, "key file": key_file}[wanted]

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterdp import __version__
 from clusterdp.cli.console import say_aside
 from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
-from clusterdp.ledger import Ledger, budget_in_short, shown_below
+from clusterdp.ledger import (
+    Ledger,
+    OvertakenError,
+    absolute,
+    budget_in_short,
+    plain_name,
+    shown_below,
+)
+from clusterdp.sources import DUCKDB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from clusterdp.journal import Journal
-    from clusterdp.ledger import Reservation
+    from clusterdp.ledger import Account, Reservation
     from clusterdp.mechanisms import Mechanism
     from clusterdp.outcomes import OutcomeSpace
     from clusterdp.publishing import Prepared
@@ -44,43 +52,55 @@ class Write(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, init=False)
 class Budget:
-    """A population's budget in a ledger.
-
-    Attributes:
-        ledger: The ledger, unlocked.
-        where: Where it is, as it was given.
-        population: Whose budget; None when a release is resumed, which says so itself.
-    """
-
-    ledger: Ledger
-    where: str
-    population: str | None
+    """A population's budget in a ledger that is open."""
 
     def __init__(self, where: str, population: str | None, key_file: Path | None) -> None:
-        object.__setattr__(self, "ledger", open_ledger(where, key_file))
-        object.__setattr__(self, "where", where)
-        object.__setattr__(self, "population", population)
+        """Open the ledger.
+
+        Args:
+            where: A file, or a PostgreSQL URL.
+            population: Whose budget; None when a release is resumed, which says so itself.
+            key_file: What the ledger's secrets are encrypted with, if it is a file.
+        """
+        self.ledger = open_ledger(where, key_file)
+        self._population = None if population is None else plain_name(population)
+        self._options = f"--ledger {shlex.quote(absolute(str(self.ledger)))}"
+        if key_file is not None:
+            self._options += f" --ledger-key-file {shlex.quote(str(key_file))}"
 
     def describe(self, mechanism: Mechanism, space: OutcomeSpace) -> dict[str, Any]:
-        """What there is and what would be left; everything in it is public."""
-        assert self.population is not None  # noqa: S101 - a release names it
-        account = self.ledger.account(self.population)
+        """What there is and whether it is enough; everything in it is public."""
+        account, known = self._account()
         guarantee = mechanism.guarantee(space)
+        notes = []
+        if not account.allows(guarantee, mechanism.loss(space)):
+            notes.append("the budget does not allow this release: it would be refused")
+        if not account.releases and known:
+            notes.append(
+                f"population {account.population!r} is new to the ledger; so far it knows "
+                + ", ".join(map(repr, known))
+            )
         return {
-            "population": self.population,
+            "population": account.population,
             "cap_epsilon": account.cap.epsilon,
             "cap_delta": account.cap.delta,
             "spent_epsilon": account.basic.epsilon,
             "spent_delta": account.basic.delta,
-            "room_epsilon": account.room(),
-            "allowed": account.allows(guarantee, mechanism.loss(space)),
+            "room_epsilon": account.room,
+            "notes": notes,
             "in_short": (
-                f"{budget_in_short(guarantee)} of population {self.population!r}, which has room "
-                f"for epsilon {shown_below(account.room())} (cap {budget_in_short(account.cap)})"
+                f"{budget_in_short(guarantee)} of population {account.population!r}, which has "
+                f"room for epsilon {shown_below(account.room)} (cap {budget_in_short(account.cap)})"
             ),
         }
+
+    def _account(self) -> tuple[Account, list[str]]:
+        """The population's account, and whom else the ledger knows."""
+        assert self._population is not None  # noqa: S101 - a release names it
+        accounts = {account.population: account for account in self.ledger.accounts()}
+        mine = accounts.get(self._population) or self.ledger.account(self._population)
+        return mine, list(accounts)
 
     def release(
         self,
@@ -91,10 +111,10 @@ class Budget:
         write: Write,
     ) -> dict[str, Any]:
         """Reserve, and write."""
-        assert self.population is not None  # noqa: S101 - a release names it
+        assert self._population is not None  # noqa: S101 - a release names it
         layout = prepared.layout
         reservation = self.ledger.reserve(
-            self.population,
+            self._population,
             outcome=prepared.table.columns.outcome,
             space=layout.space,
             mechanism=mechanism,
@@ -129,32 +149,42 @@ class Budget:
         """Commit a release that was published just before it was interrupted."""
         if not _is_published(reservation, target):
             return None
-        reservation.commit()
+        reservation.commit(str(target))
         return {"folder": str(target), "release": reservation.release}
 
     def _remedy(self, reservation: Reservation) -> str:
-        return f"clusterdp release --resume {reservation.release} --ledger {self.where}"
+        return f"clusterdp release --resume {reservation.release} {self._options}"
 
     @contextmanager
     def _hints(self, reservation: Reservation, target: Destination) -> Iterator[None]:
         """Say of every error what became of the budget."""
         try:
             yield
+        except OvertakenError:
+            raise
         except KeyboardInterrupt:
+            if _is_published(reservation, target):
+                raise LedgerError(self._unrecorded(reservation, target, "interrupted")) from None
             say_aside(f"the budget stays reserved; finish with: {self._remedy(reservation)}")
             raise
         except DataError as error:
-            if reservation.recall() is not None:
+            if reservation.has_drawn:
                 raise self._explained(error, reservation) from None
-            reservation.cancel()
-            raise DataError(f"{error} (the budget was given back)") from None
+            with suppress(LedgerError):  # it stays reserved then, which the ledger shows
+                reservation.cancel()
+                raise DataError(f"{error} (the budget was given back)") from None
+            raise self._explained(error, reservation) from None
         except ClusterDPError as error:
             if _is_published(reservation, target):
-                raise LedgerError(
-                    f"{target} is published, but {error}; record it with: "
-                    f"{self._remedy(reservation)}"
-                ) from None
+                why = str(error)
+                raise LedgerError(self._unrecorded(reservation, target, why)) from None
             raise self._explained(error, reservation) from None
+
+    def _unrecorded(self, reservation: Reservation, target: Destination, why: str) -> str:
+        return (
+            f"{target} is published, but that could not be recorded ({why}); record it with: "
+            f"{self._remedy(reservation)}"
+        )
 
     def _explained(self, error: ClusterDPError, reservation: Reservation) -> ClusterDPError:
         return type(error)(
@@ -216,11 +246,13 @@ def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str
 def _portable(spec: dict[str, Any]) -> dict[str, Any]:
     """Options that mean the same in another working directory."""
     options = {key: value for key, value in spec.items() if key != "ledger"}
-    for key in _PLACES:
-        place = str(spec[key])
-        if "://" not in place and not place.startswith("duckdb:"):
-            options[key] = os.path.abspath(place)  # noqa: PTH100 - resolve() follows links
-    return options
+    source, out = str(spec["input"]), str(spec["out"])
+    if source.startswith(DUCKDB):
+        database, mark, query = source.removeprefix(DUCKDB).partition("?")
+        options["input"] = DUCKDB + (database and absolute(database)) + mark + query
+    else:
+        options["input"] = absolute(source)
+    return {**options, "out": absolute(out)}
 
 
 def _is_published(reservation: Reservation, target: Destination) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +11,11 @@ import typer
 from clusterdp.cli.console import errors_in_one_line, print_json, say
 
 if TYPE_CHECKING:
-    from clusterdp.ledger import Account, Ledger, Spending
+    from clusterdp.chain import Spending
+    from clusterdp.ledger import Account, Ledger
 
 _BAR_WIDTH = 40
+_UNFINISHED = ("reserved", "drawn")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,7 +65,12 @@ def init(
         vault = Vault.new(passphrase=new_passphrase() if passphrase else None, key_file=key_file)
         cap = Guarantee(epsilon=cap_epsilon, delta=cap_delta)
         made = Ledger.create(where, cap, vault, tight=not basic)
-        say(f"made {where}: {budget_in_short(made.cap)} for each population")
+        say(f"made {made}: {budget_in_short(made.cap)} for each population")
+        if made.tight:
+            say(
+                "note: many small releases may cost less together than in sum; that holds if no "
+                "release's parameters are chosen by what earlier ones showed (else: --basic)"
+            )
         if made.protection == "none":
             say(
                 "note: the key of an unfinished release is kept as it is, and whoever reads the "
@@ -80,19 +88,20 @@ def show(
     """Show what was spent, by which releases, and what is left."""
     with errors_in_one_line():
         from clusterdp.errors import LedgerError
-        from clusterdp.ledger import Ledger
+        from clusterdp.ledger import Ledger, plain_name
 
         ledger = Ledger(where)
-        known = ledger.populations()
-        if population is not None and population not in known:
-            listed = ", ".join(map(repr, known)) or "none"
-            raise LedgerError(f"nothing was spent on {population!r}; populations are: {listed}")
-        accounts = [ledger.account(one) for one in known if population is None or one == population]
-        described = [_describe(account, ledger) for account in accounts]
+        accounts = ledger.accounts()
+        if population is not None:
+            listed = ", ".join(repr(account.population) for account in accounts) or "none"
+            accounts = [one for one in accounts if one.population == plain_name(population)]
+            if not accounts:
+                raise LedgerError(f"nothing was spent on {population!r}; populations are: {listed}")
+        described = [_describe(account) for account in accounts]
         if as_json:
             print_json({"head": ledger.head().hash, "populations": described})
             return
-        _show(ledger, described, where)
+        _show(ledger, described)
 
 
 @app.command()
@@ -112,10 +121,10 @@ def verify(
         books = Books(where)
         problems = verify_books(books, head)
         if as_json:
-            print_json({"sound": not problems, "problems": [one.text for one in problems]})
+            print_json({"sound": not problems, "problems": problems})
         else:
             for problem in problems:
-                say(f"FAIL {problem.text}")
+                say(f"FAIL {problem}")
         if problems:
             raise typer.Exit(REFUSED)
         if not as_json:
@@ -124,9 +133,8 @@ def verify(
             say(entries[-1].hash)
 
 
-def _describe(account: Account, ledger: Ledger) -> dict[str, Any]:
+def _describe(account: Account) -> dict[str, Any]:
     """An account as plain values."""
-    releases = [one for one in ledger.spendings() if one.population == account.population]
     return {
         "population": account.population,
         "cap_epsilon": account.cap.epsilon,
@@ -134,8 +142,8 @@ def _describe(account: Account, ledger: Ledger) -> dict[str, Any]:
         "basic_epsilon": account.basic.epsilon,
         "basic_delta": account.basic.delta,
         "tight_epsilon": account.tight_epsilon(),
-        "room_epsilon": account.room(),
-        "releases": [_describe_release(one) for one in releases],
+        "room_epsilon": account.room,
+        "releases": [_describe_release(one) for one in account.releases],
     }
 
 
@@ -149,17 +157,17 @@ def _describe_release(one: Spending) -> dict[str, Any]:
         "mechanism": one.content["mechanism"]["name"],
         "epsilon": one.guarantee.epsilon,
         "delta": one.guarantee.delta,
-        "n_units": one.content["n_units"],
-        "folder": one.content["options"]["out"],
+        "n_units": one.content.get("n_units"),
+        "folder": one.folder,
         "manifest_sha256": one.manifest_sha256,
     }
 
 
-def _show(ledger: Ledger, accounts: list[dict[str, Any]], where: str) -> None:
+def _show(ledger: Ledger, accounts: list[dict[str, Any]]) -> None:
     from clusterdp.accounting import shown
     from clusterdp.ledger import budget_in_short, shown_below
 
-    say(f"{where}: {budget_in_short(ledger.cap)} for each population")
+    say(f"{ledger}: {budget_in_short(ledger.cap)} for each population")
     if not accounts:
         say("nothing was spent yet")
     for account in accounts:
@@ -172,10 +180,10 @@ def _show(ledger: Ledger, accounts: list[dict[str, Any]], where: str) -> None:
             say(f"  {bar}  together, at delta {shown(account['cap_delta'])}: this decides")
         say(f"  room for a release of epsilon {shown_below(account['room_epsilon'])}")
         for one in account["releases"]:
-            if one["status"] == "reserved":
+            if one["status"] in _UNFINISHED:
                 say(
                     f"  {one['release']} is unfinished: clusterdp release --resume "
-                    f"{one['release']} --ledger {where}"
+                    f"{one['release']} --ledger {shlex.quote(str(ledger))}"
                 )
     say("")
     say(f"last entry {ledger.head().hash}")
@@ -195,7 +203,7 @@ def _show_releases(releases: list[dict[str, Any]]) -> None:
             one["mechanism"],
             shown(one["epsilon"]),
             shown(one["delta"]),
-            one["status"],
+            "unfinished" if one["status"] in _UNFINISHED else one["status"],
         )
         for one in releases
     ]

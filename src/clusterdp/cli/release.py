@@ -48,8 +48,7 @@ def run_release_command(  # noqa: PLR0913 - the ways to say what to release
         plan = describe_plan(prepared, mechanism, prediction, planned_for(spec, layout))
         if budget is not None:
             plan["budget"] = budget.describe(mechanism, layout.space)
-            if not plan["budget"]["allowed"]:
-                plan["notes"].append("the budget does not allow this release: it would be refused")
+            plan["notes"] += plan["budget"]["notes"]
         if not as_json:
             show_plan(plan)
         if target is None:

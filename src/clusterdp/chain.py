@@ -1,0 +1,146 @@
+"""A ledger's history: what its entries say, and whether anybody changed them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterdp import manifest as manifests
+from clusterdp.accounting import Guarantee
+from clusterdp.books import FIRST_PREVIOUS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp.accounting import ReleaseLoss
+    from clusterdp.books import Entry
+
+FORMAT_VERSION = 1
+# What may follow what, in the life of a release.
+_STEPS = {
+    (None, "reserved"),
+    ("reserved", "drawn"),
+    ("reserved", "cancelled"),
+    ("drawn", "committed"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """One release, as the ledger has it.
+
+    Attributes:
+        release: Its id.
+        population: Whom it is about.
+        status: "reserved", "drawn", "committed" or "cancelled": the last that happened to it.
+        at: When it was reserved.
+        who: Who did.
+        content: What was said of it when it was reserved.
+        drawn_sha256: The checksum of what it drew, as it is stored; None before.
+        manifest_sha256: The checksum of what was published; None before.
+        folder: Where it was published; None before.
+    """
+
+    release: str
+    population: str
+    status: str
+    at: str
+    who: str
+    content: dict[str, Any]
+    drawn_sha256: str | None = None
+    manifest_sha256: str | None = None
+    folder: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be resumed."""
+        return self.status in ("reserved", "drawn")
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What it costs."""
+        stated = self.content["guarantee"]
+        return Guarantee(epsilon=stated["epsilon"], delta=stated["delta"])
+
+    @property
+    def loss(self) -> ReleaseLoss:
+        """What it can tell, from its parameters."""
+        space = manifests.read_space(self.content)
+        return manifests.read_mechanism(self.content).loss(space)
+
+
+def read_spendings(entries: Sequence[Entry]) -> list[Spending]:
+    """The releases that entries tell of, in the order of reservation."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        if entry.event == "reserved":
+            found[entry.release] = {
+                "release": entry.release,
+                "population": entry.content["population"],
+                "at": entry.at,
+                "who": entry.who,
+                "content": entry.content,
+            }
+        if entry.release in found:
+            one = found[entry.release]
+            one["status"] = entry.event
+            for name in ("drawn_sha256", "manifest_sha256", "folder"):
+                if name in entry.content:
+                    one[name] = entry.content[name]
+    return [Spending(**one) for one in found.values()]
+
+
+def chain_problems(entries: Sequence[Entry]) -> list[str]:
+    """What is wrong with a chain of entries."""
+    if not entries or entries[0].event != "opened":
+        return ["the first entry is missing"]
+    problems = []
+    previous, status = FIRST_PREVIOUS, dict[str, str]()
+    for place, entry in enumerate(entries):
+        if entry.number != place:
+            problems.append(f"entry {place} is missing")
+            break
+        if entry.hash != entry.expected_hash():
+            problems.append(f"entry {place} was changed")
+        elif entry.previous != previous:
+            problems.append(f"entry {place} does not follow the one before")
+        elif place and (status.get(entry.release), entry.event) not in _STEPS:
+            problems.append(f"entry {place} is out of turn")
+        elif not (is_newer(entries) or _says_what_it_should(entry)):
+            problems.append(f"entry {place} does not say what it should")
+        previous, status[entry.release] = entry.hash, entry.event
+    return problems
+
+
+def is_newer(entries: Sequence[Entry]) -> bool:
+    """Whether a later version of this software made the ledger."""
+    version = entries[0].content.get("format_version")
+    return type(version) is int and version > FORMAT_VERSION
+
+
+def is_cap(cap: Guarantee) -> bool:
+    """Whether something can be a cap."""
+    return 0 < cap.epsilon < math.inf and 0 <= cap.delta < 1
+
+
+def _says_what_it_should(entry: Entry) -> bool:
+    """Whether an entry's content can be counted with: a cap, or a release at its true cost."""
+    content = entry.content
+    try:
+        if entry.event == "opened":
+            cap = Guarantee(epsilon=content["cap_epsilon"], delta=content["cap_delta"])
+            known = content["format_version"] == FORMAT_VERSION
+            named = content["composition"] in ("tight", "basic")
+            return is_cap(cap) and known and named and bool(content["vault"]["protection"])
+        if entry.event == "reserved":
+            manifests.read_guarantee(content)
+            names = (
+                content["population"],
+                content["outcome"]["name"],
+                content["mechanism"]["name"],
+            )
+            return all(isinstance(name, str) for name in names)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return False
+    return True
