@@ -52,7 +52,8 @@ class Entry(NamedTuple):
 
     def expected_hash(self) -> str:
         """The hash that the entry should have."""
-        said = json.dumps(self[:-1], sort_keys=True, separators=(",", ":"))
+        # A database may hold bytes where text belongs; that makes another hash, too.
+        said = json.dumps(self[:-1], sort_keys=True, separators=(",", ":"), default=repr)
         return hashlib.sha256(said.encode()).hexdigest()
 
 
@@ -287,10 +288,12 @@ def _check_file(path: Path, *, new: bool) -> None:
             raise LedgerError(f"{path.name} exists already") from None
         except OSError as error:
             raise LedgerError(f"cannot make {path.name}: {error.strerror}") from None
+        except ValueError:
+            raise LedgerError(f"{path.name} is no name of a file") from None
         return
     try:
         mode = path.stat().st_mode
-    except OSError:
+    except (OSError, ValueError):
         raise LedgerError(
             f"there is no ledger {path.name}; make one with: clusterdp ledger init {path.name} "
             "--cap-epsilon 8"
@@ -321,10 +324,10 @@ def _connect(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def _read(text: str) -> dict[str, Any]:
+def _read(text: Any) -> dict[str, Any]:
     try:
         content = json.loads(text)
-    except ValueError:
+    except (RecursionError, TypeError, ValueError):
         content = None
     return content if isinstance(content, dict) else {}
 

@@ -166,7 +166,7 @@ class Ledger:
                 f"ledger verify {self._books}"
             )
         content = entries[0].content
-        if content["format_version"] > FORMAT_VERSION:
+        if _is_newer(entries):
             raise LedgerError(f"the ledger {self._books} is of a newer format; upgrade clusterdp")
         return content
 
@@ -339,8 +339,37 @@ def chain_problems(entries: Sequence[Entry]) -> list[Problem]:
             problems.append(Problem(place, f"entry {place} does not follow the one before"))
         elif place and (status.get(entry.release), entry.event) not in _STEPS:
             problems.append(Problem(place, f"entry {place} is out of turn"))
+        elif not (_is_newer(entries) or _says_what_it_should(entry)):
+            problems.append(Problem(place, f"entry {place} does not say what it should"))
         previous, status[entry.release] = entry.hash, entry.event
     return problems
+
+
+def _is_newer(entries: Sequence[Entry]) -> bool:
+    version = entries[0].content.get("format_version")
+    return type(version) is int and version > FORMAT_VERSION
+
+
+def _says_what_it_should(entry: Entry) -> bool:
+    """Whether an entry's content can be counted with: a budget, or a release at its true cost."""
+    content = entry.content
+    try:
+        if entry.event == "opened":
+            cap = Guarantee(epsilon=content["cap_epsilon"], delta=content["cap_delta"])
+            known = content["format_version"] == FORMAT_VERSION
+            named = content["composition"] in ("tight", "basic")
+            return _is_cap(cap) and known and named and bool(content["vault"]["protection"])
+        if entry.event == "reserved":
+            manifests.read_guarantee(content)
+            names = (content["population"], content["outcome"]["name"], content["mechanism"]["name"])
+            return all(isinstance(name, str) for name in names)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_cap(cap: Guarantee) -> bool:
+    return 0 < cap.epsilon < math.inf and 0 <= cap.delta < 1
 
 
 # What may follow what, in the life of a release.

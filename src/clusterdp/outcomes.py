@@ -73,6 +73,11 @@ class OutcomeSpace:
         """Every integer from `low` to `high`, both included."""
         if low >= high:
             raise ParameterError(f"integers needs low < high, got low={low}, high={high}")
+        if high - low >= MOST_OUTCOMES:
+            raise ParameterError(
+                f"an outcome space has at most {MOST_OUTCOMES} values, got {high - low + 1}; "
+                "bin the outcome"
+            )
         return cls(values=tuple(range(low, high + 1)))
 
     @classmethod

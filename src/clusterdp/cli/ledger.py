@@ -140,6 +140,7 @@ def _describe(account: Account, ledger: Ledger) -> dict[str, Any]:
 
 
 def _describe_release(one: Spending) -> dict[str, Any]:
+    options = one.content.get("options")
     return {
         "release": one.release,
         "status": one.status,
@@ -149,8 +150,8 @@ def _describe_release(one: Spending) -> dict[str, Any]:
         "mechanism": one.content["mechanism"]["name"],
         "epsilon": one.guarantee.epsilon,
         "delta": one.guarantee.delta,
-        "n_units": one.content["n_units"],
-        "folder": one.content["options"]["out"],
+        "n_units": one.content.get("n_units"),
+        "folder": options.get("out") if isinstance(options, dict) else None,
         "manifest_sha256": one.manifest_sha256,
     }
 

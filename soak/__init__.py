@@ -1,0 +1,1 @@
+"""Long runs: what chance and malice find in hours, tried in minutes."""
