@@ -13,7 +13,6 @@ from typer.main import get_command
 
 from clusterdp.cli.console import REFUSED
 from clusterdp.cli.main import app
-from clusterdp.errors import ClusterDPError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,17 +90,6 @@ def _written(stream: TextIOWrapper) -> str:
     return stream.buffer.getvalue().decode()
 
 
-def attempt(action: Callable[[], Any]) -> tuple[bool, str]:
-    """Whether an action succeeds, and what it raised that it must not."""
-    try:
-        action()
-    except ClusterDPError:
-        return False, ""
-    except BaseException as error:  # noqa: BLE001 - as above
-        return False, where(error)
-    return True, ""
-
-
 def where(error: BaseException | None) -> str:
     """The kind of an error and the line that raised it: never its text, which may quote data."""
     if error is None:
@@ -130,8 +118,24 @@ def damaged(content: bytes, rng: np.random.Generator, others: list[bytes]) -> tu
     start = int(rng.integers(size))
     stop = min(size, start + int(rng.integers(1, 40)))
     noise = rng.bytes(stop - start)
-    accident = str(rng.choice(["flip", "flip", "flip", "cut", "zero", "noise", "insert", "remove",
-                               "swap", "replace", "empty", "double"]))
+    accident = str(
+        rng.choice(
+            [
+                "flip",
+                "flip",
+                "flip",
+                "cut",
+                "zero",
+                "noise",
+                "insert",
+                "remove",
+                "swap",
+                "replace",
+                "empty",
+                "double",
+            ]
+        )
+    )
     if accident == "flip":
         changed = bytearray(content)
         for place in rng.integers(size, size=int(rng.integers(1, 4))):

@@ -97,8 +97,23 @@ def _edit(connection: sqlite3.Connection, rng: np.random.Generator) -> str:
     number = int(rng.integers(len(entries)))
     field = str(rng.choice(_FIELDS))
     odd = _ODDITIES[int(rng.integers(len(_ODDITIES)))]
-    edit = str(rng.choice(["field", "content", "content", "rehash", "rehash", "remove", "cut", "add",
-                           "secrets", "table", "column"]))
+    edit = str(
+        rng.choice(
+            [
+                "field",
+                "content",
+                "content",
+                "rehash",
+                "rehash",
+                "remove",
+                "cut",
+                "add",
+                "secrets",
+                "table",
+                "column",
+            ]
+        )
+    )
     if edit == "field":
         _set(connection, number, field, odd)
     elif edit in ("content", "rehash"):

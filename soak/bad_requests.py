@@ -25,23 +25,110 @@ _SOUND = [
     {"mechanism": '"uniform-prior-dp"', "epsilon": "2", "keep": '["tier"]', "calibrate": "0.1"},
     {"mechanism": '"noisy-histogram"', "epsilon": "1.5", "reference": '"mean:1,std:1"'},
     {"mechanism": '"optimal"', "epsilon": "2.0", "prior": "[4, 3, 2, 1]", "min_cell_size": "2"},
-    {"mechanism": '"uniform-prior-dp"', "epsilon": "1", "delta": "1e-6", "control": "1",
-     "n_units": "48", "n_clusters": "3", "within_share": "0.5"},
+    {
+        "mechanism": '"uniform-prior-dp"',
+        "epsilon": "1",
+        "delta": "1e-6",
+        "control": "1",
+        "n_units": "48",
+        "n_clusters": "3",
+        "within_share": "0.5",
+    },
 ]
 _TEXTS = ("unit", "arm", "cluster", "outcome", "mechanism", "outcomes")
-_POSITIVE = ("epsilon", "noise_scale", "prior_floor", "resample_prob", "within_share",
-             "segment_share", "min_cell_size")
+_POSITIVE = (
+    "epsilon",
+    "noise_scale",
+    "prior_floor",
+    "resample_prob",
+    "within_share",
+    "segment_share",
+    "min_cell_size",
+)
 _NO_TEXT = ("1", "1.5", "true", "[]", "{}", "{a = 1}", "1979-05-27", "nan", "[[1]]")
-_NO_NUMBER = ('"two"', "true", "[]", "[1]", "{}", "1979-05-27", "07:32:00", '""', "nan", "-1", "0",
-              "-inf", "-1e308")
-_NO_SPACE = ('"few"', '""', '"1..0"', '"0..0"', '"0..99999999999"', '"bins:"', '"bins:1,1"', "[]",
-             '"0,nan"', '"0,inf"', "[1]", '["a"]', "[0, [1]]", '"0..1..2"', '"bins:0,inf"', '",,"',
-             '"0x0..2"', "[nan, 1]", "[true, {}]", '"-5..-9"', '"1e400,1"', '"0,0"')
+_NO_NUMBER = (
+    '"two"',
+    "true",
+    "[]",
+    "[1]",
+    "{}",
+    "1979-05-27",
+    "07:32:00",
+    '""',
+    "nan",
+    "-1",
+    "0",
+    "-inf",
+    "-1e308",
+)
+_NO_SPACE = (
+    '"few"',
+    '""',
+    '"1..0"',
+    '"0..0"',
+    '"0..99999999999"',
+    '"bins:"',
+    '"bins:1,1"',
+    "[]",
+    '"0,nan"',
+    '"0,inf"',
+    "[1]",
+    '["a"]',
+    "[0, [1]]",
+    '"0..1..2"',
+    '"bins:0,inf"',
+    '",,"',
+    '"0x0..2"',
+    "[nan, 1]",
+    f"[0, {10**400}]",
+    "[true, {}]",
+    '"-5..-9"',
+    '"1e400,1"',
+    '"0,0"',
+)
 _NO_NAME = ('""', '"nowhere"', '"\\u0000"', '"a\\nb"', '"' + "x" * 5000 + '"', '"*"', '"^.*$"')
-_NO_PLACE = (*_NO_NAME, '"nowhere.csv"', '"/"', '"duckdb:"', '"duckdb:?"', '"duckdb:x.db?select 1"',
-             '"["', '"duckdb:?select \'"', '"http://nowhere"', '"file.parquet\\u0000.csv"')
-_NO_LIST = ('"a"', "[-1, 1, 1, 1]", "[nan, 1, 1, 1]", "[1]", '["a", "b", "c", "d"]', "[[1]]", "[]",
-            "[0, 0, 0, 0]", "[inf, 1, 1, 1]", '""', '"mean:9,std:1"', '"mean:x,std:1"', "true")
+_NO_PLACE = (
+    *_NO_NAME,
+    '"nowhere.csv"',
+    '"/"',
+    '"duckdb:"',
+    '"duckdb:?"',
+    '"duckdb:x.db?select 1"',
+    '"["',
+    '"duckdb:?select \'"',
+    '"http://nowhere"',
+    '"file.parquet\\u0000.csv"',
+)
+_NO_LIST = (
+    '"a"',
+    "[-1, 1, 1, 1]",
+    "[nan, 1, 1, 1]",
+    "[1]",
+    '["a", "b", "c", "d"]',
+    "[[1]]",
+    "[]",
+    "[0, 0, 0, 0]",
+    f"[{10**400}, 1, 1, 1]",
+    "[inf, 1, 1, 1]",
+    '""',
+    '"mean:9,std:1"',
+    '"mean:x,std:1"',
+    "true",
+)
+
+
+_NO_TARGET = (
+    '""',
+    '"/"',
+    '"nowhere/out"',
+    '"\\u0000"',
+    '"' + "x" * 5000 + '"',
+    '"x.partial"',
+    "1",
+    '"/proc/out"',
+    "[]",
+    "nan",
+)
 
 
 def try_request(rng: np.random.Generator, folder: Path) -> Tried:
@@ -55,7 +142,8 @@ def try_request(rng: np.random.Generator, folder: Path) -> Tried:
     mutation = _spoil(asked, rng)
     path = folder / "request.toml"
     path.write_text(_toml(asked), encoding="utf-8")
-    ran = run_command("release", *_way(rng), path, "--dry-run")
+    dry = () if "out" in asked else ("--dry-run",)
+    ran = run_command("release", *_way(rng), path, *dry)
     if ran.fault:
         return Tried(mutation, "traceback", ran.fault)
     return Tried(mutation, "refused" if ran.exit_code else "accepted")
@@ -72,7 +160,9 @@ def _toml(asked: dict[str, str]) -> str:
 def _try_damaged(asked: dict[str, str], rng: np.random.Generator, folder: Path) -> Tried:
     """Damage the text; what then still reads as TOML may be a request as good as any."""
     sound = _toml(asked).encode()
-    mutation, content = damaged(sound, rng, [b"\xff\xfe", b"[" * 10_000, b"a = {b = " * 10_000])
+    mutation, content = damaged(
+        sound, rng, [b"\xff\xfe", b"a = " + b"[" * 9999, b"a = " + b"9" * 9999]
+    )
     path = folder / "request.toml"
     path.write_bytes(content)
     ran = run_command("release", *_way(rng), path, "--dry-run")
@@ -106,15 +196,44 @@ def _spoil(asked: dict[str, str], rng: np.random.Generator) -> str:
         "no prior": (pick(("prior", "reference")), pick(_NO_LIST)),
         "no delta": ("delta", pick(("-1", "1", "2.0", "nan", "inf", '"x"', "true", "[0]", "-inf"))),
         "no flag": ("clip", pick(('"yes"', "1", "0", "[]", "nan"))),
-        "no columns": ("keep", pick(("[1]", "true", '"nowhere"', '["clicks"]', '["user"]', "[[]]",
-                                     '["tier", "tier"]', "1.5", '["\\u0000"]'))),
+        "no columns": (
+            "keep",
+            pick(
+                (
+                    "[1]",
+                    "true",
+                    '"nowhere"',
+                    '["clicks"]',
+                    '["user"]',
+                    "[[]]",
+                    '["tier", "tier"]',
+                    "1.5",
+                    '["\\u0000"]',
+                )
+            ),
+        ),
         "no arm": ("control", pick(('"nobody"', "7", "1.5", "[]", "nan", '""', "[0]"))),
-        "no ledger": ("ledger", pick(('"nowhere.db"', '"\\u0000"', "1", '"http://a"', '""',
-                                      '"postgresql://"', '"' + "x" * 5000 + '"', '"/"'))),
+        "no ledger": (
+            "ledger",
+            pick(
+                (
+                    '"nowhere.db"',
+                    '"\\u0000"',
+                    "1",
+                    '"http://a"',
+                    '""',
+                    '"postgresql://"',
+                    '"' + "x" * 5000 + '"',
+                    '"/"',
+                )
+            ),
+        ),
         "no plan": (pick(("n_units", "n_clusters")), pick(('"x"', "1.5", "true", "[]"))),
         "no share of epsilon": ("calibrate", pick(("1", "1.5", "-0.1", "nan", "inf", '"x"'))),
         "no mechanism": ("mechanism", pick(('"magic"', '""', '"Optimal"', '"cluster_dp "'))),
         "contradiction": ("resample_prob", "0.5"),
+        "no target": ("out", pick(_NO_TARGET)),
+        "too large": (pick((*_POSITIVE, "delta", "n_units")), "1" + "0" * 400),
         "population alone": ("population", '"users"'),
     }
     mutation = str(rng.choice(list(spoilt)))

@@ -60,11 +60,11 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{number} {kind}" for kind, number in self.tried.items())
-        lines = [
-            f"{sum(self.tried.values())} malformed inputs ({kinds}): {self.refused} refused, "
-            f"{self.harmless} harmless, {self.sound} sound, {len(self.tracebacks)} tracebacks, "
-            f"{len(self.accepted)} accepted"
-        ]
+        verdicts = (
+            f"{self.refused} refused, {self.harmless} harmless, {self.sound} sound, "
+            f"{len(self.tracebacks)} tracebacks, {len(self.accepted)} accepted"
+        )
+        lines = [f"{sum(self.tried.values())} malformed inputs ({kinds}): {verdicts}"]
         for name, findings in (("traceback", self.tracebacks), ("accepted", self.accepted)):
             lines += [f"{name}: {', '.join(map(str, finding))}" for finding in findings]
         return "\n".join(lines)

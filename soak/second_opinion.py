@@ -66,16 +66,20 @@ def is_same(folder: Path, original: SoundFolder) -> bool:
         )
     except _POLARS:
         return False
-    return same and _fixed(content, original.manifest()) == _fixed(original.manifest(), {})
+    return same and _fixed(content) == _fixed(original.manifest())
 
 
-def _fixed(content: dict[str, Any], original: dict[str, Any]) -> str:
-    """What of a manifest is fixed; numbers as numbers, so that 2 is 2.0."""
-    content = json.loads(json.dumps(content), parse_int=float, parse_float=lambda x: float(x) + 0.0)
+def _fixed(content: dict[str, Any]) -> str:
+    """What of a manifest is fixed; numbers as numbers, to the digits that a guarantee can tell."""
+    content = json.loads(json.dumps(content), parse_int=_rounded, parse_float=_rounded)
     for name in ("files", "sha256", "software", "notes"):
         content.pop(name, None)
     content["guarantee"].pop("in_words", None)
     return json.dumps(content, sort_keys=True)
+
+
+def _rounded(number: str) -> float:
+    return float(f"{float(number):.12g}") + 0.0
 
 
 def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
@@ -108,7 +112,7 @@ def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
     if 0 < content["guarantee"]["delta"] < 1e-100:  # so little changes no other number
         wanted["guarantee"]["delta"] = content["guarantee"]["delta"]
     wanted["n_units"] = content["n_units"] if rows is None else wanted["n_units"]
-    _need("all else is as it was", holds=_fixed(content, wanted) == _fixed(wanted, {}))
+    _need("all else is as it was", holds=_fixed(content) == _fixed(wanted))
 
 
 def _places(labels: list[Any], label: Any) -> int:
@@ -133,7 +137,9 @@ def _check_prior(prior: Any, n_outcomes: int) -> None:
 def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> None:
     cells = tables[_CELLS]
     units = [tables[name] for name in sorted(tables) if name.startswith("units")]
-    designed = content["mechanism"]["rows"] is not None and "epsilon" in content["mechanism"]["rows"]
+    designed = (
+        content["mechanism"]["rows"] is not None and "epsilon" in content["mechanism"]["rows"]
+    )
     names = {_CELLS, *([_CHANNELS] if designed else [])}
     _need("files", holds=set(tables) - names == {n for n in tables if n.startswith("units")})
     _need("rows", holds=bool(units) == (content["mechanism"]["rows"] is not None))

@@ -78,9 +78,7 @@ def sound_folders(rng: np.random.Generator, place: Path) -> list[SoundFolder]:
     )
     row = pl.int_range(pl.len())
     # Two small clusters, to be pooled.
-    uneven = plain.with_columns(
-        market=pl.when(row < 8).then(8 + row // 2 % 2).otherwise("market")
-    )
+    uneven = plain.with_columns(market=pl.when(row < 8).then(8 + row // 2 % 2).otherwise("market"))
     binned = cdp.OutcomeSpace.bins([0, 1.5, 2.5, 4])
     made = {
         "Cluster-DP": (plain, cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2), numbers),

@@ -132,9 +132,7 @@ def _are_whole(column: pl.Series, length: int) -> bool:
     return same and not column.explode(empty_as_null=False).null_count()
 
 
-def read_labels(
-    cells: pl.DataFrame, columns: Columns
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def read_labels(cells: pl.DataFrame, columns: Columns) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Clusters and arms of a table of cells, which has one row for each pair, in order."""
     import polars as pl
 
@@ -248,7 +246,7 @@ def _check_channels(listed: pl.DataFrame, n_outcomes: int) -> None:
     import polars as pl
 
     types = {"channel": pl.Int64(), RELEASED: pl.Float64(), "weights": pl.List(pl.Int64)}
-    if dict(listed.schema) != types or listed.is_empty():
+    if list(listed.schema.items()) != list(types.items()) or listed.is_empty():
         raise FormatError(f"the channels do not have the columns {', '.join(types)}")
     gaps = any(listed[name].null_count() for name in types)
     if gaps or not _are_whole(listed["weights"], n_outcomes):

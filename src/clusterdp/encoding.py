@@ -241,7 +241,8 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
     for name in (columns.arm, columns.cluster):
         if not holds_labels(schema[name]):
             raise DataError(
-                f"column {name!r} holds {schema[name]}; labels must be text, integers, dates or booleans"
+                f"column {name!r} holds {schema[name]}; "
+                "labels must be text, integers, dates or booleans"
             )
 
 

@@ -135,11 +135,10 @@ def _check_columns(
         raise FormatError("the files of rows differ in their columns")
     if list(given) != expected:
         raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
-    released = pl.Float64()
-    if not mechanism.designs_rows:
-        released = pl.Series(layout.space.as_released()).dtype
     wanted = {name: cells[name] for name in (columns.arm, columns.cluster)}
-    wanted |= {RELEASED: released, DEBIASED: pl.Float64()}
+    wanted |= {RELEASED: pl.Float64(), DEBIASED: pl.Float64()}
+    if not mechanism.designs_rows:
+        wanted[RELEASED] = pl.Series(layout.space.as_released()).dtype
     wrong = [name for name, kind in wanted.items() if given[name] != kind]
     if not holds_ids(given[columns.unit]):
         wrong.append(columns.unit)

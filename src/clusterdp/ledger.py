@@ -361,7 +361,11 @@ def _says_what_it_should(entry: Entry) -> bool:
             return _is_cap(cap) and known and named and bool(content["vault"]["protection"])
         if entry.event == "reserved":
             manifests.read_guarantee(content)
-            names = (content["population"], content["outcome"]["name"], content["mechanism"]["name"])
+            names = (
+                content["population"],
+                content["outcome"]["name"],
+                content["mechanism"]["name"],
+            )
             return all(isinstance(name, str) for name in names)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return False

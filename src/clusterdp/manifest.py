@@ -241,14 +241,19 @@ def _described_again(manifest: dict[str, Any]) -> dict[str, Any]:
     if isinstance(said, str):  # words for people may change
         terms["guarantee"]["in_words"] = said
     if manifest["format_version"] == 1:
-        if mechanism.designs_rows or terms["mechanism"].pop("sums") is not None:
-            raise ValueError
+        _check_first_format(mechanism)
+        del terms["mechanism"]["sums"]
     return {
         "format": FORMAT,
         "format_version": manifest["format_version"],
         "columns": _describe_columns(columns),
         **terms,
     }
+
+
+def _check_first_format(mechanism: Mechanism) -> None:
+    if mechanism.designs_rows or mechanism.sums is not None:
+        raise FormatError("manifest.json is of format 1, which knew no designed channels and sums")
 
 
 def _are_texts(texts: Any) -> bool:

@@ -101,9 +101,13 @@ def _scan(suffix: str, paths: list[Path], source: str) -> pl.LazyFrame:
 def _find_files(source: str) -> list[Path]:
     """The files a path, folder or glob names, in a fixed order."""
     path = Path(source)
-    if path.is_file():
+    try:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except OSError as error:
+        raise DataError(f"there is no file {source[:200]}: {error.strerror}") from None
+    if is_file:
         return [path]
-    if path.is_dir():
+    if is_folder:
         found = [entry for entry in sorted(path.rglob("*")) if entry.is_file()]
         hidden = (".", "_")  # what other tools leave beside their data
         found = [
