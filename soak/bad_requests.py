@@ -90,7 +90,6 @@ _NO_NAME = ('""', '"nowhere"', '"\\u0000"', '"a\\nb"', '"' + "x" * 5000 + '"', '
 _NO_PLACE = (
     *_NO_NAME,
     '"nowhere.csv"',
-    '"/"',
     '"duckdb:"',
     '"duckdb:?"',
     '"duckdb:x.db?select 1"',

@@ -265,7 +265,7 @@ def test_a_file_that_makes_polars_panic(
         (f"epsilon = {'9' * 5000}", "not TOML that can be read"),
         (f"prior = {'[' * 5000}", "not TOML that can be read"),
         (f"prior = [{10**400}]", "separated by commas"),
-        (f'input = "{"x" * 5000}"', "there is no file"),
+        (f'input = "{"x" * 5000}"', "cannot be read: File name too long"),
         (f'out = "{"x" * 5000}"', "no folder can be made"),
         ('out = "\\u0000"', "no folder can be made"),
         ('ledger = "\\u0000"\npopulation = "users"', "there is no ledger"),

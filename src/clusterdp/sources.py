@@ -102,26 +102,30 @@ def _find_files(source: str) -> list[Path]:
     """The files a path, folder or glob names, in a fixed order."""
     path = Path(source)
     try:
-        is_file, is_folder = path.is_file(), path.is_dir()
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            return _files_within(path)
     except OSError as error:
-        raise DataError(f"there is no file {source[:200]}: {error.strerror}") from None
-    if is_file:
-        return [path]
-    if is_folder:
-        found = [entry for entry in sorted(path.rglob("*")) if entry.is_file()]
-        hidden = (".", "_")  # what other tools leave beside their data
-        found = [
-            entry
-            for entry in found
-            if not any(part.startswith(hidden) for part in entry.relative_to(path).parts)
-        ]
-        if not found:
-            raise DataError(f"the folder {source} holds no files")
-        return found
+        raise DataError(f"{source[:200]} cannot be read: {error.strerror}") from None
     # A glob in the form users know from shells, with ** for any depth.
     found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
     if not found:
         raise DataError(f"there is no file {source}")
+    return found
+
+
+def _files_within(folder: Path) -> list[Path]:
+    """The files of a folder at any depth, but for what other tools leave beside their data."""
+    hidden = (".", "_")
+    found = [
+        entry
+        for entry in sorted(folder.rglob("*"))
+        if entry.is_file()
+        and not any(part.startswith(hidden) for part in entry.relative_to(folder).parts)
+    ]
+    if not found:
+        raise DataError(f"the folder {folder} holds no files")
     return found
 
 
