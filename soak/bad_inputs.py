@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from soak.attempts import MARKER, Tried, run_command
+from soak.attempts import MARKER, Tried, damaged, run_command
 from soak.sound_folders import table
 
 if TYPE_CHECKING:
@@ -35,8 +35,13 @@ def try_input(rng: np.random.Generator, folder: Path) -> Tried:
     else:
         mutation, listed = spoilt
         content = listed.replace(b",", b"\t") if suffix == "tsv" else listed
+    may_be_sound = False
     if not text and rng.random() < 0.5:
         mutation, content = _broken(_written(table(), suffix), rng)
+    elif not text and rng.random() < 0.5:
+        # Bytes of a table that change may well make another one.
+        mutation, content = damaged(_written(table(), suffix), rng, [])
+        may_be_sound = True
     place, out = folder / f"input.{suffix}", folder / "out"
     place.write_bytes(content)
     ran = run_command("release", place, *_OPTIONS, "--out", out)
@@ -46,7 +51,11 @@ def try_input(rng: np.random.Generator, folder: Path) -> Tried:
     mutation = f"{suffix}, {mutation}"
     if ran.fault:
         return Tried(mutation, "traceback", ran.fault)
-    return Tried(mutation, "accepted" if published or not ran.exit_code else "refused")
+    if published != (ran.exit_code == 0):
+        return Tried(mutation, "accepted", "refused, and published")
+    if not published:
+        return Tried(mutation, "refused")
+    return Tried(mutation, "sound" if may_be_sound else "accepted")
 
 
 def _written(rows: pl.DataFrame, suffix: str) -> bytes:

@@ -47,7 +47,7 @@ def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
             # Read it whole once: a row with too many fields would shift values into other columns,
             # and a pass over some columns alone does not notice.
             query.select(pl.all().null_count()).collect(engine="streaming")
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         if "more fields" in str(error):
             raise DataError(f"a row of {source} has more fields than its header") from None
         if "could not parse" in str(error):
