@@ -119,7 +119,7 @@ def _spoilt_text(rng: np.random.Generator) -> tuple[str, bytes]:
         "a date": with_outcome(b"2024-01-01"),
         "a boolean": with_outcome(b"true"),
         "hexadecimal": with_outcome(b"0x" + marker),
-        "an empty line": with_row(b""),
+        "an empty line": b"\n".join([*lines[:row], b"", *lines[row:]]),
         "no rows": lines[0] + b"\n",
         "nothing": b"",
         "line ends alone": b"\n\n\n",

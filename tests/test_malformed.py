@@ -358,3 +358,11 @@ def test_entries_that_are_no_text(value: object, ledger: Path) -> None:
         connection.commit()
     assert_refused(run("ledger", "show", ledger), "entry 1 was changed")
     assert run("ledger", "verify", ledger).exit_code == 2
+
+
+def test_a_schema_that_is_no_text(ledger: Path) -> None:
+    """SQLite quotes it in its message, which Python then cannot read."""
+    content = ledger.read_bytes().replace(b"CREATE TABLE", b"CREATE " + b"\xff" * 5)
+    ledger.write_bytes(content)
+    for command in ("show", "verify"):
+        assert_refused(run("ledger", command, ledger), "is damaged")
