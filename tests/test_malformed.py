@@ -74,6 +74,11 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "text for a number": ("Histogram", put("outcome", "values", 0, "0.75"), "see 'outcome'"),
     "number for a text": ("Histogram", put("outcome", "name", 7), "TypeError"),
     "too large a number": ("Contrasts", put("outcome", "values", 3, 10**400), "OverflowError"),
+    "values beyond squares": (
+        "Histogram",
+        put("outcome", "values", 2, 1e200),
+        "at most 1e+100",
+    ),
     "files of another kind": ("Histogram", put("files", []), "AttributeError"),
     "a file too many": (
         "Histogram",
@@ -173,6 +178,18 @@ TABLES: dict[str, tuple[str, str, Callable[[pl.DataFrame], pl.DataFrame], str]] 
         "cells.parquet",
         lambda t: t.with_columns(pl.col("noisy_contrast").fill_null(1.0)),
         "a contrast for every treatment",
+    ),
+    "a prior beyond all numbers": (
+        "Uniform",
+        "cells.parquet",
+        lambda t: t.with_columns(pl.col("prior").list.eval(pl.element() * 1e308)),
+        "integers over 2^32",
+    ),
+    "an output beyond all numbers": (
+        "Optimal",
+        "channels.parquet",
+        lambda t: t.with_columns(pl.col("released_outcome") * 1e200),
+        "not in order",
     ),
     "weights beyond one": (
         "Optimal",

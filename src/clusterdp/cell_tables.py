@@ -9,6 +9,7 @@ import numpy as np
 from clusterdp.designed import DesignedChannel
 from clusterdp.encoding import RELEASED, holds_labels
 from clusterdp.errors import FormatError
+from clusterdp.outcomes import LARGEST_VALUE
 from clusterdp.recipes import PRIOR_TOTAL, TABLE_TOTAL, NoisyContrasts, NoisyCounts
 from clusterdp.resampling import ResamplingChannel
 from clusterdp.stages import Statistics
@@ -172,9 +173,9 @@ def read_channel(
     else:
         groups = np.zeros(layout.sizes.shape, dtype=np.int64)
     # Priors are integers over 2^32, which floats hold exactly.
-    exact = _by_group(cells, "prior", groups) * PRIOR_TOTAL
-    sound = (exact >= 0) & (exact <= PRIOR_TOTAL) & (exact == np.floor(exact))
-    if not sound.all() or (exact.sum(axis=-1) != PRIOR_TOTAL).any():
+    prior = _by_group(cells, "prior", groups)
+    exact = np.where((prior >= 0) & (prior <= 1), prior, np.nan) * PRIOR_TOTAL
+    if (exact != np.floor(exact)).any() or (exact.sum(axis=-1) != PRIOR_TOTAL).any():
         raise FormatError("a prior of the cells is not made of integers over 2^32")
     weights = exact.astype(np.int64)
     return ResamplingChannel(
@@ -198,7 +199,8 @@ def _read_summary(cells: pl.DataFrame, layout: Layout, mechanism: Mechanism) -> 
     if isinstance(recipe, NoisyContrasts):
         table = cells["noisy_contrast"].to_numpy().reshape(layout.sizes.shape)
         told = np.arange(len(layout.arms)) != layout.control
-        if (np.isfinite(table) != told).any() or cells["noisy_contrast"].is_nan().any():
+        possible = np.abs(table) < LARGEST_VALUE
+        if (possible != told).any() or cells["noisy_contrast"].null_count() != (~possible).sum():
             raise FormatError("the cells do not have a contrast for every treatment, and no other")
         variances = [
             [
@@ -258,7 +260,8 @@ def _check_channels(listed: pl.DataFrame, n_outcomes: int) -> None:
     steps = listed["channel"].diff().drop_nulls()
     follow = listed["channel"][0] == 0 and steps.is_in([0, 1]).all()
     rising = (listed[RELEASED].diff().drop_nulls() >= 0) | (steps == 1)
-    if not (follow and listed[RELEASED].is_finite().all() and rising.all()):
+    possible = listed[RELEASED].abs() < LARGEST_VALUE
+    if not (follow and possible.all() and rising.all()):
         raise FormatError("the channels or their outputs are not in order")
 
 
