@@ -14,11 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from soak import executors, kills, malformed, outages, postgres, races, scaling
+from soak.report import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from soak.report import Line
 
 _CONSOLE = Console()
 
@@ -106,7 +105,23 @@ def _executors() -> list[Line]:
 
 
 def _malformed() -> list[Line]:
-    return [malformed.run_malformed(10_000, _generator(), _folder())]
+    report = malformed.run(10_000, _generator(), _folder())
+    _CONSOLE.print(f"  {report}", markup=False)
+    n_tried = sum(report.tried.values())
+    return [
+        Line(
+            trial="malformed inputs",
+            runs=n_tried,
+            faults=n_tried,
+            lost=len(report.tracebacks),
+            overspent=0,
+            partial=len(report.accepted),
+            details=(
+                f"{report.refused:,} refused in one line, {report.harmless + report.sound:,} that "
+                f"nothing can tell from sound ones, {len(report.tracebacks)} tracebacks"
+            ),
+        )
+    ]
 
 
 def _scaling() -> None:

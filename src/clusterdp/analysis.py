@@ -17,7 +17,7 @@ from clusterdp.encoding import DEBIASED, Columns
 from clusterdp.errors import ParameterError
 from clusterdp.frames import read_frame, to_polars
 from clusterdp.local_engine import LocalTable
-from clusterdp.released import count_released
+from clusterdp.released import collect_rows, count_released
 from clusterdp.summary import ContrastSummary
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _adjusted(
         rows = rows.filter(pl.col(name) == value)
     columns = release.columns
     needed = rows.select(columns.cluster, columns.arm, DEBIASED, *covariates)
-    collected = needed.collect(engine="streaming")
+    collected = collect_rows(needed)
     adjustment.check_enough(len(collected), int(moments.sizes.sum()), covariates)
     return adjustment.adjusted_moments(collected, release, covariates, moments.privacy)
 

@@ -127,6 +127,8 @@ class Books:
             raise LedgerError(
                 "PostgreSQL ledgers need psycopg: pip install 'clusterdp[postgres]'"
             ) from None
+        except UnicodeDecodeError:  # SQLite quotes what it found in place of text
+            raise LedgerError(f"the ledger {self._shown} is damaged") from None
         except sa.exc.SQLAlchemyError as error:
             raise LedgerError(f"the ledger {self._shown} {_reason(error)}") from None
 

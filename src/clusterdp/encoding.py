@@ -232,19 +232,33 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
                 f"the table has {', '.join(map(repr, schema))}"
             )
     ids, outcome = schema[columns.unit], schema[columns.outcome]
-    if not (_is_integer(ids) or isinstance(ids, pl.String | pl.Categorical | pl.Enum)):
+    if not holds_ids(ids):
         raise DataError(
             f"column {columns.unit!r} (unit) holds {ids}; ids must be integers or strings"
         )
     if not (outcome.is_float() or _is_integer(outcome) or outcome == pl.Boolean):
         raise DataError(f"column {columns.outcome!r} (outcome) holds {outcome}, not numbers")
     for name in (columns.arm, columns.cluster):
-        kind = schema[name]
-        plain = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Float32, pl.Float64)
-        if not (_is_integer(kind) or isinstance(kind, plain)):
+        if not holds_labels(schema[name]):
             raise DataError(
-                f"column {name!r} holds {kind}; labels must be text, integers, dates or booleans"
+                f"column {name!r} holds {schema[name]}; "
+                "labels must be text, integers, dates or booleans"
             )
+
+
+def holds_ids(kind: pl.DataType) -> bool:
+    """Whether a column of a type can identify units."""
+    import polars as pl
+
+    return _is_integer(kind) or isinstance(kind, pl.String | pl.Categorical | pl.Enum)
+
+
+def holds_labels(kind: pl.DataType) -> bool:
+    """Whether a column of a type can name arms or clusters."""
+    import polars as pl
+
+    plain = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Float32, pl.Float64)
+    return _is_integer(kind) or isinstance(kind, plain)
 
 
 def _is_integer(dtype: pl.DataType) -> bool:

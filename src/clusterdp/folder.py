@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp import manifest as manifests
-from clusterdp.cell_tables import read_channel, read_statistics
+from clusterdp.cell_tables import check_cells, read_channel, read_labels, read_statistics
 from clusterdp.cells import Layout
-from clusterdp.encoding import DEBIASED, RELEASED
+from clusterdp.encoding import DEBIASED, RELEASED, holds_ids
 from clusterdp.engine import UNIT_PARTS, UNITS
-from clusterdp.errors import FormatError
+from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.pipeline import Release
 from clusterdp.staging import MANIFEST, PARTIAL_SUFFIX, FileSum
 
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.encoding import Columns
+    from clusterdp.mechanisms import Mechanism
 
 CELLS, CHANNELS, README = "cells.parquet", "channels.parquet", "README.md"
-_FILE_NAME = re.compile(rf"({UNIT_PARTS}/)?\w[\w.-]*", re.ASCII)
+_PART_NAME = re.compile(rf"{UNIT_PARTS}/\w[\w.-]{{,200}}", re.ASCII)
 
 
 def read_release(path: str | Path) -> Release:
@@ -45,12 +46,16 @@ def read_release(path: str | Path) -> Release:
     _check_sums(folder, content)
     import polars as pl
 
+    # Polars panics over some damaged files.
+    unreadable = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
     try:
         return _assemble(folder, content)
-    except (KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{folder} does not hold together: {type(error).__name__}") from error
+    except FormatError:
+        raise
+    except ClusterDPError as error:
+        raise FormatError(f"{folder} does not hold together: {error}") from None
+    except (ArithmeticError, LookupError, TypeError, ValueError, *unreadable) as error:
+        raise FormatError(f"{folder} does not hold together: {type(error).__name__}") from None
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -69,16 +74,18 @@ def _assemble(folder: Path, content: dict[str, Any]) -> Release:
 
     columns, mechanism = manifests.read_columns(content), manifests.read_mechanism(content)
     guarantee = manifests.read_guarantee(content)
-    cells = pl.read_parquet(folder / CELLS)
+    cells = pl.read_parquet(folder / CELLS, glob=False)
     layout = _read_layout(cells, columns, content)
-    channels = pl.read_parquet(folder / CHANNELS) if mechanism.designs_rows else None
+    channels = None
+    if mechanism.designs_rows:
+        channels = pl.read_parquet(folder / CHANNELS, glob=False)
     statistics = read_statistics(cells, layout, mechanism)
     units = None
     if mechanism.releases_rows:
-        units = pl.scan_parquet([folder / name for name in unit_files(content)], glob=False)
-        expected = [*columns.public, RELEASED, DEBIASED]
-        if units.collect_schema().names() != expected:
-            raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
+        parts = [folder / name for name in unit_files(content)]
+        schemas = [pl.read_parquet_schema(part) for part in parts]
+        _check_columns(schemas, cells.schema, columns, mechanism, layout)
+        units = pl.scan_parquet(parts, glob=False)
     return Release(
         units=units,
         cells=cells,
@@ -94,39 +101,79 @@ def _assemble(folder: Path, content: dict[str, Any]) -> Release:
 
 
 def _read_layout(cells: pl.DataFrame, columns: Columns, content: dict[str, Any]) -> Layout:
-    arms = tuple(cells[columns.arm].unique(maintain_order=True))
-    clusters = tuple(cells[columns.cluster].unique(maintain_order=True))
+    space, mechanism = manifests.read_space(content), manifests.read_mechanism(content)
+    check_cells(cells, columns, mechanism, space.n_outcomes)
+    clusters, arms = read_labels(cells, columns)
     layout = Layout(
         clusters=clusters,
         arms=arms,
         control=manifests.read_control(content, arms),
         sizes=cells["size"].to_numpy().reshape(len(clusters), len(arms)),
-        space=manifests.read_space(content),
+        space=space,
     )
+    layout.check()
     if layout.n_units != content["n_units"] or len(clusters) != content["n_clusters"]:
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the number of units or clusters")
+    named = [manifests.plain(arm) for arm in arms]
+    if manifests.canonical(named) != manifests.canonical(content["arms"]):
+        raise FormatError(f"{CELLS} and {MANIFEST} disagree on the arms")
     return layout
+
+
+def _check_columns(
+    schemas: list[dict[str, pl.DataType]],
+    cells: pl.Schema,
+    columns: Columns,
+    mechanism: Mechanism,
+    layout: Layout,
+) -> None:
+    """Raise a FormatError unless rows have the columns of their release, of the right types."""
+    import polars as pl
+
+    expected, given = [*columns.public, RELEASED, DEBIASED], schemas[0]
+    if any(part != given for part in schemas):
+        raise FormatError("the files of rows differ in their columns")
+    if list(given) != expected:
+        raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
+    wanted = {name: cells[name] for name in (columns.arm, columns.cluster)}
+    wanted |= {RELEASED: pl.Float64(), DEBIASED: pl.Float64()}
+    if not mechanism.designs_rows:
+        wanted[RELEASED] = pl.Series(layout.space.as_released()).dtype
+    wrong = [name for name, kind in wanted.items() if given[name] != kind]
+    if not holds_ids(given[columns.unit]):
+        wrong.append(columns.unit)
+    if wrong:
+        raise FormatError(f"column {wrong[0]!r} of the rows is of another type than it should be")
 
 
 def unit_files(content: dict[str, Any]) -> list[str]:
     """The files that hold the rows of a release, in order."""
-    parts = f"{UNIT_PARTS}/"
-    named = [name for name in content["files"] if name == UNITS or name.startswith(parts)]
-    if not named:
-        raise FormatError(f"{MANIFEST} names no file of rows")
-    return sorted(named)
+    return sorted(set(content["files"]) - {CELLS, CHANNELS, README})
 
 
 def check_sizes(folder: Path, content: dict[str, Any]) -> None:
     """Raise a FormatError unless every file is there and of the size it was published with."""
+    _check_names(content)
     for name, stated in content["files"].items():
-        if not _FILE_NAME.fullmatch(name):
-            raise FormatError(f"{MANIFEST} names a file outside the folder")
         path = folder / name
         if not path.is_file():
             raise FormatError(f"{folder} lacks {name}")
         if path.stat().st_size != stated["bytes"]:
             raise FormatError(f"{path} is truncated or has grown since it was published")
+
+
+def _check_names(content: dict[str, Any]) -> None:
+    """Raise a FormatError unless the files are those that such a release has."""
+    mechanism = manifests.read_mechanism(content)
+    expected = {CELLS, README} | ({CHANNELS} if mechanism.designs_rows else set())
+    missing = expected - set(content["files"])
+    if missing:
+        raise FormatError(f"{MANIFEST} does not name {min(missing)}")
+    rows = set(content["files"]) - expected
+    if bool(rows) != mechanism.releases_rows:
+        raise FormatError(f"{MANIFEST} names {'a' if rows else 'no'} file of rows")
+    if rows != {UNITS} and not all(_PART_NAME.fullmatch(name) for name in rows):
+        raise FormatError(f"{MANIFEST} names a file that is not part of a release")
 
 
 def _check_sums(folder: Path, content: dict[str, Any]) -> None:

@@ -231,11 +231,11 @@ def read_errors() -> Iterator[None]:
 
     try:
         yield
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise unreadable(error) from None
 
 
-def unreadable(error: Exception) -> DataError:
+def unreadable(error: BaseException) -> DataError:
     """What to say of a table that Polars could not read."""
     column = re.search(r"at column '([^']*)'", str(error))
     where = f"column {column[1]!r}" if column else "the table"

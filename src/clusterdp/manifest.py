@@ -43,12 +43,7 @@ def describe(  # noqa: PLR0913 - the parts of a release
         "format_version": FORMAT_VERSION,
         "software": software,
         "outcome": terms["outcome"],
-        "columns": {
-            "unit": columns.unit,
-            "arm": columns.arm,
-            "cluster": columns.cluster,
-            "kept": list(columns.kept),
-        },
+        "columns": _describe_columns(columns),
         "arms": [plain(arm) for arm in layout.arms],
         "control": plain(layout.arms[layout.control]),
         "n_units": layout.n_units,
@@ -112,23 +107,28 @@ def unseal(content: bytes) -> dict[str, Any]:
     """The manifest of a file, checked against its own checksum.
 
     Raises:
-        FormatError: If it is no manifest, of a newer format, or was edited.
+        FormatError: If it is no manifest, of a newer format, was edited, or says what no release
+            says.
     """
     try:
-        manifest = json.loads(content)
-    except ValueError:
+        manifest = json.loads(
+            content.decode(), object_pairs_hook=_without_repeats, parse_constant=_refuse_constant
+        )
+        json.dumps(manifest, ensure_ascii=False).encode()  # text that can be shown
+    except (ValueError, RecursionError):
         raise FormatError("manifest.json is not JSON; the folder is damaged") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise FormatError("manifest.json is not the manifest of a clusterdp release")
     version = manifest.get("format_version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
+    if type(version) is int and version > FORMAT_VERSION:
         raise FormatError(
             f"the folder has format {version}, this software reads up to {FORMAT_VERSION}; "
             "upgrade clusterdp"
         )
     stated = manifest.pop("sha256", None)
-    if version not in _READABLE or stated != _checksum(manifest):
+    if type(version) is not int or version not in _READABLE or stated != _checksum(manifest):
         raise FormatError("manifest.json was edited after it was published")
+    _check_content(manifest)
     return manifest
 
 
@@ -203,9 +203,97 @@ def read_guarantee(manifest: dict[str, Any]) -> Guarantee:
     return stated
 
 
+def _check_content(manifest: dict[str, Any]) -> None:
+    """Raise a FormatError unless this software could have written every part of a manifest."""
+    try:
+        known = _described_again(manifest)
+        sound = {
+            "software": isinstance(manifest["software"], str),
+            "arms": _are_labels(manifest["arms"]),
+            "control": canonical(manifest["control"]) in map(canonical, manifest["arms"]),
+            "n_units": type(manifest["n_units"]) is int,
+            "n_clusters": type(manifest["n_clusters"]) is int,
+            "notes": _are_texts(manifest["notes"]),
+            "files": all(_is_file_sum(stated) for stated in manifest["files"].values()),
+        }
+    except FormatError:
+        raise
+    except ClusterDPError as error:
+        raise FormatError(f"manifest.json describes no release of ours: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise FormatError(f"manifest.json does not hold together: {type(error).__name__}") from None
+    sound |= {key: canonical(manifest[key]) == canonical(known[key]) for key in known}
+    wrong = [key for key in manifest if not sound.get(key, False)]
+    if wrong:
+        raise FormatError(f"manifest.json does not hold together: see {wrong[0]!r}")
+
+
+def _described_again(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What follows from a manifest's own parameters, written down anew."""
+    columns, space = read_columns(manifest), read_space(manifest)
+    mechanism, guarantee = read_mechanism(manifest), read_guarantee(manifest)
+    terms = describe_terms(columns.outcome, space, mechanism, guarantee)
+    if not _are_texts([*columns.public, columns.outcome, mechanism.name]):
+        raise TypeError
+    if mechanism.public_prior is not None and len(mechanism.public_prior) != space.n_outcomes:
+        raise ValueError
+    said = manifest["guarantee"]["in_words"]
+    if isinstance(said, str):  # words for people may change
+        terms["guarantee"]["in_words"] = said
+    if manifest["format_version"] == 1:
+        _check_first_format(mechanism)
+        del terms["mechanism"]["sums"]
+    return {
+        "format": FORMAT,
+        "format_version": manifest["format_version"],
+        "columns": _describe_columns(columns),
+        **terms,
+    }
+
+
+def _check_first_format(mechanism: Mechanism) -> None:
+    if mechanism.designs_rows or mechanism.sums is not None:
+        raise FormatError("manifest.json is of format 1, which knew no designed channels and sums")
+
+
+def _are_texts(texts: Any) -> bool:
+    return isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+
+
+def _are_labels(labels: Any) -> bool:
+    plain_ones = all(isinstance(label, bool | int | float | str) for label in labels)
+    return isinstance(labels, list) and plain_ones and len(labels) >= 2
+
+
+def _is_file_sum(stated: Any) -> bool:
+    kinds = {name: type(value) for name, value in stated.items()}
+    return kinds == {"bytes": int, "sha256": str}
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys differ: of two values, readers could take either."""
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError
+    return dict(pairs)
+
+
+def _refuse_constant(name: str) -> None:
+    """NaN and Infinity are not JSON."""
+    raise ValueError(name)
+
+
 def plain(label: Any) -> Any:
     """A label as JSON can hold it."""
     return label if isinstance(label, bool | int | float | str) else str(label)
+
+
+def _describe_columns(columns: Columns) -> dict[str, Any]:
+    return {
+        "unit": columns.unit,
+        "arm": columns.arm,
+        "cluster": columns.cluster,
+        "kept": list(columns.kept),
+    }
 
 
 def _describe_mechanism(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, Any]:
@@ -258,5 +346,9 @@ def _describe_rows(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, Any] 
 
 
 def _checksum(manifest: dict[str, Any]) -> str:
-    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(canonical(manifest).encode()).hexdigest()
+
+
+def canonical(content: Any) -> str:
+    """The text that checksums are of; two contents are the same if it is."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

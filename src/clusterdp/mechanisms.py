@@ -76,6 +76,8 @@ class Mechanism:
         if self.prior_floor is not None:
             object.__setattr__(self, "prior_floor", _checked_floor(self.prior_floor))
         if self.public_prior is not None:
+            if self.summary is not None:
+                raise ParameterError("a channel is designed for noisy counts or a public prior")
             object.__setattr__(self, "public_prior", _checked_prior(self.public_prior))
 
     @property
@@ -279,9 +281,11 @@ def _checked_floor(prior_floor: float) -> float:
 
 def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
     numbers = tuple(float(number) for number in prior)
-    total = math.fsum(numbers)
-    if not all(math.isfinite(number) and number >= 0 for number in numbers) or total <= 0:
+    if not all(math.isfinite(number) and number >= 0 for number in numbers) or not any(numbers):
         raise ParameterError("a prior is made of numbers of at least 0 that are not all 0")
+    total = math.fsum(numbers)
+    if math.isclose(total, 1.0, rel_tol=1e-12):  # as it is, so that it reads as it was written
+        return numbers
     return tuple(number / total for number in numbers)
 
 

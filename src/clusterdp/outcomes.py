@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Integer-scaled outcomes beyond this make sums overflow 64 bits for plausible populations.
 _LARGEST_LATTICE_VALUE = 2**31
+# Squares of larger values, and sums of them, would not be finite.
+LARGEST_VALUE = 1e100
 # Outcome codes are 16 bits wide.
 MOST_OUTCOMES = 2**16
 
@@ -73,6 +75,11 @@ class OutcomeSpace:
         """Every integer from `low` to `high`, both included."""
         if low >= high:
             raise ParameterError(f"integers needs low < high, got low={low}, high={high}")
+        if high - low >= MOST_OUTCOMES:
+            raise ParameterError(
+                f"an outcome space has at most {MOST_OUTCOMES} values, got {high - low + 1}; "
+                "bin the outcome"
+            )
         return cls(values=tuple(range(low, high + 1)))
 
     @classmethod
@@ -174,6 +181,8 @@ class OutcomeSpace:
 def _check_increasing(name: str, numbers: tuple[float, ...]) -> None:
     if not all(math.isfinite(number) for number in numbers):
         raise ParameterError(f"{name} must be finite numbers, got {list(numbers)}")
+    if any(abs(number) > LARGEST_VALUE for number in numbers):
+        raise ParameterError(f"{name} must be of at most {LARGEST_VALUE:g}; use a larger unit")
     if any(low >= high for low, high in itertools.pairwise(numbers)):
         raise ParameterError(f"{name} must be strictly increasing, got {list(numbers)}")
 

@@ -86,6 +86,10 @@ class Request:
     segment_share: float = 1.0
 
     def __post_init__(self) -> None:
+        for name in ("epsilon", "noise_scale", "prior_floor", "resample_prob"):
+            given = getattr(self, name)
+            if given is not None and not 0 < given < math.inf:
+                raise ParameterError(f"{name} must be a finite number above 0, got {given}")
         if not 0 < self.segment_share <= 1:
             raise ParameterError(f"segment_share must lie in (0, 1], got {self.segment_share}")
 
@@ -252,7 +256,8 @@ def _noise_scale(request: Request, split: Split) -> float | None:
 
 
 def _refuse_given(request: Request, *names: str) -> None:
-    given = [name for name in names if getattr(request, name)]
+    # A share or a δ of 0 asks for nothing.
+    given = [name for name in names if getattr(request, name) not in (None, 0.0)]
     if given:
         raise ParameterError(f"{request.mechanism} takes no {given[0]}")
 

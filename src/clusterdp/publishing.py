@@ -207,6 +207,8 @@ def _plain_errors(target: Destination) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise OutputError(f"cannot write {target}: {reason}") from None
+    except pl.exceptions.PanicException as error:  # of Polars, over a damaged file
+        raise unreadable(error) from None
     except pl.exceptions.PolarsError as error:
         if "could not parse" in str(error):  # a kept column, which only the second pass reads
             raise unreadable(error) from None

@@ -8,7 +8,7 @@ import numpy as np
 
 from clusterdp.designed import DesignedChannel
 from clusterdp.encoding import RELEASED, CellEncoder, Labels
-from clusterdp.errors import DataError
+from clusterdp.errors import DataError, FormatError
 from clusterdp.spark_frame import count_groups, is_spark
 
 if TYPE_CHECKING:
@@ -43,13 +43,20 @@ def scan_units(release: Release) -> pl.LazyFrame:
 
 
 def count_released(release: Release) -> IntArray:
-    """How often each outcome was released; axes `[cluster, arm, released]`."""
+    """How often each outcome was released; axes `[cluster, arm, released]`.
+
+    Raises:
+        DataError: If the rows do not fill the cells.
+    """
     columns = release.columns
     if is_spark(release.units):
         groups = count_groups(release.units, [columns.cluster, columns.arm, RELEASED], COUNT)
     else:
         groups = group_released(scan_units(release), columns, ())
-    return to_counts(groups, release)
+    counts = to_counts(groups, release)
+    if not np.array_equal(counts.sum(axis=-1), release.layout.sizes):
+        raise DataError("the rows are not as many as the cells of the release say")
+    return counts
 
 
 def group_released(
@@ -59,7 +66,23 @@ def group_released(
     import polars as pl
 
     by = dict.fromkeys((*dimensions, columns.cluster, columns.arm, RELEASED))
-    return units.group_by(*by).agg(pl.len().alias(COUNT)).collect(engine="streaming")
+    return collect_rows(units.group_by(*by).agg(pl.len().alias(COUNT)))
+
+
+def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:
+    """Run a query over released rows.
+
+    Raises:
+        FormatError: If their files cannot be read.
+    """
+    import polars as pl
+
+    try:
+        return query.collect(engine="streaming")
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise FormatError(
+            f"the files of rows cannot be read ({type(error).__name__}); they are damaged"
+        ) from None
 
 
 def to_counts(groups: pl.DataFrame, release: Release) -> IntArray:

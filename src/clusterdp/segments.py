@@ -11,7 +11,7 @@ from clusterdp import estimators
 from clusterdp.encoding import DEBIASED, RELEASED, plain_column
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.frames import read_frame
-from clusterdp.released import group_released, scan_units, to_counts
+from clusterdp.released import collect_rows, group_released, scan_units, to_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,7 +90,7 @@ def join_segments(release: Release, segments: Any, on: str | None) -> JoinedUnit
         how="left",
         maintain_order="left",
     )
-    n_matched = rows.select(pl.col(_MATCHED).sum()).collect(engine="streaming").item()
+    n_matched = collect_rows(rows.select(pl.col(_MATCHED).sum())).item()
     if n_matched == 0:
         raise DataError(f"no id of the segments table's {key!r} is in the release")
     return JoinedUnits(rows=rows, n_unmatched=release.layout.n_units - n_matched)

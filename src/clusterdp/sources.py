@@ -47,7 +47,7 @@ def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
             # Read it whole once: a row with too many fields would shift values into other columns,
             # and a pass over some columns alone does not notice.
             query.select(pl.all().null_count()).collect(engine="streaming")
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         if "more fields" in str(error):
             raise DataError(f"a row of {source} has more fields than its header") from None
         if "could not parse" in str(error):
@@ -112,23 +112,31 @@ def _scan(suffix: str, paths: list[Path], source: str) -> pl.LazyFrame:
 def _find_files(source: str) -> list[Path]:
     """The files a path, folder or glob names, in a fixed order."""
     path = Path(source)
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        found = [entry for entry in sorted(path.rglob("*")) if entry.is_file()]
-        hidden = (".", "_")  # what other tools leave beside their data
-        found = [
-            entry
-            for entry in found
-            if not any(part.startswith(hidden) for part in entry.relative_to(path).parts)
-        ]
-        if not found:
-            raise DataError(f"the folder {source} holds no files")
-        return found
+    try:
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            return _files_within(path)
+    except OSError as error:
+        raise DataError(f"{source[:200]} cannot be read: {error.strerror}") from None
     # A glob in the form users know from shells, with ** for any depth.
     found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
     if not found:
         raise DataError(f"there is no file {source}")
+    return found
+
+
+def _files_within(folder: Path) -> list[Path]:
+    """The files of a folder at any depth, but for what other tools leave beside their data."""
+    hidden = (".", "_")
+    found = [
+        entry
+        for entry in sorted(folder.rglob("*"))
+        if entry.is_file()
+        and not any(part.startswith(hidden) for part in entry.relative_to(folder).parts)
+    ]
+    if not found:
+        raise DataError(f"the folder {folder} holds no files")
     return found
 
 

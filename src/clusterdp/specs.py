@@ -47,6 +47,8 @@ KEYS: dict[str, tuple[type, ...]] = {
     "ledger": (str,),
     "population": (str,),
 }
+# No option means anything beyond, and TOML knows no larger ones.
+_LARGEST_INTEGER = 2**63 - 1
 REQUIRED = ("input", "unit", "arm", "cluster", "outcome", "outcomes")
 # What a plan decides; nothing may override it.
 PLANNED = (
@@ -126,6 +128,8 @@ def _read_file(path: Path | None) -> dict[str, Any]:
             raise ParameterError(f"cannot read the spec {path}") from None
         except tomllib.TOMLDecodeError as error:
             raise ParameterError(f"{path} is not TOML: {error}") from None
+        except (RecursionError, ValueError):  # nested without end, or a number of 5000 digits
+            raise ParameterError(f"{path} is not TOML that can be read") from None
     spec = {key.replace("-", "_"): value for key, value in spec.items()}
     unknown = [key for key in spec if key not in KEYS]
     if unknown:
@@ -137,6 +141,8 @@ def _read_file(path: Path | None) -> dict[str, Any]:
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             kinds = " or ".join(kind.__name__ for kind in allowed)
             raise ParameterError(f"{path} has a {key} that is no {kinds}: {value!r}")
+        if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
+            raise ParameterError(f"{path} has a {key} that is too large")
     return spec
 
 
@@ -183,7 +189,7 @@ def parse_numbers(text: str | list[float]) -> list[float]:
     listed = text.split(",") if isinstance(text, str) else text
     try:
         return [float(number) for number in listed]
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise ParameterError(f"expected numbers separated by commas, got {text!r}") from None
 
 

@@ -167,7 +167,13 @@ def check_free(target: Path) -> None:
     """Raise an OutputError unless a new folder can be made at `target`."""
     if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
         raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
-    if target.exists() or target.is_symlink():
+    try:
+        target.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError):
+        raise OutputError(f"no folder can be made at {str(target)[:200]}") from None
+    else:
         raise OutputError(f"{target} exists already; a release is never overwritten")
     if not target.parent.is_dir():
         raise OutputError(f"there is no folder {target.parent} to make {target.name} in")

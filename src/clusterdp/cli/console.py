@@ -83,11 +83,16 @@ def errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except ClusterDPError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {_one_line(str(error))}\n")
         raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: nothing was published\n")
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _one_line(text: str) -> str:
+    """A message that stays one line, and plain, whatever the names it echoes hold."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 class Bars:

@@ -32,7 +32,7 @@ _BINARY_ADVICE = (
 
 def to_request(spec: dict[str, Any]) -> planning.Request:
     """What was asked for, of a mechanism."""
-    listed = spec.get("prior")
+    listed, share = spec.get("prior"), spec.get("segment_share")
     return planning.Request(
         mechanism=spec.get("mechanism"),
         epsilon=spec.get("epsilon"),
@@ -42,13 +42,15 @@ def to_request(spec: dict[str, Any]) -> planning.Request:
         resample_prob=spec.get("resample_prob"),
         calibrate=spec.get("calibrate"),
         prior=None if listed is None else tuple(specs.parse_numbers(listed)),
-        segment_share=spec.get("segment_share") or 1.0,
+        segment_share=1.0 if share is None else share,
     )
 
 
 def choose_mechanism(spec: dict[str, Any], layout: Layout) -> tuple[Mechanism, Prediction]:
     """What was asked for, with the rest chosen, and what to expect of it."""
-    believed = spec.get("reference") or spec.get("prior")
+    believed = spec.get("reference")
+    if believed is None:
+        believed = spec.get("prior")
     reference = specs.parse_reference(believed, layout.space, spec.get("within_share"))
     mechanism = planning.choose(to_request(spec), layout, reference)
     return mechanism, planning.predict(mechanism, layout, reference)
@@ -61,7 +63,7 @@ def planned_for(spec: dict[str, Any], layout: Layout) -> list[str]:
         return []
     return [
         (
-            f"the plan was made for {units:,} units in {clusters:,} clusters; this table has "
+            f"the plan was made for {units:,} units in {clusters or 0:,} clusters; this table has "
             f"{layout.n_units:,} in {len(layout.clusters):,}"
         )
     ]

@@ -1,0 +1,243 @@
+"""Specs and plans that ask for what cannot be."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING
+
+from soak.attempts import Tried, damaged, run_command
+from soak.sound_folders import table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+_TABLE = {
+    "unit": '"user"',
+    "arm": '"treated"',
+    "cluster": '"market"',
+    "outcome": '"clicks"',
+    "outcomes": '"0..3"',
+}
+_SOUND = [
+    {"mechanism": '"cluster-dp"', "noise_scale": "4", "prior_floor": "0.05", "epsilon": "2.0"},
+    {"mechanism": '"uniform-prior-dp"', "epsilon": "2", "keep": '["tier"]', "calibrate": "0.1"},
+    {"mechanism": '"noisy-histogram"', "epsilon": "1.5", "reference": '"mean:1,std:1"'},
+    {"mechanism": '"optimal"', "epsilon": "2.0", "prior": "[4, 3, 2, 1]", "min_cell_size": "2"},
+    {
+        "mechanism": '"uniform-prior-dp"',
+        "epsilon": "1",
+        "delta": "1e-6",
+        "control": "1",
+        "n_units": "48",
+        "n_clusters": "3",
+        "within_share": "0.5",
+    },
+]
+_TEXTS = ("unit", "arm", "cluster", "outcome", "mechanism", "outcomes")
+_POSITIVE = (
+    "epsilon",
+    "noise_scale",
+    "prior_floor",
+    "resample_prob",
+    "within_share",
+    "segment_share",
+    "min_cell_size",
+)
+_NO_TEXT = ("1", "1.5", "true", "[]", "{}", "{a = 1}", "1979-05-27", "nan", "[[1]]")
+_NO_NUMBER = (
+    '"two"',
+    "true",
+    "[]",
+    "[1]",
+    "{}",
+    "1979-05-27",
+    "07:32:00",
+    '""',
+    "nan",
+    "-1",
+    "0",
+    "-inf",
+    "-1e308",
+)
+_NO_SPACE = (
+    '"few"',
+    '""',
+    '"1..0"',
+    '"0..0"',
+    '"0..99999999999"',
+    '"bins:"',
+    '"bins:1,1"',
+    "[]",
+    '"0,nan"',
+    '"0,inf"',
+    "[1]",
+    '["a"]',
+    "[0, [1]]",
+    '"0..1..2"',
+    '"bins:0,inf"',
+    '",,"',
+    '"0x0..2"',
+    "[nan, 1]",
+    f"[0, {10**400}]",
+    "[true, {}]",
+    '"-5..-9"',
+    '"1e400,1"',
+    '"0,0"',
+)
+_NO_NAME = ('""', '"nowhere"', '"\\u0000"', '"a\\nb"', '"' + "x" * 5000 + '"', '"*"', '"^.*$"')
+_NO_PLACE = (
+    *_NO_NAME,
+    '"nowhere.csv"',
+    '"duckdb:"',
+    '"duckdb:?"',
+    '"duckdb:x.db?select 1"',
+    '"["',
+    '"duckdb:?select \'"',
+    '"http://nowhere"',
+    '"file.parquet\\u0000.csv"',
+)
+_NO_LIST = (
+    '"a"',
+    "[-1, 1, 1, 1]",
+    "[nan, 1, 1, 1]",
+    "[1]",
+    '["a", "b", "c", "d"]',
+    "[[1]]",
+    "[]",
+    "[0, 0, 0, 0]",
+    f"[{10**400}, 1, 1, 1]",
+    "[inf, 1, 1, 1]",
+    '""',
+    '"mean:9,std:1"',
+    '"mean:x,std:1"',
+    "true",
+)
+
+
+_NO_TARGET = (
+    '""',
+    '"/"',
+    '"nowhere/out"',
+    '"\\u0000"',
+    '"' + "x" * 5000 + '"',
+    '"x.partial"',
+    "1",
+    '"/proc/out"',
+    "[]",
+    "nan",
+)
+
+
+def try_request(rng: np.random.Generator, folder: Path) -> Tried:
+    """Ask for the impossible with a spec or a plan."""
+    source = folder / "clicks.parquet"
+    if not source.exists():
+        table().write_parquet(source)
+    asked = {**_TABLE, "input": f'"{source}"', **_SOUND[int(rng.integers(len(_SOUND)))]}
+    if rng.random() < 0.3:
+        return _try_damaged(asked, rng, folder)
+    mutation = _spoil(asked, rng)
+    path = folder / "request.toml"
+    path.write_text(_toml(asked), encoding="utf-8")
+    dry = () if "out" in asked else ("--dry-run",)
+    ran = run_command("release", *_way(rng), path, *dry)
+    if ran.fault:
+        return Tried(mutation, "traceback", ran.fault)
+    return Tried(mutation, "refused" if ran.exit_code else "accepted")
+
+
+def _way(rng: np.random.Generator) -> tuple[str, ...]:
+    return ("--plan",) if rng.random() < 0.5 else ("--spec",)
+
+
+def _toml(asked: dict[str, str]) -> str:
+    return "".join(f"{key} = {value}\n" for key, value in asked.items())
+
+
+def _try_damaged(asked: dict[str, str], rng: np.random.Generator, folder: Path) -> Tried:
+    """Damage the text; what then still reads as TOML may be a request as good as any."""
+    sound = _toml(asked).encode()
+    mutation, content = damaged(
+        sound, rng, [b"\xff\xfe", b"a = " + b"[" * 9999, b"a = " + b"9" * 9999]
+    )
+    path = folder / "request.toml"
+    path.write_bytes(content)
+    ran = run_command("release", *_way(rng), path, "--dry-run")
+    if ran.fault:
+        return Tried(f"text, {mutation}", "traceback", ran.fault)
+    if ran.exit_code:
+        return Tried(f"text, {mutation}", "refused")
+    try:
+        reads = tomllib.loads(content.decode())
+    except (ValueError, RecursionError):
+        return Tried(f"text, {mutation}", "accepted", "it is not TOML")
+    same = reads == tomllib.loads(sound.decode())
+    return Tried(f"text, {mutation}", "harmless" if same else "sound")
+
+
+def _spoil(asked: dict[str, str], rng: np.random.Generator) -> str:
+    """Make a request impossible, and say how."""
+
+    def pick(choices: tuple[str, ...]) -> str:
+        return choices[int(rng.integers(len(choices)))]
+
+    spoilt: dict[str, tuple[str, str]] = {
+        "unknown key": (pick(("colour", "epsilonn", "Epsilon", "sha256", '""')), "1"),
+        "no text": (pick(_TEXTS[:-1]), pick(_NO_TEXT)),
+        "no number": (pick(_POSITIVE[:-2]), pick(_NO_NUMBER)),
+        "no share": ("segment_share", pick((*_NO_NUMBER, "1.5", "inf"))),
+        "no size": ("min_cell_size", pick((*_NO_NUMBER, "1.5", "inf", "999", "1" + "0" * 30))),
+        "no space": ("outcomes", pick(_NO_SPACE)),
+        "no name": (pick(_TEXTS[:-1]), pick(_NO_NAME)),
+        "no place": ("input", pick(_NO_PLACE)),
+        "no prior": (pick(("prior", "reference")), pick(_NO_LIST)),
+        "no delta": ("delta", pick(("-1", "1", "2.0", "nan", "inf", '"x"', "true", "[0]", "-inf"))),
+        "no flag": ("clip", pick(('"yes"', "1", "0", "[]", "nan"))),
+        "no columns": (
+            "keep",
+            pick(
+                (
+                    "[1]",
+                    "true",
+                    '"nowhere"',
+                    '["clicks"]',
+                    '["user"]',
+                    "[[]]",
+                    '["tier", "tier"]',
+                    "1.5",
+                    '["\\u0000"]',
+                )
+            ),
+        ),
+        "no arm": ("control", pick(('"nobody"', "7", "1.5", "[]", "nan", '""', "[0]"))),
+        "no ledger": (
+            "ledger",
+            pick(
+                (
+                    '"nowhere.db"',
+                    '"\\u0000"',
+                    "1",
+                    '"http://a"',
+                    '""',
+                    '"postgresql://"',
+                    '"' + "x" * 5000 + '"',
+                    '"/"',
+                )
+            ),
+        ),
+        "no plan": (pick(("n_units", "n_clusters")), pick(('"x"', "1.5", "true", "[]"))),
+        "no share of epsilon": ("calibrate", pick(("1", "1.5", "-0.1", "nan", "inf", '"x"'))),
+        "no mechanism": ("mechanism", pick(('"magic"', '""', '"Optimal"', '"cluster_dp "'))),
+        "contradiction": ("resample_prob", "0.5"),
+        "no target": ("out", pick(_NO_TARGET)),
+        "too large": (pick((*_POSITIVE, "delta", "n_units")), "1" + "0" * 400),
+        "population alone": ("population", '"users"'),
+    }
+    mutation = str(rng.choice(list(spoilt)))
+    key, value = spoilt[mutation]
+    asked[key] = value
+    if key == "ledger":
+        asked["population"] = '"users"'
+    return f"{mutation}: {key} = {value[:30]}"

@@ -1,0 +1,385 @@
+"""Malformed folders, requests and ledgers: no traceback, no acceptance. More of it in `soak`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from cli_runs import PARTS, assert_refused, run
+from clusterdp.accounting import Guarantee
+from clusterdp.books import Entry
+from clusterdp.ledger import Ledger
+from clusterdp.vault import Vault
+from soak import malformed
+from soak.attempts import write_folder
+from soak.sound_folders import as_parquet, seal, sealed, sound_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from soak.sound_folders import SoundFolder
+
+
+def test_random_malformed_inputs(rng: np.random.Generator, tmp_path: Path) -> None:
+    report = malformed.run(300, rng, tmp_path)
+    assert not report.tracebacks, str(report)
+    assert not report.accepted, str(report)
+    # Inputs are malformed, as a rule: a run that refuses little tries little.
+    assert report.refused > 150, str(report)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SoundFolder]:
+    made = sound_folders(np.random.default_rng(), tmp_path_factory.mktemp("sound"))
+    return {folder.name: folder for folder in made}
+
+
+def test_sound_folders_are_sound(folders: dict[str, SoundFolder], tmp_path: Path) -> None:
+    """The negative control: what is spoilt was accepted before."""
+    for folder in folders.values():
+        write_folder(tmp_path / "folder", folder.files)
+        for command in ("inspect", "verify", "estimate"):
+            result = run(command, tmp_path / "folder")
+            assert result.exit_code == 0, (folder.name, result.output)
+
+
+def put(*path: Any) -> Callable[[dict[str, Any]], None]:
+    """An edit of a manifest: the last argument put at the path before."""
+    *holders, key, value = path
+
+    def edit(content: dict[str, Any]) -> None:
+        for holder in holders:
+            content = content[holder]
+        content[key] = value
+
+    return edit
+
+
+MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
+    "arms": ("Cluster-DP", put("arms", [0, 2]), "disagree on the arms"),
+    "arms of another type": ("Cluster-DP", put("arms", [False, True]), "see 'control'"),
+    "control": ("Cluster-DP", put("control", "0"), "see 'control'"),
+    "neighbours": ("Contrasts", put("guarantee", "neighbours", "anyone"), "see 'guarantee'"),
+    "unknown key": ("Histogram", put("true_outcomes", [1, 2]), "see 'true_outcomes'"),
+    "noise of sums": ("Optimal", put("mechanism", "sums", "noise_scale", 9.0), "see 'mechanism'"),
+    "text for a number": ("Histogram", put("outcome", "values", 0, "0.75"), "see 'outcome'"),
+    "number for a text": ("Histogram", put("outcome", "name", 7), "TypeError"),
+    "too large a number": ("Contrasts", put("outcome", "values", 3, 10**400), "OverflowError"),
+    "values beyond squares": (
+        "Histogram",
+        put("outcome", "values", 2, 1e200),
+        "at most 1e+100",
+    ),
+    "files of another kind": ("Histogram", put("files", []), "AttributeError"),
+    "a file too many": (
+        "Histogram",
+        put("files", "units.parquet", {"bytes": 0, "sha256": ""}),
+        "names a file of rows",
+    ),
+    "a path": (
+        "Cluster-DP",
+        put("files", "../secret.csv", {"bytes": 0, "sha256": ""}),
+        "not part of a release",
+    ),
+    "an older format": ("Optimal", put("format_version", 1), "which knew no designed channels"),
+    "a prior too short": (
+        "Optimal, public",
+        put("mechanism", "rows", "public_prior", [0.5, 0.5]),
+        "ValueError",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MANIFESTS)
+def test_manifests_that_say_what_no_release_says(
+    case: str, folders: dict[str, SoundFolder], tmp_path: Path
+) -> None:
+    """Sealed anew after an edit, and so with the right checksum."""
+    name, edit, message = MANIFESTS[case]
+    content = folders[name].manifest()
+    edit(content)
+    write_folder(tmp_path / "folder", {**folders[name].files, "manifest.json": seal(content)})
+    assert_refused(run("estimate", tmp_path / "folder"), message)
+    assert run("verify", tmp_path / "folder").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: "[" * 100_000,
+        lambda text: text.replace("{", '{"format": "other",', 1),
+        lambda text: text.replace('"n_units": 48', '"n_units": NaN'),
+        lambda text: text.replace('"notes": []', '"notes": ["\\ud800"]'),
+    ],
+    ids=["nested without end", "a key twice", "NaN", "half a letter"],
+)
+def test_manifests_that_are_not_json(
+    spoil: Callable[[str], str], folders: dict[str, SoundFolder], tmp_path: Path
+) -> None:
+    files = folders["Cluster-DP"].files
+    text = spoil(json.dumps(json.loads(files["manifest.json"])))
+    write_folder(tmp_path / "folder", {**files, "manifest.json": text.encode()})
+    for command in ("inspect", "estimate"):
+        assert_refused(run(command, tmp_path / "folder"), "not JSON")
+
+
+TABLES: dict[str, tuple[str, str, Callable[[pl.DataFrame], pl.DataFrame], str]] = {
+    "a column more": (
+        "Histogram",
+        "cells.parquet",
+        lambda t: t.with_columns(true_counts=1),
+        "do not have the columns",
+    ),
+    "sizes that are no numbers": (
+        "Histogram",
+        "cells.parquet",
+        lambda t: t.with_columns(pl.col("size").cast(str)),
+        "column 'size' of the cells",
+    ),
+    "an empty cell": (
+        "Histogram",
+        "cells.parquet",
+        lambda t: t.with_columns(size=pl.lit(0, pl.Int64)),
+        "no unit in some arm",
+    ),
+    "cells in another order": (
+        "Histogram",
+        "cells.parquet",
+        lambda t: t[[1, 0, *range(2, len(t))]],
+        "one for every cluster and arm",
+    ),
+    "counts of arms that differ": (
+        "Cluster-Free-DP",
+        "cells.parquet",
+        lambda t: t.with_columns(
+            pl.when(pl.int_range(pl.len()) == 0)
+            .then(pl.col("noisy_counts").list.eval(pl.element() + 1))
+            .otherwise("noisy_counts")
+        ),
+        "should share 'noisy_counts'",
+    ),
+    "a prior off by a little": (
+        "Uniform",
+        "cells.parquet",
+        lambda t: t.with_columns(pl.col("prior").list.eval(pl.element() + 1e-12)),
+        "integers over 2^32",
+    ),
+    "a contrast of control": (
+        "Contrasts",
+        "cells.parquet",
+        lambda t: t.with_columns(pl.col("noisy_contrast").fill_null(1.0)),
+        "a contrast for every treatment",
+    ),
+    "a prior beyond all numbers": (
+        "Uniform",
+        "cells.parquet",
+        lambda t: t.with_columns(pl.col("prior").list.eval(pl.element() * 1e308)),
+        "integers over 2^32",
+    ),
+    "an output beyond all numbers": (
+        "Optimal",
+        "channels.parquet",
+        lambda t: t.with_columns(pl.col("released_outcome") * 1e200),
+        "not in order",
+    ),
+    "weights beyond one": (
+        "Optimal",
+        "channels.parquet",
+        lambda t: t.with_columns(pl.col("weights").list.eval(pl.element() + 2**62)),
+        "no probabilities",
+    ),
+    "outputs in another order": (
+        "Optimal",
+        "channels.parquet",
+        lambda t: t.reverse(),
+        "not in order",
+    ),
+    "no rows": ("Cluster-DP", "units.parquet", lambda t: t.clear(), "not as many as the cells"),
+    "fractional ids": (
+        "Cluster-DP",
+        "units.parquet",
+        lambda t: t.with_columns(pl.col("user") + 0.5),
+        "column 'user' of the rows",
+    ),
+    "parts that differ": (
+        "Cluster-DP, in parts",
+        "units/part-00001.parquet",
+        lambda t: t.with_columns(pl.col("tier").cast(str)),
+        "differ in their columns",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_tables_that_no_release_has(
+    case: str, folders: dict[str, SoundFolder], tmp_path: Path
+) -> None:
+    name, file, edit, message = TABLES[case]
+    folder = folders[name]
+    files = {**folder.files, file: as_parquet(edit(folder.table(file)))}
+    write_folder(tmp_path / "folder", sealed(folder.manifest(), files))
+    assert_refused(run("estimate", tmp_path / "folder"), message)
+    assert run("verify", tmp_path / "folder").exit_code == 2
+
+
+def test_a_missing_id_and_a_kept_column_that_cannot_be_read(
+    folders: dict[str, SoundFolder], tmp_path: Path
+) -> None:
+    """What no estimate reads, verify does."""
+    folder, place = folders["Cluster-DP"], tmp_path / "folder"
+    rows = folder.table("units.parquet")
+    first = pl.int_range(pl.len()) == 0
+    gap = rows.with_columns(user=pl.when(first).then(None).otherwise("user"))
+    write_folder(
+        place, sealed(folder.manifest(), {**folder.files, "units.parquet": as_parquet(gap)})
+    )
+    assert "rows lack an id" in run("verify", place).stdout
+    file = BytesIO()
+    rows.with_columns(tier=pl.lit("gold" * 9)).write_parquet(file, compression="uncompressed")
+    broken = file.getvalue().replace(b"gold" * 9, b"\xff" * 36)
+    assert broken != file.getvalue()
+    files = {**folder.files, "units.parquet": broken}
+    write_folder(place, sealed(folder.manifest(), files))
+    assert "FAIL rows can be read" in run("verify", place).stdout
+
+
+def test_a_file_that_makes_polars_panic(
+    folders: dict[str, SoundFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path / "folder", folders["Cluster-DP"].files)
+
+    def panic(*given: object, **options: object) -> None:
+        raise pl.exceptions.PanicException("a value of 4321")
+
+    release = cdp.read_release(tmp_path / "folder")
+    with monkeypatch.context() as patch:
+        patch.setattr(pl.LazyFrame, "collect", panic)
+        with pytest.raises(cdp.FormatError, match=r"cannot be read \(PanicException\)"):
+            cdp.estimate(release)
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    assert_refused(run("estimate", tmp_path / "folder"), "PanicException")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('outcomes = "0..99999999999"', "at most 65536 values"),
+        ("segment_share = 0", "segment_share must lie"),
+        ('reference = ""', "separated by commas"),
+        ("noise_scale = 0", "noise_scale must be"),
+        ("prior_floor = 0", "prior_floor must be"),
+        ('mechanism = "uniform-prior-dp"\nprior = []', "reference must be 4 numbers"),
+        (f"epsilon = {10**400}", "too large"),
+        (f"epsilon = {'9' * 5000}", "not TOML that can be read"),
+        (f"prior = {'[' * 5000}", "not TOML that can be read"),
+        (f"prior = [{10**400}]", "separated by commas"),
+        (f'input = "{"x" * 5000}"', "cannot be read: File name too long"),
+        (f'out = "{"x" * 5000}"', "no folder can be made"),
+        ('out = "\\u0000"', "no folder can be made"),
+        ('ledger = "\\u0000"\npopulation = "users"', "there is no ledger"),
+        ('cluster = "a\\nb"', "no column 'a\\nb'"),
+    ],
+)
+def test_requests_for_what_cannot_be(
+    lines: str, message: str, source: Path, tmp_path: Path
+) -> None:
+    asked = {"input": f'"{source}"', "outcomes": '"0..3"', "epsilon": "2"}
+    asked |= dict(zip((name[2:] for name in PARTS[::2]), map(repr, PARTS[1::2]), strict=True))
+    asked |= dict(line.split(" = ", 1) for line in lines.splitlines())
+    spec = tmp_path / "experiment.toml"
+    spec.write_text("".join(f"{key} = {value}\n" for key, value in asked.items()))
+    dry = () if "out = " in lines else ("--dry-run",)
+    assert_refused(run("release", "--spec", spec, *dry), message)
+
+
+def test_a_plan_that_says_half_of_what_it_was_made_for(source: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        f'input = "{source}"\nmechanism = "uniform-prior-dp"\nepsilon = 1\nn_units = 5\n'
+    )
+    result = run("release", "--plan", plan, *PARTS, "--outcomes", "0..3", "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "the plan was made for 5 units" in result.output
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    path = tmp_path / "budget.db"
+    opened = Ledger.create(str(path), Guarantee(epsilon=8.0, delta=1e-6), Vault())
+    opened.reserve(
+        "users",
+        outcome="clicks",
+        space=cdp.OutcomeSpace.integers(0, 3),
+        mechanism=cdp.optimal(epsilon=1),
+        about={"n_units": 1, "n_clusters": 1, "options": {"out": "x"}},
+    )
+    return path
+
+
+def rewrite(path: Path, number: int, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Edit an entry and write the chain anew: only a hash that was noted elsewhere could tell."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT * FROM clusterdp_entries ORDER BY number").fetchall()
+        previous = rows[number - 1][-1] if number else "0" * 64
+        for row in rows[number:]:
+            entry = Entry(*row)._replace(content=json.loads(row[5]), previous=previous)
+            if entry.number == number:
+                edit(entry.content)
+            entry = entry._replace(hash=entry.expected_hash())
+            connection.execute(
+                "UPDATE clusterdp_entries SET content = ?, previous = ?, hash = ? WHERE number = ?",
+                (json.dumps(entry.content), previous, entry.hash, entry.number),
+            )
+            previous = entry.hash
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("number", "edit"),
+    [
+        (0, put("cap_epsilon", "much")),
+        (0, put("cap_epsilon", -1)),
+        (0, put("vault", {})),
+        (0, put("format_version", None)),
+        (1, put("guarantee", "epsilon", 0.1)),
+        (1, put("outcome", "values", ["a", "b"])),
+        (1, put("population", ["users"])),
+        (1, lambda content: content.pop("mechanism")),
+    ],
+)
+def test_entries_that_make_no_sense(
+    number: int, edit: Callable[[dict[str, Any]], None], ledger: Path
+) -> None:
+    assert run("ledger", "verify", ledger).exit_code == 0
+    rewrite(ledger, number, edit)
+    assert_refused(run("ledger", "show", ledger), "does not say what it should")
+    verified = run("ledger", "verify", ledger)
+    assert verified.exit_code == 2
+    assert f"FAIL entry {number} does not say" in verified.stdout
+
+
+@pytest.mark.parametrize("value", [b"\x00\x01", 7, "[" * 100_000])
+def test_entries_that_are_no_text(value: object, ledger: Path) -> None:
+    with closing(sqlite3.connect(ledger)) as connection:
+        connection.execute("UPDATE clusterdp_entries SET content = ? WHERE number = 1", (value,))
+        connection.execute("UPDATE clusterdp_entries SET who = ? WHERE number = 1", (b"\xff",))
+        connection.commit()
+    assert_refused(run("ledger", "show", ledger), "entry 1 was changed")
+    assert run("ledger", "verify", ledger).exit_code == 2
+
+
+def test_a_schema_that_is_no_text(ledger: Path) -> None:
+    """SQLite quotes it in its message, which Python then cannot read."""
+    content = ledger.read_bytes().replace(b"CREATE TABLE", b"CREATE " + b"\xff" * 5)
+    ledger.write_bytes(content)
+    for command in ("show", "verify"):
+        assert_refused(run("ledger", command, ledger), "is damaged")
