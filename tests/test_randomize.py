@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assertions import assert_frequencies
+from clusterdp.encoding import Labels
 from clusterdp.outcomes import OutcomeSpace
 from clusterdp.randomize import RedrawSampler, RowRandomizer
 from clusterdp.recipes import KEEP_TOTAL, PRIOR_TOTAL
@@ -116,3 +118,11 @@ def test_batches_do_not_matter(rng: np.random.Generator) -> None:
 def test_a_randomizer_does_not_show_its_key() -> None:
     randomizer = RowRandomizer.of(make_channel([[1, 1]], 0.5), OutcomeSpace.binary(), b"k" * 32)
     assert "kkkk" not in repr(randomizer)
+
+
+def test_a_million_labels_can_be_sent_to_a_worker(rng: np.random.Generator) -> None:
+    names = pl.select(pl.format("m{}", pl.int_range(1_000_000))).to_series()
+    labels = Labels.of(names)
+    sent = pickle.loads(pickle.dumps(labels))  # noqa: S301 - our own
+    some = names.gather(rng.integers(0, len(names), 1000))
+    np.testing.assert_array_equal(sent.encode(some), labels.encode(some))

@@ -107,6 +107,10 @@ class Labels:
 
         return cls(values=values, categories=pl.Enum(values) if values.dtype == pl.String else None)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By the values alone: of a million categories, Polars loses some when it is pickled.
+        return Labels.listed, (self.values,)
+
     def encode(self, column: pl.Series) -> CodeArray:
         """The code of each value.
 

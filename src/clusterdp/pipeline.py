@@ -101,7 +101,9 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
     Each call spends the stated guarantee anew: two releases of the same people's outcomes add up.
 
     Args:
-        frame: A pandas, Polars, PyArrow, DuckDB or Spark table with one row per unit.
+        frame: A pandas, Polars, PyArrow, DuckDB or Spark table with one row per unit. A Spark
+            table is evaluated several times and must give the same rows each time; if it does not,
+            checkpoint it.
         mechanism: From a builder such as `cluster_dp`.
         outcomes: The declared outcome space.
         unit: The column of ids, integers or strings.

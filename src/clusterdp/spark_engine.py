@@ -149,18 +149,24 @@ class SparkTable:
         schema, names = self._published_schema(publisher)
         # Seen after the shuffle, where Spark counts each partition once, however often it was run.
         observed = Observation()
-        sums = [sf.sum(sf.col(name).cast(_WIDE)).alias(name) for name in SEEN]
         unit, *_ = schema.names
+        sums = [sf.sum(sf.col(name).cast(_WIDE)).alias(name) for name in SEEN]
+        arrived = sf.count(unit).alias("n_rows")
         rows = (
             read.mapInArrow(task, schema)
             .repartition(_n_parts(publisher.n_units), unit)
-            .observe(observed, *sums)
+            .observe(observed, arrived, *sums)
             .filter(sf.col(unit).isNotNull())
             .drop(*SEEN)
             .sortWithinPartitions(unit)
             .toDF(*names)
         )
-        return rows, lambda: Fingerprint(*(int(observed.get[name] or 0) for name in SEEN))
+
+        def fingerprint() -> Fingerprint:
+            seen = observed.get
+            return Fingerprint(seen["n_rows"], *(int(seen[name] or 0) for name in SEEN))
+
+        return rows, fingerprint
 
     def write_rows(
         self,

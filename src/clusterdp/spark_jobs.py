@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 # What a release depends on, whatever a session is set to.
 _SETTINGS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(2**16),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(2**18),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
     "spark.sql.caseSensitive": "true",
     "spark.sql.files.maxRecordsPerFile": "0",

@@ -34,8 +34,8 @@ T = TypeVar("T")
 _WITHOUT_ID, _MISSING, _OUTSIDE, _CLIPPED, _ROWS, _LOW, _HIGH = range(-7, 0)
 PLACES = "place bigint, n bigint"
 _ROWS_PER_BATCH = 2**16
-# Beside published rows, and null there: what a partition read, in a last row without an id.
-SEEN = ("n_rows", "low", "high")
+# Null beside published rows: what a partition read, in a last row without an id.
+SEEN = ("low", "high")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,7 +195,7 @@ class PublishRows:
             yield _batch([*(column.chunk(0) for column in rows.columns), *hidden], schema)
         if schema is not None:
             blank = [pa.nulls(1, kind) for kind in schema.types]
-            told = [pa.array([n], pa.int64()) for n in (seen.n_rows, seen.low, seen.high)]
+            told = [pa.array([n], pa.int64()) for n in (seen.low, seen.high)]
             yield _batch([*blank, *told], schema)
 
 
@@ -255,6 +255,6 @@ def _no_values() -> Iterator[None]:
         raise
     except (pl.exceptions.PolarsError, ArithmeticError, TypeError, ValueError) as error:
         raise DataError(
-            f"a batch of rows could not be used ({type(error).__name__}); is a column's type "
-            "other than its name says?"
+            f"a batch of rows could not be used ({type(error).__name__}); do all files of the "
+            "table agree on the types of its columns?"
         ) from None
