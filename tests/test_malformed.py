@@ -279,6 +279,7 @@ def test_a_file_that_makes_polars_panic(
         ("prior_floor = 0", "prior_floor must be"),
         ('mechanism = "uniform-prior-dp"\nprior = []', "reference must be 4 numbers"),
         (f"epsilon = {10**400}", "too large"),
+        ("epsilon = 1e30", "epsilon must be at most 1000"),
         (f"epsilon = {'9' * 5000}", "not TOML that can be read"),
         (f"prior = {'[' * 5000}", "not TOML that can be read"),
         (f"prior = [{10**400}]", "separated by commas"),
@@ -383,3 +384,16 @@ def test_a_schema_that_is_no_text(ledger: Path) -> None:
     ledger.write_bytes(content)
     for command in ("show", "verify"):
         assert_refused(run("ledger", command, ledger), "is damaged")
+
+
+def test_a_cap_that_is_hardly_one(tmp_path: Path) -> None:
+    """Releases that tell nearly everything are composed as if they told all."""
+    assert_refused(run("ledger", "init", tmp_path / "a.db", "--cap-epsilon", 1e9), "at most 1000")
+    space = cdp.OutcomeSpace.integers(0, 3)
+    large = Ledger.create(str(tmp_path / "b.db"), Guarantee(epsilon=1000.0, delta=1e-6), Vault())
+    for epsilon in (1, 500):
+        mechanism = cdp.noisy_horvitz_thompson(epsilon=epsilon)
+        large.reserve("users", outcome="clicks", space=space, mechanism=mechanism, about={})
+    shown = run("ledger", "show", tmp_path / "b.db")
+    assert shown.exit_code == 0, shown.output
+    assert "room for a release of epsilon 499" in shown.output

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _LOSS_GRID = 1e-4
 # Convolutions of floats may lose this much probability per release; it is added to every δ.
 _LOST_MASS = 1e-12
+# A release that can tell more than this is taken to tell everything.
+_LARGEST_LOSS = 100
 
 
 def basic_composition(guarantees: Sequence[Guarantee]) -> Guarantee:
@@ -42,6 +44,8 @@ def tight_delta(losses: Sequence[ReleaseLoss], epsilon: float) -> float:
     """
     if not losses:
         return 0.0
+    if _tells_all(losses):
+        return 1.0
     found = float(_compose(losses).get_delta_for_epsilon(epsilon))
     return min(1.0, found + len(losses) * _LOST_MASS)
 
@@ -51,9 +55,13 @@ def tight_epsilon(losses: Sequence[ReleaseLoss], delta: float) -> float:
     if not losses:
         return 0.0
     allowed = delta - len(losses) * _LOST_MASS
-    if allowed <= 0:
+    if allowed <= 0 or _tells_all(losses):
         return math.inf
     return float(_compose(losses).get_epsilon_for_delta(allowed))
+
+
+def _tells_all(losses: Sequence[ReleaseLoss]) -> bool:
+    return any(atom.loss > _LARGEST_LOSS for loss in losses for atom in loss.atoms)
 
 
 def _compose(losses: Sequence[ReleaseLoss]) -> PrivacyLossDistribution:

@@ -19,6 +19,7 @@ from clusterdp.composition import basic_composition, tight_delta, tight_epsilon
 from clusterdp.errors import LedgerError, ParameterError
 from clusterdp.journal import Drawn
 from clusterdp.randomness import ReleaseKey
+from clusterdp.recipes import LARGEST_EPSILON
 from clusterdp.vault import Vault
 
 if TYPE_CHECKING:
@@ -180,8 +181,10 @@ class Ledger:
             vault: How secrets are kept.
             tight: Whether the tight composition may decide, where the cap has a δ.
         """
-        if not 0 < cap.epsilon < math.inf:
-            raise ParameterError(f"cap_epsilon must be positive, got {cap.epsilon}")
+        if not 0 < cap.epsilon <= LARGEST_EPSILON:
+            raise ParameterError(
+                f"cap_epsilon must be positive and at most {LARGEST_EPSILON:g}, got {cap.epsilon}"
+            )
         if not 0 <= cap.delta < 1:
             raise ParameterError(f"cap_delta must lie in [0, 1), got {cap.delta}")
         books = Books(where, new=True)
@@ -373,7 +376,7 @@ def _says_what_it_should(entry: Entry) -> bool:
 
 
 def _is_cap(cap: Guarantee) -> bool:
-    return 0 < cap.epsilon < math.inf and 0 <= cap.delta < 1
+    return 0 < cap.epsilon <= LARGEST_EPSILON and 0 <= cap.delta < 1
 
 
 # What may follow what, in the life of a release.
