@@ -233,6 +233,7 @@ def _spoil(asked: dict[str, str], rng: np.random.Generator) -> str:
         "contradiction": ("resample_prob", "0.5"),
         "no target": ("out", pick(_NO_TARGET)),
         "too large": (pick((*_POSITIVE, "delta", "n_units")), "1" + "0" * 400),
+        "too much": ("epsilon", pick(("1001", "1e9", "1e30", "1e308"))),
         "population alone": ("population", '"users"'),
     }
     mutation = str(rng.choice(list(spoilt)))

@@ -16,6 +16,7 @@ import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
 from clusterdp.accounting import Guarantee
 from clusterdp.books import Entry
+from clusterdp.errors import LedgerError
 from clusterdp.ledger import Ledger
 from clusterdp.vault import Vault
 from soak import malformed
@@ -279,6 +280,7 @@ def test_a_file_that_makes_polars_panic(
         ("prior_floor = 0", "prior_floor must be"),
         ('mechanism = "uniform-prior-dp"\nprior = []', "reference must be 4 numbers"),
         (f"epsilon = {10**400}", "too large"),
+        ("epsilon = 1e30", "epsilon must be at most 1000"),
         (f"epsilon = {'9' * 5000}", "not TOML that can be read"),
         (f"prior = {'[' * 5000}", "not TOML that can be read"),
         (f"prior = [{10**400}]", "separated by commas"),
@@ -383,3 +385,22 @@ def test_a_schema_that_is_no_text(ledger: Path) -> None:
     ledger.write_bytes(content)
     for command in ("show", "verify"):
         assert_refused(run("ledger", command, ledger), "is damaged")
+
+
+def test_a_cap_that_is_none(tmp_path: Path) -> None:
+    refused = run("ledger", "init", tmp_path / "a.db", "--cap-epsilon", 1e9)
+    assert_refused(refused, "cap_epsilon must lie between 0 and 100")
+
+
+def test_releases_that_tell_nearly_everything(tmp_path: Path) -> None:
+    """They are composed as if they told all, and refused in so many words."""
+    space, cap = cdp.OutcomeSpace.integers(0, 3), Guarantee(epsilon=100.0, delta=1e-6)
+    ledger = Ledger.create(str(tmp_path / "b.db"), cap, Vault())
+    for epsilon in (1, 80):
+        mechanism = cdp.noisy_horvitz_thompson(epsilon=epsilon)
+        ledger.reserve("us", outcome="y", space=space, mechanism=mechanism, about={})
+    assert run("ledger", "show", tmp_path / "b.db").exit_code == 0
+    with pytest.raises(LedgerError, match="does not allow it"):
+        ledger.reserve(
+            "us", outcome="y", space=space, mechanism=cdp.noisy_histogram(epsilon=900), about={}
+        )

@@ -171,7 +171,7 @@ def read_mechanism(manifest: dict[str, Any]) -> Mechanism:
     delta = manifest["guarantee"]["delta"]
     recipe_of_rows: recipes.RowRecipe | None = None
     if rows is not None and "epsilon" in rows:
-        recipe_of_rows = recipes.FixedDesign(epsilon=rows["epsilon"], delta=delta)
+        recipe_of_rows = recipes.FixedDesign(epsilon=rows["epsilon"], delta=rows["delta"])
     elif rows is not None:
         recipe_of_rows = recipes.FixedResampling(resample_prob=rows["resample_prob"], delta=delta)
     prior = None if rows is None else rows.get("public_prior")
@@ -330,11 +330,12 @@ def _describe_rows(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, Any] 
     if not mechanism.releases_rows:
         return None
     if mechanism.designs_rows:
-        prior = mechanism.public_prior
+        prior, designed = mechanism.public_prior, mechanism.designed_response()
         return {
             "channel": "designed",
             "released": "numbers",
-            "epsilon": mechanism.designed_response().epsilon,
+            "epsilon": designed.epsilon,
+            "delta": designed.delta,
             "public_prior": None if prior is None else list(prior),
         }
     response = mechanism.response(space)

@@ -15,6 +15,7 @@ import numpy as np
 
 from clusterdp import builders, theory
 from clusterdp.errors import ParameterError
+from clusterdp.recipes import checked_epsilon
 from clusterdp.splitting import MOST_CALIBRATE, Split, best_split
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Request:
             given = getattr(self, name)
             if given is not None and not 0 < given < math.inf:
                 raise ParameterError(f"{name} must be a finite number above 0, got {given}")
+        if self.epsilon is not None:
+            checked_epsilon(self.epsilon)
         if not 0 < self.segment_share <= 1:
             raise ParameterError(f"segment_share must lie in (0, 1], got {self.segment_share}")
 

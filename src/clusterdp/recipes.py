@@ -24,6 +24,8 @@ TABLE_TOTAL = 2**48
 # A designed channel that could tell outcomes apart no better than this says nothing; beyond the
 # other end a row hides nothing and probabilities get too small to be exact, so it is not spent.
 SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON = 0.01, 12.0
+# Beyond, every probability is 0 or 1 as far as a machine can tell: publish the table instead.
+LARGEST_EPSILON = 1000.0
 # Below, noise is all zeros and hides nothing; above, it buries any count there is.
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-3, 1e12
 
@@ -200,6 +202,8 @@ def checked_epsilon(epsilon: float) -> float:
     epsilon = float(epsilon)
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise ParameterError(f"epsilon must be a finite number above 0, got {epsilon}")
+    if epsilon > LARGEST_EPSILON:
+        raise ParameterError(f"epsilon must be at most {LARGEST_EPSILON:g}, got {epsilon:g}")
     return epsilon
 
 
