@@ -29,7 +29,7 @@ _CLUSTER = ("--engine", "spark", "--master", "local-cluster[2,1,1024]")
 _SETTINGS = (
     "--conf spark.speculation=true --conf spark.speculation.multiplier=1.1 "
     "--conf spark.speculation.quantile=0.5 --conf spark.sql.files.maxPartitionBytes=1m "
-    "--conf spark.ui.enabled=false pyspark-shell"
+    "--conf spark.sql.shuffle.partitions=8 --conf spark.ui.enabled=false pyspark-shell"
 )
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _PATIENCE = 300

@@ -73,8 +73,8 @@ def write_table(path: Path, n_rows: int, n_clusters: int = 50) -> Path:
     pl.DataFrame(
         {
             "user": row,
-            "treated": (mixed % 2).cast(pl.Int8),
-            "market": (mixed // 2 % n_clusters).cast(pl.Int32),
+            "treated": (row % 2).cast(pl.Int8),
+            "market": (row // 2 % n_clusters).cast(pl.Int32),
             "clicks": (mixed // 1009 % 6).cast(pl.Int8),
             "visits": (mixed // 1000003 % 6).cast(pl.Int8),
             "tier": (mixed // 10007 % 3).cast(pl.Int8),

@@ -15,7 +15,7 @@ from clusterdp.accounting import Guarantee
 from clusterdp.books import Books
 from clusterdp.errors import LedgerError
 from clusterdp.journal import Drawn
-from clusterdp.ledger import Ledger, Reservation, verify_books
+from clusterdp.ledger import Ledger, verify_books
 from clusterdp.noise import add_exact_noise
 from clusterdp.stages import draw_statistics
 from clusterdp.vault import Vault
@@ -24,6 +24,7 @@ from populations import make_layout
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from clusterdp.reservation import Reservation
     from soak.postgres import Server
 
 SPACE = cdp.OutcomeSpace.integers(0, 3)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from soak.executors import run_executor_kills
 from soak.kills import run_kills
 from soak.outages import run_database_outages, run_disk_outages, run_permission_outages
 from soak.races import run_race
+from spark_runs import on_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +58,13 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_a_denied_permission() -> None:
     with folder_for_all() as folder:
         line = run_permission_outages(folder)
+    assert line.passed, line
+
+
+@on_spark[0]
+@on_spark[1]
+def test_a_lost_executor(tmp_path: Path) -> None:
+    (line,) = run_executor_kills(tmp_path, 300_000, passes=(2,))
     assert line.passed, line
 
 

@@ -15,10 +15,11 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
-from clusterdp import spark_engine, spark_jobs
+from clusterdp import publishing, spark_engine, spark_jobs
 from clusterdp.encoding import Columns
 from clusterdp.hadoop_folder import HadoopFolder
 from clusterdp.journal import Unrecorded
+from clusterdp.ledger import Ledger
 from clusterdp.noise import simulated_noise
 from clusterdp.pipeline import lay_out
 from clusterdp.publishing import Prepared, Silence, write_with
@@ -339,6 +340,34 @@ def test_segments_of_rows_in_spark_are_refused(table: pl.DataFrame, spark: Spark
     )
     with pytest.raises(cdp.DataError, match="read_release"):
         cdp.estimate(released, by="market")
+
+
+def test_an_interrupted_release_is_finished(
+    source: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, out = tmp_path / "budget.db", tmp_path / "out"
+    run("ledger", "init", where, "--cap-epsilon", 2)
+    paid = ("--ledger", where, "--population", "us", "--epsilon", 2)
+    command = ("release", source, *PARTS, "--outcomes", "0..3", "--engine", "spark", *paid)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publishing, "complete", stop)
+        assert run(*command, "--out", out).exit_code == 130
+    (unfinished,) = Ledger(str(where)).spendings()
+    kept = Ledger(str(where)).resume(unfinished.release).recall()
+    assert unfinished.status == "drawn"
+    resumed = run("release", "--resume", unfinished.release, "--ledger", where)
+    assert resumed.exit_code == 0, resumed.output
+    published = cdp.read_release(out)
+    assert kept is not None
+    assert kept.statistics.sums is not None
+    assert published.sums is not None
+    assert np.array_equal(published.sums.sums, kept.statistics.sums.sums)
+    assert (out / "units" / "part-00000.parquet").exists()
+    assert [one.status for one in Ledger(str(where)).spendings()] == ["committed"]
 
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])

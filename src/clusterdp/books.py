@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clusterdp.databases import PATIENCE, check_file, connect, create_file, reason, resolve
 from clusterdp.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-_POSTGRES = ("postgresql", "postgres")
-# How long a writer waits for others, in seconds.
-_PATIENCE = 120
 # The lock of all ledgers in a PostgreSQL database; any number will do.
 _LOCK = 0x636C7573
 # What stands for the hash before the first.
@@ -83,13 +80,13 @@ class Books:
         Raises:
             LedgerError: If there are none, or others can read them.
         """
-        self._shown, url = _resolve(where)
+        self._shown, url = resolve(where)
         self._is_file = url.get_backend_name() == "sqlite"
         if self._is_file:
-            _check_file(Path(str(url.database)))
+            check_file(Path(str(url.database)))
         self._tables = _tables()
         with self._errors():
-            self._engine = _connect(url)
+            self._engine = connect(url)
 
     @classmethod
     def create(cls, where: str, content: dict[str, Any]) -> None:
@@ -98,10 +95,10 @@ class Books:
         Raises:
             LedgerError: If there are some already, or they cannot be made.
         """
-        _, url = _resolve(where)
+        _, url = resolve(where)
         path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
         if path is not None:
-            _create_file(path)
+            create_file(path)
         try:
             books = cls(where)
             with books.writing() as transaction:
@@ -130,7 +127,7 @@ class Books:
         except UnicodeDecodeError:  # SQLite quotes what it found in place of text
             raise LedgerError(f"the ledger {self._shown} is damaged") from None
         except sa.exc.SQLAlchemyError as error:
-            raise LedgerError(f"the ledger {self._shown} {_reason(error)}") from None
+            raise LedgerError(f"the ledger {self._shown} {reason(error)}") from None
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -141,7 +138,7 @@ class Books:
             if not self._is_file:
                 # Whatever the server is set to: a commit is on its disk, and waits for its turn.
                 connection.execute(sa.text("SET LOCAL synchronous_commit = on"))
-                connection.execute(sa.text(f"SET LOCAL lock_timeout = '{_PATIENCE}s'"))
+                connection.execute(sa.text(f"SET LOCAL lock_timeout = '{PATIENCE}s'"))
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
             yield Transaction(connection, self._tables)
 
@@ -279,83 +276,6 @@ def _tables() -> dict[str, sa.Table]:
     return {"entries": entries, "secrets": secrets}
 
 
-def _resolve(where: str) -> tuple[str, sa.URL]:
-    """How to show a place without its password, and its URL."""
-    try:
-        import sqlalchemy as sa
-    except ImportError:
-        raise LedgerError("ledgers need SQLAlchemy: pip install 'clusterdp[ledger]'") from None
-
-    if "://" not in where:
-        return where, sa.URL.create("sqlite", database=os.path.abspath(where))  # noqa: PTH100
-    try:
-        url = sa.make_url(where)
-    except (sa.exc.ArgumentError, ValueError):
-        raise LedgerError("a ledger is a file, or postgresql://user@host/database") from None
-    if url.get_backend_name() not in _POSTGRES:
-        raise LedgerError("a ledger is a file, or postgresql://user@host/database")
-    return url.render_as_string(hide_password=True), url.set(drivername="postgresql+psycopg")
-
-
-def _create_file(path: Path) -> None:
-    """A ledger's file is its owner's alone."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        raise LedgerError(f"{path.name} exists already") from None
-    except OSError as error:
-        raise LedgerError(f"cannot make {path.name}: {error.strerror}") from None
-    except ValueError:
-        raise LedgerError("a file's name cannot hold that") from None
-
-
-def _check_file(path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        raise LedgerError(
-            f"there is no ledger {path.name}; make one with: clusterdp ledger init {path.name} "
-            "--cap-epsilon 8"
-        ) from None
-    if not stat.S_ISREG(mode):
-        raise LedgerError(f"{path.name} is not a file, and so no ledger")
-    if stat.S_IMODE(mode) & 0o077:
-        raise LedgerError(
-            f"others can read the ledger {path.name}, and it may hold keys: chmod 600 {path.name}"
-        )
-
-
-def _connect(url: sa.URL) -> sa.Engine:
-    import sqlalchemy as sa
-
-    if url.get_backend_name() != "sqlite":
-        return sa.create_engine(
-            url,
-            poolclass=sa.NullPool,
-            hide_parameters=True,  # keys are among them
-            connect_args={"connect_timeout": 10},
-        )
-    engine = sa.create_engine(
-        url,
-        poolclass=sa.NullPool,
-        hide_parameters=True,
-        connect_args={"timeout": _PATIENCE},
-    )
-
-    @sa.event.listens_for(engine, "connect")
-    def _prepare(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # transactions begin as said below, not as Python likes
-        connection.execute("PRAGMA secure_delete = ON")
-        # A commit is on the disk, with the removal of its journal, before anything is published.
-        connection.execute("PRAGMA synchronous = EXTRA")
-
-    @sa.event.listens_for(engine, "begin")
-    def _begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine
-
-
 def _user() -> str:
     """Who runs the command, as the system says."""
     import pwd
@@ -372,31 +292,3 @@ def _read(text: Any) -> dict[str, Any]:
     except (RecursionError, TypeError, ValueError):
         content = None
     return content if isinstance(content, dict) else {}
-
-
-def _reason(error: sa.exc.SQLAlchemyError) -> str:
-    """What went wrong, in words that hold no data and no password."""
-    import sqlalchemy as sa
-
-    told = str(getattr(error, "orig", None) or "").lower()
-    reasons = {
-        "is locked": "is locked by another command",
-        "lock timeout": "is locked by another command",
-        "full": "cannot be written: the disk is full",
-        "no space left": "cannot be written: the disk is full",
-        "readonly": "cannot be written: permission denied",
-        "permission denied": "cannot be written: permission denied",
-        "not a database": "is not a ledger",
-        "malformed": "is damaged",
-        "no such table": "is not a ledger: make one with clusterdp ledger init",
-        'relation "': "is not a ledger: make one with clusterdp ledger init",
-        'database "': "is in no database of that name: create one first",
-        'role "': "refused the user or the password",
-        "authentication failed": "refused the user or the password",
-    }
-    for sign, reason in reasons.items():
-        if sign in told:
-            return reason
-    if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
-        return "cannot be reached"
-    return f"cannot be used ({type(error).__name__})"

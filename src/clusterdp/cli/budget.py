@@ -10,27 +10,23 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterdp import __version__
+from clusterdp.account import budget_in_short, plain_name, shown_below
 from clusterdp.cli.console import say_aside
 from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
-from clusterdp.ledger import (
-    Ledger,
-    OvertakenError,
-    absolute,
-    budget_in_short,
-    plain_name,
-    shown_below,
-)
+from clusterdp.ledger import Ledger
+from clusterdp.reservation import OvertakenError, absolute
 from clusterdp.sources import DUCKDB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from clusterdp.account import Account
     from clusterdp.journal import Journal
-    from clusterdp.ledger import Account, Reservation
     from clusterdp.mechanisms import Mechanism
     from clusterdp.outcomes import OutcomeSpace
     from clusterdp.publishing import Prepared
+    from clusterdp.reservation import Reservation
     from clusterdp.staging import Destination
 
 PASSPHRASE = "CLUSTERDP_LEDGER_PASSPHRASE"  # noqa: S105 - where it is, not what it is

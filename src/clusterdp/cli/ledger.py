@@ -11,8 +11,9 @@ import typer
 from clusterdp.cli.console import errors_in_one_line, print_json, say
 
 if TYPE_CHECKING:
+    from clusterdp.account import Account
     from clusterdp.chain import Spending
-    from clusterdp.ledger import Account, Ledger
+    from clusterdp.ledger import Ledger
 
 _BAR_WIDTH = 40
 _UNFINISHED = ("reserved", "drawn")
@@ -57,9 +58,10 @@ def init(
     clusterdp ledger init budget.db --cap-epsilon 8 --cap-delta 1e-6
     """
     with errors_in_one_line():
+        from clusterdp.account import budget_in_short
         from clusterdp.accounting import Guarantee
         from clusterdp.cli.budget import new_passphrase
-        from clusterdp.ledger import Ledger, budget_in_short
+        from clusterdp.ledger import Ledger
         from clusterdp.vault import Vault
 
         vault = Vault.new(passphrase=new_passphrase() if passphrase else None, key_file=key_file)
@@ -87,8 +89,9 @@ def show(
 ) -> None:
     """Show what was spent, by which releases, and what is left."""
     with errors_in_one_line():
+        from clusterdp.account import plain_name
         from clusterdp.errors import LedgerError
-        from clusterdp.ledger import Ledger, plain_name
+        from clusterdp.ledger import Ledger
 
         ledger = Ledger(where)
         accounts = ledger.accounts()
@@ -164,8 +167,8 @@ def _describe_release(one: Spending) -> dict[str, Any]:
 
 
 def _show(ledger: Ledger, accounts: list[dict[str, Any]]) -> None:
+    from clusterdp.account import budget_in_short, shown_below
     from clusterdp.accounting import shown
-    from clusterdp.ledger import budget_in_short, shown_below
 
     say(f"{ledger}: {budget_in_short(ledger.cap)} for each population")
     if not accounts:
