@@ -132,7 +132,8 @@ def _scaling() -> None:
         )
 
     _CONSOLE.print("[bold]scaling[/] ...")
-    print(scaling.as_table(scaling.run_scaling(_folder(), report=told)))
+    found = scaling.run_scaling(_folder(), report=told)
+    print(scaling.as_table(found), scaling.as_guide(found), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ ROWS = (1_000_000, 10_000_000, 50_000_000)
 CLUSTERS = (10, 1_000, 100_000)
 ENGINES = {"local": (), "spark": ("--engine", "spark", "--master", "local[2]")}
 _SAMPLE_SECONDS = 0.1
+# Of this machine's Spark, and of clusters that are reckoned with.
+_CORES, _CLUSTERS_OF = 2, (32, 128, 512)
 
 
 class Measured(NamedTuple):
@@ -99,4 +101,24 @@ def as_table(found: list[Measured]) -> str:
             cells += [f"{one.seconds:.1f}", f"{one.row_microseconds:.2f}"]
             cells.append(f"{one.peak_bytes / 1e9:.2f}")
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def as_guide(found: list[Measured]) -> str:
+    """What the figures say of larger tables on a cluster: a Markdown table, with its arithmetic."""
+    spark = {one.n_rows: one for one in found if one.engine == "spark" and one.n_clusters == 1000}
+    small, middle, large = (spark[n_rows] for n_rows in ROWS)
+    per_row = _CORES * (large.seconds - middle.seconds) / (large.n_rows - middle.n_rows)
+    seconds = f"({large.seconds:.1f} - {middle.seconds:.1f}) s"
+    rows = f"({large.n_rows:,} - {middle.n_rows:,})"
+    lines = [
+        f"core-microseconds a row: {_CORES} x {seconds} / {rows} = {1e6 * per_row:.2f}",
+        f"to start: {small.seconds:.0f} s, a table of {small.n_rows:,} rows included",
+        "",
+        "| rows | " + " | ".join(f"{cores} cores" for cores in _CLUSTERS_OF) + " |",
+        "|---:|" + "---:|" * len(_CLUSTERS_OF),
+    ]
+    for n_rows in (10**9, 10**10):
+        times = [(small.seconds + per_row * n_rows / cores) / 60 for cores in _CLUSTERS_OF]
+        lines.append(f"| {n_rows:,} | " + " | ".join(f"{one:.1f} min" for one in times) + " |")
     return "\n".join(lines)

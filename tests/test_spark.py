@@ -25,7 +25,7 @@ from clusterdp.pipeline import lay_out
 from clusterdp.publishing import Prepared, Silence, write_with
 from clusterdp.randomness import ReleaseKey
 from clusterdp.spark_engine import SparkTable
-from clusterdp.spark_files import sum_files
+from clusterdp.spark_files import settle_store, sum_files
 from clusterdp.spark_jobs import running
 from clusterdp.spark_tasks import PublishRows
 from clusterdp.staging import FileSum, LocalFolder
@@ -197,6 +197,18 @@ def test_a_folder_on_a_store_without_renames(
     found = sum_files(spark, f"{target.uri}/units")
     assert {name: stated[f"units/{name}"] for name in found} == {
         name: found[name]._asdict() for name in found
+    }
+
+
+def test_files_on_a_store_get_plain_names(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "units"
+    folder.mkdir()
+    for name in ("part-00001-b-c000.parquet", "part-00000-a-c000.parquet", "_SUCCESS"):
+        (folder / name).write_text(name)
+    settle_store(spark, f"file://{folder}")
+    assert {path.name: path.read_text() for path in folder.glob("[!.]*")} == {
+        "part-00000.parquet": "part-00000-a-c000.parquet",
+        "part-00001.parquet": "part-00001-b-c000.parquet",
     }
 
 

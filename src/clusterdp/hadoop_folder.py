@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import OutputError
+from clusterdp.spark_files import hadoop_path
 from clusterdp.staging import MANIFEST, PARTIAL_SUFFIX, Staged
 
 if TYPE_CHECKING:
@@ -92,20 +93,13 @@ class HadoopFolder:
         store.delete(self._path(f".{path.name}.crc"), False)  # noqa: FBT003
 
     def _local(self, path: Path) -> Any:
-        return self._java().fs.Path(f"file://{path}")
+        return hadoop_path(self.spark, f"file://{path}")[1]
 
     def _path(self, name: str = "") -> Any:
-        return self._java().fs.Path(f"{self.uri.rstrip('/')}/{name}")
+        return hadoop_path(self.spark, f"{self.uri.rstrip('/')}/{name}")[1]
 
     def _store(self) -> Any:
-        """Hadoop's way to the store."""
-        context = self.spark.sparkContext
-        return self._path().getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
-
-    def _java(self) -> Any:
-        jvm = self.spark.sparkContext._jvm  # noqa: SLF001 - Hadoop has no other door
-        assert jvm is not None  # noqa: S101 - a session that runs has one
-        return jvm.org.apache.hadoop
+        return hadoop_path(self.spark, self.uri)[0]
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

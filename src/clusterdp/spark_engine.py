@@ -24,7 +24,7 @@ from clusterdp.engine import (
 )
 from clusterdp.errors import DataError
 from clusterdp.fingerprint import Fingerprint
-from clusterdp.spark_files import LOCAL_SCHEME, local_path, settle_files, sum_files
+from clusterdp.spark_files import LOCAL_SCHEME, local_path, settle_files, settle_store, sum_files
 from clusterdp.spark_jobs import running, shared, to_polars
 from clusterdp.spark_tasks import (
     PLACES,
@@ -189,6 +189,7 @@ class SparkTable:
             files = settle_files(Path(path), n_units)
         else:
             with running(self.spark, "checking what was written"):
+                settle_store(self.spark, place)
                 files = sum_files(self.spark, place)
         return WrittenRows(seen=seen, files={f"{UNIT_PARTS}/{name}": files[name] for name in files})
 

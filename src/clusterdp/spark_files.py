@@ -1,8 +1,9 @@
-"""The files that Spark wrote: on this machine's disks made tidy, on other stores left alone."""
+"""The files that Spark wrote, under plain names: the same release has the same files anywhere."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import OutputError
 from clusterdp.staging import FileSum
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_SCHEME = "file:"
+# How many files a store is asked to rename at once.
+_AT_ONCE = 16
 
 
 def has_scheme(place: str) -> bool:
@@ -52,9 +55,44 @@ def settle_files(folder: Path, n_rows: int) -> dict[str, FileSum]:
         entry.unlink()  # checksums of Hadoop's own
     settled = {}
     for number, part in enumerate(parts):
-        path = part.rename(folder / f"part-{number:05}.parquet")
+        path = part.rename(folder / part_name(number))
         settled[path.name] = FileSum.of(path)
     return settled
+
+
+def settle_store(spark: SparkSession, place: str) -> None:
+    """As `settle_files`, on a store that Hadoop reaches.
+
+    Stores without renames copy each file themselves, so several are asked for at once.
+    """
+    store, folder = hadoop_path(spark, place)
+    names = sorted(entry.getPath().getName() for entry in store.listStatus(folder))
+    parts = [name for name in names if name.startswith("part-")]
+    for name in set(names) - set(parts):
+        store.delete(hadoop_path(spark, f"{place}/{name}")[1], True)  # noqa: FBT003 - Java has no names
+
+    def rename(number: int, name: str) -> None:
+        _, old = hadoop_path(spark, f"{place}/{name}")
+        _, new = hadoop_path(spark, f"{place}/{part_name(number)}")
+        if not store.rename(old, new):
+            raise OutputError(f"cannot name the files in {place}")
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(rename, range(len(parts)), parts))
+
+
+def hadoop_path(spark: SparkSession, place: str) -> tuple[Any, Any]:
+    """Hadoop's way to a place: the store, and the path there."""
+    context = spark.sparkContext
+    jvm = context._jvm  # noqa: SLF001 - Hadoop has no other door
+    assert jvm is not None  # noqa: S101 - a session that runs has one
+    path = jvm.org.apache.hadoop.fs.Path(place)
+    return path.getFileSystem(context._jsc.hadoopConfiguration()), path  # noqa: SLF001
+
+
+def part_name(number: int) -> str:
+    """What the so-many-th file of rows is called."""
+    return f"part-{number:05}.parquet"
 
 
 def sum_files(spark: SparkSession, place: str) -> dict[str, FileSum]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import DataError
 from clusterdp.sources import DUCKDB, TEXT, crossed_parts
+from clusterdp.spark_files import hadoop_path
 from clusterdp.spark_jobs import running
 
 if TYPE_CHECKING:
@@ -117,10 +118,7 @@ def _suffix(name: str) -> str:
 
 def _file_names(spark: SparkSession, source: str) -> Iterator[str]:
     """The names of the first files of a source, without those that tools leave beside data."""
-    context = spark.sparkContext
-    assert context._jvm is not None  # noqa: S101, SLF001 - a session that runs has one
-    path = context._jvm.org.apache.hadoop.fs.Path(source)  # noqa: SLF001 - Hadoop has no other door
-    store = path.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
+    store, path = hadoop_path(spark, source)
     found = store.globStatus(path)
     if not found:
         raise DataError(f"there is no file {source}")
