@@ -87,9 +87,9 @@ def measure(engine: str, source: Path, n_rows: int, n_clusters: int) -> Measured
 def as_table(found: list[Measured]) -> str:
     """The figures as a Markdown table, with both engines side by side."""
     lines = [
-        "| rows | clusters | local | | | Spark, `local[2]` | | |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|",
-        "| | | seconds | µs a row | GB | seconds | µs a row | GB |",
+        "| rows | clusters | local | | | | Spark, `local[2]` | | | |",
+        "|---:|---:|" + "---:|" * 8,
+        "| | |" + " seconds | µs a row | GB | bytes a row |" * 2,
     ]
     by_size: dict[tuple[int, int], dict[str, Measured]] = {}
     for one in found:
@@ -99,7 +99,7 @@ def as_table(found: list[Measured]) -> str:
         for engine in ENGINES:
             one = engines[engine]
             cells += [f"{one.seconds:.1f}", f"{one.row_microseconds:.2f}"]
-            cells.append(f"{one.peak_bytes / 1e9:.2f}")
+            cells += [f"{one.peak_bytes / 1e9:.2f}", f"{one.row_bytes:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

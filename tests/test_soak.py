@@ -15,6 +15,7 @@ from soak.executors import run_executor_kills
 from soak.kills import run_kills
 from soak.outages import run_database_outages, run_disk_outages, run_permission_outages
 from soak.races import run_race
+from soak.scaling import ROWS, Measured, as_guide, as_table, run_scaling
 from spark_runs import on_spark
 
 if TYPE_CHECKING:
@@ -66,6 +67,24 @@ def test_a_denied_permission() -> None:
 def test_a_lost_executor(tmp_path: Path) -> None:
     (line,) = run_executor_kills(tmp_path, 300_000, passes=(2,))
     assert line.passed, line
+
+
+@on_spark[0]
+@on_spark[1]
+def test_scaling_is_measured(tmp_path: Path) -> None:
+    found = run_scaling(tmp_path, rows=(20_000,), clusters=(10,))
+    assert [one.engine for one in found] == ["local", "spark"]
+    assert all(one.seconds > 0 and one.peak_bytes > 1e7 for one in found)
+    assert "| 20,000 | 10 |" in as_table(found)
+
+
+def test_the_guide_follows_from_the_table() -> None:
+    """10 s to start and 2 µs a row on two cores are 4 core-microseconds."""
+    found = [Measured("spark", n_rows, 1000, 10 + 2e-6 * n_rows, 10**9) for n_rows in ROWS]
+    guide = as_guide(found)
+    assert "= 4.00" in guide
+    # 12 s for the small table, and 4e-6 × 1e9 / 32 = 125 s.
+    assert "| 1,000,000,000 | 2.3 min |" in guide
 
 
 @contextmanager
