@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -268,6 +271,31 @@ def test_a_file_that_makes_polars_panic(
             cdp.estimate(release)
     monkeypatch.setattr(pl, "read_parquet", panic)
     assert_refused(run("estimate", tmp_path / "folder"), "PanicException")
+
+
+PANIC = """
+import os
+from clusterdp.cli.console import errors_in_one_line, say_aside
+from clusterdp.errors import DataError
+
+with errors_in_one_line():
+    say_aside("before")
+    os.write(2, b"thread panicked at a value of 4321")
+    raise DataError("in one line")
+"""
+
+
+@pytest.mark.parametrize("debug", [{}, {"CLUSTERDP_DEBUG": "1"}])
+def test_what_libraries_print_is_not_shown(debug: dict[str, str]) -> None:
+    """Polars, in Rust, tells where it panicked and on what, past Python."""
+    environment = {**os.environ, **debug}
+    command = [sys.executable, "-c", PANIC]
+    result = subprocess.run(  # noqa: S603 - our own
+        command, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ("4321" in result.stderr) == bool(debug)
+    assert result.stderr.startswith("before\n")
+    assert "error: in one line\n" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from clusterdp.errors import ClusterDPError
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 # Exit codes that scripts can rely on; anything else that goes wrong is a bug and exits with 1.
 REFUSED = 2
+_STDERR = 2
 INTERRUPTED = 130
 
 
@@ -73,8 +76,42 @@ def _finite(content: Any) -> Any:
 
 
 @contextmanager
+def _our_words_alone() -> Iterator[None]:
+    """Keep what libraries print past Python out of the terminal: where they panicked, and on what.
+
+    They raise an error as well, which is told in one line. `CLUSTERDP_DEBUG` shows all of it.
+    """
+    try:
+        ours = sys.stderr.fileno() == _STDERR and "CLUSTERDP_DEBUG" not in os.environ
+    except (AttributeError, OSError, ValueError):
+        ours = False  # somebody reads what we say in another way
+    if not ours:
+        yield
+        return
+    given = sys.stderr
+    given.flush()
+    with (
+        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+        os.fdopen(os.dup(_STDERR), "w", buffering=1, errors="backslashreplace") as terminal,
+    ):
+        os.dup2(nowhere.fileno(), _STDERR)
+        sys.stderr = terminal
+        try:
+            yield
+        finally:
+            sys.stderr = given
+            os.dup2(terminal.fileno(), _STDERR)
+
+
+@contextmanager
 def errors_in_one_line() -> Iterator[None]:
     """Turn what a user can act on into one line and exit code 2."""
+    with _our_words_alone(), _told_in_one_line():
+        yield
+
+
+@contextmanager
+def _told_in_one_line() -> Iterator[None]:
     import typer
 
     # Asked to stop, a run cleans up behind itself as if interrupted.
