@@ -105,7 +105,7 @@ def _executors() -> list[Line]:
 
 
 def _malformed() -> list[Line]:
-    report = malformed.run(10_000, _generator(), _folder())
+    report, n_aborted = malformed.run_apart(10_000, _generator())
     _CONSOLE.print(f"  {report}", markup=False)
     n_tried = sum(report.tried.values())
     return [
@@ -118,7 +118,8 @@ def _malformed() -> list[Line]:
             partial=len(report.accepted),
             details=(
                 f"{report.refused:,} refused in one line, {report.harmless + report.sound:,} that "
-                f"nothing can tell from sound ones, {len(report.tracebacks)} tracebacks"
+                f"nothing can tell from sound ones, {len(report.tracebacks)} tracebacks; Polars "
+                f"aborted {n_aborted} times"
             ),
         )
     ]

@@ -1,13 +1,15 @@
 """Random malformed inputs: no traceback, no acceptance.
 
-    python -m soak.malformed [INPUTS] [SEED]
+    python -m soak.malformed [INPUTS] [SEED] [--json]
 
 Whatever was found is repeated by the same number of inputs and the seed that was printed.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from soak.attempts import Tried
+
+
+# How many inputs a process of its own tries.
+_APART = 1000
 
 
 class Finding(NamedTuple):
@@ -57,6 +63,14 @@ class Report(NamedTuple):
     sound: int
     tracebacks: list[Finding]
     accepted: list[Finding]
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """What another process found."""
+        fields = json.loads(text)
+        for name in ("tracebacks", "accepted"):
+            fields[name] = [Finding(*finding) for finding in fields[name]]
+        return cls(**fields)
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{number} {kind}" for kind, number in self.tried.items())
@@ -98,6 +112,42 @@ def run(n_inputs: int, rng: np.random.Generator, folder: Path) -> Report:
     )
 
 
+def run_apart(n_inputs: int, rng: np.random.Generator) -> tuple[Report, int]:
+    """The same in processes of their own, because damage can make Polars abort, not only panic.
+
+    Returns:
+        What was found, and how many processes were aborted; what these tried is tried anew.
+    """
+    total, n_aborted = Report({}, 0, 0, 0, [], []), 0
+    while sum(total.tried.values()) < n_inputs:
+        left = min(_APART, n_inputs - sum(total.tried.values()))
+        seed = str(rng.integers(2**63))
+        ended = subprocess.run(  # noqa: S603 - ourselves
+            [sys.executable, "-m", "soak.malformed", str(left), seed, "--json"],
+            cwd=Path(__file__).parent.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+        )
+        if ended.returncode < 0:
+            n_aborted += 1
+            continue
+        total = _added(total, Report.from_json(ended.stdout.splitlines()[-1]))
+    return total, n_aborted
+
+
+def _added(one: Report, other: Report) -> Report:
+    return Report(
+        tried=dict(Counter(one.tried) + Counter(other.tried)),
+        refused=one.refused + other.refused,
+        harmless=one.harmless + other.harmless,
+        sound=one.sound + other.sound,
+        tracebacks=one.tracebacks + other.tracebacks,
+        accepted=one.accepted + other.accepted,
+    )
+
+
 def _kinds(
     rng: np.random.Generator, folder: Path
 ) -> dict[str, Callable[[np.random.Generator], Tried]]:
@@ -113,13 +163,18 @@ def _kinds(
 
 
 def main() -> None:
-    """The run of `make soak`."""
-    n_inputs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else secrets.randbits(64)
+    """One run, in this process."""
+    as_json = "--json" in sys.argv
+    numbers = [int(given) for given in sys.argv[1:] if given != "--json"]
+    n_inputs = numbers[0] if numbers else 10_000
+    seed = numbers[1] if len(numbers) > 1 else secrets.randbits(64)
     print(f"seed {seed}")
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="clusterdp-soak-") as folder:
         report = run(n_inputs, np.random.default_rng(seed), Path(folder))
+    if as_json:
+        print(json.dumps(report._asdict()))
+        return
     print(report)
     print(f"{time.perf_counter() - started:.0f} s")
     sys.exit(bool(report.tracebacks or report.accepted))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import math
 import os
@@ -96,9 +97,12 @@ def _our_words_alone() -> Iterator[None]:
     ):
         os.dup2(nowhere.fileno(), _STDERR)
         sys.stderr = terminal
+        # A process that a library aborts says at least that.
+        faulthandler.enable(terminal, all_threads=False)
         try:
             yield
         finally:
+            faulthandler.disable()
             sys.stderr = given
             os.dup2(terminal.fileno(), _STDERR)
 
