@@ -42,7 +42,12 @@ def main() -> int:
             _scaling()
             continue
         _CONSOLE.print(f"[bold]{name}[/] ...")
-        lines += trials[name]()
+        found = trials[name]()
+        for line in found:
+            _CONSOLE.print(
+                f"  {line.trial}: {'passed' if line.passed else 'FAILED'}; {line.details}"
+            )
+        lines += found
     if lines:
         _show(lines)
     return 0 if all(line.passed for line in lines) else 1
