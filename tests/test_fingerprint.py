@@ -25,7 +25,7 @@ def test_the_order_of_rows_does_not_matter(rng: np.random.Generator) -> None:
 
 
 def test_exchanged_outcomes_are_noticed(rng: np.random.Generator) -> None:
-    """Each of 2,000 exchanges goes unnoticed with probability 2^-64."""
+    """Each of 2,000 exchanges goes unnoticed with probability 2^-60."""
     outcomes = rng.integers(0, 6, N_ROWS).astype(np.uint16)
     whole = fingerprint(outcomes)
     for _ in range(2000):

@@ -19,7 +19,7 @@ from clusterdp.staging import staged_folder
 if TYPE_CHECKING:
     import numpy as np
 
-N_KILLS = 8
+N_KILLS = 20
 
 # Tells when its imports are done, so that kills fall into the work itself.
 OWNER = """

@@ -13,28 +13,22 @@ if TYPE_CHECKING:
 
     from clusterdp.arrays import CodeArray, IntArray, WordArray
 
-# 2^64 over the golden ratio, odd; and the multipliers of splitmix64, which leave no bit of a word
-# in its place.
+# 2^64 over the golden ratio, odd: spreads small numbers over all bits.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
-_MIXING = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB)))
-_LAST_SHIFT = np.uint64(31)
-_HALF = np.uint64(32)
 
 
 def row_words(ids: pl.Series, cells: IntArray, outcomes: CodeArray) -> WordArray:
     """One word for each row, of its id, cell and outcome; the same in every process.
 
-    Words are mixed after everything is in them. Otherwise an outcome would move a word by an amount
-    that other outcomes move other words by, too, and sums would not notice two people's exchanged.
+    The id's hash is multiplied by an odd number that stands for cell and outcome. Another outcome
+    moves the word by an amount that depends on the id: were it the same for all, sums would not
+    notice two people's outcomes exchanged.
     """
     words = cells.astype(np.uint64) << np.uint64(16)
     words |= outcomes
     words *= _SPREAD
-    words ^= ids.hash().to_numpy()
-    for shift, multiplier in _MIXING:
-        words ^= words >> np.uint64(shift)
-        words *= multiplier
-    words ^= words >> _LAST_SHIFT
+    words |= np.uint64(1)
+    words *= ids.hash().to_numpy()
     return words
 
 
@@ -58,9 +52,9 @@ class Fingerprint:
     @classmethod
     def of(cls, words: WordArray) -> Fingerprint:
         """The fingerprint of some rows."""
-        high = words >> _HALF
-        low = words & np.uint64(0xFFFFFFFF)
-        return cls(len(words), int(low.sum()), int(high.sum()))
+        halves = words.astype("<u8", copy=False).view("<u4")
+        low, high = (halves[part::2].sum(dtype=np.uint64) for part in (0, 1))
+        return cls(len(words), int(low), int(high))
 
     def __add__(self, other: Fingerprint) -> Fingerprint:
         return Fingerprint(self.n_rows + other.n_rows, self.low + other.low, self.high + other.high)
