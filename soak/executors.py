@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from unittest import mock
 
@@ -48,10 +49,7 @@ def run_executor_kills(
 def _kill_in(number: int, source: Path, where: Path, ledger: Ledger, n_rows: int) -> Line:
     target, population = source.with_name(f"pass-{number}"), f"pass-{number}"
     partial = target.with_name(f".{target.name}.partial")
-    begun: dict[int, Callable[[], bool]] = {
-        1: partial.exists,
-        2: (partial / "units").exists,
-    }
+    begun: dict[int, Path] = {1: partial, 2: partial / "units"}
     with mock.patch.dict(os.environ, {"PYSPARK_SUBMIT_ARGS": _SETTINGS}):
         owner = Owner(
             *release_options(source, target),
@@ -59,13 +57,16 @@ def _kill_in(number: int, source: Path, where: Path, ledger: Ledger, n_rows: int
             *_CLUSTER,
         )
     owner.begin()
-    _wait(owner, begun[number])
-    # Into the work of the stage, and not before its first task.
-    time.sleep(1.0)
+    _wait(owner, lambda: any(one.population == population for one in ledger.spendings()))
     (spending,) = (one for one in ledger.spendings() if one.population == population)
     key = ledger.resume(spending.release).key
+    _wait(owner, lambda: begun[number].exists() or target.exists())
+    # Into the work of the stage, and not before its first task.
+    time.sleep(0.5)
     executors = running_program(owner.pid, _EXECUTOR)
-    os.kill(executors[0], signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        for process in executors[:1]:
+            os.kill(process, signal.SIGKILL)
     still_working = not target.exists()
     code, told = owner.wait()
     if code != 0:
