@@ -22,6 +22,7 @@ from clusterdp.encoding import (
 )
 from clusterdp.errors import DataError
 from clusterdp.fingerprint import Fingerprint, row_words
+from clusterdp.randomize import RowRandomizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
     from clusterdp.arrays import CodeArray, IntArray, WordArray
     from clusterdp.cells import Layout
+    from clusterdp.channel import Channel
     from clusterdp.outcomes import OutcomeSpace
-    from clusterdp.randomize import RowRandomizer
+    from clusterdp.randomness import ReleaseKey
 
 
 class EncodedRows(NamedTuple):
@@ -148,14 +150,22 @@ class RowPublisher:
     n_units: int
 
     @classmethod
-    def of(cls, encoder: RowEncoder, randomizer: RowRandomizer, layout: Layout) -> RowPublisher:
-        """The publisher of a layout."""
+    def of(
+        cls, encoder: RowEncoder, channel: Channel, layout: Layout, key: ReleaseKey
+    ) -> RowPublisher:
+        """The publisher of a release: every kind of release has its rows made here."""
         import polars as pl
 
         pooled = None
         if encoder.cells.pooled is not None:
             pooled = pl.Series(encoder.columns.cluster, layout.clusters)
-        return cls(encoder=encoder, randomizer=randomizer, pooled=pooled, n_units=layout.n_units)
+        aes_key = key.for_outcome(encoder.columns.outcome)
+        return cls(
+            encoder=encoder,
+            randomizer=RowRandomizer.of(channel, layout.space, aes_key),
+            pooled=pooled,
+            n_units=layout.n_units,
+        )
 
     def __call__(self, batch: pl.DataFrame) -> PublishedBatch:
         """Randomize a batch.

@@ -15,7 +15,6 @@ from clusterdp.fingerprint import SharedFingerprint
 from clusterdp.frames import read_frame, table_like, to_native, to_polars
 from clusterdp.local_engine import LocalTable
 from clusterdp.noise import add_exact_noise
-from clusterdp.randomize import RowRandomizer
 from clusterdp.randomness import ReleaseKey
 from clusterdp.recipes import BudgetedResampling
 from clusterdp.spark_frame import SparkFrame, is_spark
@@ -161,12 +160,8 @@ def run_release(  # noqa: PLR0913 - as `release`
     about_cells = release_cells(counts, layout, mechanism, add_noise)
     units = None
     if about_cells.channel is not None:
-        channel = about_cells.channel
-        publisher = RowPublisher.of(
-            RowEncoder(columns=columns, space=outcomes, clip=clip, cells=encoder),
-            RowRandomizer.of(channel, outcomes, key.for_outcome(columns.outcome)),
-            layout,
-        )
+        encode = RowEncoder(columns=columns, space=outcomes, clip=clip, cells=encoder)
+        publisher = RowPublisher.of(encode, about_cells.channel, layout, key)
         units, again = given.randomized(publisher)
         if again != seen:
             raise DataError(TABLE_CHANGED)

@@ -19,7 +19,6 @@ from clusterdp.journal import Drawn, Unrecorded
 from clusterdp.local_engine import unreadable, write_parquet
 from clusterdp.noise import add_exact_noise
 from clusterdp.pipeline import refuse_paper_accounting
-from clusterdp.randomize import RowRandomizer
 from clusterdp.stages import complete, draw_statistics
 from clusterdp.staging import MANIFEST, FileSum, private_file
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from clusterdp.journal import Journal
     from clusterdp.mechanisms import Mechanism
     from clusterdp.noise import NoiseSource
-    from clusterdp.stages import CellRelease
     from clusterdp.staging import Destination
 
 
@@ -112,15 +110,18 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
 ) -> int:
     """As `write_release`, with the sources of randomness given: the door for tests."""
     refuse_paper_accounting(mechanism)
-    layout = prepared.layout
+    table, layout = prepared.table, prepared.layout
+    encode = RowEncoder(
+        columns=table.columns, space=table.space, clip=table.clip, cells=prepared.encoder
+    )
     with _plain_errors(target), target.staged() as staged:
         drawn, n_clipped = _draw(prepared, mechanism, journal, progress, add_noise)
         about_cells = complete(drawn.statistics, layout, mechanism)
         files: dict[str, FileSum] = {}
         if about_cells.channel is not None:
-            publisher = _publisher(prepared, about_cells, journal)
+            publisher = RowPublisher.of(encode, about_cells.channel, layout, journal.key)
             randomized = progress.stage("randomizing rows", layout.n_units)
-            written = prepared.table.write_rows(publisher, staged.rows, randomized)
+            written = table.write_rows(publisher, staged.rows, randomized)
             if journal.key.tag(written.seen) != drawn.table_tag:
                 raise DataError(TABLE_CHANGED)
             files |= written.files
@@ -169,19 +170,6 @@ def _draw(
             "that one"
         )
     return drawn, n_clipped
-
-
-def _publisher(prepared: Prepared, about_cells: CellRelease, journal: Journal) -> RowPublisher:
-    table, layout = prepared.table, prepared.layout
-    assert about_cells.channel is not None  # noqa: S101 - it publishes rows
-    aes_key = journal.key.for_outcome(table.columns.outcome)
-    return RowPublisher.of(
-        RowEncoder(
-            columns=table.columns, space=table.space, clip=table.clip, cells=prepared.encoder
-        ),
-        RowRandomizer.of(about_cells.channel, layout.space, aes_key),
-        layout,
-    )
 
 
 def _describe(prepared: Prepared, mechanism: Mechanism) -> dict[str, Any]:
