@@ -161,8 +161,6 @@ def _spoilt_table(rng: np.random.Generator) -> tuple[str, pl.DataFrame]:
         "no rows": rows.clear,
         "text outcomes": lambda: rows.with_columns(clicks=pl.lit(f"word{MARKER}")),
         "fractional ids": lambda: rows.with_columns(user=pl.col("user") + 0.5),
-        "sorted": lambda: pl.concat([rows] * 9).with_columns(user=pl.int_range(432)).sort("clicks"),
-        "kept outcomes": lambda: rows.with_columns(tier=pl.col("clicks") * 7),
         "missing outcomes": lambda: rows.with_columns(clicks=pl.lit(None, pl.Int64)),
     }
     name = str(rng.choice(list(made)))

@@ -77,7 +77,7 @@ def test_a_refused_table_gives_its_budget_back(
     table.with_columns(clicks=pl.col("clicks") + 2).write_parquet(path)
     refused = spend(path, tmp_path / "out", where)
     assert refused.exit_code == 2
-    assert "rows outside the outcome space" in refused.stderr
+    assert "has values outside the outcome space" in refused.stderr
     assert "(the budget was given back)" in refused.stderr
     (account,) = shown(where)["populations"]
     assert account["room_epsilon"] == 4

@@ -98,21 +98,6 @@ BAD_TABLES = {
         ("--keep", "secret"),
         "more fields than its header",
     ),
-    "kept column that is the outcome": (
-        lambda t, d: write(t.with_columns(code=pl.col("clicks") * 7 + 1), d),
-        ("--keep", "code"),
-        "publishing it would publish the outcome",
-    ),
-    "kept column that is the outcome with noise": (
-        lambda t, d: write(t.with_columns(score=pl.col("clicks") + pl.col("secret") / 1000), d),
-        ("--keep", "score"),
-        "publishing it would publish the outcome",
-    ),
-    "sorted by outcome": (
-        lambda t, d: write(t.sort("clicks"), d),
-        (),
-        "the order of the rows tells outcomes",
-    ),
     "one arm": (lambda t, d: write(t.with_columns(treated=1), d), (), "at least 2 arms"),
     "no place to write": (write, ("--out", "/proc/out"), "cannot write in"),
     "bad reference": (write, ("--reference", "a"), "separated by commas"),

@@ -94,7 +94,7 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
         put("files", "../secret.csv", {"bytes": 0, "sha256": ""}),
         "not part of a release",
     ),
-    "an older format": ("Optimal", put("format_version", 1), "which knew no designed channels"),
+    "an older format": ("Optimal", put("format_version", 2), "read it with clusterdp 0.1"),
     "a prior too short": (
         "Optimal, public",
         put("mechanism", "rows", "public_prior", [0.5, 0.5]),

@@ -94,6 +94,7 @@ def audit_rows() -> None:
             control=None,
             clip=False,
             min_cell_size=None,
+            keep_order=True,
             key=ReleaseKey(rng.bytes(32)),
             add_noise=lambda values, scale: values,
         )

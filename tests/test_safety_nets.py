@@ -1,8 +1,9 @@
-"""What must not be published by mistake: telling orders and columns, tables that change midway."""
+"""What must not be published by mistake: orders and columns that reveal, tables that change."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,11 +39,11 @@ def many(n_rows: int, n_clusters: int, rate: float, rng: np.random.Generator) ->
     )
 
 
-def release_in_memory(table: pl.DataFrame) -> cdp.Release:
+def release_in_memory(table: pl.DataFrame, **options: Any) -> cdp.Release:
     return cdp.release(
         table,
         mechanism=cdp.uniform_prior_dp(epsilon=1),
-        outcomes=cdp.OutcomeSpace.binary(),
+        **{"outcomes": cdp.OutcomeSpace.binary(), **options},
         unit="user",
         arm="treated",
         cluster="market",
@@ -50,75 +51,110 @@ def release_in_memory(table: pl.DataFrame) -> cdp.Release:
     )
 
 
+def notices(table: pl.DataFrame, **options: Any) -> list[str]:
+    """What the owner is told of a table. It is released whatever that is."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("error")  # which must not turn a notice into a refusal
+        assert release_in_memory(table, **options).layout.n_units == len(table)
+    assert all(issubclass(one.category, cdp.OwnerNotice) for one in caught)
+    return [str(one.message) for one in caught]
+
+
 @pytest.mark.parametrize(("n_clusters", "rate"), [(5000, 0.5), (50, 0.02), (2, 0.5)])
-def test_a_sorted_table_is_refused_and_a_shuffled_one_is_not(
+def test_the_owner_of_a_sorted_table_is_warned_where_its_order_shows(
     n_clusters: int, rate: float, rng: np.random.Generator
 ) -> None:
     table = many(200_000, n_clusters, rate, rng)
-    assert release_in_memory(table).layout.n_units == 200_000
-    outcomes = table["clicks"].sort()
-    with pytest.raises(cdp.DataError, match="order of the rows"):
-        release_in_memory(table.with_columns(clicks=outcomes))
+    assert not notices(table)
+    assert not notices(table, keep_order=True)
+    ordered = table.with_columns(clicks=table["clicks"].sort())
+    (warning,) = notices(ordered)
+    assert "ids follow that order" in warning
+    assert "Do not share the folder" in warning
+    (warning,) = notices(ordered, keep_order=True)
+    assert "that order is published" in warning
+    # In the order of ids nothing of the table's own order is left.
+    other_ids = ordered.with_columns(user=pl.Series(rng.permutation(len(table))))
+    assert not notices(other_ids)
+    assert notices(other_ids, keep_order=True)
 
 
-def test_a_table_sorted_in_blocks_is_refused(rng: np.random.Generator) -> None:
-    """Blocks of equal outcomes in random order: no trend, but neighbours tell."""
+def test_the_owner_of_a_table_sorted_in_blocks_is_warned(rng: np.random.Generator) -> None:
+    """Blocks of equal outcomes in random order: no trend, but neighbours are alike."""
     table = many(100_000, 4, 0.5, rng)
     blocks = np.repeat(rng.integers(0, 2, 1000), 100)
-    with pytest.raises(cdp.DataError, match="order of the rows"):
-        release_in_memory(table.with_columns(clicks=pl.Series(blocks)))
+    assert "the order of the table" in notices(table.with_columns(clicks=pl.Series(blocks)))[0]
 
 
 KEPT: dict[str, tuple[Callable[[pl.Series, np.random.Generator], Any], bool]] = {
     "a copy": (lambda y, rng: y, True),
     "a copy as text": (lambda y, rng: y.cast(str), True),
+    "a copy as categories": (lambda y, rng: y.cast(str).cast(pl.Categorical), True),
     "a code": (lambda y, rng: 17 - 3 * y, True),
     "with a little noise": (lambda y, rng: y + rng.normal(size=len(y)) / 100, True),
+    "a time": (lambda y, rng: times(y * 1000 + rng.random(len(y))), True),
     "unrelated": (lambda y, rng: rng.integers(0, 5, len(y)), False),
     "unrelated and fine": (lambda y, rng: rng.normal(size=len(y)), False),
+    "unrelated text": (lambda y, rng: [f"name {n}" for n in rng.permutation(len(y))], False),
+    "unrelated times": (lambda y, rng: times(rng.random(len(y))), False),
+    "lists": (lambda y, rng: [[n, 1] for n in y], True),
+    "unrelated lists": (lambda y, rng: [[n, 1] for n in rng.integers(0, 9, len(y))], False),
+    "with gaps": (lambda y, rng: [None, 1.5, float("nan")] * (len(y) // 3) + [None] * 2, False),
     "somewhat related": (lambda y, rng: y + rng.normal(size=len(y)), False),
     "constant": (lambda y, rng: np.zeros(len(y)), False),
 }
 
 
+def times(seconds: Any) -> pl.Series:
+    return pl.Series(np.asarray(seconds) * 1e6).cast(pl.Int64).cast(pl.Datetime("us"))
+
+
 @pytest.mark.parametrize("case", KEPT)
 @pytest.mark.parametrize("rate", [0.5, 0.04])
-def test_kept_columns_that_tell_are_refused(
+def test_the_owner_is_warned_of_kept_columns_that_reveal(
     case: str, rate: float, rng: np.random.Generator
 ) -> None:
-    make, telling = KEPT[case]
+    make, reveals = KEPT[case]
     table = many(20_000, 5, rate, rng)
     table = table.with_columns(pl.Series("extra", make(table["clicks"], rng)))
-    options: dict[str, Any] = {
-        "mechanism": cdp.uniform_prior_dp(epsilon=1),
-        "outcomes": cdp.OutcomeSpace.binary(),
-        "unit": "user",
-        "arm": "treated",
-        "cluster": "market",
-        "outcome": "clicks",
-        "keep": ["extra"],
-    }
-    if telling:
-        with pytest.raises(cdp.DataError, match="publishing it would publish the outcome"):
-            cdp.release(table, **options)
-    else:
-        assert "extra" in cdp.release(table, **options).units.columns
+    told = notices(table, keep=["extra"])
+    assert ["'extra' is kept and gives 'clicks' away" in one for one in told] == [True] * reveals
 
 
-def test_the_bin_of_a_continuous_outcome_tells(rng: np.random.Generator) -> None:
+def test_a_copy_of_a_rare_outcome_is_noticed_wherever_it_stands(rng: np.random.Generator) -> None:
+    """Twelve of 100,000, none of them in the first 65,536 rows."""
+    n_rows = 100_000
+    rare = np.zeros(n_rows, dtype=np.int64)
+    rare[rng.choice(np.arange(65_536, n_rows), 12, replace=False)] = 1
+    table = many(n_rows, 5, 0.5, rng).with_columns(clicks=pl.Series(rare), copy=pl.Series(rare))
+    assert "'copy' is kept" in notices(table, keep=["copy"])[0]
+    unrelated = table.with_columns(copy=pl.Series(rng.permutation(rare)))
+    assert not notices(unrelated, keep=["copy"])
+
+
+def test_the_bin_of_a_continuous_outcome_reveals(rng: np.random.Generator) -> None:
     table = many(5000, 5, 0.5, rng).with_columns(clicks=pl.Series(rng.uniform(0, 30, 5000)))
     table = table.with_columns(extra=(pl.col("clicks") // 10).cast(pl.Int64))
-    with pytest.raises(cdp.DataError, match="publishing it would publish the outcome"):
-        cdp.release(
-            table,
-            mechanism=cdp.uniform_prior_dp(epsilon=1),
-            outcomes=cdp.OutcomeSpace.bins([0, 10, 20, 30]),
-            unit="user",
-            arm="treated",
-            cluster="market",
-            outcome="clicks",
-            keep=["extra"],
-        )
+    told = notices(table, keep=["extra"], outcomes=cdp.OutcomeSpace.bins([0, 10, 20, 30]))
+    assert "'extra' is kept" in told[0]
+
+
+def test_the_command_line_warns_and_publishes(table: pl.DataFrame, tmp_path: Path) -> None:
+    copied = table.with_columns(copy="clicks").sort("clicks")
+    options = ("--keep", "copy", "--keep-order", "--json")
+    result = release(write(copied, tmp_path), tmp_path / "out", *options)
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("WARNING, for your eyes only: ") == 2
+    assert "'copy' is kept" in result.stderr
+    assert "the order of the table" in result.stderr
+    assert "WARNING" not in result.stdout
+    assert not any("WARNING" in path.read_text() for path in (tmp_path / "out").glob("*.[mj]*"))
+
+
+def test_kept_columns_that_no_file_can_hold_are_refused(table: pl.DataFrame) -> None:
+    odd = table.with_columns(thing=pl.Series([object()] * len(table), dtype=pl.Object))
+    with pytest.raises(cdp.DataError, match=r"'thing' .* cannot be published"):
+        release_in_memory(odd, keep=["thing"], outcomes=SPACE)
 
 
 def test_clusters_cannot_be_crossed_from_outcomes(table: pl.DataFrame, tmp_path: Path) -> None:

@@ -248,6 +248,20 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
                 f"column {name!r} holds {schema[name]}; "
                 "labels must be text, integers, dates or booleans"
             )
+    for name in columns.kept:
+        _check_writable(name, schema[name])
+
+
+def _check_writable(name: str, kind: pl.DataType) -> None:
+    """Raise a DataError unless a column can be published: found out before anything is drawn."""
+    import io
+
+    import polars as pl
+
+    try:
+        pl.DataFrame(schema={name: kind}).write_parquet(io.BytesIO())
+    except pl.exceptions.PolarsError:
+        raise DataError(f"column {name!r} (kept) holds {kind}, which cannot be published") from None
 
 
 def holds_ids(kind: pl.DataType) -> bool:

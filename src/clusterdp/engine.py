@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,8 +23,16 @@ if TYPE_CHECKING:
     from clusterdp.staging import FileSum
 
 
+# How published rows are ordered: by their ids, or as in the table.
+RowOrderKind = Literal["ids", "table"]
 # What an engine calls its files of rows: one, or a folder of parts that many machines wrote.
 UNITS, UNIT_PARTS = "units.parquet", "units"
+
+
+NO_ORDER_TO_KEEP = (
+    "a Spark table has no order to keep; its rows are published in the order of ids: leave out "
+    "keep_order (--keep-order)"
+)
 
 
 class Counted(NamedTuple):
@@ -32,13 +40,13 @@ class Counted(NamedTuple):
 
     Attributes:
         counts: N[cluster, arm, outcome].
-        n_clipped: How many outcomes were clipped.
         seen: What was read.
+        notices: What the owner alone should know of the table. They never decide anything.
     """
 
     counts: IntArray
-    n_clipped: int
     seen: Fingerprint
+    notices: tuple[str, ...] = ()
 
 
 class WrittenRows(NamedTuple):
@@ -69,6 +77,16 @@ class Table(Protocol):
     @property
     def clip(self) -> bool:
         """Whether outcomes beyond the ends of the space count as the nearest end."""
+        ...
+
+    @property
+    def row_order(self) -> RowOrderKind:
+        """In which order its rows are published."""
+        ...
+
+    @property
+    def verbose(self) -> bool:
+        """Whether messages to the owner may count rows by what their outcomes are."""
         ...
 
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
@@ -128,18 +146,38 @@ def to_layout(
 
 
 def refuse_unsound(tally: Tally, table: Table) -> None:
-    """Raise a DataError, which counts rows and shows no value, unless every row can be used."""
-    columns = table.columns
+    """Raise a DataError unless every row can be used.
+
+    The message shows no value. How many rows broke a rule depends on true outcomes, and several
+    refusals would add up to a histogram: that is said only to an owner who asked for it.
+    """
+    columns, name = table.columns, table.columns.outcome
     refuse_missing(columns.unit, "unit", tally.n_without_id)
-    refuse_missing(columns.outcome, "outcome", tally.n_missing)
+    if tally.n_missing:
+        raise DataError(
+            f"column {name!r} (outcome) has missing values{_in_rows(tally.n_missing, table)}; "
+            "every unit needs one"
+        )
     if tally.n_outside:
         remedy = "declare a space that holds them" + (
             "" if table.clip else ", or clip (clip=True, --clip)"
         )
         raise DataError(
-            f"column {columns.outcome!r} (outcome) has {tally.n_outside} rows outside the "
-            f"outcome space of {table.space.n_outcomes} values; {remedy}"
+            f"column {name!r} (outcome) has values outside the outcome space of "
+            f"{table.space.n_outcomes} values{_in_rows(tally.n_outside, table)}; {remedy}"
         )
+
+
+def clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
+    """What the owner should know of outcomes that were clipped."""
+    if not tally.n_clipped:
+        return ()
+    some = f"some outcomes of {table.columns.outcome!r}{_in_rows(tally.n_clipped, table)}"
+    return (f"{some} were clipped to the ends of the outcome space",)
+
+
+def _in_rows(n_rows: int, table: Table) -> str:
+    return f" in {n_rows} rows" if table.verbose else ""
 
 
 def refuse_repeated(n_repeated: int, unit: str) -> None:
@@ -159,9 +197,9 @@ def refuse_missing(name: str, part: str, n_missing: int) -> None:
         )
 
 
-def to_counts(tally: Tally, layout: Layout) -> Counted:
+def to_counts(tally: Tally, layout: Layout, notices: tuple[str, ...]) -> Counted:
     """What pass 1 found, if it adds up to the public sizes."""
     counts = tally.counts.reshape(*layout.sizes.shape, tally.n_outcomes)
     if not np.array_equal(counts.sum(axis=-1), layout.sizes):
         raise DataError(TABLE_CHANGED)
-    return Counted(counts=counts, n_clipped=tally.n_clipped, seen=tally.seen)
+    return Counted(counts=counts, seen=tally.seen, notices=notices)

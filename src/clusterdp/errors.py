@@ -1,5 +1,7 @@
 """Errors a user can act on. Messages echo parameters and public labels, never outcomes or ids."""
 
+import warnings
+
 
 class ClusterDPError(ValueError):
     """Base of every error this package raises on purpose."""
@@ -10,14 +12,25 @@ class ParameterError(ClusterDPError):
 
 
 class DataError(ClusterDPError):
-    """The table breaks a rule; the message names the column and how many rows broke it."""
+    """The table breaks a rule; the message names the column and the rule."""
 
 
 class OwnerNotice(UserWarning):
-    """Something only the data owner may know, such as how many rows were clipped.
+    """Something only the data owner may know, such as that outcomes were clipped.
 
     It is shown once and stored nowhere, because it is a function of the sensitive outcomes.
     """
+
+
+def notify_owner(message: str) -> None:
+    """Show something to the owner, whatever warnings are set to.
+
+    A warning that is turned into an error would decide, by true outcomes, whether a release is
+    made.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", OwnerNotice)
+        warnings.warn(message, OwnerNotice, stacklevel=4)
 
 
 class OutputError(ClusterDPError):

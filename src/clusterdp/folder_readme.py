@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.engine import UNIT_PARTS, UNITS
+from clusterdp.manifest import what_is_public
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,7 +18,7 @@ def write_readme(manifest: dict[str, Any], row_files: Collection[str]) -> str:
 
 {_what(manifest)}
 
-**Privacy.** {manifest["guarantee"]["in_words"]}
+**Privacy.** {manifest["guarantee"]["in_words"]} {what_is_public(manifest["row_order"])}
 
 Outcomes are one of {_values(manifest)}.
 """

@@ -6,6 +6,7 @@ Pass 1 counts cells; pass 2 randomizes rows. Both hand batches to pure functions
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.batches import RowEncoder, Tally
+from clusterdp.column_leak import leak_notice, revealing_columns
 from clusterdp.encoding import CellEncoder, Columns, check_types, plain_column
 from clusterdp.engine import (
     UNITS,
     WrittenRows,
+    clipping_notices,
     no_progress,
     refuse_repeated,
     refuse_unsound,
@@ -25,9 +28,9 @@ from clusterdp.engine import (
 )
 from clusterdp.errors import DataError
 from clusterdp.fingerprint import Fingerprint, SharedFingerprint
+from clusterdp.id_order import in_order_of_ids
 from clusterdp.row_order import RowOrder
 from clusterdp.staging import FileSum, private_file
-from clusterdp.telling import SAMPLE_ROWS, refuse_telling, telling_columns
 from clusterdp.unique_ids import IdCollector
 
 if TYPE_CHECKING:
@@ -38,13 +41,18 @@ if TYPE_CHECKING:
     from clusterdp.arrays import WordArray
     from clusterdp.batches import RowPublisher
     from clusterdp.cells import Layout
-    from clusterdp.engine import Counted
+    from clusterdp.engine import Counted, RowOrderKind
     from clusterdp.outcomes import OutcomeSpace
 
 # A name that no column of a user has.
 _ROW = "__clusterdp_row"
 # Half the time of the default level, for files a tenth larger.
 _COMPRESSION_LEVEL = 1
+# Row groups have a size of their own. Left to Polars, they would follow the batches of the input,
+# and those can follow how many characters true outcomes are written with.
+_ROWS_PER_GROUP = 2**18
+# Where rows are sorted, within the private folder of a run.
+_SORTING = ".sorting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,15 +64,25 @@ class LocalTable:
         columns: Which column plays which part.
         space: The declared outcome space.
         clip: Whether outcomes beyond the ends of the space count as the nearest end.
+        keep_order: Whether rows are published in the order of the table, which the owner then
+            declares public, and not in the order of ids.
+        verbose: Whether messages to the owner may count rows by what their outcomes are.
     """
 
     rows: pl.LazyFrame
     columns: Columns
     space: OutcomeSpace
     clip: bool
+    keep_order: bool = False
+    verbose: bool = False
 
     def __post_init__(self) -> None:
         check_types(dict(self.rows.collect_schema()), self.columns)
+
+    @property
+    def row_order(self) -> RowOrderKind:
+        """In which order its rows are published."""
+        return "table" if self.keep_order else "ids"
 
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
         """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
@@ -80,8 +98,8 @@ class LocalTable:
         """Pass 1: check every row and count outcomes.
 
         Raises:
-            DataError: If a value is missing or outside the space, an id comes twice, or the order
-                of rows tells outcomes. The message counts rows and shows no value.
+            DataError: If a value is missing or outside the space, or an id comes twice. The
+                message shows no value.
         """
         columns = self.columns
         encode = RowEncoder(columns=columns, space=self.space, clip=self.clip, cells=encoder)
@@ -99,10 +117,9 @@ class LocalTable:
             numbered.map_batches(count_batch, streamable=True).collect(engine="streaming")
         refuse_unsound(first.tally, self)
         refuse_repeated(first.ids.count_repeated(self._ids_with_hashes), columns.unit)
-        counted = to_counts(first.tally, layout)
-        first.order.check(counted.counts)
-        self._check_kept()
-        return counted
+        counted = to_counts(first.tally, layout, clipping_notices(first.tally, self))
+        more = first.order.notices(counted.counts, keep_order=self.keep_order)
+        return counted._replace(notices=(*counted.notices, *more, *self._leak_notices(layout)))
 
     def randomize(
         self,
@@ -110,7 +127,7 @@ class LocalTable:
         seen: SharedFingerprint,
         progress: Callable[[int], None] = no_progress,
     ) -> pl.LazyFrame:
-        """Pass 2: a query for the published rows, in the order of the table.
+        """Pass 2: a query for the randomized rows, in the order of the table.
 
         Rows are keyed by their ids, so running the query again gives the same rows. What it read is
         added to `seen`, to be compared with what pass 1 saw.
@@ -133,20 +150,35 @@ class LocalTable:
         folder: str,
         progress: Callable[[int], None] = no_progress,
     ) -> WrittenRows:
-        """Pass 2 into a file `units.parquet`."""
-        seen, path = SharedFingerprint(), Path(folder) / UNITS
-        write_parquet(self.randomize(publisher, seen, progress), path)
+        """Pass 2 into a file `units.parquet`, in the order of ids unless the table's is kept."""
+        import polars as pl
+
+        seen, path, sorting = SharedFingerprint(), Path(folder) / UNITS, Path(folder) / _SORTING
+        rows = self.randomize(publisher, seen, progress)
+        if not self.keep_order:
+            unit = self.columns.unit
+            kind = rows.collect_schema()[unit]
+            ids = self.rows.select(pl.col(unit).cast(kind))
+            rows = in_order_of_ids(rows, ids, publisher.n_units, sorting)
+        write_parquet(rows, path)
+        shutil.rmtree(sorting, ignore_errors=True)
         return WrittenRows(seen=seen.total, files={UNITS: FileSum.of(path)})
 
-    def _check_kept(self) -> None:
-        """Raise a DataError if a kept column gives the outcome away."""
-        columns = self.columns
-        if not columns.kept:
-            return
+    def collect_rows(self, publisher: RowPublisher) -> tuple[pl.DataFrame, Fingerprint]:
+        """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
+        seen = SharedFingerprint()
+        rows = self.randomize(publisher, seen)
+        if not self.keep_order:
+            rows = rows.sort(self.columns.unit)
+        return rows.collect(engine="streaming").rechunk(), seen.total
+
+    def _leak_notices(self, layout: Layout) -> tuple[str, ...]:
+        """What the owner should know of kept columns that give the outcome away."""
         with read_errors():
-            sample = self.rows.select(*columns.kept, columns.outcome).head(SAMPLE_ROWS).collect()
-        for name in telling_columns(sample, columns, self.space, clip=self.clip):
-            refuse_telling(name, columns.outcome)
+            found = revealing_columns(
+                self.rows, self.columns, self.space, n_rows=layout.n_units, clip=self.clip
+            )
+        return tuple(leak_notice(name, self.columns.outcome) for name in found)
 
     def _ids_with_hashes(self, hashes: WordArray) -> pl.Series:
         import polars as pl
@@ -176,7 +208,7 @@ class _FirstPass:
         rows = self._encode(batch)
         self.ids.add(rows.units)
         if rows.sound:
-            self.order.add(batch[_ROW].to_numpy()[0], rows.cells, rows.outcomes)
+            self.order.add(batch[_ROW].to_numpy()[0], rows.units, rows.cells, rows.outcomes)
         with self._lock:
             self.tally.add(rows)
 
@@ -219,7 +251,7 @@ def write_parquet(rows: pl.LazyFrame, path: Path) -> None:
         private_file(path),
         compression="zstd",
         compression_level=_COMPRESSION_LEVEL,
-        # Rows stand in the owner's order: least and largest values would rule no row group out.
+        row_group_size=_ROWS_PER_GROUP,
         statistics=False,
     )
 

@@ -19,12 +19,12 @@ from clusterdp.summary import sum_noise
 
 if TYPE_CHECKING:
     from clusterdp.cells import Layout
+    from clusterdp.engine import RowOrderKind
     from clusterdp.mechanisms import Mechanism
 
-FORMAT, FORMAT_VERSION = "clusterdp release", 2
-# Format 1 knew no designed channels and no sums; it is read as it was.
-_READABLE = (1, 2)
+FORMAT, FORMAT_VERSION = "clusterdp release", 3
 NEIGHBOURS = "replace-one-outcome"
+ROW_ORDERS = ("ids", "table")
 
 
 def describe(  # noqa: PLR0913 - the parts of a release
@@ -34,6 +34,7 @@ def describe(  # noqa: PLR0913 - the parts of a release
     layout: Layout,
     mechanism: Mechanism,
     guarantee: Guarantee,
+    row_order: RowOrderKind,
     notes: tuple[str, ...],
 ) -> dict[str, Any]:
     """The manifest of a release, but for its files."""
@@ -48,6 +49,7 @@ def describe(  # noqa: PLR0913 - the parts of a release
         "control": plain(layout.arms[layout.control]),
         "n_units": layout.n_units,
         "n_clusters": len(layout.clusters),
+        "row_order": row_order if mechanism.releases_rows else None,
         "mechanism": terms["mechanism"],
         "guarantee": terms["guarantee"],
         "notes": list(notes),
@@ -69,16 +71,23 @@ def describe_terms(
             "epsilon": guarantee.epsilon,
             "delta": guarantee.delta,
             "neighbours": NEIGHBOURS,
-            "in_words": in_words(guarantee, rows=mechanism.releases_rows),
+            "in_words": in_words(guarantee),
         },
     }
 
 
-def in_words(guarantee: Guarantee, *, rows: bool) -> str:
+def what_is_public(row_order: RowOrderKind | None) -> str:
+    """What is published as it is, in a sentence; without rows there is no order of rows."""
+    public = {
+        None: "Arms, clusters and cell sizes",
+        "ids": "Ids, arms, clusters, cell sizes and kept columns",
+        "table": "Ids, arms, clusters, cell sizes, kept columns and the order of the table",
+    }
+    return f"{public[row_order]} are published as they are."
+
+
+def in_words(guarantee: Guarantee) -> str:
     """The guarantee as a sentence for people."""
-    public = "Arms, clusters and cell sizes"
-    if rows:
-        public = "Ids, arms, clusters, cell sizes, kept columns and the order of rows"
     budget = f"epsilon = {shown(guarantee.epsilon)}"
     meaning = (
         "whoever knows everything else, including all other outcomes, can change the odds between "
@@ -92,8 +101,7 @@ def in_words(guarantee: Guarantee, *, rows: bool) -> str:
         )
     return (
         "Everything in this folder, taken together, is label differentially private with "
-        f"{budget}, for the replacement of one unit's outcome: {meaning}. {public} are published "
-        "as they are."
+        f"{budget}, for the replacement of one unit's outcome: {meaning}."
     )
 
 
@@ -120,13 +128,14 @@ def unseal(content: bytes) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise FormatError("manifest.json is not the manifest of a clusterdp release")
     version = manifest.get("format_version")
-    if type(version) is int and version > FORMAT_VERSION:
+    if type(version) is int and version != FORMAT_VERSION:
+        remedy = "upgrade clusterdp" if version > FORMAT_VERSION else "read it with clusterdp 0.1"
         raise FormatError(
-            f"the folder has format {version}, this software reads up to {FORMAT_VERSION}; "
-            "upgrade clusterdp"
+            f"the folder has format {version}, this software reads format {FORMAT_VERSION}; "
+            f"{remedy}"
         )
     stated = manifest.pop("sha256", None)
-    if type(version) is not int or version not in _READABLE or stated != _checksum(manifest):
+    if type(version) is not int or stated != _checksum(manifest):
         raise FormatError("manifest.json was edited after it was published")
     _check_content(manifest)
     return manifest
@@ -167,7 +176,7 @@ def read_mechanism(manifest: dict[str, Any]) -> Mechanism:
         recipe = recipes.NoisyCounts(noise_scale=summary["noise_scale"], scope=summary["scope"])
     elif summary is not None:
         recipe = recipes.NoisyContrasts(epsilon=summary["epsilon"])
-    rows, sums = described["rows"], described.get("sums")
+    rows, sums = described["rows"], described["sums"]
     delta = manifest["guarantee"]["delta"]
     recipe_of_rows: recipes.RowRecipe | None = None
     if rows is not None and "epsilon" in rows:
@@ -213,6 +222,7 @@ def _check_content(manifest: dict[str, Any]) -> None:
             "control": canonical(manifest["control"]) in map(canonical, manifest["arms"]),
             "n_units": type(manifest["n_units"]) is int,
             "n_clusters": type(manifest["n_clusters"]) is int,
+            "row_order": _is_row_order(manifest),
             "notes": _are_texts(manifest["notes"]),
             "files": all(_is_file_sum(stated) for stated in manifest["files"].values()),
         }
@@ -240,20 +250,18 @@ def _described_again(manifest: dict[str, Any]) -> dict[str, Any]:
     said = manifest["guarantee"]["in_words"]
     if isinstance(said, str):  # words for people may change
         terms["guarantee"]["in_words"] = said
-    if manifest["format_version"] == 1:
-        _check_first_format(mechanism)
-        del terms["mechanism"]["sums"]
     return {
         "format": FORMAT,
-        "format_version": manifest["format_version"],
+        "format_version": FORMAT_VERSION,
         "columns": _describe_columns(columns),
         **terms,
     }
 
 
-def _check_first_format(mechanism: Mechanism) -> None:
-    if mechanism.designs_rows or mechanism.sums is not None:
-        raise FormatError("manifest.json is of format 1, which knew no designed channels and sums")
+def _is_row_order(manifest: dict[str, Any]) -> bool:
+    if manifest["mechanism"]["rows"] is None:
+        return manifest["row_order"] is None
+    return manifest["row_order"] in ROW_ORDERS
 
 
 def _are_texts(texts: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,8 +9,8 @@ from clusterdp.batches import RowEncoder, RowPublisher
 from clusterdp.cell_tables import cells_table
 from clusterdp.cells import POOLED_LABEL, Layout, pool_small_clusters
 from clusterdp.encoding import TABLE_CHANGED, CellEncoder, Columns
-from clusterdp.errors import DataError, OwnerNotice, ParameterError
-from clusterdp.fingerprint import SharedFingerprint
+from clusterdp.engine import NO_ORDER_TO_KEEP
+from clusterdp.errors import DataError, ParameterError, notify_owner
 from clusterdp.frames import read_frame, table_like, to_native, to_polars
 from clusterdp.local_engine import LocalTable
 from clusterdp.noise import add_exact_noise
@@ -41,9 +40,9 @@ class Release:
     """Everything that is published, and nothing else: no true outcome, no key.
 
     Attributes:
-        units: One row per unit, in the order given (Spark: of their ids): unit, arm, cluster,
-            `released_outcome`, `debiased_outcome`. A frame of the library that was given, without
-            its index or metadata; or None when the mechanism publishes aggregates alone.
+        units: One row per unit, in the order of ids: unit, arm, cluster, `released_outcome`,
+            `debiased_outcome`. A frame of the library that was given, without its index or
+            metadata; or None when the mechanism publishes aggregates alone.
         cells: One row per (cluster, arm): size, noisy statistics, and the prior and decode values
             or the number of the channel. Lists follow the order of `layout.space.values`. In a
             release of one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the
@@ -94,6 +93,8 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
     control: Any = None,
     clip: bool = False,
     min_cell_size: int | None = None,
+    keep_order: bool = False,
+    verbose: bool = False,
 ) -> Release:
     """Privatize every outcome of an experiment's table.
 
@@ -113,6 +114,10 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         control: The control arm. Needed unless the arms are 0 and 1.
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
         min_cell_size: Pool clusters with fewer units than this in some arm into one cluster.
+        keep_order: Publish rows in the order of the table, which is then public, instead of the
+            order of their ids. The order must not depend on outcomes.
+        verbose: Say how many rows an error or a notice is about. For the owner's eyes alone: such
+            numbers depend on true outcomes.
 
     Raises:
         DataError: If the table breaks a rule.
@@ -126,6 +131,8 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         control=control,
         clip=clip,
         min_cell_size=min_cell_size,
+        keep_order=keep_order,
+        verbose=verbose,
         key=ReleaseKey.from_system(),
         add_noise=add_exact_noise,
     )
@@ -142,6 +149,8 @@ def run_release(  # noqa: PLR0913 - as `release`
     min_cell_size: int | None,
     key: ReleaseKey,
     add_noise: NoiseSource,
+    keep_order: bool = False,
+    verbose: bool = False,
 ) -> Release:
     """The pipeline with its two sources of randomness given: the door for tests.
 
@@ -149,14 +158,12 @@ def run_release(  # noqa: PLR0913 - as `release`
     """
     refuse_paper_accounting(mechanism)
     guarantee = mechanism.guarantee(outcomes)
-    given = open_frame(frame, columns, outcomes, clip=clip)
+    given = open_frame(frame, columns, outcomes, clip=clip, keep_order=keep_order, verbose=verbose)
     table = given.table
     layout, encoder, notes = lay_out(table, control, min_cell_size)
-    counts, n_clipped, seen = table.count(layout, encoder)
-    if n_clipped:
-        message = f"{n_clipped} outcomes were clipped to the ends of the outcome space"
-        # Past run_release and release: at the owner's own line.
-        warnings.warn(message, OwnerNotice, stacklevel=3)
+    counts, seen, notices = table.count(layout, encoder)
+    for notice in notices:
+        notify_owner(notice)
     about_cells = release_cells(counts, layout, mechanism, add_noise)
     units = None
     if about_cells.channel is not None:
@@ -196,11 +203,30 @@ class Frame(Protocol):
         ...
 
 
-def open_frame(frame: Any, columns: Columns, space: OutcomeSpace, *, clip: bool) -> Frame:
+def open_frame(  # noqa: PLR0913 - the parts of a table
+    frame: Any,
+    columns: Columns,
+    space: OutcomeSpace,
+    *,
+    clip: bool,
+    keep_order: bool,
+    verbose: bool,
+) -> Frame:
     """Anyone's frame, with the engine that reads it."""
     if is_spark(frame):
-        return SparkFrame.of(frame, columns, space, clip=clip)
-    return LocalFrame.of(frame, columns, space, clip=clip)
+        if keep_order:
+            raise ParameterError(NO_ORDER_TO_KEEP)
+        return SparkFrame.of(frame, columns, space, clip=clip, verbose=verbose)
+    read = read_frame(frame)
+    table = LocalTable(
+        rows=to_polars(read, columns).lazy(),
+        columns=columns,
+        space=space,
+        clip=clip,
+        keep_order=keep_order,
+        verbose=verbose,
+    )
+    return LocalFrame(given=frame, read=read, table=table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -217,19 +243,10 @@ class LocalFrame:
     read: nw.DataFrame[Any]
     table: LocalTable
 
-    @classmethod
-    def of(cls, frame: Any, columns: Columns, space: OutcomeSpace, *, clip: bool) -> LocalFrame:
-        """Read a frame, once."""
-        read = read_frame(frame)
-        rows = to_polars(read, columns).lazy()
-        table = LocalTable(rows=rows, columns=columns, space=space, clip=clip)
-        return cls(given=frame, read=read, table=table)
-
     def randomized(self, publisher: RowPublisher) -> tuple[Any, Fingerprint]:
         """Pass 2."""
-        seen = SharedFingerprint()
-        published = self.table.randomize(publisher, seen).collect(engine="streaming")
-        return self.like(published), seen.total
+        published, seen = self.table.collect_rows(publisher)
+        return self.like(published), seen
 
     def like(self, published: pl.DataFrame) -> Any:
         """A table as a frame of the same library."""

@@ -12,7 +12,7 @@ from clusterdp.cell_tables import cells_table, channels_table
 from clusterdp.designed import DesignedChannel
 from clusterdp.encoding import TABLE_CHANGED
 from clusterdp.engine import no_progress
-from clusterdp.errors import DataError, OutputError
+from clusterdp.errors import DataError, OutputError, notify_owner
 from clusterdp.folder import CELLS, CHANNELS, README
 from clusterdp.folder_readme import write_readme
 from clusterdp.journal import Drawn, Unrecorded
@@ -73,7 +73,7 @@ def write_release(
     target: Destination,
     progress: Progress | None = None,
     journal: Journal | None = None,
-) -> int:
+) -> None:
     """Privatize a table into a new folder.
 
     Args:
@@ -83,13 +83,10 @@ def write_release(
         progress: Where to report to.
         journal: What makes the release resumable; by default it is not.
 
-    Returns:
-        How many outcomes were clipped, for the owner to know. It is stored nowhere.
-
     Raises:
         ClusterDPError: If the table, a parameter or the place is wrong. There is then no folder.
     """
-    return write_with(
+    write_with(
         prepared,
         mechanism,
         target,
@@ -107,7 +104,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     *,
     journal: Journal,
     add_noise: NoiseSource,
-) -> int:
+) -> None:
     """As `write_release`, with the sources of randomness given: the door for tests."""
     refuse_paper_accounting(mechanism)
     table, layout = prepared.table, prepared.layout
@@ -115,7 +112,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         columns=table.columns, space=table.space, clip=table.clip, cells=prepared.encoder
     )
     with _plain_errors(target), target.staged() as staged:
-        drawn, n_clipped = _draw(prepared, mechanism, journal, progress, add_noise)
+        drawn = _draw(prepared, mechanism, journal, progress, add_noise)
         about_cells = complete(drawn.statistics, layout, mechanism)
         files: dict[str, FileSum] = {}
         if about_cells.channel is not None:
@@ -143,7 +140,6 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         # Last of all: a folder without a manifest is not a release.
         private_file(folder / MANIFEST).write_bytes(sealed)
     journal.commit(str(target))
-    return n_clipped
 
 
 def _draw(
@@ -152,11 +148,13 @@ def _draw(
     journal: Journal,
     progress: Progress,
     add_noise: NoiseSource,
-) -> tuple[Drawn, int]:
+) -> Drawn:
     """The first pass, and its noise: what an earlier run drew, if there was one."""
     layout = prepared.layout
     counting = progress.stage("counting cells", layout.n_units)
-    counts, n_clipped, seen = prepared.table.count(layout, prepared.encoder, counting)
+    counts, seen, notices = prepared.table.count(layout, prepared.encoder, counting)
+    for notice in notices:
+        notify_owner(notice)
     tag = journal.key.tag(seen)
     drawn = journal.recall()
     if drawn is None:
@@ -169,7 +167,7 @@ def _draw(
             "the table is not the one that the release began with; it can only be finished with "
             "that one"
         )
-    return drawn, n_clipped
+    return drawn
 
 
 def _describe(prepared: Prepared, mechanism: Mechanism) -> dict[str, Any]:
@@ -181,6 +179,7 @@ def _describe(prepared: Prepared, mechanism: Mechanism) -> dict[str, Any]:
         layout=prepared.layout,
         mechanism=mechanism,
         guarantee=mechanism.guarantee(prepared.layout.space),
+        row_order=prepared.table.row_order,
         notes=prepared.notes,
     )
 

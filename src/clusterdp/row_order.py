@@ -1,7 +1,10 @@
-"""A safety net: the order of rows is published, so it must not tell outcomes.
+"""A safety net: the order of rows must not give outcomes away where it is published.
 
-A table sorted by its outcome would give every outcome away, whatever noise is added. Under the
-neighbour relation row order is public; this check notices tables for which it plainly is not.
+A table sorted by its outcome would give every outcome away, whatever noise is added. Rows are
+published in the order of ids. The order of the table shows where ids were given out in that order,
+and where an owner declares it public and keeps it. The net warns the owner of tables for which it
+plainly is not. It never decides whether a release is published: that would depend on many true
+outcomes at once, and so be a release of its own.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.errors import DataError
-
 if TYPE_CHECKING:
+    import polars as pl
+
     from clusterdp.arrays import CodeArray, IntArray
 
 # Standard deviations by which a table in arbitrary order is never off: a false alarm every 1e8
@@ -24,6 +27,8 @@ _TOO_MANY = 8.0
 # beginning of each batch, since sorting all of them costs too much.
 _ALL_ROWS, _BLOCK_ROWS, _ONE_IN = 2**22, 2**18, 4
 _STRETCH = 2**11
+# Ids follow the order of the table if this share of successive ids rises, or falls.
+_FOLLOWING = 0.9
 
 
 class RowOrder:
@@ -42,9 +47,10 @@ class RowOrder:
         self._squares = np.zeros(n_cells)
         self._pairs = np.zeros(n_cells, dtype=np.int64)
         self._n_equal = 0
+        self._n_steps = self._n_rising = 0
         self._lock = threading.Lock()
 
-    def add(self, first_row: int, cells: IntArray, outcomes: CodeArray) -> None:
+    def add(self, first_row: int, ids: pl.Series, cells: IntArray, outcomes: CodeArray) -> None:
         """Take in successive rows, of which the first stands at `first_row`. Thread-safe."""
         if self._n_rows > _ALL_ROWS and first_row // _BLOCK_ROWS % _ONE_IN:
             return
@@ -55,28 +61,43 @@ class RowOrder:
         sorted_cells, sorted_outcomes = cells[by_cell], outcomes[by_cell]
         same_cell = sorted_cells[1:] == sorted_cells[:-1]
         equal = sorted_outcomes[1:] == sorted_outcomes[:-1]
+        some_ids = ids[:_STRETCH]
+        n_rising = int((some_ids < some_ids.shift(-1)).sum())
         with self._lock:
+            self._n_steps += max(len(some_ids) - 1, 0)
+            self._n_rising += n_rising
             np.add.at(self._counts, kinds, 1)
             np.add.at(self._sums, kinds, place)
             np.add.at(self._squares, cells, place**2)
             np.add.at(self._pairs, sorted_cells[1:][same_cell], 1)
             self._n_equal += int(equal[same_cell].sum())
 
-    def check(self, counts: IntArray) -> None:
-        """Refuse a table whose order tells outcomes beyond chance.
+    def notices(self, counts: IntArray, *, keep_order: bool) -> tuple[str, ...]:
+        """What the owner should know if the order gives outcomes away beyond chance.
 
         Args:
             counts: Counts of the whole table; axes `[cluster, arm, outcome]`.
-
-        Raises:
-            DataError: If the order tells outcomes. Only the owner sees it; nothing is released.
+            keep_order: Whether rows are published in the order of the table.
         """
-        if self._sorted() or self._in_blocks(counts.reshape(-1, self._n_outcomes)):
-            raise DataError(
-                "the order of the rows tells outcomes: within cells, rows of one outcome stand "
-                "together or before others far more than chance allows. Row order is published: "
-                "shuffle the table first"
-            )
+        shown = keep_order or self._ids_follow()
+        if not shown or not (
+            self._sorted() or self._in_blocks(counts.reshape(-1, self._n_outcomes))
+        ):
+            return ()
+        why = (
+            "that order is published. Do not share the folder; release without keep_order"
+            if keep_order
+            else "ids follow that order. Do not share the folder; give units other ids"
+        )
+        text = (
+            "the order of the table gives outcomes away: within cells, rows of one outcome stand "
+            f"together or before others far more than chance allows, and {why}"
+        )
+        return (text,)
+
+    def _ids_follow(self) -> bool:
+        rising = self._n_rising / max(self._n_steps, 1)
+        return self._n_steps > 0 and not 1 - _FOLLOWING < rising < _FOLLOWING
 
     def _sorted(self) -> bool:
         """Kruskal–Wallis within cells: Σ n_y(mean place of y − mean place)²/variance of places."""

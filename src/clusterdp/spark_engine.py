@@ -16,6 +16,7 @@ from clusterdp.encoding import DEBIASED, RELEASED, TABLE_CHANGED, check_types
 from clusterdp.engine import (
     UNIT_PARTS,
     WrittenRows,
+    clipping_notices,
     no_progress,
     refuse_repeated,
     refuse_unsound,
@@ -30,13 +31,11 @@ from clusterdp.spark_tasks import (
     PLACES,
     SEEN,
     CountRows,
-    FindTelling,
     PublishRows,
     count_repeated,
     put_together,
     without_key,
 )
-from clusterdp.telling import SAMPLE_ROWS, refuse_telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from clusterdp.batches import RowPublisher, Tally
     from clusterdp.cells import Layout
     from clusterdp.encoding import CellEncoder, Columns
-    from clusterdp.engine import Counted
+    from clusterdp.engine import Counted, RowOrderKind
     from clusterdp.outcomes import OutcomeSpace
     from clusterdp.spark_tasks import Shared
 
@@ -73,12 +72,14 @@ class SparkTable:
         columns: Which column plays which part.
         space: The declared outcome space.
         clip: Whether outcomes beyond the ends of the space count as the nearest end.
+        verbose: Whether messages to the owner may count rows by what their outcomes are.
     """
 
     rows: DataFrame
     columns: Columns
     space: OutcomeSpace
     clip: bool
+    verbose: bool = False
 
     def __post_init__(self) -> None:
         names = self.rows.columns
@@ -86,6 +87,11 @@ class SparkTable:
         if twice:
             raise DataError(f"the table has several columns {twice[0]!r}; rename or drop them")
         check_types(self._polars_types(), self.columns)
+
+    @property
+    def row_order(self) -> RowOrderKind:
+        """In which order its rows are published."""
+        return "ids"
 
     @property
     def spark(self) -> SparkSession:
@@ -122,11 +128,7 @@ class SparkTable:
             with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
                 n_repeated = self._count_repeated(n_units)
             refuse_repeated(n_repeated, self.columns.unit)
-            counted = to_counts(tally, layout)
-            if self.columns.kept:
-                with running(self.spark, "checking kept columns"):
-                    self._check_kept(everywhere, n_units)
-        return counted
+        return to_counts(tally, layout, clipping_notices(tally, self))
 
     def randomize(
         self, publisher: RowPublisher, stored: Shared[RowPublisher]
@@ -215,18 +217,6 @@ class SparkTable:
         if counted["rows"].sum() != n_units:
             raise DataError(TABLE_CHANGED)
         return int(counted["repeated"].sum())
-
-    def _check_kept(self, encoder: Shared[RowEncoder], n_units: int) -> None:
-        """Raise a DataError if a kept column gives the outcome away. A worker looks at a sample."""
-        columns = self.columns
-        rows = self._select(*columns.kept, columns.outcome)
-        if n_units > 2 * SAMPLE_ROWS:
-            # Twice as many as needed, or a limit would move the beginning of every partition.
-            rows = rows.sample(2 * SAMPLE_ROWS / n_units)
-        sample = rows.limit(SAMPLE_ROWS).coalesce(1)
-        found = to_polars(sample.mapInArrow(FindTelling(encoder=encoder), "place bigint"))
-        for place in found["place"].sort():
-            refuse_telling(columns.kept[place], columns.outcome)
 
     def _select(self, *names: str) -> DataFrame:
         """Some columns, named by their position: Spark reads more than names into names."""

@@ -16,7 +16,6 @@ import numpy as np
 from clusterdp.batches import RowPublisher, Tally
 from clusterdp.errors import ClusterDPError, DataError
 from clusterdp.fingerprint import Fingerprint
-from clusterdp.telling import telling_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -133,33 +132,6 @@ def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         together = pl.concat(ids)["id"]
         told = [[len(together)], [len(together) - together.n_unique()]]
         yield pa.RecordBatch.from_arrays([pa.array(n) for n in told], names=["rows", "repeated"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FindTelling:
-    """A sample of (kept columns, outcome) in, the positions of kept columns that tell it out.
-
-    Attributes:
-        encoder: Which columns are kept, and outcomes as codes.
-    """
-
-    encoder: Shared[RowEncoder]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Judge one partition, which holds the whole sample."""
-        import polars as pl
-        import pyarrow as pa
-
-        encode = self.encoder.get()
-        columns = encode.columns
-        names = (*columns.kept, columns.outcome)
-        sample = [_to_polars(batch, names) for batch in _non_empty(batches)]
-        if not sample:
-            return
-        with _no_values():
-            found = telling_columns(pl.concat(sample), columns, encode.space, clip=encode.clip)
-        places = pa.array([columns.kept.index(name) for name in found], type=pa.int64())
-        yield pa.RecordBatch.from_arrays([places], names=["place"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

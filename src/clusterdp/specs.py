@@ -28,6 +28,7 @@ KEYS: dict[str, tuple[type, ...]] = {
     "keep": (str, list),
     "clip": (bool,),
     "min_cell_size": (int,),
+    "keep_order": (bool,),
     "mechanism": (str,),
     "epsilon": (int, float),
     "delta": (int, float),

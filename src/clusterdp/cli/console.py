@@ -8,11 +8,12 @@ import math
 import os
 import signal
 import sys
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from clusterdp.errors import ClusterDPError
+from clusterdp.errors import ClusterDPError, OwnerNotice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,6 +135,26 @@ def _told_in_one_line() -> Iterator[None]:
 def _one_line(text: str) -> str:
     """A message that stays one line, and plain, whatever the names it echoes hold."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+@contextmanager
+def owner_notices() -> Iterator[None]:
+    """Show what the owner alone should know in words that cannot be overlooked.
+
+    It goes to the terminal as it comes up, never into results: it depends on true outcomes.
+    """
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        if not issubclass(category, OwnerNotice):
+            usual(message, category, *where)
+        else:
+            text = f"WARNING, for your eyes only: {_one_line(str(message))}"
+            sys.stderr.write(f"\033[1;31m{text}\033[0m\n" if sys.stderr.isatty() else f"{text}\n")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # type: ignore[assignment]  # it takes what it needs
+        yield
 
 
 class Bars:

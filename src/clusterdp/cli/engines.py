@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from clusterdp.cli.console import say_aside
+from clusterdp.engine import NO_ORDER_TO_KEEP
 from clusterdp.errors import ParameterError
 from clusterdp.local_engine import LocalTable
 from clusterdp.sources import cross_columns, open_source
@@ -25,6 +26,24 @@ if TYPE_CHECKING:
     from clusterdp.staging import Destination
 
 
+class TableOptions(NamedTuple):
+    """What the owner says of a table.
+
+    Attributes:
+        columns: Which column plays which part.
+        space: The declared outcome space.
+        clip: Whether outcomes beyond the ends of the space count as the nearest end.
+        keep_order: Whether rows are published in the order of the table.
+        verbose: Whether messages may count rows by what their outcomes are.
+    """
+
+    columns: Columns
+    space: OutcomeSpace
+    clip: bool
+    keep_order: bool
+    verbose: bool
+
+
 class Engine(Protocol):
     """What opens tables and places by their names."""
 
@@ -32,9 +51,7 @@ class Engine(Protocol):
         """A folder to publish."""
         ...
 
-    def table(
-        self, source: str, columns: Columns, space: OutcomeSpace, *, clip: bool, out: str | None
-    ) -> Table:
+    def table(self, source: str, asked: TableOptions, out: str | None) -> Table:
         """A source as a table; `out` is where it is going to be published, if anywhere."""
         ...
 
@@ -77,9 +94,7 @@ class LocalEngine:
             raise ParameterError(f"{out} is on a store that needs --engine spark")
         return LocalFolder(Path(out))
 
-    def table(
-        self, source: str, columns: Columns, space: OutcomeSpace, *, clip: bool, out: str | None
-    ) -> LocalTable:
+    def table(self, source: str, asked: TableOptions, out: str | None) -> LocalTable:
         """A source as a table."""
 
         def scratch() -> Path:
@@ -88,9 +103,10 @@ class LocalEngine:
                 return self.stack.enter_context(scratch_folder(Path(out)))
             return Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="clusterdp-")))
 
+        columns = asked.columns
         rows = open_source(source, scratch)
         rows = cross_columns(rows, columns.cluster, (columns.unit, columns.outcome))
-        return LocalTable(rows=rows, columns=columns, space=space, clip=clip)
+        return LocalTable(rows=rows, **asked._asdict())
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +128,22 @@ class SparkEngine:
     def table(
         self,
         source: str,
-        columns: Columns,
-        space: OutcomeSpace,
-        *,
-        clip: bool,
+        asked: TableOptions,
         out: str | None,  # noqa: ARG002 - it needs no scratch
     ) -> Table:
         """A source as a table."""
         from clusterdp.spark_engine import SparkTable
         from clusterdp.spark_sources import cross_spark_columns, open_spark_source
 
+        if asked.keep_order:
+            raise ParameterError(NO_ORDER_TO_KEEP)
+        columns = asked.columns
         rows = open_spark_source(self.spark, source)
         rows = cross_spark_columns(rows, columns.cluster, (columns.unit, columns.outcome))
-        return SparkTable(rows=rows, columns=columns, space=space, clip=clip)
+        return SparkTable(
+            rows=rows,
+            columns=columns,
+            space=asked.space,
+            clip=asked.clip,
+            verbose=asked.verbose,
+        )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.cli.console import REFUSED, print_json, print_pairs, say
 from clusterdp.folder import check_sizes, read_manifest
+from clusterdp.manifest import what_is_public
 from clusterdp.verification import verify_folder
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [
         ("outcome", f"{outcome['name']}: {space}"),
         ("privacy", manifest["guarantee"]["in_words"]),
+        ("public", what_is_public(manifest["row_order"])),
         ("mechanism", manifest["mechanism"]["name"]),
     ]
     summary = manifest["mechanism"]["summary"]

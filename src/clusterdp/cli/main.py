@@ -94,6 +94,15 @@ def release(
         ),
     ] = None,
     min_cell_size: Annotated[int | None, MIN_CELL_SIZE] = None,
+    keep_order: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-order",
+            help="Publish rows in the order of the table, which is then public, instead of the "
+            "order of ids.",
+            rich_help_panel=TABLE,
+        ),
+    ] = None,
     epsilon: Annotated[float | None, EPSILON] = None,
     delta: Annotated[float | None, DELTA] = None,
     mechanism: Annotated[
@@ -197,6 +206,15 @@ def release(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            help="Say how many rows an error or a warning is about. For your eyes only: such "
+            "numbers depend on true outcomes, and several of them add up to a histogram.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)
     ] = False,
@@ -219,6 +237,7 @@ def release(
         "keep": keep,
         "clip": clip,
         "min_cell_size": min_cell_size,
+        "keep_order": keep_order,
         "mechanism": mechanism,
         "epsilon": epsilon,
         "delta": delta,
@@ -239,10 +258,22 @@ def release(
     with errors_in_one_line():
         if resume is not None:
             also = {"plan": plan, "spec": spec, "dry_run": dry_run or None}
-            run_resume_command(resume, given | also, key_file=ledger_key_file, as_json=as_json)
+            run_resume_command(
+                resume,
+                given | also,
+                key_file=ledger_key_file,
+                verbose=verbose,
+                as_json=as_json,
+            )
             return
         run_release_command(
-            spec, plan, given, key_file=ledger_key_file, dry_run=dry_run, as_json=as_json
+            spec,
+            plan,
+            given,
+            key_file=ledger_key_file,
+            dry_run=dry_run,
+            verbose=verbose,
+            as_json=as_json,
         )
 
 

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from clusterdp import specs
-from clusterdp.cli.console import Bars, print_json, say
-from clusterdp.cli.engines import open_engine
+from clusterdp.cli.console import Bars, owner_notices, print_json, say
+from clusterdp.cli.engines import TableOptions, open_engine
 from clusterdp.cli.outlook import choose_mechanism, describe_plan, planned_for, show_plan
 from clusterdp.encoding import Columns
 from clusterdp.errors import ParameterError
@@ -31,6 +31,7 @@ def run_release_command(  # noqa: PLR0913 - the ways to say what to release
     *,
     key_file: Path | None,
     dry_run: bool,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Plan from public columns, show it, and unless it is a dry run, release."""
@@ -42,7 +43,7 @@ def run_release_command(  # noqa: PLR0913 - the ways to say what to release
         if target is not None:
             target.check_free()
         budget = _open_budget(spec, key_file)
-        prepared = prepare(spec, engine, out)
+        prepared = prepare(spec, engine, out, verbose=verbose)
         layout = prepared.layout
         mechanism, prediction = choose_mechanism(spec, layout)
         plan = describe_plan(prepared, mechanism, prediction, planned_for(spec, layout))
@@ -67,6 +68,7 @@ def run_resume_command(
     given: dict[str, Any],
     *,
     key_file: Path | None,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Finish a release that was interrupted; it spends nothing more."""
@@ -83,7 +85,7 @@ def run_resume_command(
         finished = budget.finish_published(reservation, target)
         if finished is None:
             target.check_free()
-            prepared = prepare(spec, engine, _out(spec))
+            prepared = prepare(spec, engine, _out(spec), verbose=verbose)
             finished = budget.finish(reservation, prepared, target, _write)
     _show_finished(finished, as_json=as_json)
 
@@ -111,7 +113,9 @@ def _open_budget(spec: dict[str, Any], key_file: Path | None) -> Budget | None:
     return Budget(ledger, population, key_file)
 
 
-def prepare(spec: dict[str, Any], engine: Engine, out: str | None) -> Prepared:
+def prepare(
+    spec: dict[str, Any], engine: Engine, out: str | None, *, verbose: bool = False
+) -> Prepared:
     """The table, with its public columns read."""
     space = specs.parse_outcomes(spec["outcomes"])
     columns = Columns(
@@ -121,8 +125,14 @@ def prepare(spec: dict[str, Any], engine: Engine, out: str | None) -> Prepared:
         outcome=spec["outcome"],
         kept=specs.parse_names(spec.get("keep")),
     )
-    clip = bool(spec.get("clip"))
-    table = engine.table(str(spec["input"]), columns, space, clip=clip, out=out)
+    asked = TableOptions(
+        columns=columns,
+        space=space,
+        clip=bool(spec.get("clip")),
+        keep_order=bool(spec.get("keep_order")),
+        verbose=verbose,
+    )
+    table = engine.table(str(spec["input"]), asked, out)
     layout, encoder, notes = lay_out(table, spec.get("control"), spec.get("min_cell_size"))
     return Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
 
@@ -139,20 +149,15 @@ def _write(
     target: Destination,
     journal: Journal | None = None,
 ) -> dict[str, Any]:
-    with Bars() as bars:
-        n_clipped = write_release(prepared, mechanism, target, bars, journal)
-    return {"folder": str(target), "n_clipped": n_clipped}
+    with owner_notices(), Bars() as bars:
+        write_release(prepared, mechanism, target, bars, journal)
+    return {"folder": str(target)}
 
 
 def _show_finished(finished: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(finished)
         return
-    if finished.get("n_clipped"):
-        say(
-            f"{finished['n_clipped']:,} outcomes were clipped (for your eyes: this is not in the "
-            "folder)"
-        )
     target = finished["folder"]
     look = "" if "://" in target else f"; look at it with: clusterdp inspect {target}"
     say(f"published {target}{look}")

@@ -1,0 +1,85 @@
+"""Rows in the order of their ids, also of tables that do not fit into memory.
+
+The order of a table can depend on outcomes; the order of ids cannot. Small tables are sorted in
+memory. A larger one is first split into ranges of ids, in files of a private folder, and then each
+range is sorted. Only randomized rows are ever stored there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import polars as pl
+
+# Rows that are sorted in memory at once.
+_ROWS_IN_MEMORY = 2**22
+# Ids that the ranges are chosen from, per range. Ranges only have to be of similar size: the sorted
+# rows do not depend on them.
+_IDS_PER_RANGE = 2**12
+# A name that no column of a user has.
+_RANGE = "__clusterdp_range"
+
+
+def in_order_of_ids(
+    rows: pl.LazyFrame, ids: pl.LazyFrame, n_rows: int, scratch: Path
+) -> pl.LazyFrame:
+    """A query for the same rows, sorted by their first column.
+
+    Args:
+        rows: Randomized rows, ids first. This query is evaluated once.
+        ids: The same ids as a query of their own.
+        n_rows: How many rows there are.
+        scratch: A folder that does not exist yet, within a private one. The caller removes it.
+    """
+    n_ranges = -(-n_rows // _ROWS_IN_MEMORY)
+    unit, schema = rows.collect_schema().names()[0], rows.collect_schema()
+    if n_ranges == 1:
+        return rows.sort(unit)
+    _split(rows, unit, _range_ends(ids, n_rows, n_ranges), scratch)
+    return _sorted_ranges(scratch, unit, n_ranges, schema)
+
+
+def _range_ends(ids: pl.LazyFrame, n_rows: int, n_ranges: int) -> pl.Series:
+    """Ids that cut the sorted ids into ranges of similar size."""
+    step = max(1, n_rows // (n_ranges * _IDS_PER_RANGE))
+    sample = ids.gather_every(step).collect(engine="streaming").to_series().unique().sort()
+    places = [len(sample) * number // n_ranges for number in range(1, n_ranges)]
+    return sample.gather(places).unique(maintain_order=True)
+
+
+def _split(rows: pl.LazyFrame, unit: str, ends: pl.Series, folder: Path) -> None:
+    """Write every range of ids into files of its own."""
+    import polars as pl
+
+    def number_ranges(batch: pl.DataFrame) -> pl.DataFrame:
+        places = ends.search_sorted(batch[unit], side="left")
+        return batch.with_columns(places.cast(pl.Int32).alias(_RANGE))
+
+    schema = pl.Schema({**rows.collect_schema(), _RANGE: pl.Int32()})
+    folder.mkdir(mode=0o700)
+    rows.map_batches(number_ranges, streamable=True, schema=schema).sink_ipc(
+        pl.PartitionBy(folder, key=_RANGE, include_key=False), compression="uncompressed"
+    )
+
+
+def _sorted_ranges(folder: Path, unit: str, n_ranges: int, schema: pl.Schema) -> pl.LazyFrame:
+    """A query that sorts one range after another, so that one at a time is in memory."""
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    def read(
+        columns: list[str] | None, predicate: pl.Expr | None, most: int | None, _: int | None
+    ) -> Iterator[pl.DataFrame]:
+        # The query is written as a whole, so nothing is asked for beyond whole rows.
+        assert columns is None and predicate is None and most is None  # noqa: S101, PT018
+        for number in range(n_ranges):
+            files = sorted((folder / f"{_RANGE}={number}").glob("*"))
+            if files:
+                # A lazy sort takes a third of the time of an eager one.
+                yield pl.scan_ipc(files).sort(unit).collect(engine="streaming")
+
+    return register_io_source(read, schema=schema)

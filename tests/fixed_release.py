@@ -1,0 +1,69 @@
+"""A release of a file with its key and its noise fixed: what is left to differ is the table.
+
+As a program (`python -m fixed_release INPUT OUT MECHANISM ORDER`) it runs with as many threads as
+POLARS_MAX_THREADS says.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import clusterdp as cdp
+from clusterdp.encoding import Columns
+from clusterdp.journal import Unrecorded
+from clusterdp.local_engine import LocalTable
+from clusterdp.noise import simulated_noise
+from clusterdp.pipeline import lay_out
+from clusterdp.publishing import Prepared, Silence, write_with
+from clusterdp.randomness import ReleaseKey
+from clusterdp.sources import open_source
+from clusterdp.staging import FileSum, LocalFolder
+
+if TYPE_CHECKING:
+    import polars as pl
+
+KEY = ReleaseKey(b"k" * 32)
+LONG = 100_000_000
+SPACE = cdp.OutcomeSpace.of([0, LONG])
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="spend", kept=("tier",))
+MECHANISMS = {
+    "rows": cdp.uniform_prior_dp(epsilon=1),
+    "channels": cdp.optimal(epsilon=1, noise_scale=4, calibrate=0.3),
+}
+
+
+def release_file(source: Path, out: Path, mechanism: str, *, keep_order: bool) -> dict[str, str]:
+    """Release a file into a folder; returns the checksums of what is published."""
+    return release_rows(open_source(str(source), Path), out, mechanism, keep_order=keep_order)
+
+
+def release_rows(
+    rows: pl.LazyFrame, out: Path, mechanism: str, *, keep_order: bool
+) -> dict[str, str]:
+    """Release a query into a folder; returns the checksums of what is published."""
+    table = LocalTable(rows=rows, columns=COLUMNS, space=SPACE, clip=False, keep_order=keep_order)
+    layout, encoder, notes = lay_out(table, None, None)
+    write_with(
+        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
+        MECHANISMS[mechanism],
+        LocalFolder(out),
+        Silence(),
+        journal=Unrecorded(KEY),
+        add_noise=simulated_noise(np.random.default_rng(0)),
+    )
+    return checksums(out)
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """What every file of a folder is, to the bit."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): FileSum.of(path).sha256 for path in files}
+
+
+if __name__ == "__main__":
+    given, target, named, order = sys.argv[1:]
+    release_file(Path(given), Path(target), named, keep_order=order == "table")
