@@ -54,9 +54,8 @@ def tables(values: list[int | None]) -> Iterator[tuple[tuple[int | None, ...], p
 def result(table: pl.DataFrame, mechanism: cdp.Mechanism, **options: Any) -> str:
     """What a run tells the world: published, or the words of its refusal."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(record=True):
             warnings.simplefilter("error")  # a notice must not decide even then
-            warnings.filterwarnings("ignore", category=cdp.OwnerNotice)
             run_release(
                 table,
                 mechanism=mechanism,
