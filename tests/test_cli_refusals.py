@@ -195,3 +195,21 @@ def test_estimates_that_make_no_sense(
     options: tuple[object, ...], message: str, published: Path
 ) -> None:
     assert_refused(run("estimate", published, *options), message)
+
+
+def test_rows_are_counted_for_an_owner_who_asks_and_never_in_json(
+    table: pl.DataFrame, tmp_path: Path
+) -> None:
+    """Six refusals that count would add up to a histogram."""
+    wild = write(table.with_columns(clicks=pl.col("clicks").replace(3, 9)), tmp_path)
+    n_wild = int((table["clicks"] == 3).sum())
+    quiet = release(wild, tmp_path / "out", "--json")
+    assert_refused(quiet, "has values outside the outcome space of 4 values; declare")
+    told = release(wild, tmp_path / "out", "--verbose")
+    assert_refused(told, f"has values outside the outcome space of 4 values in {n_wild} rows;")
+    clipped = release(wild, tmp_path / "one", "--clip", "--json")
+    assert "WARNING, for your eyes only: some outcomes of 'clicks' were clipped" in clipped.stderr
+    assert "clipped" not in clipped.stdout
+    told = release(wild, tmp_path / "two", "--clip", "--json", "--verbose")
+    assert f"in {n_wild} rows were clipped" in told.stderr
+    assert "clipped" not in told.stdout
