@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _FIELDS = ("number", "at", "who", "event", "release", "content", "previous", "hash")
 _ODDITIES: list[Any] = [
-    *("", "x", "0", "reserved", "committed", "cancelled", "opened", "{}", "[]", "null", "[" * 9999),
+    *("", "x", "0", "reserved", "committed", "cancelled", "closed", "opened"),
+    *("{}", "[]", "null", "[" * 9999),
     *('{"a": 1}', '{"guarantee": {"epsilon": NaN}}', 0, -1, 7, 2**62, 0.5, b"", b"\xff\xfe", b"{}"),
 ]
 
@@ -39,11 +40,12 @@ class SoundLedger:
 
 
 def sound_ledger(path: Path) -> SoundLedger:
-    """A ledger with a release that is committed, one that was cancelled, and one unfinished."""
+    """A ledger with releases that are committed, cancelled, closed, and unfinished."""
     ledger = Ledger.create(str(path), Guarantee(epsilon=9.0, delta=1e-6), Vault())
     mechanisms = (
         cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2),
         cdp.optimal(epsilon=1),
+        cdp.uniform_prior_dp(epsilon=1),
         cdp.noisy_histogram(epsilon=1),
     )
     for number, mechanism in enumerate(mechanisms):
@@ -60,6 +62,8 @@ def sound_ledger(path: Path) -> SoundLedger:
             reservation.commit("x")
         elif number == 1:
             reservation.cancel()
+        elif number == 2:
+            ledger.close(reservation.release, "the table is gone")
     return SoundLedger(path.read_bytes(), ledger.head().hash, _tables(path))
 
 

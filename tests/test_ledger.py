@@ -258,9 +258,11 @@ def test_keys_do_not_outlive_their_release(tmp_path: Path) -> None:
 def test_encrypted_keys(kind: str, where: str, tmp_path: Path) -> None:
     key_file = tmp_path / "key"
     key_file.write_bytes(bytes(range(64)))
+    key_file.chmod(0o600)
     given: dict[str, Any] = {"key_file": key_file}
     wrong: dict[str, Any] = {"key_file": tmp_path / "other"}
     (tmp_path / "other").write_bytes(bytes(64))
+    (tmp_path / "other").chmod(0o600)
     if kind == "passphrase":
         given, wrong = {"passphrase": "correct horse"}, {"passphrase": "wrong horse"}
     ledger = Ledger.create(where, Guarantee(epsilon=3), Vault.new(**given))
@@ -284,6 +286,7 @@ def test_encrypted_keys(kind: str, where: str, tmp_path: Path) -> None:
 def test_a_secret_cannot_be_moved_to_another_release(where: str, tmp_path: Path) -> None:
     key_file = tmp_path / "key"
     key_file.write_bytes(bytes(range(64)))
+    key_file.chmod(0o600)
     ledger = Ledger.create(where, Guarantee(epsilon=3), Vault.new(key_file=key_file))
     ledger.unlock(key_file=key_file)
     first, second = reserve(ledger), reserve(ledger)
