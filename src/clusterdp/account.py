@@ -137,9 +137,14 @@ def population_problem(name: str, known: Sequence[str], *, confirmed: bool) -> s
         return None
     if confirmed:
         return None
+    if not known:
+        return (
+            f"population {name!r} is new to the ledger, which knows no population yet; confirm it "
+            "with --new-population"
+        )
     return (
         f"population {name!r} is new to the ledger, which knows {_listed(name, known)}; if it "
-        "shares nobody with a population that is known, confirm it with --new-population"
+        "shares nobody with these, confirm it with --new-population"
     )
 
 
@@ -150,8 +155,6 @@ def _listed(name: str, known: Sequence[str]) -> str:
     def unlike(other: str) -> float:
         return -SequenceMatcher(None, name.casefold(), other.casefold()).ratio()
 
-    if not known:
-        return "no population yet"
     listed = ", ".join(map(repr, sorted(known, key=unlike)[:_MOST_NAMES]))
     more = len(known) - _MOST_NAMES
     return f"{listed} and {more} more" if more > 0 else listed

@@ -323,10 +323,13 @@ def _ending(spending: Spending, kept: Secrets | None) -> tuple[str, dict[str, st
     A sealed release may be published, or about to be. Who publishes to a local folder holds a lock
     beside it from before the sealing until after the rename, so: first the lock, then the folder.
     """
-    if kept is None or kept.sealed is None:
+    if kept is None or not isinstance(kept.sealed, str):
         return "closed", {}
     sealed, place = kept.sealed, kept.place
-    if place is not None and "://" not in place:
+    # A database may hold bytes where text belongs.
+    if not isinstance(place, str) or "\0" in place:
+        return "closed", {"sealed_sha256": sealed}
+    if "://" not in place:
         if is_being_written(Path(place)):
             raise LedgerError(
                 f"a run is about to publish release {spending.release} at {place}; end that run, "
@@ -336,7 +339,7 @@ def _ending(spending: Spending, kept: Secrets | None) -> tuple[str, dict[str, st
         published = manifest is not None and sha256(manifest).hexdigest() == sealed
         if published and spending.status == "drawn":
             return "committed", {"manifest_sha256": sealed, "folder": place}
-    return "closed", {"sealed_sha256": sealed} | ({} if place is None else {"sealed_for": place})
+    return "closed", {"sealed_sha256": sealed, "sealed_for": place}
 
 
 def _said(reason: str | None) -> dict[str, str]:

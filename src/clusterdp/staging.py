@@ -145,8 +145,8 @@ def _claim(partial: Path, target: Path) -> int:
 
 def is_being_written(target: Path) -> bool:
     """Whether a run of this machine is about to publish `target`."""
-    partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
     try:
+        partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
         handle = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except PermissionError:
         return True  # somebody else's: it may be
