@@ -32,11 +32,15 @@ _ODDITIES: list[Any] = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoundLedger:
-    """A ledger in memory: its file, the hash of its last entry, and all that its tables hold."""
+    """A ledger in memory: its file, the hash of its last entry, and all that its tables hold.
+
+    `unfinished` is a release that can be closed.
+    """
 
     file: bytes
     head: str
     tables: list[list[tuple[Any, ...]]]
+    unfinished: str
 
 
 def sound_ledger(path: Path) -> SoundLedger:
@@ -64,7 +68,9 @@ def sound_ledger(path: Path) -> SoundLedger:
             reservation.cancel()
         elif number == 2:
             ledger.close(reservation.release, "the table is gone")
-    return SoundLedger(path.read_bytes(), ledger.head().hash, _tables(path))
+    return SoundLedger(
+        path.read_bytes(), ledger.head().hash, _tables(path), ledger.spendings()[-1].release
+    )
 
 
 def try_ledger(ledger: SoundLedger, rng: np.random.Generator, path: Path) -> Tried:
@@ -80,12 +86,13 @@ def try_ledger(ledger: SoundLedger, rng: np.random.Generator, path: Path) -> Tri
             connection.commit()
     shown = run_command("ledger", "show", path)
     verified = run_command("ledger", "verify", path, "--head", ledger.head)
-    for one in (shown, verified):
+    same = not verified.exit_code and _tables(path) == ledger.tables
+    closed = run_command("ledger", "close", path, ledger.unfinished)
+    for one in (shown, verified, closed):
         if one.fault:
             return Tried(mutation, "traceback", one.fault)
     if verified.exit_code:
         return Tried(mutation, "refused")
-    same = _tables(path) == ledger.tables
     return Tried(mutation, "harmless") if same else Tried(mutation, "accepted", "by verify")
 
 
