@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from soak import executors, kills, malformed, outages, postgres, races, scaling
+from soak import closings, executors, kills, malformed, outages, postgres, races, scaling
 from soak.report import Line
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def main() -> int:
     trials: dict[str, Callable[[], list[Line]]] = {
         "kills": _kills,
         "races": _races,
+        "closings": _closings,
         "outages": _outages,
         "executors": _executors,
         "malformed": _malformed,
@@ -93,6 +94,10 @@ def _races() -> list[Line]:
         where = server.new_database("race")
         lines.append(races.run_race(where, "PostgreSQL", 32, 10, _folder()))
     return lines
+
+
+def _closings() -> list[Line]:
+    return [closings.run_closings(50, 1_000_000, _generator(), _folder())]
 
 
 def _outages() -> list[Line]:

@@ -24,26 +24,32 @@ if TYPE_CHECKING:
 
 _FIELDS = ("number", "at", "who", "event", "release", "content", "previous", "hash")
 _ODDITIES: list[Any] = [
-    *("", "x", "0", "reserved", "committed", "cancelled", "opened", "{}", "[]", "null", "[" * 9999),
+    *("", "x", "0", "reserved", "committed", "cancelled", "closed", "opened"),
+    *("{}", "[]", "null", "[" * 9999),
     *('{"a": 1}', '{"guarantee": {"epsilon": NaN}}', 0, -1, 7, 2**62, 0.5, b"", b"\xff\xfe", b"{}"),
 ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoundLedger:
-    """A ledger in memory: its file, the hash of its last entry, and all that its tables hold."""
+    """A ledger in memory: its file, the hash of its last entry, and all that its tables hold.
+
+    `unfinished` is a release that can be closed.
+    """
 
     file: bytes
     head: str
     tables: list[list[tuple[Any, ...]]]
+    unfinished: str
 
 
 def sound_ledger(path: Path) -> SoundLedger:
-    """A ledger with a release that is committed, one that was cancelled, and one unfinished."""
+    """A ledger with releases that are committed, cancelled, closed, and unfinished."""
     ledger = Ledger.create(str(path), Guarantee(epsilon=9.0, delta=1e-6), Vault())
     mechanisms = (
         cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2),
         cdp.optimal(epsilon=1),
+        cdp.uniform_prior_dp(epsilon=1),
         cdp.noisy_histogram(epsilon=1),
     )
     for number, mechanism in enumerate(mechanisms):
@@ -60,7 +66,11 @@ def sound_ledger(path: Path) -> SoundLedger:
             reservation.commit("x")
         elif number == 1:
             reservation.cancel()
-    return SoundLedger(path.read_bytes(), ledger.head().hash, _tables(path))
+        elif number == 2:
+            ledger.close(reservation.release, "the table is gone")
+    return SoundLedger(
+        path.read_bytes(), ledger.head().hash, _tables(path), ledger.spendings()[-1].release
+    )
 
 
 def try_ledger(ledger: SoundLedger, rng: np.random.Generator, path: Path) -> Tried:
@@ -76,12 +86,13 @@ def try_ledger(ledger: SoundLedger, rng: np.random.Generator, path: Path) -> Tri
             connection.commit()
     shown = run_command("ledger", "show", path)
     verified = run_command("ledger", "verify", path, "--head", ledger.head)
-    for one in (shown, verified):
+    same = not verified.exit_code and _tables(path) == ledger.tables
+    closed = run_command("ledger", "close", path, ledger.unfinished)
+    for one in (shown, verified, closed):
         if one.fault:
             return Tried(mutation, "traceback", one.fault)
     if verified.exit_code:
         return Tried(mutation, "refused")
-    same = _tables(path) == ledger.tables
     return Tried(mutation, "harmless") if same else Tried(mutation, "accepted", "by verify")
 
 

@@ -53,7 +53,8 @@ def _kill_in(number: int, source: Path, where: Path, ledger: Ledger, n_rows: int
     with mock.patch.dict(os.environ, {"PYSPARK_SUBMIT_ARGS": _SETTINGS}):
         owner = Owner(
             *release_options(source, target),
-            *("--epsilon", 2, "--ledger", where, "--population", population),
+            *("--epsilon", 2, "--ledger", where),
+            *("--population", population, "--new-population"),
             *_CLUSTER,
         )
     owner.begin()

@@ -105,7 +105,7 @@ def run_kills(
 
 
 def _command(source: Path, target: Path, where: Path, population: str) -> list[str]:
-    ledger = ["--ledger", str(where), "--population", population]
+    ledger = ["--ledger", str(where), "--population", population, "--new-population"]
     return [*release_options(source, target), *ledger]
 
 

@@ -57,11 +57,7 @@ class Trial:
     def release(self, cause: str, target: Path | None = None) -> Outcome:
         """Run the release; it is expected to fail for a cause."""
         target = target or self.target
-        command = [
-            *release_options(self.source, target),
-            *("--epsilon", "2", "--ledger", self.where, "--population", "people"),
-        ]
-        result = CliRunner().invoke(app, command)
+        result = CliRunner().invoke(app, self._command(target))
         errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
         return Outcome(
             clear=result.exit_code == 2 and len(errors) == 1 and cause in errors[0],
@@ -83,10 +79,7 @@ class Trial:
             command = ["release", "--resume", release, "--ledger", self.where]
             command += ["--out", str(target)]
         else:
-            command = [
-                *release_options(self.source, target),
-                *("--epsilon", "2", "--ledger", self.where, "--population", "people"),
-            ]
+            command = self._command(target)
         result = CliRunner().invoke(app, command)
         wrong = [] if result.exit_code == 0 else [result.stderr.strip()]
         wrong += verify_books(Books(self.where))
@@ -94,6 +87,14 @@ class Trial:
         if [one.status for one in self.ledger.account("people").spent] != ["committed"]:
             wrong.append("the budget is not spent once")
         return wrong
+
+    def _command(self, target: Path) -> list[str]:
+        """The release that nothing was reserved for yet, so that its population is new."""
+        return [
+            *release_options(self.source, target),
+            *("--epsilon", "2", "--ledger", self.where),
+            *("--population", "people", "--new-population"),
+        ]
 
 
 def run_database_outages(server: Server, names: Callable[[str], str], folder: Path) -> Line:

@@ -28,6 +28,14 @@ def run_race(where: str, kind: str, n_processes: int, n_fit: int, folder: Path) 
     """
     source = write_table(folder / "table.parquet", 5000)
     ledger = Ledger.create(where, Guarantee(epsilon=n_fit), Vault())
+    # The population is known before they race, and nothing is spent on it.
+    ledger.reserve(
+        "everyone",
+        outcome="clicks",
+        space=cdp.OutcomeSpace.integers(0, 5),
+        mechanism=cdp.uniform_prior_dp(epsilon=1),
+        about={},
+    ).cancel()
     targets = [folder / f"out-{number}" for number in range(n_processes)]
     owners = [
         Owner(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -17,8 +18,6 @@ from clusterdp.ledger import Ledger
 from clusterdp.local_engine import LocalTable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from click.testing import Result
 
 
@@ -31,7 +30,9 @@ def where(tmp_path: Path) -> Path:
 
 
 def spend(source: Path, target: Path, where: Path, *options: object) -> Result:
-    return release(source, target, "--ledger", where, "--population", "us", *options)
+    known = any(one.population == "us" for one in Ledger(str(where)).spendings())
+    confirmed = () if known else ("--new-population",)
+    return release(source, target, "--ledger", where, "--population", "us", *confirmed, *options)
 
 
 def shown(where: Path, *options: object) -> dict[str, Any]:
@@ -55,7 +56,8 @@ def test_a_budget_is_spent_and_runs_out(source: Path, tmp_path: Path, where: Pat
     assert account["basic_epsilon"] == pytest.approx(4)
     assert [one["status"] for one in account["releases"]] == ["committed", "committed"]
     other = release(
-        source, tmp_path / "third", "--ledger", where, "--population", "ca", "--epsilon", 4
+        *(source, tmp_path / "third", "--ledger", where, "--epsilon", 4),
+        *("--population", "ca", "--new-population"),
     )
     assert other.exit_code == 0, other.output
 
@@ -242,8 +244,6 @@ def test_names_of_populations(source: Path, tmp_path: Path, where: Path) -> None
         source, tmp_path / "dry", "--ledger", where, "--population", " us ", "--dry-run"
     )
     assert "has room for epsilon 2" in result.stdout
-    result = release(source, tmp_path / "dry", "--ledger", where, "--population", "su", "--dry-run")
-    assert "population 'su' is new to the ledger; so far it knows 'us'" in result.stdout
     for name in ("", " ", "a\nb", "\x1b[31mred"):
         refused = release(source, tmp_path / "dry", "--ledger", where, "--population", name)
         assert refused.exit_code == 2
@@ -257,7 +257,7 @@ def test_hints_can_be_pasted(source: Path, tmp_path: Path, monkeypatch: pytest.M
     run("ledger", "init", "budget.db", "--cap-epsilon", 4)
     with monkeypatch.context() as patched:
         interrupt(patched, publishing, "complete", KeyboardInterrupt)
-        stopped = release(source, tmp_path / "out", "--ledger", "budget.db", "--population", "us")
+        stopped = spend(source, tmp_path / "out", Path("budget.db"))
     hint = stopped.stderr.split("finish with: ")[1].splitlines()[0]
     monkeypatch.chdir(tmp_path)
     resumed = run(*shlex.split(hint)[1:])
@@ -335,6 +335,7 @@ def test_encrypted_from_init_to_commit(
         run("ledger", "init", where, "--cap-epsilon", 4, "--key-file", key_file), "cannot read"
     )
     key_file.write_bytes(b"short")
+    key_file.chmod(0o600)
     assert_refused(
         run("ledger", "init", where, "--cap-epsilon", 4, "--key-file", key_file), "32 random ones"
     )
@@ -347,7 +348,8 @@ def test_encrypted_from_init_to_commit(
     plain = tmp_path / "plain.db"
     run("ledger", "init", plain, "--cap-epsilon", 4)
     assert_refused(
-        spend(source, tmp_path / "out", plain, "--ledger-key-file", key_file), "not encrypted"
+        spend(source, tmp_path / "out", plain, "--ledger-key-file", key_file),
+        "a key file was given, but this ledger keeps keys unencrypted",
     )
     result = spend(source, tmp_path / "out", where, "--ledger-key-file", key_file)
     assert result.exit_code == 0, result.output
@@ -365,6 +367,6 @@ def test_encrypted_from_init_to_commit(
 def test_a_spec_may_name_the_ledger(source: Path, tmp_path: Path, where: Path) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text(f'ledger = "{where}"\npopulation = "us"\n', encoding="utf-8")
-    result = release(source, tmp_path / "out", "--spec", spec)
+    result = release(source, tmp_path / "out", "--spec", spec, "--new-population")
     assert result.exit_code == 0, result.output
     assert len(shown(where)["populations"]) == 1

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp.cli.release import NO_LEDGER
 from clusterdp.staging import staged_folder
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def test_asked_to_stop_it_cleans_up(
         assert process.returncode == 0
         return
     assert process.returncode == 130
-    assert told == "interrupted: nothing was published\n"
+    assert told == f"{NO_LEDGER}\ninterrupted: nothing was published\n"
     assert not list(tmp_path.glob(".out*"))
 
 

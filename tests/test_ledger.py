@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 import stat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 
 import clusterdp as cdp
 from clusterdp.accounting import Guarantee
@@ -19,16 +17,12 @@ from clusterdp.ledger import Ledger, verify_books
 from clusterdp.noise import add_exact_noise
 from clusterdp.stages import draw_statistics
 from clusterdp.vault import Vault
-from populations import make_layout
+from ledger_runs import LAYOUT, SPACE, edit, finish, reserve, some_drawn
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.reservation import Reservation
     from soak.postgres import Server
-
-SPACE = cdp.OutcomeSpace.integers(0, 3)
-LAYOUT = make_layout([[3, 4], [5, 6]], SPACE)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -43,27 +37,6 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def ledger(where: str) -> Ledger:
     return Ledger.create(where, Guarantee(epsilon=3), Vault())
-
-
-def reserve(
-    ledger: Ledger, epsilon: float = 1, population: str = "us", **settings: Any
-) -> Reservation:
-    mechanism = cdp.cluster_dp(noise_scale=20, prior_floor=0.05, epsilon=epsilon, **settings)
-    return ledger.reserve(population, outcome="y", space=SPACE, mechanism=mechanism, about={})
-
-
-def some_drawn(reservation: Reservation) -> Drawn:
-    counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
-    return Drawn(
-        statistics=draw_statistics(counts, LAYOUT, reservation.mechanism, add_exact_noise),
-        table_tag=bytes(range(32)),
-    )
-
-
-def finish(reservation: Reservation) -> None:
-    reservation.keep(some_drawn(reservation))
-    reservation.seal(b"manifest")
-    reservation.commit("out")
 
 
 def assert_same(one: Drawn, other: Drawn) -> None:
@@ -186,19 +159,6 @@ def test_of_two_runs_one_draws(ledger: Ledger) -> None:
         other.cancel()
 
 
-def edit(where: str, statement: str) -> None:
-    """Change history behind the ledger's back."""
-    if "://" in where:
-        engine = sa.create_engine(where.replace("postgresql:", "postgresql+psycopg:"))
-        with engine.begin() as connection:
-            connection.execute(sa.text(statement))
-        engine.dispose()
-        return
-    with sqlite3.connect(where) as connection:
-        connection.execute(statement)
-    connection.close()
-
-
 @pytest.mark.parametrize(
     ("statement", "problem"),
     [
@@ -258,9 +218,11 @@ def test_keys_do_not_outlive_their_release(tmp_path: Path) -> None:
 def test_encrypted_keys(kind: str, where: str, tmp_path: Path) -> None:
     key_file = tmp_path / "key"
     key_file.write_bytes(bytes(range(64)))
+    key_file.chmod(0o600)
     given: dict[str, Any] = {"key_file": key_file}
     wrong: dict[str, Any] = {"key_file": tmp_path / "other"}
     (tmp_path / "other").write_bytes(bytes(64))
+    (tmp_path / "other").chmod(0o600)
     if kind == "passphrase":
         given, wrong = {"passphrase": "correct horse"}, {"passphrase": "wrong horse"}
     ledger = Ledger.create(where, Guarantee(epsilon=3), Vault.new(**given))
@@ -284,6 +246,7 @@ def test_encrypted_keys(kind: str, where: str, tmp_path: Path) -> None:
 def test_a_secret_cannot_be_moved_to_another_release(where: str, tmp_path: Path) -> None:
     key_file = tmp_path / "key"
     key_file.write_bytes(bytes(range(64)))
+    key_file.chmod(0o600)
     ledger = Ledger.create(where, Guarantee(epsilon=3), Vault.new(key_file=key_file))
     ledger.unlock(key_file=key_file)
     first, second = reserve(ledger), reserve(ledger)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from soak.closings import run_closings
 from soak.executors import run_executor_kills
 from soak.kills import run_kills
 from soak.outages import run_database_outages, run_disk_outages, run_permission_outages
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 def test_killed_and_resumed(rng: np.random.Generator, tmp_path: Path) -> None:
     line = run_kills(4, 200_000, rng, tmp_path)
+    assert line.passed, line
+
+
+def test_closed_while_at_work(rng: np.random.Generator, tmp_path: Path) -> None:
+    line = run_closings(4, 200_000, rng, tmp_path)
     assert line.passed, line
 
 

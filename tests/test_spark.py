@@ -359,7 +359,7 @@ def test_an_interrupted_release_is_finished(
 ) -> None:
     where, out = tmp_path / "budget.db", tmp_path / "out"
     run("ledger", "init", where, "--cap-epsilon", 2)
-    paid = ("--ledger", where, "--population", "us", "--epsilon", 2)
+    paid = ("--ledger", where, "--population", "us", "--new-population", "--epsilon", 2)
     command = ("release", source, *PARTS, "--outcomes", "0..3", "--engine", "spark", *paid)
 
     def stop(*_: object) -> None:

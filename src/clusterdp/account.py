@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 
 from clusterdp.accounting import Guarantee, ReleaseLoss, any_loss, shown
 from clusterdp.composition import Composed, basic_composition
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ClusterDPError, ParameterError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp.chain import Spending
 
 # How finely what is left is searched for, as a share of the cap.
 _FINENESS = 1000
+# How many names of populations one line lists.
+_MOST_NAMES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +30,8 @@ class Account:
     Attributes:
         population: Its name.
         cap: What may be spent in all.
-        tight: Whether the tight composition decides as well as the basic one.
+        tight: Whether a release is also allowed if the tight composition alone allows it. That
+            composition holds only if parameters are not chosen from earlier results.
         releases: Every release about it, in order.
     """
 
@@ -37,7 +42,7 @@ class Account:
 
     @cached_property
     def spent(self) -> tuple[Spending, ...]:
-        """The releases that count."""
+        """The releases that count: all but cancelled ones. Closed ones do."""
         return tuple(one for one in self.releases if one.status != "cancelled")
 
     @cached_property
@@ -50,11 +55,20 @@ class Account:
         return Composed.of([one.loss for one in self.spent])
 
     def tight_epsilon(self) -> float | None:
-        """ε of all releases together at the cap's δ; None where that composition has no say."""
-        if not self.tight:
+        """ε of all releases together at the cap's δ, whether it decides or not.
+
+        None if the cap has no δ, or if it does not decide and dp-accounting is not installed.
+        """
+        if not self.cap.delta:
+            return None
+        try:
+            together = self._together.epsilon(self.cap.delta)
+        except ClusterDPError:
+            if self.tight:
+                raise
             return None
         in_sum = self.basic.epsilon if self.basic.delta <= self.cap.delta else math.inf
-        return min(self._together.epsilon(self.cap.delta), in_sum)
+        return min(together, in_sum)
 
     def allows(self, guarantee: Guarantee, loss: ReleaseLoss) -> bool:
         """Whether one more release stays within the cap."""
@@ -107,6 +121,43 @@ def plain_name(population: str) -> str:
     if not name or not name.isprintable():
         raise ParameterError("a population needs a name of letters, digits and the like")
     return name
+
+
+def population_problem(name: str, known: Sequence[str], *, confirmed: bool) -> str | None:
+    """What speaks against spending on a population: a typo would open a budget of its own.
+
+    Args:
+        name: The population.
+        known: The populations of the ledger.
+        confirmed: Whether the owner says that it is new.
+    """
+    if name in known:
+        if confirmed:
+            return f"population {name!r} is not new to the ledger: leave out --new-population"
+        return None
+    if confirmed:
+        return None
+    if not known:
+        return (
+            f"population {name!r} is new to the ledger, which knows no population yet; confirm it "
+            "with --new-population"
+        )
+    return (
+        f"population {name!r} is new to the ledger, which knows {_listed(name, known)}; if it "
+        "shares nobody with these, confirm it with --new-population"
+    )
+
+
+def _listed(name: str, known: Sequence[str]) -> str:
+    """Names, those that are most like one first."""
+    from difflib import SequenceMatcher
+
+    def unlike(other: str) -> float:
+        return -SequenceMatcher(None, name.casefold(), other.casefold()).ratio()
+
+    listed = ", ".join(map(repr, sorted(known, key=unlike)[:_MOST_NAMES]))
+    more = len(known) - _MOST_NAMES
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def budget_in_short(guarantee: Guarantee) -> str:

@@ -34,7 +34,7 @@ class Entry(NamedTuple):
         number: Its place in the chain, from 0.
         at: When, in UTC.
         who: The user that ran the command.
-        event: "opened", "reserved", "drawn", "committed" or "cancelled".
+        event: "opened", "reserved", "drawn", "committed", "cancelled" or "closed".
         release: The release it is about; empty for the first.
         content: What there is to say.
         previous: The hash of the entry before.
@@ -64,11 +64,13 @@ class Secrets(NamedTuple):
         key: The key of its rows.
         drawn: What its first pass drew; None before.
         sealed: The checksum of the manifest it is about to publish; None before. Not a secret.
+        place: Where it is about to be published; None before, or if nobody said. Not a secret.
     """
 
     key: bytes
-    drawn: bytes | None
-    sealed: str | None
+    drawn: bytes | None = None
+    sealed: str | None = None
+    place: str | None = None
 
 
 class Books:
@@ -215,7 +217,9 @@ class Transaction:
 
         table = self._tables["secrets"]
         found = self._connection.execute(sa.select(table).where(table.c.release == release)).first()
-        return None if found is None else Secrets(found.key, found.drawn, found.sealed)
+        if found is None:
+            return None
+        return Secrets(found.key, found.drawn, found.sealed, found.place)
 
     def add_key(self, release: str, key: bytes) -> None:
         """Keep the key of a release."""
@@ -233,13 +237,13 @@ class Transaction:
         changed = self._connection.execute(sa.update(table).where(mine).values(drawn=drawn))
         return changed.rowcount == 1
 
-    def set_sealed(self, release: str, sealed: str) -> None:
-        """Keep the checksum of a manifest."""
+    def set_sealed(self, release: str, sealed: str, place: str | None) -> None:
+        """Keep the checksum of a manifest, and where it is going to be."""
         import sqlalchemy as sa
 
         table = self._tables["secrets"]
         mine = table.c.release == release
-        self._connection.execute(sa.update(table).where(mine).values(sealed=sealed))
+        self._connection.execute(sa.update(table).where(mine).values(sealed=sealed, place=place))
 
     def wipe(self, release: str) -> None:
         """Forget the secrets of a release."""
@@ -272,6 +276,7 @@ def _tables() -> dict[str, sa.Table]:
         sa.Column("key", sa.LargeBinary, nullable=False),
         sa.Column("drawn", sa.LargeBinary),
         sa.Column("sealed", sa.Text),
+        sa.Column("place", sa.Text),
     )
     return {"entries": entries, "secrets": secrets}
 

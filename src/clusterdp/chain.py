@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp import manifest as manifests
 from clusterdp.accounting import Guarantee
 from clusterdp.books import FIRST_PREVIOUS
+from clusterdp.vault import is_described
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
     from clusterdp.accounting import ReleaseLoss
     from clusterdp.books import Entry
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 # What may follow what, in the life of a release.
 _STEPS = {
     (None, "reserved"),
     ("reserved", "drawn"),
     ("reserved", "cancelled"),
+    ("reserved", "closed"),
     ("drawn", "committed"),
+    ("drawn", "closed"),
 }
 
 
@@ -33,13 +36,15 @@ class Spending:
     Attributes:
         release: Its id.
         population: Whom it is about.
-        status: "reserved", "drawn", "committed" or "cancelled": the last that happened to it.
+        status: "reserved", "drawn", "committed", "cancelled" or "closed": the last that happened
+            to it.
         at: When it was reserved.
         who: Who did.
         content: What was said of it when it was reserved.
         drawn_sha256: The checksum of what it drew, as it is stored; None before.
         manifest_sha256: The checksum of what was published; None before.
         folder: Where it was published; None before.
+        ended: When it was closed or cancelled, by whom, and what was said then; None otherwise.
     """
 
     release: str
@@ -51,6 +56,7 @@ class Spending:
     drawn_sha256: str | None = None
     manifest_sha256: str | None = None
     folder: str | None = None
+    ended: dict[str, Any] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -88,6 +94,8 @@ def read_spendings(entries: Sequence[Entry]) -> list[Spending]:
             for name in ("drawn_sha256", "manifest_sha256", "folder"):
                 if name in entry.content:
                     one[name] = entry.content[name]
+            if entry.event in ("cancelled", "closed"):
+                one["ended"] = {"at": entry.at, "who": entry.who, **entry.content}
     return [Spending(**one) for one in found.values()]
 
 
@@ -97,6 +105,7 @@ def chain_problems(entries: Sequence[Entry]) -> list[str]:
         return ["the first entry is missing"]
     problems = []
     previous, status = FIRST_PREVIOUS, dict[str, str]()
+    known = other_format(entries) is None
     for place, entry in enumerate(entries):
         if entry.number != place:
             problems.append(f"entry {place} is missing")
@@ -105,18 +114,18 @@ def chain_problems(entries: Sequence[Entry]) -> list[str]:
             problems.append(f"entry {place} was changed")
         elif entry.previous != previous:
             problems.append(f"entry {place} does not follow the one before")
-        elif place and (status.get(entry.release), entry.event) not in _STEPS:
+        elif known and place and (status.get(entry.release), entry.event) not in _STEPS:
             problems.append(f"entry {place} is out of turn")
-        elif not (is_newer(entries) or _says_what_it_should(entry)):
+        elif known and not _says_what_it_should(entry):
             problems.append(f"entry {place} does not say what it should")
         previous, status[entry.release] = entry.hash, entry.event
     return problems
 
 
-def is_newer(entries: Sequence[Entry]) -> bool:
-    """Whether a later version of this software made the ledger."""
+def other_format(entries: Sequence[Entry]) -> int | None:
+    """The format of a ledger that another version of this software made; None if it is this one."""
     version = entries[0].content.get("format_version")
-    return type(version) is int and version > FORMAT_VERSION
+    return version if type(version) is int and version != FORMAT_VERSION else None
 
 
 def is_cap(cap: Guarantee) -> bool:
@@ -132,7 +141,7 @@ def _says_what_it_should(entry: Entry) -> bool:
             cap = Guarantee(epsilon=content["cap_epsilon"], delta=content["cap_delta"])
             known = content["format_version"] == FORMAT_VERSION
             named = content["composition"] in ("tight", "basic")
-            return is_cap(cap) and known and named and bool(content["vault"]["protection"])
+            return is_cap(cap) and known and named and is_described(content["vault"])
         if entry.event == "reserved":
             manifests.read_guarantee(content)
             names = (
@@ -141,6 +150,8 @@ def _says_what_it_should(entry: Entry) -> bool:
                 content["mechanism"]["name"],
             )
             return all(isinstance(name, str) for name in names)
+        if entry.event in ("cancelled", "closed"):
+            return all(isinstance(said, str) for said in content.values())
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return False
     return True

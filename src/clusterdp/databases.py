@@ -25,7 +25,7 @@ def resolve(where: str) -> tuple[str, sa.URL]:
     except ImportError:
         raise LedgerError("ledgers need SQLAlchemy: pip install 'clusterdp[ledger]'") from None
 
-    if "://" not in where:
+    if "://" not in where and not where.startswith(tuple(f"{name}:" for name in _POSTGRES)):
         return where, sa.URL.create("sqlite", database=os.path.abspath(where))  # noqa: PTH100
     try:
         url = sa.make_url(where)

@@ -13,24 +13,30 @@ from clusterdp.journal import Drawn
 from clusterdp.randomness import ReleaseKey
 
 if TYPE_CHECKING:
-    from clusterdp.books import Books, Secrets
+    from clusterdp.books import Books, Secrets, Transaction
     from clusterdp.chain import Spending
     from clusterdp.mechanisms import Mechanism
     from clusterdp.vault import Vault
 
 
 class OvertakenError(LedgerError):
-    """Another run finished the same release, or is about to."""
+    """Another run finished the same release or is about to, or somebody closed or cancelled it."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """The journal of a release whose budget is spent: what makes it resumable."""
+    """The journal of a release whose budget is spent: what makes it resumable.
+
+    Attributes:
+        spending: The release, as the ledger has it.
+        place: Where it is going to be published, for whoever closes it; None if nobody says.
+    """
 
     _books: Books
     _vault: Vault
     spending: Spending
     _kept: Secrets = field(repr=False)
+    place: str | None = None
 
     @property
     def release(self) -> str:
@@ -68,11 +74,12 @@ class Reservation:
         """Write down what was drawn.
 
         Raises:
-            OvertakenError: If another run was faster.
+            OvertakenError: If another run was faster, or the release was closed or cancelled.
         """
         stored = self._vault.protect(bytes(drawn), place_of(self.release, "drawn"))
         content = {"drawn_sha256": sha256(stored).hexdigest()}
         with self._books.writing() as transaction:
+            self._still_kept(transaction)
             if not transaction.set_drawn(self.release, stored):
                 raise OvertakenError(f"another run is finishing release {self.release}")
             transaction.append(event="drawn", release=self.release, content=content)
@@ -83,19 +90,16 @@ class Reservation:
 
         Raises:
             LedgerError: If it is not what an earlier run was about to publish: two different
-                releases with one key would tell outcomes.
+                releases with one key would tell outcomes. Or if the release was closed.
         """
         checksum = sha256(manifest).hexdigest()
         with self._books.writing() as transaction:
-            kept = transaction.secrets(self.release)
-            if kept is None:
-                raise OvertakenError(f"another run has finished release {self.release}")
-            if kept.sealed not in (None, checksum):
+            if self._still_kept(transaction).sealed not in (None, checksum):
                 raise LedgerError(
                     "this would be another release than the one that was about to be published; "
                     "nothing was"
                 )
-            transaction.set_sealed(self.release, checksum)
+            transaction.set_sealed(self.release, checksum, self.place)
         self._kept = self._kept._replace(sealed=checksum)
 
     def commit(self, place: str) -> None:
@@ -110,13 +114,24 @@ class Reservation:
 
     def _finish(self, event: str, content: dict[str, Any]) -> None:
         with self._books.writing() as transaction:
-            kept = transaction.secrets(self.release)
-            if kept is None:
-                raise OvertakenError(f"another run has finished release {self.release}")
+            kept = self._still_kept(transaction)
             if event == "cancelled" and kept.drawn is not None:
                 raise OvertakenError(f"another run is finishing release {self.release}")
             transaction.append(event=event, release=self.release, content=content)
             transaction.wipe(self.release)
+
+    def _still_kept(self, transaction: Transaction) -> Secrets:
+        """What is kept of the release by now."""
+        kept = transaction.secrets(self.release)
+        if kept is not None:
+            return kept
+        theirs = [one for one in transaction.entries() if one.release == self.release]
+        if theirs and theirs[-1].event in ("closed", "cancelled"):
+            event, who = theirs[-1].event, theirs[-1].who
+            raise OvertakenError(
+                f"release {self.release} was {event} by {who} while this run was at work"
+            )
+        raise OvertakenError(f"another run has finished release {self.release}")
 
 
 def place_of(release: str, part: str) -> str:

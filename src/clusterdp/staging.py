@@ -143,6 +143,24 @@ def _claim(partial: Path, target: Path) -> int:
     return handle
 
 
+def is_being_written(target: Path) -> bool:
+    """Whether a run of this machine is about to publish `target`."""
+    try:
+        partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
+        handle = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except PermissionError:
+        return True  # somebody else's: it may be
+    except (OSError, ValueError):
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 @contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
     """A private folder beside `target` for what must be stored while it is made.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
+import stat
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from clusterdp.errors import LedgerError
 
@@ -18,6 +20,8 @@ Protection = Literal["none", "passphrase", "key file"]
 
 _KEY_BYTES, _NONCE_BYTES, _SALT_BYTES = 32, 12, 16
 _KNOWN = b"clusterdp ledger"
+# Permissions of everybody but the owner.
+_OTHERS = 0o077
 # A third of a second and 64 MB for each guess at a passphrase.
 _SCRYPT_COST = 2**16
 
@@ -53,16 +57,18 @@ class Vault:
         """The vault of a ledger that describes it so.
 
         Raises:
-            LedgerError: If the passphrase or the key file is missing or another one.
+            LedgerError: If the passphrase or the key file is missing or another one, or if one is
+                given and the ledger says that it encrypts nothing: whoever can replace the ledger
+                would otherwise be given keys in clear.
         """
         wanted = described["protection"]
-        if key_file is not None and wanted != "key file":
-            raise LedgerError(
-                "the ledger was not made with a key file"
-                + (": its secrets are not encrypted" if wanted == "none" else "")
-            )
         if wanted == "none":
+            if key_file is not None or passphrase is not None:
+                kind = "passphrase" if key_file is None else "key file"
+                raise LedgerError(unencrypted(f"a {kind} was given", kind))
             return cls()
+        if key_file is not None and wanted != "key file":
+            raise LedgerError("the ledger was not made with a key file; give its passphrase")
         given = {"passphrase": passphrase, "key file": key_file}[wanted]
         if given is None:
             raise LedgerError(f"the ledger's secrets are encrypted; give its {wanted}")
@@ -108,6 +114,28 @@ class Vault:
             ) from None
 
 
+def is_described(described: Any) -> bool:
+    """Whether a ledger describes its vault in a way that can be used."""
+    try:
+        protection = described["protection"]
+        if protection != "none":
+            salt, test = (
+                base64.b64decode(described[name], validate=True) for name in ("salt", "test")
+            )
+            return protection in get_args(Protection) and len(salt) == _SALT_BYTES and bool(test)
+    except (LookupError, TypeError, ValueError):
+        return False
+    return True
+
+
+def unencrypted(given: str, kind: str) -> str:
+    """What to say when a ledger encrypts nothing, although its owner expects it to."""
+    return (
+        f"{given}, but this ledger keeps keys unencrypted: somebody may have replaced it; use the "
+        f"ledger that was made with the {kind}"
+    )
+
+
 def _open(salt: bytes, passphrase: str | None, key_file: Path | None) -> Vault:
     if key_file is not None:
         return Vault("key file", salt, _from_file(key_file, salt))
@@ -131,13 +159,22 @@ def _from_file(path: Path, salt: bytes) -> bytes:
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            content = file.read()
     except OSError as error:
         raise LedgerError(f"cannot read the key file {path}: {error.strerror}") from None
+    except ValueError:
+        raise LedgerError("the key file has a name that no file can have") from None
+    if mode & _OTHERS:
+        raise LedgerError(
+            f"others can read or write the key file {path} (mode {mode:03o}); make it yours alone "
+            f"with: chmod 600 {shlex.quote(str(path))}"
+        )
     if len(content) < _KEY_BYTES:
         raise LedgerError(
             f"the key file {path} has {len(content)} bytes; it needs {_KEY_BYTES} random ones, "
-            f"as from: head -c {_KEY_BYTES} /dev/urandom > {path.name}"
+            f"as from: (umask 077; head -c {_KEY_BYTES} /dev/urandom > {shlex.quote(path.name)})"
         )
     hkdf = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=salt, info=b"clusterdp/ledger/1")
     return hkdf.derive(content)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterdp import __version__
-from clusterdp.account import budget_in_short, plain_name, shown_below
+from clusterdp.account import budget_in_short, plain_name, population_problem, shown_below
 from clusterdp.cli.console import say_aside
+from clusterdp.composition import basic_composition
 from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
 from clusterdp.ledger import Ledger
 from clusterdp.reservation import OvertakenError, absolute
 from clusterdp.sources import DUCKDB
+from clusterdp.vault import unencrypted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,31 +53,53 @@ class Write(Protocol):
 class Budget:
     """A population's budget in a ledger that is open."""
 
-    def __init__(self, where: str, population: str | None, key_file: Path | None) -> None:
+    def __init__(
+        self,
+        where: str,
+        population: str | None,
+        key_file: Path | None,
+        *,
+        confirmed_new: bool = False,
+    ) -> None:
         """Open the ledger.
 
         Args:
             where: A file, or a PostgreSQL URL.
             population: Whose budget; None when a release is resumed, which says so itself.
             key_file: What the ledger's secrets are encrypted with, if it is a file.
+            confirmed_new: Whether the owner says that the population is new to the ledger.
         """
         self.ledger = open_ledger(where, key_file)
         self._population = None if population is None else plain_name(population)
+        self._confirmed_new = confirmed_new
         self._options = f"--ledger {shlex.quote(absolute(str(self.ledger)))}"
         if key_file is not None:
             self._options += f" --ledger-key-file {shlex.quote(str(key_file))}"
 
-    def describe(self, mechanism: Mechanism, space: OutcomeSpace) -> dict[str, Any]:
+    def check_population(self) -> None:
+        """Raise a LedgerError if the population's name is new and unconfirmed, or the reverse."""
+        assert self._population is not None  # noqa: S101 - a release names it
+        self.ledger.check_population(self._population, confirmed_new=self._confirmed_new)
+
+    def describe(self, mechanism: Mechanism, space: OutcomeSpace, outcome: str) -> dict[str, Any]:
         """What there is and whether it is enough; everything in it is public."""
         account, known = self._account()
         guarantee = mechanism.guarantee(space)
+        after = basic_composition([account.basic, guarantee])
+        earlier = sum(one.content["outcome"]["name"] == outcome for one in account.spent)
         notes = []
         if not account.allows(guarantee, mechanism.loss(space)):
             notes.append("the budget does not allow this release: it would be refused")
-        if not account.releases and known:
+        problem = population_problem(account.population, known, confirmed=self._confirmed_new)
+        if problem:
+            notes.append(f"this release would be refused: {problem}")
+        if earlier:
+            times = "1 earlier release" if earlier == 1 else f"{earlier} earlier releases"
             notes.append(
-                f"population {account.population!r} is new to the ledger; so far it knows "
-                + ", ".join(map(repr, known))
+                f"the ledger has {times} of outcome {outcome!r} of population "
+                f"{account.population!r}; all releases about it have spent "
+                f"{budget_in_short(account.basic)} in sum, and with this one "
+                f"{budget_in_short(after)}"
             )
         return {
             "population": account.population,
@@ -83,6 +107,9 @@ class Budget:
             "cap_delta": account.cap.delta,
             "spent_epsilon": account.basic.epsilon,
             "spent_delta": account.basic.delta,
+            "after_epsilon": after.epsilon,
+            "after_delta": after.delta,
+            "earlier_releases_of_outcome": earlier,
             "room_epsilon": account.room,
             "notes": notes,
             "in_short": (
@@ -120,6 +147,7 @@ class Budget:
                 "n_clusters": len(layout.clusters),
                 "options": _portable(spec),
             },
+            confirmed_new=self._confirmed_new,
         )
         say_aside(
             f"reserved as release {reservation.release}; should this be interrupted, finish it "
@@ -134,6 +162,7 @@ class Budget:
         content, layout = reservation.spending.content, prepared.layout
         if (content["n_units"], content["n_clusters"]) != (layout.n_units, len(layout.clusters)):
             raise DataError("the table is not the one that the release was reserved for")
+        reservation.place = absolute(str(target))
         with self._hints(reservation, target):
             # By the parameters as they are written down, so that every run does the same.
             finished = write(prepared, reservation.mechanism, target, reservation)
@@ -156,8 +185,12 @@ class Budget:
         """Say of every error what became of the budget."""
         try:
             yield
-        except OvertakenError:
-            raise
+        except OvertakenError as error:
+            if _is_published(reservation, target):
+                raise LedgerError(
+                    f"{target} is published, but {error}: its budget stays spent"
+                ) from None
+            raise OvertakenError(f"{error}; this run published nothing") from None
         except KeyboardInterrupt:
             if _is_published(reservation, target):
                 raise LedgerError(self._unrecorded(reservation, target, "interrupted")) from None
@@ -166,15 +199,22 @@ class Budget:
         except DataError as error:
             if reservation.has_drawn:
                 raise self._explained(error, reservation) from None
-            with suppress(LedgerError):  # it stays reserved then, which the ledger shows
-                reservation.cancel()
-                raise DataError(f"{error} (the budget was given back)") from None
-            raise self._explained(error, reservation) from None
+            raise self._given_back(error, reservation) from None
         except ClusterDPError as error:
             if _is_published(reservation, target):
                 why = str(error)
                 raise LedgerError(self._unrecorded(reservation, target, why)) from None
             raise self._explained(error, reservation) from None
+
+    def _given_back(self, error: DataError, reservation: Reservation) -> ClusterDPError:
+        """Cancel a release that drew nothing, and say so."""
+        try:
+            reservation.cancel()
+        except OvertakenError as overtaken:
+            return DataError(f"{error} ({overtaken})")
+        except LedgerError:  # it stays reserved then, which the ledger shows
+            return self._explained(error, reservation)
+        return DataError(f"{error} (the budget was given back)")
 
     def _unrecorded(self, reservation: Reservation, target: Destination, why: str) -> str:
         return (
@@ -191,6 +231,8 @@ class Budget:
 def open_ledger(where: str, key_file: Path | None) -> Ledger:
     """A ledger, unlocked with a key file, or a passphrase from the environment or the terminal."""
     ledger = Ledger(where)
+    if ledger.protection == "none" and PASSPHRASE in os.environ:
+        raise LedgerError(unencrypted(f"{PASSPHRASE} is set", "passphrase"))
     ledger.unlock(
         passphrase=_passphrase() if ledger.protection == "passphrase" else None, key_file=key_file
     )
@@ -208,8 +250,24 @@ def _passphrase() -> str | None:
     return given
 
 
-def new_passphrase() -> str:
-    """A passphrase for a new ledger, asked for twice."""
+def chosen_passphrase(*, wanted: bool, has_key_file: bool) -> str | None:
+    """The passphrase for a new ledger; None if there is to be none.
+
+    Args:
+        wanted: Whether the owner asks for one.
+        has_key_file: Whether they give a key file.
+    """
+    if wanted:
+        return _new_passphrase()
+    if PASSPHRASE in os.environ and not has_key_file:
+        raise LedgerError(
+            f"{PASSPHRASE} is set, but the ledger would keep keys unencrypted: add --passphrase"
+        )
+    return None
+
+
+def _new_passphrase() -> str:
+    """From the environment, or asked for twice."""
     given = os.environ.get(PASSPHRASE)
     if given is not None:
         return given

@@ -1,7 +1,8 @@
-"""`clusterdp ledger`: make a budget ledger, look at it, check it."""
+"""`clusterdp ledger`: make a budget ledger, look at it, check it, give releases up."""
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,8 @@ app = typer.Typer(
 )
 
 WHERE = typer.Argument(metavar="LEDGER", help="A file, or postgresql://user@host/database.")
+RELEASE = typer.Argument(metavar="ID", help="A release, as `ledger show` names it.")
+REASON = typer.Option(help="What to say of it in the ledger, for good.")
 AS_JSON = typer.Option("--json", help="Print JSON.")
 
 
@@ -33,12 +36,12 @@ def init(
     where: Annotated[str, WHERE],
     cap_epsilon: Annotated[float, typer.Option(help="What may be spent on each population.")],
     cap_delta: Annotated[float, typer.Option(help="Failure probability of all of it.")] = 0.0,
-    basic: Annotated[
+    tight: Annotated[
         bool,
         typer.Option(
-            "--basic",
-            help="Let sums alone decide. Needed if parameters of later releases are chosen by what "
-            "earlier ones showed.",
+            "--tight",
+            help="Let the tight composition decide, instead of sums. It holds only if parameters "
+            "of later releases are not chosen from earlier results. Needs --cap-delta.",
         ),
     ] = False,
     key_file: Annotated[
@@ -60,18 +63,20 @@ def init(
     with errors_in_one_line():
         from clusterdp.account import budget_in_short
         from clusterdp.accounting import Guarantee
-        from clusterdp.cli.budget import new_passphrase
+        from clusterdp.cli.budget import chosen_passphrase
         from clusterdp.ledger import Ledger
         from clusterdp.vault import Vault
 
-        vault = Vault.new(passphrase=new_passphrase() if passphrase else None, key_file=key_file)
+        chosen = chosen_passphrase(wanted=passphrase, has_key_file=key_file is not None)
+        vault = Vault.new(passphrase=chosen, key_file=key_file)
         cap = Guarantee(epsilon=cap_epsilon, delta=cap_delta)
-        made = Ledger.create(where, cap, vault, tight=not basic)
+        made = Ledger.create(where, cap, vault, tight=tight)
         say(f"made {made}: {budget_in_short(made.cap)} for each population")
         if made.tight:
             say(
-                "note: many small releases may cost less together than in sum; that holds if no "
-                "release's parameters are chosen by what earlier ones showed (else: --basic)"
+                "note: the tight composition decides. It holds only if the parameters of later "
+                "releases are not chosen from earlier results; if they are, make a ledger without "
+                "--tight"
             )
         if made.protection == "none":
             say(
@@ -102,7 +107,8 @@ def show(
                 raise LedgerError(f"nothing was spent on {population!r}; populations are: {listed}")
         described = [_describe(account) for account in accounts]
         if as_json:
-            print_json({"head": ledger.head().hash, "populations": described})
+            content = {"head": ledger.head().hash, "decides": _deciding(ledger)}
+            print_json({**content, "populations": described})
             return
         _show(ledger, described)
 
@@ -136,6 +142,63 @@ def verify(
             say(entries[-1].hash)
 
 
+@app.command()
+def close(
+    where: Annotated[str, WHERE],
+    release: Annotated[str, RELEASE],
+    reason: Annotated[str | None, REASON] = None,
+) -> None:
+    """Give up a release that cannot be finished: its budget stays spent, its key is wiped.
+
+    clusterdp ledger close budget.db ID --reason "the table is gone"
+    """
+    with errors_in_one_line():
+        from clusterdp.ledger import Ledger
+
+        ledger = Ledger(where)
+        closed = ledger.close(release, reason)
+        stays = f"{_cost(closed)} stays spent, and its key is wiped"
+        if closed.status == "committed":
+            say(f"release {release} is published at {closed.folder}, now recorded: {stays}")
+            return
+        say(f"closed release {release}: {stays}")
+        ended = closed.ended or {}
+        if "sealed_sha256" in ended:
+            place = ended.get("sealed_for", "a place that is not known")
+            say(
+                f"note: it was about to be published at {place}; a folder whose manifest.json has "
+                f"the SHA-256 {ended['sealed_sha256']} is this release"
+            )
+
+
+@app.command()
+def cancel(
+    where: Annotated[str, WHERE],
+    release: Annotated[str, RELEASE],
+    reason: Annotated[str | None, REASON] = None,
+) -> None:
+    """Give back the budget of a release that drew nothing; its key is wiped.
+
+    clusterdp ledger cancel budget.db ID
+    """
+    with errors_in_one_line():
+        from clusterdp.ledger import Ledger
+
+        cancelled = Ledger(where).cancel(release, reason)
+        say(f"cancelled release {release}: {_cost(cancelled)} is given back")
+
+
+def _cost(one: Spending) -> str:
+    from clusterdp.account import budget_in_short
+
+    return f"{budget_in_short(one.guarantee)} of population {one.population!r}"
+
+
+def _deciding(ledger: Ledger) -> str:
+    """Which of the two totals is held against the cap."""
+    return "tight" if ledger.tight else "basic"
+
+
 def _describe(account: Account) -> dict[str, Any]:
     """An account as plain values."""
     return {
@@ -163,6 +226,7 @@ def _describe_release(one: Spending) -> dict[str, Any]:
         "n_units": one.content.get("n_units"),
         "folder": one.folder,
         "manifest_sha256": one.manifest_sha256,
+        "ended": one.ended,
     }
 
 
@@ -177,19 +241,29 @@ def _show(ledger: Ledger, accounts: list[dict[str, Any]]) -> None:
         say("")
         say(f"{account['population']}")
         _show_releases(account["releases"])
-        say(f"  {_bar(account['basic_epsilon'], account['cap_epsilon'])}  in sum")
+        in_sum, together = ("", ": this decides") if ledger.tight else (": this decides", "")
+        say(f"  {_bar(account['basic_epsilon'], account['cap_epsilon'])}  in sum{in_sum}")
         if account["tight_epsilon"] is not None:
             bar = _bar(account["tight_epsilon"], account["cap_epsilon"])
-            say(f"  {bar}  together, at delta {shown(account['cap_delta'])}: this decides")
+            say(f"  {bar}  together, at delta {shown(account['cap_delta'])}{together}")
         say(f"  room for a release of epsilon {shown_below(account['room_epsilon'])}")
         for one in account["releases"]:
             if one["status"] in _UNFINISHED:
-                say(
-                    f"  {one['release']} is unfinished: clusterdp release --resume "
-                    f"{one['release']} --ledger {shlex.quote(str(ledger))}"
-                )
+                _show_ways_on(one, shlex.quote(str(ledger)))
     say("")
     say(f"last entry {ledger.head().hash}")
+
+
+def _show_ways_on(one: dict[str, Any], ledger: str) -> None:
+    """What can be done about an unfinished release."""
+    release = one["release"]
+    say(f"  {release} is unfinished: clusterdp release --resume {release} --ledger {ledger}")
+    if one["status"] == "reserved":
+        say(
+            f"    it drew nothing; to get its budget back: clusterdp ledger cancel {ledger} "
+            f"{release}"
+        )
+    say(f"    to give it up, its budget spent: clusterdp ledger close {ledger} {release}")
 
 
 def _show_releases(releases: list[dict[str, Any]]) -> None:
@@ -218,6 +292,6 @@ def _bar(spent: float, cap: float) -> str:
     """How much of a cap is spent, to look at."""
     from clusterdp.accounting import shown
 
-    filled = min(_BAR_WIDTH, round(_BAR_WIDTH * spent / cap))
+    filled = round(_BAR_WIDTH * min(1.0, spent / cap)) if math.isfinite(spent) else _BAR_WIDTH
     bar = "█" * filled + "░" * (_BAR_WIDTH - filled)
     return f"{bar}  {shown(spent)} of {shown(cap)}"

@@ -19,6 +19,7 @@ from clusterdp.cli.options import (
     EPSILON,
     LEDGER_KEY_FILE,
     MIN_CELL_SIZE,
+    NEW_POPULATION,
     OUTCOMES,
     OUTPUT,
     PRIVACY,
@@ -167,6 +168,7 @@ def release(
             help="Whose budget: releases about the same people add up.", rich_help_panel=BUDGET
         ),
     ] = None,
+    new_population: Annotated[bool, NEW_POPULATION] = False,
     ledger_key_file: Annotated[Path | None, LEDGER_KEY_FILE] = None,
     resume: Annotated[
         str | None,
@@ -257,7 +259,12 @@ def release(
     }
     with errors_in_one_line():
         if resume is not None:
-            also = {"plan": plan, "spec": spec, "dry_run": dry_run or None}
+            also = {
+                "plan": plan,
+                "spec": spec,
+                "dry_run": dry_run or None,
+                "new_population": new_population or None,
+            }
             run_resume_command(
                 resume,
                 given | also,
@@ -271,6 +278,7 @@ def release(
             plan,
             given,
             key_file=ledger_key_file,
+            new_population=new_population,
             dry_run=dry_run,
             verbose=verbose,
             as_json=as_json,

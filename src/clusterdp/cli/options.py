@@ -43,3 +43,9 @@ SEGMENT_SHARE = typer.Option(
 LEDGER_KEY_FILE = typer.Option(
     help="Key file of the ledger, if it was made with one.", rich_help_panel=BUDGET
 )
+NEW_POPULATION = typer.Option(
+    "--new-population",
+    help="Confirm that the ledger does not know the --population yet, and that it shares nobody "
+    "with those it knows.",
+    rich_help_panel=BUDGET,
+)

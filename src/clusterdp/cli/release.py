@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from clusterdp import specs
-from clusterdp.cli.console import Bars, owner_notices, print_json, say
+from clusterdp.cli.console import Bars, owner_notices, print_json, say, say_aside
 from clusterdp.cli.engines import TableOptions, open_engine
 from clusterdp.cli.outlook import choose_mechanism, describe_plan, planned_for, show_plan
 from clusterdp.encoding import Columns
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms import Mechanism
     from clusterdp.staging import Destination
 
+NO_LEDGER = (
+    "note: nothing will remember this release, so repeated releases about the same people are not "
+    "added up; keep a ledger: --ledger"
+)
+
 
 def run_release_command(  # noqa: PLR0913 - the ways to say what to release
     spec_path: Path | None,
@@ -30,6 +35,7 @@ def run_release_command(  # noqa: PLR0913 - the ways to say what to release
     given: dict[str, Any],
     *,
     key_file: Path | None,
+    new_population: bool,
     dry_run: bool,
     verbose: bool,
     as_json: bool,
@@ -42,13 +48,15 @@ def run_release_command(  # noqa: PLR0913 - the ways to say what to release
         target = None if out is None else engine.place(out)
         if target is not None:
             target.check_free()
-        budget = _open_budget(spec, key_file)
+        budget = _open_budget(spec, key_file, new_population=new_population)
+        if budget is not None and target is not None:
+            budget.check_population()
         prepared = prepare(spec, engine, out, verbose=verbose)
         layout = prepared.layout
         mechanism, prediction = choose_mechanism(spec, layout)
         plan = describe_plan(prepared, mechanism, prediction, planned_for(spec, layout))
         if budget is not None:
-            plan["budget"] = budget.describe(mechanism, layout.space)
+            plan["budget"] = budget.describe(mechanism, layout.space, str(spec["outcome"]))
             plan["notes"] += plan["budget"]["notes"]
         if not as_json:
             show_plan(plan)
@@ -57,6 +65,7 @@ def run_release_command(  # noqa: PLR0913 - the ways to say what to release
                 print_json({"plan": plan})
             return
         if budget is None:
+            say_aside(NO_LEDGER)
             finished = _write(prepared, mechanism, target)
         else:
             finished = budget.release(prepared, mechanism, target, spec, _write)
@@ -100,17 +109,21 @@ def _read_options(
     return specs.read_plan(plan_path, given)
 
 
-def _open_budget(spec: dict[str, Any], key_file: Path | None) -> Budget | None:
+def _open_budget(
+    spec: dict[str, Any], key_file: Path | None, *, new_population: bool
+) -> Budget | None:
     ledger, population = spec.get("ledger"), spec.get("population")
     if ledger is None:
-        if population is not None or key_file is not None:
-            raise ParameterError("--population and --ledger-key-file belong to a --ledger")
+        if population is not None or key_file is not None or new_population:
+            raise ParameterError(
+                "--population, --new-population and --ledger-key-file belong to a --ledger"
+            )
         return None
     if not population:
         raise ParameterError("a --ledger needs a --population: whose budget is it?")
     from clusterdp.cli.budget import Budget
 
-    return Budget(ledger, population, key_file)
+    return Budget(ledger, population, key_file, confirmed_new=new_population)
 
 
 def prepare(
