@@ -18,7 +18,7 @@ from clusterdp.noise import add_exact_noise
 from clusterdp.randomness import ReleaseKey
 from clusterdp.recipes import BudgetedResampling
 from clusterdp.spark_frame import SparkFrame, is_spark
-from clusterdp.stages import release_cells
+from clusterdp.stages import check_exact, release_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,6 +152,7 @@ def run_release(  # noqa: PLR0913 - as `release`
     given = open_frame(frame, columns, outcomes, clip=clip)
     table = given.table
     layout, encoder, notes = lay_out(table, control, min_cell_size)
+    check_exact(layout, mechanism)
     counts, n_clipped, seen = table.count(layout, encoder)
     if n_clipped:
         message = f"{n_clipped} outcomes were clipped to the ends of the outcome space"
