@@ -92,8 +92,8 @@ def in_words(guarantee: Guarantee, *, rows: bool) -> str:
         )
     return (
         "Everything in this folder, taken together, is label differentially private with "
-        f"{budget}, for the replacement of one unit's outcome: {meaning}. {public} are published "
-        "as they are."
+        f"{budget}, for the replacement of one unit's outcome: {meaning}. In other words: "
+        f"{guarantee.in_odds()}. {public} are published as they are."
     )
 
 

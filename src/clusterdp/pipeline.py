@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clusterdp.batches import RowEncoder, RowPublisher
 from clusterdp.cell_tables import cells_table
 from clusterdp.cells import POOLED_LABEL, Layout, pool_small_clusters
+from clusterdp.disclosure import disclosure_notes
 from clusterdp.encoding import TABLE_CHANGED, CellEncoder, Columns
 from clusterdp.errors import DataError, OwnerNotice, ParameterError
 from clusterdp.fingerprint import SharedFingerprint
@@ -153,6 +154,7 @@ def run_release(  # noqa: PLR0913 - as `release`
     table = given.table
     layout, encoder, notes = lay_out(table, control, min_cell_size)
     check_exact(layout, mechanism)
+    told = disclosure_notes(mechanism, outcomes)
     counts, n_clipped, seen = table.count(layout, encoder)
     if n_clipped:
         message = f"{n_clipped} outcomes were clipped to the ends of the outcome space"
@@ -176,7 +178,7 @@ def run_release(  # noqa: PLR0913 - as `release`
         summary=about_cells.summary,
         sums=about_cells.sums,
         channel=about_cells.channel,
-        notes=notes,
+        notes=(*notes, *told),
     )
 
 

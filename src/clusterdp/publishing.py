@@ -10,6 +10,7 @@ from clusterdp import manifest as manifests
 from clusterdp.batches import RowEncoder, RowPublisher
 from clusterdp.cell_tables import cells_table, channels_table
 from clusterdp.designed import DesignedChannel
+from clusterdp.disclosure import disclosure_notes
 from clusterdp.encoding import TABLE_CHANGED
 from clusterdp.engine import no_progress
 from clusterdp.errors import DataError, OutputError
@@ -182,7 +183,7 @@ def _describe(prepared: Prepared, mechanism: Mechanism) -> dict[str, Any]:
         layout=prepared.layout,
         mechanism=mechanism,
         guarantee=mechanism.guarantee(prepared.layout.space),
-        notes=prepared.notes,
+        notes=(*prepared.notes, *disclosure_notes(mechanism, prepared.layout.space)),
     )
 
 

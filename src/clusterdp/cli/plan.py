@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp import plans, specs
 from clusterdp.cli.console import print_json, say
 from clusterdp.cli.outlook import describe_parameters, to_request
+from clusterdp.disclosure import disclosure_notes
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.local_engine import read_layout
 from clusterdp.pipeline import pool
@@ -126,6 +127,9 @@ def _show(plan: Plan, layout: Layout, notes: tuple[str, ...]) -> None:
     shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
     say(f"\nrecommended: {choice.name} ({shown})")
     say(f"because: {plan.reason}")
+    say(f"guarantee: {choice.mechanism.guarantee(layout.space).in_short()}")
+    for note in disclosure_notes(choice.mechanism, layout.space):
+        say(f"note: {note}")
     if plan.segment_share == 1 and choice.mechanism.sums is not None:
         say("for small segments rather than the overall effect, plan with --segment-share")
 
@@ -149,6 +153,8 @@ def _as_json(plan: Plan, layout: Layout) -> dict[str, Any]:
         "n_clusters": len(layout.clusters),
         "recommended": plan.chosen,
         "reason": plan.reason,
+        "guarantee": plan.choice.mechanism.guarantee(layout.space).in_short(),
+        "notes": list(disclosure_notes(plan.choice.mechanism, layout.space)),
         "options": [
             {
                 "mechanism": option.name,
