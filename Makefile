@@ -30,7 +30,7 @@ bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others: docs/frontier.md. Minutes.
 	$(BIN)/python bench/frontier.py
 
-soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, scaling. Under an hour.
+soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	$(BIN)/python -m soak
 
 reproduce: .venv/run ## The paper's seven experiments at full size, into reproduction/. Minutes.

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from soak import closings, executors, kills, malformed, outages, postgres, races, scaling
+from soak import closings, designs, executors, kills, malformed, outages, postgres, races, scaling
 from soak.report import Line
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def main() -> int:
         "outages": _outages,
         "executors": _executors,
         "malformed": _malformed,
+        "designs": _designs,
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -133,6 +134,10 @@ def _malformed() -> list[Line]:
             ),
         )
     ]
+
+
+def _designs() -> list[Line]:
+    return [designs.run_designs(1000, _generator())]
 
 
 def _scaling() -> None:

@@ -43,7 +43,8 @@ def test_the_example_of_the_readme() -> None:
     mechanism = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, resample_prob=0.8)
     assert mechanism.guarantee(SPACE).epsilon == pytest.approx(2 / 10 + math.log(13.5))
     assert str(mechanism.guarantee(SPACE)) == (
-        "Guarantee(epsilon=2.8027, delta=0.0), replace-one-outcome"
+        "Guarantee(epsilon=2.8027, delta=0.0), replace-one-outcome: "
+        "whoever thought 50% beforehand may think at most 95% afterwards"
     )
     paper = mechanism.guarantee(SPACE, accounting="paper")
     assert paper.epsilon == pytest.approx(1 / 10 + math.log(13.5))

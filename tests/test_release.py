@@ -294,14 +294,15 @@ def test_small_clusters_are_pooled_when_asked(table: pl.DataFrame) -> None:
     with pytest.raises(cdp.DataError, match="no unit in some arm"):
         release(alone)
     released = release(alone, min_cell_size=2)
-    (note,) = released.notes
+    note, disclosed = released.notes
+    assert "rows give outcomes away" in disclosed
     assert (
         note
         == "10 clusters with fewer than 2 units in some arm were pooled into 'pooled' (10 units)"
     )
     assert set(released.units["market"]) == {"0", "1", "2", "3", "4", "pooled"}
     assert note in str(cdp.estimate(released))
-    assert release(table, min_cell_size=2).notes == ()
+    assert release(table, min_cell_size=2).notes == (disclosed,)
 
 
 def test_pandas_strings_and_nullable_columns() -> None:

@@ -22,6 +22,8 @@ Accounting = Literal["valid", "paper"]
 
 # Far more digits than a float holds, so that rounding up happens once, at the very end.
 _DIGITS = Context(prec=60)
+# Percentages nearer to 100 than this many decimals can tell are not told apart from it.
+_MOST_PERCENT_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +44,37 @@ class Guarantee:
     accounting: Accounting = "valid"
 
     def in_short(self) -> str:
-        """For people: "epsilon 2, delta 0, for replacing one unit's outcome"."""
+        """For people: "epsilon 2, delta 0, for replacing one unit's outcome", and its odds."""
         return (
             f"epsilon {shown(self.epsilon)}, delta {shown(self.delta)}, "
-            "for replacing one unit's outcome"
+            f"for replacing one unit's outcome: {self.in_odds()}"
         )
+
+    def in_odds(self) -> str:
+        """What e^ε means to whoever is undecided about a person's outcome.
+
+        With δ = 0 odds change by at most e^ε, so 1/2 becomes at most e^ε/(1+e^ε). With δ > 0 they
+        can change by more; but the best test between two outcomes, held for equally likely, is
+        right with probability (1 + TV)/2 at most, where the total variation TV of (ε, δ)-DP is at
+        most (e^ε − 1 + 2δ)/(e^ε + 1): that is (e^ε + δ)/(1 + e^ε).
+        """
+        with localcontext(_DIGITS):
+            odds = Decimal(self.epsilon).exp()
+            at_most = _percent_above((odds + Decimal(self.delta)) / (1 + odds))
+        if at_most is None:
+            return "whoever was undecided beforehand may be certain afterwards"
+        if self.delta:
+            return (
+                "whoever is undecided between two outcomes of a person guesses right at most "
+                f"{at_most} of the time"
+            )
+        return f"whoever thought 50% beforehand may think at most {at_most} afterwards"
 
     def __str__(self) -> str:
         numbers = f"epsilon={shown(self.epsilon)}, delta={shown(self.delta)}"
         if self.accounting == "paper":
             return f"Guarantee({numbers}) by the paper's accounting: understated, not a guarantee"
-        return f"Guarantee({numbers}), replace-one-outcome"
+        return f"Guarantee({numbers}), replace-one-outcome: {self.in_odds()}"
 
 
 class LossAtom(NamedTuple):
@@ -270,3 +292,18 @@ def shown(number: float) -> str:
     quantum = Decimal(1).scaleb(-digits)
     shown = float(Decimal(repr(float(number))).quantize(quantum, rounding="ROUND_CEILING"))
     return f"{shown:g}" if number < 1e-3 else str(shown)
+
+
+def shown_percent(prob: float) -> str:
+    """A probability in percent, rounded up, with as many digits as it takes not to say 100%."""
+    nearly_all = f"over {100 - Decimal(1).scaleb(-_MOST_PERCENT_DIGITS)}%"
+    return _percent_above(Decimal(repr(float(prob)))) or nearly_all
+
+
+def _percent_above(prob: Decimal) -> str | None:
+    """As `shown_percent`; None if it takes too many digits."""
+    for digits in range(_MOST_PERCENT_DIGITS + 1):
+        above = (100 * prob).quantize(Decimal(1).scaleb(-digits), rounding="ROUND_CEILING")
+        if above < 100:
+            return f"{above}%"
+    return None

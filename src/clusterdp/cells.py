@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +47,14 @@ class Layout:
         return tuple(arm for arm in range(len(self.arms)) if arm != self.control)
 
     def check(self) -> None:
-        """Raise a DataError unless every cluster has units in every arm."""
+        """Raise a DataError unless every cluster has units in every arm, and arms can be named."""
         if len(self.arms) < 2:
             raise DataError(
                 f"an experiment needs at least 2 arms, the arm column has {len(self.arms)}"
+            )
+        if any(isinstance(arm, float) and not math.isfinite(arm) for arm in self.arms):
+            raise DataError(
+                "the arm column holds an infinite number, which no manifest can name; recode it"
             )
         lacking = (self.sizes == 0).any(axis=1)
         if lacking.any():

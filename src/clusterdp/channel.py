@@ -46,18 +46,22 @@ def public_noise_variance(mechanism: Mechanism, space: OutcomeSpace) -> float:
 
     It decides how rows are weighed against sums, so nothing noisy may go into it.
     """
+    return float(
+        public_channel(mechanism, space).noise_variance()[0] @ public_prior(mechanism, space)
+    )
+
+
+def public_channel(mechanism: Mechanism, space: OutcomeSpace) -> Channel:
+    """The channel of one cell as far as it is public: made of the public prior, with no summary."""
     prior = public_prior(mechanism, space)
     if mechanism.designs_rows:
-        variances = _design_for(prior, space, mechanism.designed_response()).noise_variance()
-    else:
-        response = mechanism.response(space)
-        variances = ResamplingChannel(
-            keep_weight=response.keep_weight,
-            weights=to_weights(prior[np.newaxis], 0),
-            groups=np.zeros((1, 1), dtype=np.int64),
-            values=space.as_array(),
-        ).noise_variance()
-    return float(variances[0] @ prior)
+        return _design_for(prior, space, mechanism.designed_response())
+    return ResamplingChannel(
+        keep_weight=mechanism.response(space).keep_weight,
+        weights=to_weights(prior[np.newaxis], 0),
+        groups=np.zeros((1, 1), dtype=np.int64),
+        values=space.as_array(),
+    )
 
 
 def public_prior(mechanism: Mechanism, space: OutcomeSpace) -> FloatArray:

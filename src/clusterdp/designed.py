@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.errors import ParameterError
+from clusterdp.plain_channels import plain_channel
 from clusterdp.recipes import TABLE_TOTAL
 from clusterdp.staircase import design_staircases
 
@@ -80,7 +80,9 @@ class DesignedChannel:
 def design_channels(
     priors: FloatArray, values: FloatArray, response: DesignedResponse
 ) -> tuple[IntArray, FloatArray]:
-    """The channel of least variance for each prior.
+    """The channel of least variance for each prior, or a plain one where none is found.
+
+    It never fails: it is called after noise was drawn.
 
     Args:
         priors: Axes `[channel, outcome]`, each above 0.
@@ -90,29 +92,33 @@ def design_channels(
     Returns:
         `(tables, numbers)`, as in `DesignedChannel`.
     """
-    made: list[tuple[IntArray, FloatArray]] = []
+    made: dict[int, tuple[IntArray, FloatArray]] = {}
     # Rounding moves the probabilities of an output by a few units: room is left for that.
     room = 1e-12 + 8 * (3 * len(values)) ** 2 * float(response.max_ratio) / TABLE_TOTAL
     reveal_weight = response.reveal_weight if response.reveal_weight >= _LEAST_REVEAL else 0
     for factor in _MORE_ROOM:
+        missing = [channel for channel in range(len(priors)) if channel not in made]
         ratio = float(response.max_ratio) * (1 - factor * room)
-        if ratio <= 1 or len(made) == len(priors):
+        if ratio <= 1 or not missing:
             break
         designs = design_staircases(
-            values, priors[len(made) :], ratio=ratio, delta=reveal_weight / TABLE_TOTAL
+            values, priors[missing], ratio=ratio, delta=reveal_weight / TABLE_TOTAL
         )
-        for staircase in designs:
+        for channel, staircase in zip(missing, designs, strict=True):
             rounded = _rounded(staircase, values, response, reveal_weight)
-            if rounded is None:
-                break
-            made.append(rounded)
-    if len(made) < len(priors):
-        raise ParameterError(
-            f"no channel over {len(values)} outcomes is exact in integers at epsilon="
-            f"{response.epsilon:g}; lower epsilon, or declare a coarser outcome space"
-        )
+            if rounded is not None:
+                made[channel] = rounded
+    # Noise is drawn by now: whatever the solver does, there is a channel.
+    for channel, prior in enumerate(priors):
+        if channel not in made:
+            made[channel] = plain_channel(prior, values, response.max_ratio)
+    return _stacked([made[channel] for channel in range(len(priors))])
+
+
+def _stacked(made: list[tuple[IntArray, FloatArray]]) -> tuple[IntArray, FloatArray]:
+    """Channels in one array each of tables and numbers, with impossible outputs where needed."""
     n_outputs = max(len(numbers) for _, numbers in made)
-    tables = np.zeros((len(made), len(values), n_outputs), dtype=np.int64)
+    tables = np.zeros((len(made), len(made[0][0]), n_outputs), dtype=np.int64)
     numbers = np.zeros((len(made), n_outputs))
     for channel, (table, outputs) in enumerate(made):
         tables[channel, :, : len(outputs)] = table
@@ -121,9 +127,13 @@ def design_channels(
 
 
 def _rounded(
-    staircase: Staircase, values: FloatArray, response: DesignedResponse, reveal_weight: int
+    staircase: Staircase | None, values: FloatArray, response: DesignedResponse, reveal_weight: int
 ) -> tuple[IntArray, FloatArray] | None:
     """A channel in integers with the numbers it releases; None if it is not exact."""
+    if staircase is None or not len(staircase.steps.outputs):
+        return None
+    if reveal_weight and len(np.unique(staircase.reveals.outcomes)) < len(values):
+        return None
     table, outputs = _to_table(staircase, len(values), reveal_weight)
     outputs = _unbiased(table, outputs, values)
     order = np.argsort(outputs, kind="stable")

@@ -101,7 +101,8 @@ def in_words(guarantee: Guarantee) -> str:
         )
     return (
         "Everything in this folder, taken together, is label differentially private with "
-        f"{budget}, for the replacement of one unit's outcome: {meaning}."
+        f"{budget}, for the replacement of one unit's outcome: {meaning}. In other words: "
+        f"{guarantee.in_odds()}."
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clusterdp.batches import RowEncoder, RowPublisher
 from clusterdp.cell_tables import cells_table
 from clusterdp.cells import POOLED_LABEL, Layout, pool_small_clusters
+from clusterdp.disclosure import disclosure_notes
 from clusterdp.encoding import TABLE_CHANGED, CellEncoder, Columns
 from clusterdp.engine import NO_ORDER_TO_KEEP
 from clusterdp.errors import DataError, ParameterError, notify_owner
@@ -17,7 +18,7 @@ from clusterdp.noise import add_exact_noise
 from clusterdp.randomness import ReleaseKey
 from clusterdp.recipes import BudgetedResampling
 from clusterdp.spark_frame import SparkFrame, is_spark
-from clusterdp.stages import release_cells
+from clusterdp.stages import check_exact, release_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,6 +162,8 @@ def run_release(  # noqa: PLR0913 - as `release`
     given = open_frame(frame, columns, outcomes, clip=clip, keep_order=keep_order, verbose=verbose)
     table = given.table
     layout, encoder, notes = lay_out(table, control, min_cell_size)
+    check_exact(layout, mechanism)
+    told = disclosure_notes(mechanism, outcomes)
     counts, seen, notices = table.count(layout, encoder)
     for notice in notices:
         notify_owner(notice)
@@ -182,7 +185,7 @@ def run_release(  # noqa: PLR0913 - as `release`
         summary=about_cells.summary,
         sums=about_cells.sums,
         channel=about_cells.channel,
-        notes=notes,
+        notes=(*notes, *told),
     )
 
 

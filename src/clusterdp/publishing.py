@@ -10,6 +10,7 @@ from clusterdp import manifest as manifests
 from clusterdp.batches import RowEncoder, RowPublisher
 from clusterdp.cell_tables import cells_table, channels_table
 from clusterdp.designed import DesignedChannel
+from clusterdp.disclosure import disclosure_notes
 from clusterdp.encoding import TABLE_CHANGED
 from clusterdp.engine import no_progress
 from clusterdp.errors import DataError, OutputError, notify_owner
@@ -19,7 +20,7 @@ from clusterdp.journal import Drawn, Unrecorded
 from clusterdp.local_engine import unreadable, write_parquet
 from clusterdp.noise import add_exact_noise
 from clusterdp.pipeline import refuse_paper_accounting
-from clusterdp.stages import complete, draw_statistics
+from clusterdp.stages import check_exact, complete, draw_statistics
 from clusterdp.staging import MANIFEST, FileSum, private_file
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     """As `write_release`, with the sources of randomness given: the door for tests."""
     refuse_paper_accounting(mechanism)
     table, layout = prepared.table, prepared.layout
+    check_exact(layout, mechanism)
+    content = _describe(prepared, mechanism)
     encode = RowEncoder(
         columns=table.columns, space=table.space, clip=table.clip, cells=prepared.encoder
     )
@@ -127,7 +130,6 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         write_parquet(cells_table(prepared.encoder, layout, about_cells).lazy(), folder / CELLS)
         if isinstance(about_cells.channel, DesignedChannel):
             write_parquet(channels_table(about_cells.channel).lazy(), folder / CHANNELS)
-        content = _describe(prepared, mechanism)
         private_file(folder / README).write_text(write_readme(content, files), encoding="utf-8")
         files |= {
             path.name: FileSum.of(path)
@@ -180,7 +182,7 @@ def _describe(prepared: Prepared, mechanism: Mechanism) -> dict[str, Any]:
         mechanism=mechanism,
         guarantee=mechanism.guarantee(prepared.layout.space),
         row_order=prepared.table.row_order,
-        notes=prepared.notes,
+        notes=(*prepared.notes, *disclosure_notes(mechanism, prepared.layout.space)),
     )
 
 

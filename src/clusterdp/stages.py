@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from clusterdp.channel import design_channel
-from clusterdp.summary import draw_summary, draw_sums
+from clusterdp.channel import design_channel, public_prior
+from clusterdp.summary import check_statistics, draw_summary, draw_sums
 
 if TYPE_CHECKING:
     from clusterdp.arrays import IntArray
@@ -46,6 +46,18 @@ class CellRelease(NamedTuple):
     channel: Channel | None
 
 
+def check_exact(layout: Layout, mechanism: Mechanism) -> None:
+    """Raise a ParameterError if a release of these cells could not be completed.
+
+    It reads what is public alone, and is called before anything is drawn or reserved. All that
+    could refuse a release for public reasons is here: after it, every step from the draw to the
+    published folder succeeds, but for failures of the disk and a table that changes meanwhile.
+    """
+    mechanism.guarantee(layout.space)
+    public_prior(mechanism, layout.space)
+    check_statistics(layout, mechanism.summary, mechanism.sums)
+
+
 def release_cells(
     counts: IntArray, layout: Layout, mechanism: Mechanism, add_noise: NoiseSource
 ) -> CellRelease:
@@ -63,7 +75,8 @@ def release_cells(
 def draw_statistics(
     counts: IntArray, layout: Layout, mechanism: Mechanism, add_noise: NoiseSource
 ) -> Statistics:
-    """Stage 1: the noisy statistics; arguments as in `release_cells`."""
+    """Stage 1: all noisy statistics, or none of them; arguments as in `release_cells`."""
+    check_statistics(layout, mechanism.summary, mechanism.sums)
     return Statistics(
         summary=draw_summary(counts, layout, mechanism.summary, add_noise),
         sums=draw_sums(counts, layout, mechanism.sums, add_noise),

@@ -166,19 +166,18 @@ def scratch_folder(target: Path) -> Iterator[Path]:
     """A private folder beside `target` for what must be stored while it is made.
 
     It is removed in the end, and what a killed run left of it by the next run.
+
+    Raises:
+        OutputError: If it cannot be made, or another run is using it.
     """
     scratch = target.absolute().with_name(f".{target.name}{SCRATCH_SUFFIX}")
+    handle = _claim(scratch, target)
     try:
-        if scratch.is_symlink():
-            scratch.unlink()
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(mode=0o700)
-    except OSError as error:
-        raise OutputError(f"cannot write in {target.parent}: {error.strerror}") from None
-    try:
+        _remove_left(scratch)
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        os.close(handle)
 
 
 def check_free(target: Path) -> None:
@@ -204,6 +203,13 @@ def private_file(path: Path) -> Path:
     """An empty file that its owner alone can read, to be written by others."""
     path.touch(mode=0o600, exist_ok=False)
     return path
+
+
+def _remove_left(scratch: Path) -> None:
+    try:
+        _empty(scratch)
+    except OSError as error:
+        raise OutputError(f"cannot empty {scratch}: {error.strerror}") from None
 
 
 def _empty(folder: Path) -> None:

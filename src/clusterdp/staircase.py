@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.errors import ParameterError
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -32,6 +30,15 @@ _COARSE_OUTCOMES = 16
 # Columns kept, times the number of outcomes, and when to throw others away.
 _KEPT_COLUMNS, _MOST_COLUMNS = 8, 12
 _NEGLIGIBLE = 1e-12
+_POLISHINGS = 4
+# How a program is solved. Constraints that hold to 1e-10 can be made exact in integers; where the
+# solver gives that up, its own 1e-7 must do.
+_PRECISE = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-9}
+_ATTEMPTS: tuple[tuple[str, dict[str, float]], ...] = (
+    ("highs", _PRECISE),
+    ("highs", {}),
+    ("highs-ipm", {}),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,10 +81,11 @@ class Staircase(NamedTuple):
 
 def design_staircases(
     values: FloatArray, priors: FloatArray, *, ratio: float, delta: float = 0.0
-) -> Iterator[Staircase]:
+) -> Iterator[Staircase | None]:
     """The channel of least expected variance for each of several priors.
 
-    What one channel is made of is a good start for the next.
+    What one channel is made of is a good start for the next. Where the solver gives up there is
+    None in its place.
 
     Args:
         values: Outcome values, increasing; axes `[outcome]`.
@@ -92,6 +100,9 @@ def design_staircases(
         start = _coarse_columns(scaled, priors[0], ratio, delta, start)
     for prior in priors:
         found, start = _design(scaled, prior, ratio, delta, start)
+        if found is None:
+            yield None
+            continue
         steps, reveals = found.steps, found.reveals
         yield Staircase(
             Steps(outputs=centre + span * steps.outputs, high=steps.high, low=steps.low),
@@ -115,23 +126,30 @@ def _coarse_columns(
     if len(coarse_values) > _COARSE_OUTCOMES:
         start = _coarse_columns(coarse_values, coarse_prior, ratio, delta, start)
     coarse, _ = _design(coarse_values, coarse_prior, ratio, delta, start)
+    if coarse is None:
+        return first
     return first.joined(coarse.steps.outputs, coarse.steps.high[:, pairs])
 
 
 def _design(
     values: FloatArray, prior: FloatArray, ratio: float, delta: float, start: _Columns
-) -> tuple[Staircase, _Columns]:
-    """The channel for a prior, and the columns it was found among."""
+) -> tuple[Staircase | None, _Columns]:
+    """The channel for a prior, or None if none was found; and the columns it was found among."""
     program, columns = _Program(values, prior, ratio, delta), start
     solution = program.solve(columns)
+    if solution is None:
+        return None, start
     tolerance = TOLERANCE if len(values) <= _MANY_OUTCOMES else _MANY_TOLERANCE
     for _ in range(_MOST_ROUNDS):
         priced = program.price(solution)
         if priced.shortfall <= tolerance * solution.variance:
             break
-        columns = program.without_idle(columns, solution)
-        columns = columns.joined(priced.outputs, priced.high)
-        solution = program.solve(columns)
+        more = program.without_idle(columns, solution)
+        more = more.joined(priced.outputs, priced.high)
+        better = program.solve(more)
+        if better is None:  # what was found before is a channel, too
+            break
+        columns, solution = more, better
     return program.channel(columns, solution), columns
 
 
@@ -185,15 +203,21 @@ def _first_columns(values: FloatArray, ratio: float) -> _Columns:
     )
 
 
+def _n_first(n_outcomes: int) -> int:
+    """How many columns `_first_columns` returns."""
+    return 3 * n_outcomes - 2
+
+
 def _polished(weights: FloatArray, constraints: FloatArray, right: FloatArray) -> FloatArray:
     """A solution whose constraints hold to the precision of doubles, not of the solver."""
-    used = np.flatnonzero(weights > _NEGLIGIBLE)
-    polished = np.zeros_like(weights)
-    polished[used] = weights[used]
-    for _ in range(2):
+    polished = np.where(weights > _NEGLIGIBLE, weights, 0.0)
+    for _ in range(_POLISHINGS):
+        used = np.flatnonzero(polished)
         missing = right - constraints[:, used] @ polished[used]
-        polished[used] += np.linalg.lstsq(constraints[:, used], missing, rcond=None)[0]
-    return np.maximum(polished, 0.0)
+        change = np.linalg.lstsq(constraints[:, used], missing, rcond=None)[0]
+        # A weight that would fall below 0 is not used; the next round makes up for it.
+        polished[used] = np.maximum(polished[used] + change, 0.0)
+    return polished
 
 
 class _Program:
@@ -207,20 +231,18 @@ class _Program:
         self._revealed = values.copy()  # outputs that reveal, one candidate per outcome so far
         self._revealing = np.arange(len(values))
 
-    def solve(self, columns: _Columns) -> _Solution:
+    def solve(self, columns: _Columns) -> _Solution | None:
+        """The best mixture of columns; None if the solver gives up."""
         from scipy.optimize import linprog
 
         n_outcomes, n_steps = len(self._values), len(columns.outputs)
         cost, constraints, right = self._program(columns)
-        for method in ("highs", "highs-ipm"):
-            found = linprog(cost, A_eq=constraints, b_eq=right, method=method)
+        for method, options in _ATTEMPTS:
+            found = linprog(cost, A_eq=constraints, b_eq=right, method=method, options=options)
             if found.status == 0:
                 break
         else:
-            raise ParameterError(
-                "no channel could be designed for this epsilon and outcome space; "
-                "use a coarser space or another epsilon"
-            )
+            return None
         prices = found.eqlin.marginals
         weights = _polished(found.x, constraints, right)
         return _Solution(
@@ -266,13 +288,18 @@ class _Program:
         return _Priced(outputs[better], high[better], shortfall)
 
     def without_idle(self, columns: _Columns, solution: _Solution) -> _Columns:
-        """The columns that are nearest to being used, when there are too many."""
+        """The columns that are nearest to being used, when there are too many.
+
+        The first columns always stay, and stay first: with them every program has a solution,
+        whatever the prior.
+        """
         n_outcomes = len(self._values)
         if len(columns.outputs) <= _MOST_COLUMNS * n_outcomes:
             return columns
         cost, total, mean = self._moments(columns)
         idle = cost - solution.price_total @ total - solution.price_mean @ mean
-        kept = np.argsort(idle, kind="stable")[: _KEPT_COLUMNS * n_outcomes]
+        idle[: _n_first(n_outcomes)] = -np.inf
+        kept = np.sort(np.argsort(idle, kind="stable")[: _KEPT_COLUMNS * n_outcomes])
         return _Columns(columns.outputs[kept], columns.high[kept])
 
     def channel(self, columns: _Columns, solution: _Solution) -> Staircase:

@@ -133,25 +133,47 @@ def sum_noise(space: OutcomeSpace, epsilon: float) -> SumNoise:
     return SumNoise(of_sums, noise_scale_for(Fraction(4 * span**2), epsilon))
 
 
-def draw_sums(
-    counts: IntArray, layout: Layout, recipe: NoisySums | None, add_noise: NoiseSource
-) -> SumSummary | None:
-    """Noisy sums of every cell, if asked for; axes of `counts` as in `draw_summary`."""
-    if recipe is None:
-        return None
+def check_statistics(
+    layout: Layout, summary: NoisyCounts | NoisyContrasts | None, sums: NoisySums | None
+) -> None:
+    """Raise a ParameterError if statistics of these cells could not be drawn exactly.
+
+    It is called before anything is drawn; after it, `draw_summary` and `draw_sums` do not fail.
+    """
+    if isinstance(summary, NoisyContrasts):
+        for cluster in range(len(layout.clusters)):
+            for arm in layout.treatments:
+                contrast_noise(layout, summary.epsilon, cluster, arm)
+    if sums is not None:
+        _check_sums(layout, sums)
+
+
+def _check_sums(layout: Layout, recipe: NoisySums) -> None:
     _, multiples = layout.space.lattice()
     noise = sum_noise(layout.space, recipe.epsilon)
-    values = np.array(multiples)
-    doubled = 2 * values - (values[0] + values[-1])  # twice the distance from the middle
     # In Python's integers, which do not wrap around.
     size, scale = int(layout.sizes.max()), noise.of_squares or 0.0
-    largest_square = size * int(np.abs(doubled).max()) ** 2 if scale else 0
+    span = multiples[-1] - multiples[0]  # twice the largest distance from the middle
+    largest_square = size * span**2 if scale else 0
     largest_sum = size * max(map(abs, multiples))
     if max(largest_sum + 64 * noise.of_sums, largest_square + 64 * scale) > _LARGEST_INTEGER:
         raise ParameterError(
             "cells and outcome values are too large for exact 64-bit sums; declare outcomes in a "
             "coarser unit, or do not calibrate"
         )
+
+
+def draw_sums(
+    counts: IntArray, layout: Layout, recipe: NoisySums | None, add_noise: NoiseSource
+) -> SumSummary | None:
+    """Noisy sums of every cell, if asked for; axes of `counts` as in `draw_summary`."""
+    if recipe is None:
+        return None
+    _check_sums(layout, recipe)
+    _, multiples = layout.space.lattice()
+    noise = sum_noise(layout.space, recipe.epsilon)
+    values = np.array(multiples)
+    doubled = 2 * values - (values[0] + values[-1])  # twice the distance from the middle
     squares = None
     if noise.of_squares is not None:
         squares = add_noise(_whole(counts @ doubled**2), noise.of_squares)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -11,7 +10,7 @@ from clusterdp.cli.console import say_aside
 from clusterdp.engine import NO_ORDER_TO_KEEP
 from clusterdp.errors import ParameterError
 from clusterdp.local_engine import LocalTable
-from clusterdp.sources import cross_columns, open_source
+from clusterdp.sources import cross_columns, open_source, open_unstored, possible_parts
 from clusterdp.spark_files import has_scheme
 from clusterdp.staging import LocalFolder, scratch_folder
 
@@ -52,7 +51,10 @@ class Engine(Protocol):
         ...
 
     def table(self, source: str, asked: TableOptions, out: str | None) -> Table:
-        """A source as a table; `out` is where it is going to be published, if anywhere."""
+        """A source as a table.
+
+        `out` is where it is going to be published. Without one, only its layout can be read.
+        """
         ...
 
 
@@ -61,7 +63,7 @@ def open_engine(spec: dict[str, Any], stack: ExitStack) -> Engine:
 
     Args:
         spec: The options of a release.
-        stack: What ends with the command: a Spark session, temporary folders.
+        stack: What ends with the command: a Spark session, a scratch folder.
     """
     engine, master = spec.get("engine") or "local", spec.get("master")
     if engine not in {"local", "spark"}:
@@ -83,7 +85,7 @@ class LocalEngine:
     """This process, and this machine's disks.
 
     Attributes:
-        stack: Temporary folders that end with the command.
+        stack: Scratch folders that end with the command.
     """
 
     stack: ExitStack
@@ -96,15 +98,15 @@ class LocalEngine:
 
     def table(self, source: str, asked: TableOptions, out: str | None) -> LocalTable:
         """A source as a table."""
-
-        def scratch() -> Path:
-            # Only a query's rows ever go there, and they go with the command.
-            if out is not None:
-                return self.stack.enter_context(scratch_folder(Path(out)))
-            return Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="clusterdp-")))
-
         columns = asked.columns
-        rows = open_source(source, scratch)
+        if out is None:
+            # What will not be published is not stored either, outcomes least of all.
+            secret = {columns.unit, columns.outcome}
+            public = {columns.arm, columns.cluster, *possible_parts(columns.cluster)}
+            rows = open_unstored(source, read=public - secret, typed=columns.parts)
+        else:
+            scratch = scratch_folder(Path(out))
+            rows = open_source(source, lambda: self.stack.enter_context(scratch))
         rows = cross_columns(rows, columns.cluster, (columns.unit, columns.outcome))
         return LocalTable(rows=rows, **asked._asdict())
 

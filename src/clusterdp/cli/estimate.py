@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from clusterdp.cli.console import console, print_json, say
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.folder import read_release
 from clusterdp.plots import forest_plot
-from clusterdp.sources import open_source
+from clusterdp.sources import open_unstored
 from clusterdp.specs import parse_names
 
 if TYPE_CHECKING:
@@ -66,8 +65,7 @@ def run_estimate_command(  # noqa: PLR0913 - one parameter per option
 
 
 def _read_segments(source: str) -> pl.DataFrame:
-    with tempfile.TemporaryDirectory(prefix="clusterdp-") as scratch:
-        return open_source(source, lambda: Path(scratch)).collect(engine="streaming")
+    return open_unstored(source).collect(engine="streaming")
 
 
 def _parse_shares(text: str) -> dict[str, float]:

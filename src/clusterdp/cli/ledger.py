@@ -71,7 +71,7 @@ def init(
         vault = Vault.new(passphrase=chosen, key_file=key_file)
         cap = Guarantee(epsilon=cap_epsilon, delta=cap_delta)
         made = Ledger.create(where, cap, vault, tight=tight)
-        say(f"made {made}: {budget_in_short(made.cap)} for each population")
+        say(f"made {made}: {budget_in_short(made.cap)} for each population: {made.cap.in_odds()}")
         if made.tight:
             say(
                 "note: the tight composition decides. It holds only if the parameters of later "
@@ -234,7 +234,7 @@ def _show(ledger: Ledger, accounts: list[dict[str, Any]]) -> None:
     from clusterdp.account import budget_in_short, shown_below
     from clusterdp.accounting import shown
 
-    say(f"{ledger}: {budget_in_short(ledger.cap)} for each population")
+    say(f"{ledger}: {budget_in_short(ledger.cap)} for each population: {ledger.cap.in_odds()}")
     if not accounts:
         say("nothing was spent yet")
     for account in accounts:

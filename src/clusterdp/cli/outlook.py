@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp import planning, specs
 from clusterdp.cli.console import print_pairs, say
+from clusterdp.disclosure import disclosure_notes
 from clusterdp.manifest import plain
 from clusterdp.recipes import NoisyCounts
 
 if TYPE_CHECKING:
-    from clusterdp.accounting import Guarantee
     from clusterdp.cells import Layout
     from clusterdp.mechanisms import Mechanism
     from clusterdp.outcomes import OutcomeSpace
     from clusterdp.planning import Prediction
     from clusterdp.publishing import Prepared
 
-_WEAK_EPSILON, _SMALL_CELL = 10.0, 5
+_SMALL_CELL = 5
 _UNIFORM_ADVICE = (
     "the best prior floor is 1/K, at which the prior is uniform: uniform-prior-dp gives the same "
     "rows and saves the cost of the noisy counts, and optimal better ones"
@@ -92,7 +92,7 @@ def describe_plan(
         "expected_std_error": prediction.std_error,
         "expected_std_error_from_sampling": prediction.sampling_std_error,
         "expected_std_error_from_privacy": prediction.privacy_std_error,
-        "notes": [*prepared.notes, *planned, *_advice(mechanism, layout, guarantee)],
+        "notes": [*prepared.notes, *planned, *_advice(mechanism, layout)],
     }
 
 
@@ -113,7 +113,7 @@ def describe_parameters(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, 
     return parameters
 
 
-def _advice(mechanism: Mechanism, layout: Layout, guarantee: Guarantee) -> list[str]:
+def _advice(mechanism: Mechanism, layout: Layout) -> list[str]:
     """What an owner should know before they publish."""
     notes = []
     floor = mechanism.prior_floor
@@ -121,11 +121,7 @@ def _advice(mechanism: Mechanism, layout: Layout, guarantee: Guarantee) -> list[
         notes.append(_UNIFORM_ADVICE)
     if mechanism.designs_rows and layout.space.n_outcomes == 2:
         notes.append(_BINARY_ADVICE)
-    if guarantee.epsilon > _WEAK_EPSILON:
-        notes.append(
-            f"an epsilon above {_WEAK_EPSILON:g} protects next to nothing: an outcome can be "
-            "guessed almost surely from its row"
-        )
+    notes += disclosure_notes(mechanism, layout.space)
     if layout.space.edges is not None:
         listed = ", ".join(f"{value:g}" for value in layout.space.values)
         notes.append(f"effects are on binned outcomes: values count as their bin's {listed}")

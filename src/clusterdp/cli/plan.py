@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp import plans, specs
 from clusterdp.cli.console import print_json, say
 from clusterdp.cli.outlook import describe_parameters, to_request
+from clusterdp.disclosure import disclosure_notes
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.local_engine import read_layout
 from clusterdp.pipeline import pool
 from clusterdp.plan_figure import trade_off_plot
 from clusterdp.plots import new_figure
 from clusterdp.report import aligned
-from clusterdp.sources import cross_columns, open_source
+from clusterdp.sources import cross_columns, open_unstored, possible_parts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from clusterdp.cells import Layout
     from clusterdp.planning import Prediction
     from clusterdp.plans import Option, Plan
@@ -76,23 +76,18 @@ def run_plan_command(  # noqa: PLR0913 - one parameter per option
 def _read_cells(spec: dict[str, Any], size: str | None) -> tuple[Layout, tuple[str, ...]]:
     """The cells of a table, from its columns of clusters and arms alone."""
     space = specs.parse_outcomes(spec["outcomes"])
-    with ExitStack() as stack:
-
-        def scratch() -> Path:
-            return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clusterdp-")))
-
-        rows = open_source(str(spec["input"]), scratch)
-        rows = cross_columns(rows, spec["cluster"], ())
-        needed = [spec["cluster"], spec["arm"], *([] if size is None else [size])]
-        schema = rows.collect_schema()
-        for name in needed:
-            if name not in schema:
-                raise DataError(f"the table has no column {name!r}")
-        if size is not None and not schema[size].is_integer():
-            raise DataError(f"column {size!r} (size) must hold whole numbers")
-        layout, encoder = read_layout(
-            rows.select(needed), spec["cluster"], spec["arm"], space, spec.get("control"), size
-        )
+    needed = [spec["cluster"], spec["arm"], *([] if size is None else [size])]
+    rows = open_unstored(str(spec["input"]), read={*needed, *possible_parts(spec["cluster"])})
+    rows = cross_columns(rows, spec["cluster"], ())
+    schema = rows.collect_schema()
+    for name in needed:
+        if name not in schema:
+            raise DataError(f"the table has no column {name!r}")
+    if size is not None and not schema[size].is_integer():
+        raise DataError(f"column {size!r} (size) must hold whole numbers")
+    layout, encoder = read_layout(
+        rows.select(needed), spec["cluster"], spec["arm"], space, spec.get("control"), size
+    )
     layout, _, notes = pool(layout, encoder, spec.get("min_cell_size"))
     layout.check()
     return layout, notes
@@ -132,6 +127,9 @@ def _show(plan: Plan, layout: Layout, notes: tuple[str, ...]) -> None:
     shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
     say(f"\nrecommended: {choice.name} ({shown})")
     say(f"because: {plan.reason}")
+    say(f"guarantee: {choice.mechanism.guarantee(layout.space).in_short()}")
+    for note in disclosure_notes(choice.mechanism, layout.space):
+        say(f"note: {note}")
     if plan.segment_share == 1 and choice.mechanism.sums is not None:
         say("for small segments rather than the overall effect, plan with --segment-share")
 
@@ -155,6 +153,8 @@ def _as_json(plan: Plan, layout: Layout) -> dict[str, Any]:
         "n_clusters": len(layout.clusters),
         "recommended": plan.chosen,
         "reason": plan.reason,
+        "guarantee": plan.choice.mechanism.guarantee(layout.space).in_short(),
+        "notes": list(disclosure_notes(plan.choice.mechanism, layout.space)),
         "options": [
             {
                 "mechanism": option.name,

@@ -13,6 +13,7 @@ from clusterdp.encoding import Columns
 from clusterdp.errors import ParameterError
 from clusterdp.pipeline import lay_out
 from clusterdp.publishing import Prepared, write_release
+from clusterdp.stages import check_exact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +55,7 @@ def run_release_command(  # noqa: PLR0913 - the ways to say what to release
         prepared = prepare(spec, engine, out, verbose=verbose)
         layout = prepared.layout
         mechanism, prediction = choose_mechanism(spec, layout)
+        check_exact(layout, mechanism)
         plan = describe_plan(prepared, mechanism, prediction, planned_for(spec, layout))
         if budget is not None:
             plan["budget"] = budget.describe(mechanism, layout.space, str(spec["outcome"]))

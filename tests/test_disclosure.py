@@ -1,0 +1,161 @@
+"""What ε means to people: odds beside every guarantee, and how much rows give away."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import clusterdp as cdp
+from assertions import assert_mean
+from cli_runs import PARTS, release, run
+from clusterdp.accounting import shown_percent
+from clusterdp.channel import public_channel
+from clusterdp.disclosure import best_guesses, disclosure_notes
+from clusterdp.ledger import Ledger
+from clusterdp.vault import Vault
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterdp.mechanisms import Mechanism
+
+BINARY, FOUR = cdp.OutcomeSpace.binary(), cdp.OutcomeSpace.integers(0, 3)
+AT_TWO = "whoever thought 50% beforehand may think at most 89% afterwards"
+
+
+def percent_of(text: str) -> float:
+    """The largest percentage of a text."""
+    return max(float(found) for found in re.findall(r"([\d.]+)%", text))
+
+
+@given(st.floats(0.01, 15), st.sampled_from([0.0, 1e-9, 1e-6, 1e-3, 0.1]))
+def test_odds_are_those_of_the_worst_mechanism_rounded_up(epsilon: float, delta: float) -> None:
+    """Randomized response, which tells the outcome outright with probability δ, attains them."""
+    truth = 1 / (1 + np.exp(-epsilon))
+    right = 100 * (delta + (1 - delta) * truth)
+    told = percent_of(cdp.Guarantee(epsilon=epsilon, delta=delta).in_odds())
+    assert right - 1e-9 <= told < 100
+    assert told - right <= max(1.0, 10 * (100 - right))
+
+
+def test_odds_in_words() -> None:
+    assert cdp.Guarantee(epsilon=2).in_odds() == AT_TWO
+    assert cdp.Guarantee(epsilon=2).in_short().endswith(AT_TWO)
+    assert str(cdp.Guarantee(epsilon=2)).endswith(AT_TWO)
+    # With δ odds are not bounded, so nothing is said of them.
+    with_delta = cdp.Guarantee(epsilon=2, delta=1e-6).in_odds()
+    assert "guesses right at most 89% of the time" in with_delta
+    assert "beforehand" not in with_delta
+    assert "99.99%" in cdp.Guarantee(epsilon=9).in_odds()
+    assert "certain" in cdp.Guarantee(epsilon=1000).in_odds()
+    assert "odds" not in str(cdp.Guarantee(epsilon=1, accounting="paper"))
+
+
+@pytest.mark.parametrize(
+    ("prob", "shown"),
+    [(0.5, "50%"), (0.881, "89%"), (0.99, "99%"), (0.9931, "99.4%"), (0.99994, "99.994%")],
+)
+def test_percentages_are_rounded_up_and_never_full(prob: float, shown: str) -> None:
+    assert shown_percent(prob) == shown
+    assert shown_percent(1.0) == "over 99.999999%"
+
+
+MECHANISMS = {
+    "optimal": cdp.optimal(epsilon=4),
+    "declared": cdp.optimal(epsilon=4, prior=[0.7, 0.1, 0.1, 0.1]),
+    "delta": cdp.optimal(epsilon=3, delta=0.01),
+    "uniform": cdp.uniform_prior_dp(epsilon=4),
+    "clustered": cdp.cluster_dp(noise_scale=3, prior_floor=0.1, epsilon=5),
+}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
+def test_the_best_guess_by_hand(mechanism: Mechanism) -> None:
+    """Against every rule of guessing one by one: output by output, the likeliest outcome."""
+    prior = mechanism.public_prior or (0.25,) * 4
+    right = 0.0
+    for row in public_channel(mechanism, FOUR).transition()[0]:
+        right += max(prob * weight for prob, weight in zip(row, prior, strict=True))
+    guesses = best_guesses(mechanism, FOUR)
+    assert guesses.from_row == pytest.approx(right)
+    assert guesses.without == max(prior)
+    guarantee = mechanism.guarantee(FOUR)
+    factor = np.exp(guarantee.epsilon)
+    # Nobody guesses better than privacy allows.
+    assert max(prior) <= guesses.from_row <= min(1, factor * max(prior) + guarantee.delta)
+
+
+def test_rows_give_away_the_share_that_is_said(rng: np.random.Generator) -> None:
+    """Read off the rows of a release; the share said of another ε is rejected."""
+    n_rows = 100_000
+    table = pl.DataFrame(
+        {
+            "user": rng.permutation(n_rows),
+            "arm": np.arange(n_rows) % 2,
+            "cluster": np.zeros(n_rows, np.int64),
+            "y": rng.integers(0, 2, n_rows),
+        }
+    )
+    released = cdp.release(
+        table,
+        mechanism=cdp.optimal(epsilon=5),
+        outcomes=BINARY,
+        unit="user",
+        arm="arm",
+        cluster="cluster",
+        outcome="y",
+    )
+    rows = table.join(released.units.select("user", "debiased_outcome"), on="user")
+    right = ((rows["debiased_outcome"] > 0.5) == (rows["y"] == 1)).to_numpy()
+
+    def check(epsilon: float) -> None:
+        share = best_guesses(cdp.optimal(epsilon=epsilon), BINARY).from_row
+        assert_mean(right, share, np.sqrt(share * (1 - share)))
+
+    check(5)
+    with pytest.raises(AssertionError):
+        check(4.5)
+
+
+def test_small_epsilons_and_aggregates_have_no_note() -> None:
+    assert not disclosure_notes(cdp.optimal(epsilon=2.9), BINARY)
+    assert not disclosure_notes(cdp.noisy_histogram(epsilon=9), BINARY)
+    (note,) = disclosure_notes(cdp.optimal(epsilon=5), BINARY)
+    assert "99.4% of people, and without the row for 50%" in note
+    (declared,) = disclosure_notes(MECHANISMS["declared"], FOUR)
+    assert "as likely as declared" in declared
+
+
+def test_it_is_said_wherever_a_release_is_shown(source: Path, tmp_path: Path) -> None:
+    strong = ("--epsilon", 6)
+    told = "rows give outcomes away"
+    odds = "may think at most 99.8% afterwards"
+    plan = run("plan", source, *PARTS[2:6], "--outcomes", "0..3", *strong, "--out", tmp_path / "p")
+    options = (*PARTS, "--outcomes", "0..3", *strong)
+    dry = run("release", source, *options, "--dry-run")
+    shown = [plan.output, dry.output]
+    done = release(source, tmp_path / "out", *strong)
+    assert done.exit_code == 0, done.output
+    shown += [done.output, (tmp_path / "out" / "README.md").read_text()]
+    shown.append(run("inspect", tmp_path / "out").output)
+    for text in shown:
+        plain = " ".join(text.split())
+        assert told in plain
+        assert odds in plain
+    assert any(told in note for note in cdp.read_release(tmp_path / "out").notes)
+    listed = json.loads(run("release", source, *options, "--dry-run", "--json").stdout)["plan"]
+    assert any(told in note for note in listed["notes"])
+    assert run("verify", tmp_path / "out").exit_code == 0
+
+
+def test_a_ledger_says_what_its_cap_means(tmp_path: Path) -> None:
+    where = tmp_path / "ledger"
+    Ledger.create(str(where), cdp.Guarantee(epsilon=2), Vault())
+    assert AT_TWO in " ".join(run("ledger", "show", where).output.split())

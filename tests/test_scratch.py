@@ -1,0 +1,207 @@
+"""True outcomes are stored in one private folder while a query is released, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+import clusterdp as cdp
+from cli_runs import PARTS, release, run
+from clusterdp.staging import scratch_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import polars as pl
+
+COMMAND = [sys.executable, "-c", "from clusterdp.cli.main import app; app()"]
+N_ROWS = 1_000_000
+# Sorting these rows takes more memory than is allowed, so that DuckDB must store some of them.
+LARGE = (
+    "duckdb:?set memory_limit='100MB'; set threads=1; "
+    "select i as user, i % 2 as treated, i % 5 as market, hash(i) % 4 as clicks, "
+    f"repeat('x', 100) || i as filler from range({N_ROWS}) as t(i) order by hash(i)"
+)
+PLANNED = ("--arm", "treated", "--cluster", "market", "--outcomes", "0..3", "--epsilon", "2")
+
+
+@dataclass(slots=True)
+class Places:
+    """Where a command runs, and all that was seen there: modes by path."""
+
+    root: Path
+    seen: dict[Path, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for folder in (self.work, self.temporary, self.published):
+            folder.mkdir()
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    @property
+    def temporary(self) -> Path:
+        return self.root / "tmp"
+
+    @property
+    def published(self) -> Path:
+        return self.root / "published"
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        """The command, at work in these places."""
+        return subprocess.Popen(  # noqa: S603 - ours
+            [*COMMAND, *map(str, arguments)],
+            cwd=self.work,
+            env={**os.environ, "TMPDIR": str(self.temporary)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def look(self) -> set[Path]:
+        """What is there now, but for finished plans and releases."""
+        found = set()
+        for path in self.root.rglob("*"):
+            if path.parent == self.root or "out" in path.relative_to(self.root).parts:
+                continue
+            try:
+                self.seen[path] = path.stat().st_mode & 0o777
+            except OSError:  # gone meanwhile
+                continue
+            found.add(path)
+        return found
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look again and again."""
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.002):
+                self.look()
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path)
+
+
+def release_arguments(places: Places, source: str = LARGE) -> list[object]:
+    return [
+        *("release", source, *PARTS, "--outcomes", "0..3", "--epsilon", 2),
+        *("--out", places.published / "out"),
+    ]
+
+
+def test_a_query_that_does_not_fit_into_memory_is_stored_in_private(places: Places) -> None:
+    with places.watched():
+        process = places.start(*release_arguments(places))
+        _, told = process.communicate(timeout=300)
+    assert process.returncode == 0, told
+    scratch = places.published / ".out.scratch"
+    assert any(path.is_relative_to(scratch / "spill") for path in places.seen), "nothing was stored"
+    hidden = {scratch, places.published / ".out.partial"}
+    for path, mode in places.seen.items():
+        if path in hidden:
+            assert mode == 0o700
+        else:
+            assert hidden & set(path.parents), path
+    assert not places.look()
+    assert cdp.read_release(places.published / "out").layout.n_units == N_ROWS
+
+
+@pytest.mark.parametrize("command", ["plan", "dry run", "large plan"])
+def test_a_plan_stores_nothing(command: str, places: Places, tmp_path: Path) -> None:
+    """Large: even where DuckDB has to sort outcomes, and is refused the memory for it."""
+    source = LARGE.replace("100MB", "2GB")
+    if command == "large plan":
+        source = (
+            "duckdb:?set memory_limit='60MB'; set threads=1; select any_value(treated) as treated, "
+            "any_value(market) as market from (" + LARGE.rpartition(";")[2] + ") group by filler"
+        )
+    arguments = ["plan", source, *PLANNED, "--out", tmp_path / "out"]
+    if command == "dry run":
+        arguments = ["release", source, *PARTS, "--outcomes", "0..3", "--epsilon", 2, "--dry-run"]
+    with places.watched():
+        process = places.start(*arguments)
+        _, told = process.communicate(timeout=300)
+    if command == "large plan":
+        assert process.returncode == 2
+        assert "does not fit into DuckDB's memory" in told
+    else:
+        assert process.returncode == 0, told
+    assert not places.seen
+
+
+def test_killed_a_release_leaves_a_private_folder_that_the_next_removes(
+    places: Places, table: pl.DataFrame
+) -> None:
+    scratch = places.published / ".out.scratch"
+    process = places.start(*release_arguments(places))
+    deadline = time.monotonic() + 120
+    while not list(scratch.glob("*")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    left = places.look()
+    assert scratch in left
+    assert scratch.stat().st_mode & 0o777 == 0o700
+    assert all(path == scratch or scratch in path.parents for path in left)
+    small = places.root / "small.parquet"
+    table.write_parquet(small)
+    again = release(f"duckdb:?select * from '{small}'", places.published / "out")
+    assert again.exit_code == 0, again.output
+    assert not [path for path in places.look() if path != small]
+
+
+def test_killed_a_plan_leaves_nothing(places: Places, tmp_path: Path) -> None:
+    source = LARGE.replace("100MB", "2GB")
+    for seconds in (1.5, 2.5, 3.5):
+        process = places.start("plan", source, *PLANNED, "--out", tmp_path / "out")
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not places.look()
+
+
+def test_segments_of_a_query_are_read_without_storing_them(
+    published: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("a temporary folder was made")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    # A sum is a HUGEINT, which Arrow knows as a decimal number.
+    query = f"duckdb:?select user, sum(market) as half from '{source}' group by user"
+    told = run("estimate", published, "--segments", query, "--on", "user", "--by", "half")
+    assert told.exit_code == 0, told.output
+
+
+def test_two_runs_do_not_share_a_scratch_folder(tmp_path: Path) -> None:
+    with scratch_folder(tmp_path / "out") as folder:
+        (folder / "query.parquet").write_text("rows")
+        with pytest.raises(cdp.OutputError, match="another run"), scratch_folder(tmp_path / "out"):
+            pass
+        assert (folder / "query.parquet").exists()
+    assert not list(tmp_path.iterdir())
