@@ -88,7 +88,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         released_counts=None if release.units is None else count_released(release),
         knowledge=knowledge,
     )
-    effects = _to_effects(arrays, layout, layout.sizes.sum(axis=0))
+    effects = to_effects(arrays, layout, layout.sizes.sum(axis=0))
     if dimensions or covariates or segments is not None:
         joined = cutting.join_segments(release, segments, on)
         more, remarks = _joined_effects(
@@ -135,7 +135,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     counts = table.count(layout, encoder).counts
     arrays = estimators.moment_effects(estimators.true_moments(counts, outcomes), layout, estimator)
     return Estimate(
-        effects=tuple(_to_effects(arrays, layout, layout.sizes.sum(axis=0))),
+        effects=tuple(to_effects(arrays, layout, layout.sizes.sum(axis=0))),
         outcome=outcome,
         treatment=arm,
         estimator=estimator,
@@ -175,8 +175,9 @@ def _joined_effects(  # noqa: PLR0913 - one step of `estimate`
             used = estimators.calibrated(moments, whole, knowledge)
         cut_by = _Cut(layout, estimator, segment, family if segment else 1)
         if segment:
-            effects += cut_by.effects(moments.sizes, _Plain(used))
-            notes += _segment_notes(moments, cut_by)
+            plain = cut_by.effects(moments.sizes, _Plain(used))
+            effects += plain
+            notes += _segment_notes(moments, cut_by, plain)
         if covariates and not cutting.empty_arms(moments, layout):
             rows = _covariate_rows(joined, release, segment, covariates, moments)
             effects += cut_by.effects(rows.sizes, _Adjusted(rows, used, moments.privacy))
@@ -246,7 +247,7 @@ class _Cut(NamedTuple):
                 arrays = cell_weights.weighted_effects(
                     source.of_arms(pair, weights), weights, two_arms, source.n_slopes
                 )
-            effects += _to_effects(
+            effects += to_effects(
                 arrays,
                 two_arms,
                 arm_sizes,
@@ -276,7 +277,7 @@ def _covariate_rows(
     return adjustment.to_covariate_rows(collected, release, covariates)
 
 
-def _to_effects(  # noqa: PLR0913 - assembles values from their parts
+def to_effects(  # noqa: PLR0913 - assembles values from their parts
     arrays: EffectArrays,
     layout: Layout,
     arm_sizes: IntArray,
@@ -285,6 +286,16 @@ def _to_effects(  # noqa: PLR0913 - assembles values from their parts
     family: int = 1,
     is_adjusted: bool = False,
 ) -> list[Effect]:
+    """Effects of one release as values, each with the degrees of freedom that its interval needs.
+
+    Args:
+        arrays: Without axes of replicates.
+        layout: Arms and control.
+        arm_sizes: Units by arm.
+        segment: The segment that they are of.
+        family: How many effects are told together.
+        is_adjusted: Whether covariates were adjusted for.
+    """
     effects = []
     for position, arm in enumerate(layout.treatments):
         variance = float(arrays.variances[position])
@@ -328,7 +339,7 @@ def _summary_notes(release: Release, layout: Layout) -> list[str]:
     return ["the release does not tell sampling variance; its largest possible is charged"]
 
 
-def _segment_notes(moments: CellMoments, cut: _Cut) -> list[str]:
+def _segment_notes(moments: CellMoments, cut: _Cut, effects: list[Effect]) -> list[str]:
     layout = cut.layout
     name = ", ".join(f"{column}={value}" for column, value in cut.segment)
     empty = cutting.empty_arms(moments, layout)
@@ -347,12 +358,13 @@ def _segment_notes(moments: CellMoments, cut: _Cut) -> list[str]:
     lone = [str(layout.arms[arm]) for arm in np.flatnonzero(arm_sizes == 1)]
     if lone:
         notes.append(f"{name}: one unit in arm {', '.join(lone)}, so no interval")
-    if arm_sizes.min() < FEW_UNITS:
-        notes.append(f"{name}: {_FEW_UNITS_NOTE}")
+    degrees = min(effect.degrees for effect in effects)
+    if math.isfinite(degrees):
+        notes.append(
+            f"{name}: few units, or a few with most of the weight: intervals are by Student's t "
+            f"with {degrees:.0f} degrees of freedom or more"
+        )
     return notes
-
-
-_FEW_UNITS_NOTE = f"an arm has fewer than {FEW_UNITS} units: intervals are by Student's t"
 
 
 def _layout_notes(layout: Layout, estimator: Estimator) -> tuple[str, ...]:
@@ -364,7 +376,7 @@ def _layout_notes(layout: Layout, estimator: Estimator) -> tuple[str, ...]:
             "which errs on the wide side"
         )
     if layout.sizes.sum(axis=0).min() < FEW_UNITS:
-        notes.append(_FEW_UNITS_NOTE)
+        notes.append(f"an arm has fewer than {FEW_UNITS} units: intervals are by Student's t")
     shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
     if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
         notes.append(

@@ -138,8 +138,7 @@ def weighted_effects(
     A stratum's variance is Neyman's. In the pool a unit's residual e is its distance from the arm's
     pooled mean. Arms were drawn within clusters, so what a cell adds is the variance of n_ac
     numbers: e for its units of the segment, zero for the others. Calibration moves and sharpens
-    cells, so its part is weighed as cells are. As in `stratified_effects`, at least the variance of
-    privacy is left.
+    cells, so its part is weighed as cells are; at least the variance of privacy is left.
 
     Args:
         moments: Of the segment, of the arms that were weighed.
@@ -153,12 +152,12 @@ def weighted_effects(
         _pool_variances(moments, weights),
         shares**2 * moments.squares / np.maximum(sizes - 1, 1) / sizes,
     )
-    privacy = shares**2 * moments.privacy / sizes
-    if moments.saved is not None:
-        variances = variances - shares**2 * moments.saved
     arm_means = (shares * moments.centred).sum(axis=-2)
-    arm_privacy = privacy.sum(axis=-2)
-    arm_variances = np.maximum(variances.sum(axis=-2), arm_privacy)
+    arm_privacy = (shares**2 * moments.privacy / sizes).sum(axis=-2)
+    arm_variances = variances.sum(axis=-2)
+    if moments.saved is not None:
+        saved = (shares**2 * moments.saved).sum(axis=-2)
+        arm_variances = np.maximum(arm_variances - saved, arm_privacy)
     control, treated = [layout.control], list(layout.treatments)
     return EffectArrays(
         effects=arm_means[..., treated] - arm_means[..., control],
