@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test check format bench bench-variance soak reproduce venv clean
+.PHONY: help demo test check format bench bench-variance bench-coverage soak reproduce venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,9 @@ bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 
 bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others: docs/frontier.md. Minutes.
 	$(BIN)/python bench/frontier.py
+
+bench-coverage: .venv/dev ## Do 95% intervals cover, in segments and with few units: docs/coverage.md. Minutes.
+	$(BIN)/python bench/coverage.py
 
 soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	$(BIN)/python -m soak

@@ -179,7 +179,7 @@ def test_a_ledger_reserves_nothing_for_what_cannot_be_released(tmp_path: Path) -
         source,
         tmp_path / "out",
         *("--outcomes", f"0,1,{2**31}", "--calibrate", 0.3, "--noise-scale", 8),
-        *("--ledger", ledger, "--population", "us"),
+        *("--ledger", ledger, "--population", "us", "--new-population"),
     )
     assert_refused(refused, "64-bit sums")
     assert not Ledger(str(ledger)).account("us").releases

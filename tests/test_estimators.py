@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,8 +9,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import statsmodels.formula.api as smf
+from scipy import stats
 
 import clusterdp as cdp
+from assertions import ALPHA
 from clusterdp import estimators
 from populations import make_layout, three_arms
 
@@ -135,7 +138,7 @@ def test_an_arm_of_one_unit_has_no_standard_error(table: pl.DataFrame) -> None:
     pair = table.head(2).with_columns(market=pl.lit("here"))
     estimate = cdp.estimate(released(pair))
     assert np.isnan(estimate.std_error)
-    assert any("fewer than 30 units" in note for note in estimate.notes)
+    assert any("fewer than 50 units" in note for note in estimate.notes)
     assert "–" in str(estimate)
 
 
@@ -155,7 +158,8 @@ def test_unequal_shares_are_pointed_out(table: pl.DataFrame) -> None:
     )
     notes = cdp.estimate(released(uneven), estimator="unstratified").notes
     assert any("different shares" in note for note in notes)
-    assert cdp.estimate(released(table), estimator="unstratified").notes == ()
+    even = cdp.estimate(released(table), estimator="unstratified").notes
+    assert not any("shares" in note for note in even)
 
 
 def test_the_variance_is_split_into_sampling_and_privacy(table: pl.DataFrame) -> None:
@@ -222,3 +226,102 @@ def test_p_values() -> None:
         n_control=50,
     )
     assert effect.p_value == pytest.approx(0.05, abs=1e-6)
+
+
+@pytest.mark.parametrize("n_users", [15, 40])
+def test_few_units_are_compared_by_welchs_t(n_users: int, rng: np.random.Generator) -> None:
+    """Against scipy, which has the same degrees of freedom. No arm's outcomes are all alike."""
+    few = pl.DataFrame(
+        {
+            "user": np.arange(n_users),
+            "treated": np.arange(n_users) % 3 // 2,
+            "market": "here",
+            "clicks": rng.permutation(np.arange(n_users) % 4),
+        }
+    )
+    (effect,) = cdp.estimate_without_privacy(few, outcomes=SPACE, **PARTS).effects
+    samples = [few.filter(pl.col("treated") == arm)["clicks"].to_numpy() for arm in (1, 0)]
+    theirs = stats.ttest_ind(*samples, equal_var=False)
+    assert effect.p_value == pytest.approx(theirs.pvalue)
+    assert effect.ci(0.9) == pytest.approx(tuple(theirs.confidence_interval(0.9)))
+    assert effect.degrees == pytest.approx(theirs.df)
+
+
+def test_many_units_are_compared_by_the_normal(table: pl.DataFrame) -> None:
+    (effect,) = cdp.estimate_without_privacy(table, outcomes=SPACE, **PARTS).effects
+    assert math.isinf(effect.degrees)
+    assert effect.to_dict()["degrees"] is None
+
+
+def test_students_intervals_of_few_units_cover(rng: np.random.Generator) -> None:
+    """Six and nine units: normal intervals cover 91%. False alarms: below ALPHA."""
+    n_draws = 20_000
+    layout = make_layout([[6, 9]], SPACE)
+    draws = [rng.normal(size=(n_draws, size)) for size in (6, 9)]
+    moments = estimators.CellMoments(
+        sizes=np.broadcast_to(layout.sizes, (n_draws, 1, 2)),
+        means=np.stack([draw.mean(axis=1) for draw in draws], axis=1)[:, np.newaxis],
+        squares=np.stack([draw.var(axis=1) * draw.shape[1] for draw in draws], axis=1)[
+            :, np.newaxis
+        ],
+        privacy=np.zeros((n_draws, 1, 2)),
+    )
+    found = estimators.stratified_effects(moments, layout)
+    distance = np.abs(found.effects / np.sqrt(found.variances))
+    lowest = stats.binom(n_draws, 0.94).ppf(ALPHA)  # Welch's is approximate: 94.6 to 95.1% here
+    assert (distance <= stats.t(found.degrees).isf(0.025)).sum() >= lowest
+    assert (distance <= stats.norm.isf(0.025)).sum() < lowest
+
+
+def an_effect(effect: float, std_error: float, control: float, control_error: float) -> cdp.Effect:
+    return cdp.Effect(
+        arm=1,
+        control=0,
+        effect=effect,
+        std_error=std_error,
+        sampling_variance=std_error**2,
+        privacy_variance=0.0,
+        n_treated=500,
+        n_control=500,
+        control_mean=control,
+        control_std_error=control_error,
+    )
+
+
+def test_lift_is_fiellers() -> None:
+    """At both ends the effect is as many standard errors from θ·control as the level says."""
+    effect = an_effect(0.3, 0.2, 1.0, 0.15)
+    lift = effect.lift(0.9)
+    assert lift is not None
+    assert lift[0] == pytest.approx(0.3)
+    assert lift[1] < 0.3 < lift[2]
+    for theta in lift[1:]:
+        treated, control = 0.2**2 - 0.15**2, 0.15**2
+        std_error = np.sqrt(treated + (1 + theta) ** 2 * control)
+        assert abs(0.3 - theta * 1.0) / std_error == pytest.approx(stats.norm.isf(0.05))
+
+
+def test_lift_without_bounds_is_not_told() -> None:
+    assert an_effect(0.3, 0.2, 0.29, 0.15).lift() is None  # less than 1.96 standard errors
+    assert an_effect(0.3, 0.2, 0.30, 0.15).lift() is not None
+    assert an_effect(0.3, 0.2, -1.0, 0.15).lift() is None
+    assert an_effect(0.3, np.nan, 1.0, 0.15).lift() is None
+
+
+def test_lift_misses_as_often_on_either_side(rng: np.random.Generator) -> None:
+    """Control's mean is 5.5 standard errors above zero. The delta method misses on one side."""
+    n_draws, error = 20_000, 0.18
+    control, treated = rng.normal(1.0, error, n_draws), rng.normal(1.2, error, n_draws)
+    std_error = math.sqrt(2) * error
+    lifts = [
+        an_effect(b - a, std_error, a, error).lift() for a, b in zip(control, treated, strict=True)
+    ]
+    above = sum(lift is not None and lift[1] > 0.2 for lift in lifts)
+    below = sum(lift is not None and lift[2] < 0.2 for lift in lifts)
+    untold = sum(lift is None for lift in lifts)
+    low, high = stats.binom(n_draws, 0.025).ppf([ALPHA / 2, 1 - ALPHA / 2])
+    assert low - untold <= above <= high
+    assert low - untold <= below <= high
+    ratio = treated / control - 1
+    delta = stats.norm.isf(0.025) * error * np.sqrt(1 + (1 + ratio) ** 2) / control
+    assert (ratio + delta < 0.2).sum() > high

@@ -28,8 +28,8 @@ MECHANISM = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.3)
 def segments(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     """What an analyst knows: a tier, a region and earlier clicks, in another order.
 
-    Sizes are not left to chance: every segment has at least four units in each cell, but for gold
-    in markets 3 and 4, which have one and must be pooled.
+    Sizes are not left to chance. Gold has one unit in each cell of markets 3 and 4, which must be
+    pooled with others; crossed with a region, all of gold is pooled.
     """
     market = table["market"].to_numpy()
     nth_of_cell = np.arange(len(table)) // 10
@@ -49,19 +49,56 @@ def release(table: pl.DataFrame) -> cdp.Release:
     return cdp.release(table, mechanism=MECHANISM, **PARTS)
 
 
-def by_hand(rows: pd.DataFrame) -> tuple[float, float, int]:
-    """Stratified difference in means and Neyman variance, clusters with too few units pooled."""
-    counts = rows.pivot_table(index="market", columns="treated", aggfunc="size", fill_value=0)
-    small = counts.index[(counts < 2).any(axis=1)]
-    stratum = rows["market"].where(~rows["market"].isin(small), -1)
+def chosen_pool(rows: pd.DataFrame, whole: pd.DataFrame) -> set[int]:
+    """The markets to be pooled: by scipy's hypergeometric distribution, market by market."""
+    expected, small = {}, set()
+    for market, part in rows.groupby("market"):
+        everyone = whole[whole["market"] == market]
+        sizes = [int((everyone["treated"] == arm).sum()) for arm in (0, 1)]
+        counts = [int((part["treated"] == arm).sum()) for arm in (0, 1)]
+        expected[market] = np.array([len(part) * size / len(everyone) for size in sizes])
+        chances = [stats.hypergeom(len(everyone), size, len(part)).cdf(1) for size in sizes]
+        if max(chances) > 5e-4 or min(counts) < 2:
+            small.add(market)
+    pool = set(small)
+    for market in sorted(expected, key=lambda one: expected[one].min()):
+        if pool and sum(expected[one] for one in pool).min() < 10:
+            pool.add(market)
+    return pool
+
+
+def by_hand(rows: pd.DataFrame, whole: pd.DataFrame) -> tuple[float, float, int]:
+    """Effect and variance row by row: Neyman's in strata, by the inverse of shares in the pool."""
+    pool = chosen_pool(rows, whole)
     effect = variance = 0.0
-    n_rows = len(rows)
-    for _, part in rows.groupby(stratum):
+    for _, part in rows[~rows["market"].isin(pool)].groupby("market"):
         arms = [part.loc[part["treated"] == arm, "debiased_outcome"] for arm in (0, 1)]
-        weight = len(part) / n_rows
+        weight = len(part) / len(rows)
         effect += weight * (arms[1].mean() - arms[0].mean())
         variance += weight**2 * sum(arm.var() / len(arm) for arm in arms)
-    return effect, variance, n_rows
+    pooled = rows[rows["market"].isin(pool)]
+    for arm in (0, 1) if len(pooled) else ():
+        weights, outcomes, cells = [], [], []
+        for market, part in pooled.groupby("market"):
+            n_all = int((whole["market"] == market).sum())
+            n_arm = int(((whole["market"] == market) & (whole["treated"] == arm)).sum())
+            inverse = n_all / n_arm
+            inverse *= 1 + (inverse - 1) * (n_all - len(part)) / (n_all - 1) / len(pooled)
+            mine = part.loc[part["treated"] == arm, "debiased_outcome"]
+            weights += [inverse] * len(mine)
+            outcomes += list(mine)
+            cells += [(market, n_arm)] * len(mine)
+        scaled = np.array(weights) / sum(weights)
+        mean = float(scaled @ np.array(outcomes))
+        weight = len(pooled) / len(rows)
+        effect += (2 * arm - 1) * weight * mean
+        factor = 1 / (1 - 2 * (scaled**3).sum() / (scaled**2).sum() + (scaled**2).sum())
+        influence = scaled * (np.array(outcomes) - mean)
+        for cell in set(cells):
+            inside = [value for value, one in zip(influence, cells, strict=True) if one == cell]
+            padded = np.array(inside + [0.0] * (cell[1] - len(inside)))
+            variance += weight**2 * factor * len(padded) * padded.var(ddof=1)
+    return effect, variance, len(rows)
 
 
 @pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow"])
@@ -85,7 +122,7 @@ def test_segments_by_hand(library: str, release: cdp.Release, segments: pl.DataF
         chosen = joined
         for name, value in effect.segment:
             chosen = chosen[chosen[name] == value]
-        expected, variance, n_rows = by_hand(chosen)
+        expected, variance, n_rows = by_hand(chosen, joined)
         assert effect.effect == pytest.approx(expected)
         assert effect.std_error**2 == pytest.approx(variance)
         assert effect.n_treated + effect.n_control == n_rows
@@ -108,6 +145,39 @@ def test_a_segment_without_an_arm_is_listed(release: cdp.Release, table: pl.Data
     assert vip.n_control == 0
     assert any("vip=True: no units in arm 0" in note for note in estimate.notes)
     assert "vip=True" in str(estimate)
+
+
+def test_an_arm_of_one_unit_has_an_effect_and_no_interval(
+    release: cdp.Release, table: pl.DataFrame
+) -> None:
+    """Also where the other units of the segment are many."""
+    first = table.filter(pl.col("treated") == 1)["user"][0]
+    lone = table.select("user", vip=(pl.col("treated") == 0) | (pl.col("user") == first))
+    for estimator in ("stratified", "unstratified"):
+        estimate = cdp.estimate(release, segments=lone, by=["vip"], estimator=estimator)  # type: ignore[arg-type]
+        (vip,) = [effect for effect in estimate.effects if effect.segment == (("vip", True),)]
+        assert math.isfinite(vip.effect)
+        assert math.isnan(vip.std_error)
+        assert vip.lift() is None
+        assert any("vip=True: one unit in arm 1, so no interval" in note for note in estimate.notes)
+
+
+def test_more_covariates_than_rows_give_no_interval(
+    release: cdp.Release, table: pl.DataFrame, rng: np.random.Generator
+) -> None:
+    """A regression that fits every row has no residuals, and so no standard error."""
+    names = [f"x{index}" for index in range(8)]
+    few = table.with_columns(pl.col("market").cum_count().over("treated").alias("nth"))
+    theirs = few.select("user", vip=pl.col("nth") <= 6).with_columns(
+        pl.Series(name, rng.normal(size=len(few))) for name in names
+    )
+    estimate = cdp.estimate(release, segments=theirs, by=["vip"], adjust=names)
+    (vip,) = [
+        effect
+        for effect in estimate.effects
+        if effect.adjusted and effect.segment == (("vip", True),)
+    ]
+    assert math.isnan(vip.std_error)
 
 
 def test_units_without_a_segment_count_overall(
@@ -267,18 +337,6 @@ def test_rows_without_covariates_are_said(release: cdp.Release, segments: pl.Dat
     )
     estimate = cdp.estimate(release, segments=gaps, adjust=["before"])
     assert any(note.startswith("30 units lack a covariate") for note in estimate.notes)
-
-
-def test_lift_where_control_is_away_from_zero(table: pl.DataFrame) -> None:
-    release = cdp.release(table, mechanism=cdp.uniform_prior_dp(epsilon=6), **PARTS)
-    effect = cdp.estimate(release).effects[0]
-    lift = effect.lift()
-    assert lift is not None
-    assert effect.control_mean is not None
-    assert lift[0] == pytest.approx(effect.effect / effect.control_mean)
-    assert lift[1] < lift[0] < lift[2]
-    noisy = cdp.release(table, mechanism=cdp.uniform_prior_dp(epsilon=0.2), **PARTS)
-    assert cdp.estimate(noisy).effects[0].lift() is None
 
 
 def test_sample_ratio_mismatch_is_reported(table: pl.DataFrame) -> None:

@@ -1,13 +1,15 @@
 """Covariate adjustment: Lin's interacted regression, within clusters.
 
-Each arm has its own slopes, fitted to deviations from cell means; an arm's mean in a cluster is
-moved to where the cluster's covariates are. With one cluster this is Lin (2013). Slopes are
-estimated from debiased outcomes, which does not bias them: their noise has mean zero.
+Each arm has its own slopes, fitted to deviations from cell means, or from the arm's pooled mean in
+clusters that are pooled. An arm's mean is moved to where the covariates of all arms are. With one
+cluster this is Lin (2013). Slopes are estimated from debiased outcomes, which does not bias them:
+their noise has mean zero.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,7 +21,8 @@ from clusterdp.released import released_cells
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp.arrays import FloatArray, IntArray
+    from clusterdp.arrays import BoolArray, FloatArray, IntArray
+    from clusterdp.cell_weights import CellWeights
     from clusterdp.pipeline import Release
 
 
@@ -51,56 +54,120 @@ def read_covariates(
     return rows.filter(known)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CovariateRows:
+    """Rows of a segment whose covariates are known.
+
+    Attributes:
+        cells: The cell of each row, its place in a flat `[cluster, arm]` array.
+        outcomes: Debiased outcomes.
+        covariates: Axes `[row, covariate]`.
+        sizes: How many rows each cell has; axes `[cluster, arm]`.
+    """
+
+    cells: IntArray
+    outcomes: FloatArray
+    covariates: FloatArray
+    sizes: IntArray
+
+    def cell_means(self, columns: FloatArray) -> FloatArray:
+        """Means of columns by cell, zero in empty ones; axes `[cluster, arm, column]`."""
+        sums = [np.bincount(self.cells, column, self.sizes.size) for column in columns.T]
+        means = np.stack(sums, axis=1) / np.maximum(self.sizes.ravel(), 1)[:, np.newaxis]
+        return np.asarray(means.reshape(*self.sizes.shape, -1))
+
+
+def to_covariate_rows(
+    rows: pl.DataFrame, release: Release, covariates: tuple[str, ...]
+) -> CovariateRows:
+    """Released rows with their covariates, as arrays."""
+    cells = released_cells(rows, release.columns, release.layout)
+    shape = release.layout.sizes.shape
+    return CovariateRows(
+        cells=cells,
+        outcomes=rows[DEBIASED].to_numpy(),
+        covariates=rows.select(covariates).to_numpy().astype(np.float64),
+        sizes=np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape),
+    )
+
+
 def adjusted_moments(
-    rows: pl.DataFrame, release: Release, covariates: tuple[str, ...], privacy: FloatArray
+    rows: CovariateRows, weights: CellWeights, arms: list[int], privacy: FloatArray
 ) -> CellMoments:
-    """Cell moments of outcomes after adjustment, to be estimated from like any others.
+    """Moments of outcomes after adjustment, of some arms, to be weighed like any others.
 
     Args:
-        rows: Released rows with their covariates.
-        release: The release they are from.
-        covariates: Names of numeric columns.
-        privacy: Estimated privacy variance of one unit; axes `[cluster, arm]`.
+        rows: Of all arms.
+        weights: Of the cells of these arms.
+        arms: Which arms.
+        privacy: Estimated privacy variance of one unit; axes `[cluster, arm]`, of these arms.
     """
-    layout = release.layout
-    cells = released_cells(rows, release.columns, layout)
-    outcome = rows[DEBIASED].to_numpy()
-    design = rows.select(covariates).to_numpy().astype(np.float64)
-    n_cells, n_arms = layout.sizes.size, layout.sizes.shape[1]
-    sizes = np.bincount(cells, minlength=n_cells)
-    outcome_means = _group_means(outcome[:, np.newaxis], cells, sizes)[:, 0]
-    cell_means = _group_means(design, cells, sizes)
-    clusters = cells // n_arms
-    cluster_sizes = np.bincount(clusters, minlength=n_cells // n_arms)
-    cluster_means = _group_means(design, clusters, cluster_sizes)
-    gap = cell_means - np.repeat(cluster_means, n_arms, axis=0)
-
-    means, squares = outcome_means.copy(), np.zeros(n_cells)
-    weights = np.repeat(cluster_sizes, n_arms) / len(rows)
-    for arm in range(n_arms):
-        chosen = cells % n_arms == arm
-        if not chosen.any():
-            continue
-        inside = cells[chosen]
-        centred = design[chosen] - cell_means[inside]
-        residual = outcome[chosen] - outcome_means[inside]
-        slopes, *_ = np.linalg.lstsq(centred, residual, rcond=None)
-        residual = residual - centred @ slopes
-        means[arm::n_arms] -= gap[arm::n_arms] @ slopes
-        # Robust errors: a row moves the arm's mean by itself, and by what it does to the slopes.
-        moved = weights[arm::n_arms] @ gap[arm::n_arms]
-        through_slopes = centred @ np.linalg.pinv(centred.T @ centred) @ moved
-        influence = 1 - through_slopes * sizes[inside] / weights[inside]
-        # As many residuals as there are slopes are spent on fitting them.
-        spent = len(inside) / max(len(inside) - len(covariates), 1)
-        squares += np.bincount(inside, spent * (residual * influence) ** 2, n_cells)
-    shape = layout.sizes.shape
+    outcome_means = rows.cell_means(rows.outcomes[:, np.newaxis])[:, arms]
+    covariate_means = rows.cell_means(rows.covariates)[:, arms]
+    target = rows.covariates.mean(axis=0)
+    row_arms = rows.cells % rows.sizes.shape[1]
+    fits = [
+        _fit_arm(
+            rows,
+            np.flatnonzero(row_arms == arm),
+            ArmCells(
+                outcomes=outcome_means[:, position, 0],
+                covariates=covariate_means[:, position],
+                shares=weights.shares[:, position],
+                sizes=weights.sizes[:, position],
+                pooled=weights.pooled[:, 0],
+            ),
+            target,
+        )
+        for position, arm in enumerate(arms)
+    ]
     return CellMoments(
-        sizes=sizes.reshape(shape),
-        means=means.reshape(shape),
-        squares=squares.reshape(shape),
+        sizes=weights.sizes,
+        means=np.stack([means for means, _ in fits], axis=1),
+        squares=np.stack([squares for _, squares in fits], axis=1),
         privacy=privacy,
     )
+
+
+class ArmCells(NamedTuple):
+    """The cells of one arm: means, weights and sizes; first axis `[cluster]`."""
+
+    outcomes: FloatArray
+    covariates: FloatArray
+    shares: FloatArray
+    sizes: IntArray
+    pooled: BoolArray
+
+    def centres(self, means: FloatArray) -> FloatArray:
+        """What rows are compared with: their cell's mean, or that of the pool."""
+        inside = np.where(self.pooled, self.shares, 0.0)
+        pool_mean = inside @ means / (inside.sum() or 1.0)
+        return np.where(_like(self.pooled, means), pool_mean, means)
+
+
+def _fit_arm(
+    rows: CovariateRows, chosen: IntArray, cells: ArmCells, target: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Adjusted means of an arm's cells, and the sums of squares that tell their variance."""
+    clusters = rows.cells[chosen] // rows.sizes.shape[1]
+    centred = rows.covariates[chosen] - cells.centres(cells.covariates)[clusters]
+    residual = rows.outcomes[chosen] - cells.centres(cells.outcomes)[clusters]
+    slopes, *_ = np.linalg.lstsq(centred, residual, rcond=None)
+    residual = residual - centred @ slopes
+    gap = cells.covariates - target
+    means = cells.outcomes - gap @ slopes
+    # Robust errors: a row moves the arm's mean by itself, and by what it does to the slopes.
+    moved = np.where(cells.sizes > 0, cells.shares, 0.0) @ gap
+    through_slopes = centred @ np.linalg.pinv(centred.T @ centred) @ moved
+    influence = 1 - through_slopes * cells.sizes[clusters] / cells.shares[clusters]
+    # As many residuals as there are slopes are spent on fitting them.
+    n_centres = np.count_nonzero(~cells.pooled & (cells.sizes > 0)) + int(cells.pooled.any())
+    free = len(chosen) - n_centres
+    spent = free / (free - len(slopes)) if free > len(slopes) else np.nan
+    total = np.bincount(clusters, spent * (residual * influence) ** 2, len(cells.sizes))
+    # Rows of the pool were compared with its mean: what their cells' distance adds is in already.
+    distance = means - cells.centres(means)
+    return means, total - cells.sizes * distance**2
 
 
 def check_enough(n_rows: int, n_all: int, covariates: tuple[str, ...]) -> None:
@@ -109,7 +176,6 @@ def check_enough(n_rows: int, n_all: int, covariates: tuple[str, ...]) -> None:
         raise DataError(f"none of {n_all} rows has all of {', '.join(covariates)}")
 
 
-def _group_means(columns: FloatArray, groups: IntArray, sizes: IntArray) -> FloatArray:
-    """Means of columns by group; axes `[group, column]`."""
-    sums = np.stack([np.bincount(groups, column, len(sizes)) for column in columns.T], axis=1)
-    return np.asarray(sums / np.maximum(sizes, 1)[:, np.newaxis])
+def _like(flags: BoolArray, values: FloatArray) -> BoolArray:
+    """Flags of clusters, with as many axes as the values."""
+    return flags.reshape(-1, *[1] * (values.ndim - 1))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clusterdp import adjustment, estimators
+from clusterdp import adjustment, cell_weights, estimators
 from clusterdp import segments as cutting
 from clusterdp.calibration import know_cells
 from clusterdp.checks import sample_ratio_notes
@@ -23,7 +23,10 @@ from clusterdp.summary import ContrastSummary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp.adjustment import CovariateRows
+    from clusterdp.arrays import FloatArray, IntArray
     from clusterdp.calibration import CellKnowledge
+    from clusterdp.cell_weights import CellWeights
     from clusterdp.cells import Layout
     from clusterdp.estimators import CellMoments, EffectArrays, Estimator, Source
     from clusterdp.outcomes import OutcomeSpace
@@ -85,7 +88,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         released_counts=None if release.units is None else count_released(release),
         knowledge=knowledge,
     )
-    effects = _to_effects(arrays, layout, layout.sizes.sum(axis=0))
+    effects = to_effects(arrays, layout, layout.sizes.sum(axis=0))
     if dimensions or covariates or segments is not None:
         joined = cutting.join_segments(release, segments, on)
         more, remarks = _joined_effects(
@@ -132,7 +135,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     counts = table.count(layout, encoder).counts
     arrays = estimators.moment_effects(estimators.true_moments(counts, outcomes), layout, estimator)
     return Estimate(
-        effects=tuple(_to_effects(arrays, layout, layout.sizes.sum(axis=0))),
+        effects=tuple(to_effects(arrays, layout, layout.sizes.sum(axis=0))),
         outcome=outcome,
         treatment=arm,
         estimator=estimator,
@@ -170,16 +173,15 @@ def _joined_effects(  # noqa: PLR0913 - one step of `estimate`
         used = moments
         if knowledge is not None:
             used = estimators.calibrated(moments, whole, knowledge)
+        cut_by = _Cut(layout, estimator, segment, family if segment else 1)
         if segment:
-            effects += _moment_effects(used, layout, estimator, segment, family)
-            notes += _segment_notes(moments, layout, segment)
+            plain = cut_by.effects(moments.sizes, _Plain(used))
+            effects += plain
+            notes += _segment_notes(moments, cut_by, plain)
         if covariates and not cutting.empty_arms(moments, layout):
-            adjusted = _adjusted(joined, release, segment, covariates, moments)
-            adjusted = _calibrated_like(used, adjusted)
-            effects += _moment_effects(
-                adjusted, layout, estimator, segment, family if segment else 1, is_adjusted=True
-            )
-            n_lost = int(moments.sizes.sum() - adjusted.sizes.sum())
+            rows = _covariate_rows(joined, release, segment, covariates, moments)
+            effects += cut_by.effects(rows.sizes, _Adjusted(rows, used, moments.privacy))
+            n_lost = int(moments.sizes.sum() - rows.sizes.sum())
             if n_lost and not segment:
                 notes.append(
                     f"{n_lost:,} units lack a covariate; adjusted effects are of the others"
@@ -187,22 +189,82 @@ def _joined_effects(  # noqa: PLR0913 - one step of `estimate`
     return effects, notes
 
 
-def _calibrated_like(used: CellMoments, adjusted: CellMoments) -> CellMoments:
-    """Adjusted moments with the calibration of the others; units without covariates are missing."""
-    if used.saved is None:
-        return adjusted
-    per_unit = used.privacy + used.sizes * used.saved
-    privacy = np.maximum(per_unit - adjusted.sizes * used.saved, 0.0)
-    return replace(adjusted, shifts=used.shifts, saved=used.saved, privacy=privacy)
+class _Plain(NamedTuple):
+    """Cell moments as they are."""
+
+    moments: CellMoments
+    n_slopes: int = 0
+
+    def of_arms(self, arms: list[int], _: CellWeights) -> CellMoments:
+        return self.moments.of_arms(arms)
 
 
-def _adjusted(
+class _Adjusted(NamedTuple):
+    """Cell moments after adjustment, with the calibration of the others."""
+
+    rows: CovariateRows
+    used: CellMoments
+    privacy: FloatArray
+
+    @property
+    def n_slopes(self) -> int:
+        return int(self.rows.covariates.shape[1])
+
+    def of_arms(self, arms: list[int], weights: CellWeights) -> CellMoments:
+        adjusted = adjustment.adjusted_moments(self.rows, weights, arms, self.privacy[:, arms])
+        used = self.used.of_arms(arms)
+        if used.saved is None:
+            return adjusted
+        # Units without covariates are missing.
+        per_unit = used.privacy + used.sizes * used.saved
+        privacy = np.maximum(per_unit - adjusted.sizes * used.saved, 0.0)
+        return replace(adjusted, shifts=used.shifts, saved=used.saved, privacy=privacy)
+
+
+class _Cut(NamedTuple):
+    """A segment, and how its effects are estimated."""
+
+    layout: Layout
+    estimator: Estimator
+    segment: Segment
+    family: int
+
+    def weigh(self, sizes: IntArray, arms: list[int]) -> CellWeights:
+        """Weights of the cells of some arms; `sizes` are of all arms."""
+        if self.estimator == "unstratified":
+            return cell_weights.weigh_units_alike(sizes, arms)
+        return cell_weights.weigh_cells(sizes, self.layout, arms)
+
+    def effects(self, sizes: IntArray, source: _Plain | _Adjusted) -> list[Effect]:
+        """Effects arm by arm: NaN where an arm has no units."""
+        effects = []
+        for arm in self.layout.treatments:
+            pair = [self.layout.control, arm]
+            two_arms, arm_sizes = self.layout.of_arms(pair), sizes[:, pair].sum(axis=0)
+            arrays = estimators.NO_EFFECT
+            if arm_sizes.all():
+                weights = self.weigh(sizes, pair)
+                arrays = cell_weights.weighted_effects(
+                    source.of_arms(pair, weights), weights, two_arms, source.n_slopes
+                )
+            effects += to_effects(
+                arrays,
+                two_arms,
+                arm_sizes,
+                segment=self.segment,
+                family=self.family,
+                is_adjusted=source.n_slopes > 0,
+            )
+        return effects
+
+
+def _covariate_rows(
     joined: JoinedUnits,
     release: Release,
     segment: Segment,
     covariates: tuple[str, ...],
     moments: CellMoments,
-) -> CellMoments:
+) -> CovariateRows:
     import polars as pl
 
     rows = adjustment.read_covariates(joined.rows, release, covariates)
@@ -212,52 +274,28 @@ def _adjusted(
     needed = rows.select(columns.cluster, columns.arm, DEBIASED, *covariates)
     collected = collect_rows(needed)
     adjustment.check_enough(len(collected), int(moments.sizes.sum()), covariates)
-    return adjustment.adjusted_moments(collected, release, covariates, moments.privacy)
+    return adjustment.to_covariate_rows(collected, release, covariates)
 
 
-def _moment_effects(  # noqa: PLR0913 - one row or more of the result
-    moments: CellMoments,
-    layout: Layout,
-    estimator: Estimator,
-    segment: Segment,
-    family: int,
-    *,
-    is_adjusted: bool = False,
-) -> list[Effect]:
-    """Effects in a segment, arm by arm: NaN where an arm has no units."""
-    effects = []
-    for arm in layout.treatments:
-        pair = [layout.control, arm]
-        two, two_arms = moments.of_arms(pair), layout.of_arms(pair)
-        if cutting.empty_arms(two, two_arms):
-            nothing = np.full(1, np.nan)
-            arrays = estimators.EffectArrays(
-                effects=nothing, variances=nothing, privacy_variances=nothing
-            )
-        else:
-            if estimator == "stratified":
-                two = two.pooled(cutting.strata(two)).without_gaps()
-            arrays = estimators.moment_effects(two, two_arms, estimator)
-        effects += _to_effects(
-            arrays,
-            two_arms,
-            moments.of_arms(pair).sizes.sum(axis=0),
-            segment=segment,
-            family=family,
-            is_adjusted=is_adjusted,
-        )
-    return effects
-
-
-def _to_effects(  # noqa: PLR0913 - assembles values from their parts
+def to_effects(  # noqa: PLR0913 - assembles values from their parts
     arrays: EffectArrays,
     layout: Layout,
-    arm_sizes: np.ndarray,
+    arm_sizes: IntArray,
     *,
     segment: Segment = (),
     family: int = 1,
     is_adjusted: bool = False,
 ) -> list[Effect]:
+    """Effects of one release as values, each with the degrees of freedom that its interval needs.
+
+    Args:
+        arrays: Without axes of replicates.
+        layout: Arms and control.
+        arm_sizes: Units by arm.
+        segment: The segment that they are of.
+        family: How many effects are told together.
+        is_adjusted: Whether covariates were adjusted for.
+    """
     effects = []
     for position, arm in enumerate(layout.treatments):
         variance = float(arrays.variances[position])
@@ -267,6 +305,8 @@ def _to_effects(  # noqa: PLR0913 - assembles values from their parts
         if arrays.control_means is not None and arrays.control_variances is not None:
             control_mean = float(arrays.control_means)
             control_error = math.sqrt(float(arrays.control_variances))
+        degrees = math.inf if arrays.degrees is None else float(arrays.degrees[position])
+        n_least = min(int(arm_sizes[arm]), int(arm_sizes[layout.control]))
         effects.append(
             Effect(
                 arm=layout.arms[arm],
@@ -282,6 +322,7 @@ def _to_effects(  # noqa: PLR0913 - assembles values from their parts
                 family_size=family,
                 control_mean=control_mean,
                 control_std_error=control_error,
+                degrees=degrees if min(n_least, degrees) < FEW_UNITS else math.inf,
             )
         )
     return effects
@@ -298,20 +339,31 @@ def _summary_notes(release: Release, layout: Layout) -> list[str]:
     return ["the release does not tell sampling variance; its largest possible is charged"]
 
 
-def _segment_notes(moments: CellMoments, layout: Layout, segment: Segment) -> list[str]:
-    name = ", ".join(f"{column}={value}" for column, value in segment)
-    notes = []
+def _segment_notes(moments: CellMoments, cut: _Cut, effects: list[Effect]) -> list[str]:
+    layout = cut.layout
+    name = ", ".join(f"{column}={value}" for column, value in cut.segment)
     empty = cutting.empty_arms(moments, layout)
     if empty:
         return [f"{name}: no units in arm {', '.join(map(str, empty))}, so no effect"]
-    small = cutting.strata(moments) & (moments.sizes.sum(axis=1) > 0)
-    if small.any():
-        pooled = moments.pooled(small)
-        n_lost = int(pooled.sizes.sum() - pooled.without_gaps().sizes.sum())
-        lost = f"; {n_lost} units of them have nothing to be compared with" if n_lost else ""
-        notes.append(f"{name}: {int(small.sum())} small clusters were taken as one{lost}")
-    if moments.sizes.sum(axis=0).min() < FEW_UNITS:
-        notes.append(f"{name}: an arm has fewer than {FEW_UNITS} units, intervals are doubtful")
+    notes = []
+    there = moments.sizes.sum(axis=1) > 0
+    weights = [cut.weigh(moments.sizes, [layout.control, arm]) for arm in layout.treatments]
+    n_pooled = max(int((one.pooled[:, 0] & there).sum()) for one in weights)
+    if n_pooled and cut.estimator == "stratified":
+        notes.append(
+            f"{name}: {n_pooled} clusters with few units of the segment were pooled; units there "
+            "are weighed by the inverse of their arm's share"
+        )
+    arm_sizes = moments.sizes.sum(axis=0)
+    lone = [str(layout.arms[arm]) for arm in np.flatnonzero(arm_sizes == 1)]
+    if lone:
+        notes.append(f"{name}: one unit in arm {', '.join(lone)}, so no interval")
+    degrees = min(effect.degrees for effect in effects)
+    if math.isfinite(degrees):
+        notes.append(
+            f"{name}: few units, or a few with most of the weight: intervals are by Student's t "
+            f"with {degrees:.0f} degrees of freedom or more"
+        )
     return notes
 
 
@@ -324,7 +376,7 @@ def _layout_notes(layout: Layout, estimator: Estimator) -> tuple[str, ...]:
             "which errs on the wide side"
         )
     if layout.sizes.sum(axis=0).min() < FEW_UNITS:
-        notes.append(f"an arm has fewer than {FEW_UNITS} units: normal intervals are doubtful")
+        notes.append(f"an arm has fewer than {FEW_UNITS} units: intervals are by Student's t")
     shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
     if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
         notes.append(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from clusterdp import report
@@ -15,10 +14,8 @@ if TYPE_CHECKING:
     from clusterdp.estimators import Estimator
     from clusterdp.segments import Segment
 
-# Below this many units in an arm the normal approximation is doubtful, and the result says so.
-FEW_UNITS = 30
-# Relative lift is told where control's mean is at least this many standard errors from zero.
-_AWAY_FROM_ZERO = 5.0
+# Below this many units in an arm, or degrees of freedom, intervals are Student's instead of normal.
+FEW_UNITS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +36,7 @@ class Effect:
         family_size: How many segment effects are told together; simultaneous intervals cover all.
         control_mean: Mean outcome of control, where the release tells it.
         control_std_error: Its standard error.
+        degrees: Degrees of freedom of the standard error; infinite where the normal will do.
     """
 
     arm: Any
@@ -54,6 +52,7 @@ class Effect:
     family_size: int = 1
     control_mean: float | None = None
     control_std_error: float | None = None
+    degrees: float = math.inf
 
     @property
     def label(self) -> str:
@@ -69,14 +68,19 @@ class Effect:
 
     @property
     def p_value(self) -> float:
-        """Two-sided p-value of no effect, by the normal approximation."""
+        """Two-sided p-value of no effect, by the distribution that intervals are made with."""
         if self.std_error == 0:
             return 1.0 if self.effect == 0 else 0.0
-        return math.erfc(abs(self.effect) / self.std_error / math.sqrt(2))
+        distance = abs(self.effect) / self.std_error
+        if math.isinf(self.degrees):
+            return math.erfc(distance / math.sqrt(2))
+        from scipy.special import stdtr
+
+        return 2 * float(stdtr(self.degrees, -distance))
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
-        """A confidence interval, by the normal approximation."""
-        reach = _quantile(level) * self.std_error
+        """A confidence interval: normal, or Student's t where an arm has few units."""
+        reach = _quantile(level, self.degrees) * self.std_error
         return self.effect - reach, self.effect + reach
 
     def simultaneous_ci(self, level: float = 0.95) -> tuple[float, float]:
@@ -84,22 +88,36 @@ class Effect:
         return self.ci(level ** (1 / self.family_size))
 
     def lift(self, level: float = 0.95) -> tuple[float, float, float] | None:
-        """Effect relative to control's mean, with its interval (delta method).
+        """Effect relative to control's mean, with its interval (Fieller, 1954).
 
-        None where control's mean is unknown or not clearly above zero, or an arm is tiny.
+        The interval holds every ratio θ with |effect − θ·control| ≤ q·se(effect − θ·control). The
+        effect is treated minus control, so its covariance with control's mean is −Var(control), and
+        Var(effect − θ·control) = Var(effect) + (2θ + θ²)Var(control).
+
+        None where control's mean or the standard error is unknown, or where control's mean is not
+        above zero at this level: such a set of ratios has no bounds.
         """
         if self.control_mean is None or self.control_std_error is None:
             return None
-        if min(self.n_treated, self.n_control) < FEW_UNITS:
+        if math.isnan(self.std_error):
             return None
-        if not self.control_mean > _AWAY_FROM_ZERO * self.control_std_error:
+        quantile = _quantile(level, self.degrees)
+        squared, control_variance = quantile**2, self.control_std_error**2
+        if not self.control_mean > quantile * self.control_std_error:
             return None
-        ratio = self.effect / self.control_mean
-        control_variance = self.control_std_error**2
-        treated_variance = max(self.std_error**2 - control_variance, 0.0)
-        variance = (treated_variance + (1 + ratio) ** 2 * control_variance) / self.control_mean**2
-        reach = _quantile(level) * math.sqrt(variance)
-        return ratio, ratio - reach, ratio + reach
+        variance = max(self.std_error**2, control_variance)
+        # leading·θ² − 2·middle·θ + last ≤ 0
+        leading = self.control_mean**2 - squared * control_variance
+        middle = self.effect * self.control_mean + squared * control_variance
+        last = self.effect**2 - squared * variance
+        reach = math.sqrt(max(middle**2 - leading * last, 0.0))
+        if math.isnan(reach):
+            return None
+        return (
+            self.effect / self.control_mean,
+            (middle - reach) / leading,
+            (middle + reach) / leading,
+        )
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
         """Everything about this effect as plain numbers."""
@@ -125,6 +143,7 @@ class Effect:
             "sampling_variance": self.sampling_variance,
             "privacy_variance": self.privacy_variance,
             "privacy_share": self.privacy_share,
+            "degrees": None if math.isinf(self.degrees) else self.degrees,
             "n_treated": self.n_treated,
             "n_control": self.n_control,
         }
@@ -229,7 +248,11 @@ class Estimate:
         return overall[0]
 
 
-def _quantile(level: float) -> float:
+def _quantile(level: float, degrees: float = math.inf) -> float:
+    """How many standard errors an interval reaches to each side."""
     if not 0 < level < 1:
         raise ParameterError(f"level must lie strictly between 0 and 1, got {level}")
-    return NormalDist().inv_cdf((1 + level) / 2)
+    from scipy.special import ndtri, stdtrit
+
+    prob = (1 + level) / 2
+    return float(ndtri(prob) if math.isinf(degrees) else stdtrit(degrees, prob))

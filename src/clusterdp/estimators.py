@@ -16,11 +16,7 @@ from clusterdp.noise import noise_variance
 from clusterdp.summary import ContrastSummary, CountSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
-
-    from clusterdp.arrays import BoolArray, FloatArray, IntArray
+    from clusterdp.arrays import FloatArray, IntArray
     from clusterdp.calibration import CellKnowledge
     from clusterdp.cells import Layout
     from clusterdp.channel import Channel
@@ -43,6 +39,7 @@ class CellMoments:
         privacy: Estimated privacy variance of one unit, averaged over the cell.
         shifts: What calibration adds to the means; zeros without it.
         saved: What calibration takes off the variance of the means; zeros without it.
+        uncalibrated: Sums of squared deviations from the means of rows alone, if not `squares`.
     """
 
     sizes: IntArray
@@ -51,6 +48,12 @@ class CellMoments:
     privacy: FloatArray
     shifts: FloatArray | None = None
     saved: FloatArray | None = None
+    uncalibrated: FloatArray | None = None
+
+    @property
+    def row_squares(self) -> FloatArray:
+        """Sums of squared deviations of rows from the means of rows."""
+        return self.squares if self.uncalibrated is None else self.uncalibrated
 
     @property
     def centred(self) -> FloatArray:
@@ -76,35 +79,11 @@ class CellMoments:
             saved=saved,
         )
 
-    def pooled(self, small: BoolArray) -> CellMoments:
-        """The clusters that are not small, and all small ones as one more; axes of one release."""
-        if not small.any():
-            return self
-        pool = self._each(lambda part: part[small]).merged()
-        parts: dict[str, Any] = {
-            field.name: (getattr(self, field.name), getattr(pool, field.name))
-            for field in fields(self)
-        }
-        joined: dict[str, Any] = {
-            name: None if own is None else np.vstack([own[~small], pooled])
-            for name, (own, pooled) in parts.items()
-        }
-        return CellMoments(**joined)
-
     def of_arms(self, arms: list[int]) -> CellMoments:
         """Some of the arms."""
-        return self._each(lambda part: part[:, arms])
-
-    def without_gaps(self) -> CellMoments:
-        """Only the clusters that have units in every arm: others tell nothing about an effect."""
-        whole = np.asarray((self.sizes > 0).all(axis=1))
-        return self._each(lambda part: part[whole])
-
-    def _each(self, choose: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> CellMoments:
-        """The same choice of cells from every array."""
         parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         chosen: dict[str, Any] = {
-            name: None if part is None else choose(part) for name, part in parts.items()
+            name: None if part is None else part[..., arms] for name, part in parts.items()
         }
         return CellMoments(**chosen)
 
@@ -128,6 +107,7 @@ class EffectArrays:
         privacy_variances: The part of them that privacy cost.
         control_means: The mean outcome of control, axes `[...]`; None where it is not known.
         control_variances: Its estimated variance.
+        degrees: Degrees of freedom of the variances; None where these are known, not estimated.
     """
 
     effects: FloatArray
@@ -135,6 +115,13 @@ class EffectArrays:
     privacy_variances: FloatArray
     control_means: FloatArray | None = None
     control_variances: FloatArray | None = None
+    degrees: FloatArray | None = None
+
+
+# Of an arm that has no units.
+NO_EFFECT = EffectArrays(
+    effects=np.full(1, np.nan), variances=np.full(1, np.nan), privacy_variances=np.full(1, np.nan)
+)
 
 
 def estimate_effects(  # noqa: PLR0913 - the parts of a release
@@ -222,6 +209,7 @@ def calibrated(moments: CellMoments, whole: CellMoments, known: CellKnowledge) -
     return replace(
         moved,
         squares=np.where(moments.sizes > 1, squares, 0.0),
+        uncalibrated=moments.squares,
         # An estimate, but never less than what the noise of the summary alone makes of it.
         privacy=np.maximum(mean_noise, trust**2 * told.variance) * moments.sizes,
     )
@@ -251,22 +239,24 @@ def stratified_effects(moments: CellMoments, layout: Layout) -> EffectArrays:
     conservative. What calibration saves is taken off; at least the variance of privacy is left.
     """
     weights = _cluster_weights(moments.sizes)
+    degrees = _stratum_degrees(moments.sizes)
     means = weights * moments.centred
     mean_variances = weights**2 * moments.unit_variances() / moments.sizes
     privacy = weights**2 * moments.privacy / moments.sizes
     variances = _against_control(mean_variances, layout, sign=1)
-    control_variances = mean_variances.sum(axis=-2)[..., layout.control]
+    arm_variances = mean_variances.sum(axis=-2)
     privacy_variances = _against_control(privacy, layout, sign=1)
     if moments.saved is not None:
         mean_variances = mean_variances - weights**2 * moments.saved
         variances = np.maximum(_against_control(mean_variances, layout, sign=1), privacy_variances)
-        control_variances = np.maximum(mean_variances, privacy).sum(axis=-2)[..., layout.control]
+        arm_variances = np.maximum(mean_variances, privacy).sum(axis=-2)
     return EffectArrays(
         effects=_against_control(means, layout, sign=-1),
         variances=variances,
         control_means=means.sum(axis=-2)[..., layout.control],
-        control_variances=control_variances,
+        control_variances=arm_variances[..., layout.control],
         privacy_variances=privacy_variances,
+        degrees=welch_degrees(arm_variances, degrees, layout),
     )
 
 
@@ -288,10 +278,12 @@ def histogram_effects(summary: CountSummary, layout: Layout) -> EffectArrays:
     sampling = _against_control(weights**2 * unbiased / sizes, layout, sign=1)
     effects = _against_control(weights * means, layout, sign=-1)
     privacy = np.broadcast_to(privacy, effects.shape)
+    arm_variances = (weights**2 * (mean_noise + np.maximum(unbiased, 0.0) / sizes)).sum(axis=-2)
     return EffectArrays(
         effects=effects,
         variances=privacy + np.maximum(sampling, 0.0),
         privacy_variances=privacy,
+        degrees=welch_degrees(arm_variances, _stratum_degrees(sizes), layout),
     )
 
 
@@ -308,6 +300,30 @@ def contrast_effects(summary: ContrastSummary, layout: Layout) -> EffectArrays:
     effects = (weights * summary.contrasts).sum(axis=-2)
     privacy = np.broadcast_to((weights**2 * summary.noise_variances).sum(axis=-2), effects.shape)
     return EffectArrays(effects=effects, variances=privacy + sampling, privacy_variances=privacy)
+
+
+def welch_degrees(arm_variances: FloatArray, arm_degrees: FloatArray, layout: Layout) -> FloatArray:
+    """Degrees of freedom of the variance of a difference (Welch); axes `[..., treatment]`.
+
+    (V₁ + V₀)²/(V₁²/ν₁ + V₀²/ν₀), never less than one; the smaller ν where both variances are zero.
+    """
+    variances = np.nan_to_num(arm_variances)
+    uncertainty = variances**2 / arm_degrees
+    treated, control = list(layout.treatments), [layout.control]
+    above = (variances[..., treated] + variances[..., control]) ** 2
+    below = uncertainty[..., treated] + uncertainty[..., control]
+    least = np.minimum(arm_degrees[..., treated], arm_degrees[..., control])
+    return np.where(below > 0, above / np.where(below > 0, below, 1.0), least)
+
+
+def _stratum_degrees(sizes: IntArray) -> FloatArray:
+    """Degrees of freedom of the variance of each arm's stratified mean, if all units vary alike.
+
+    Satterthwaite's, from sizes alone: (Σ v_c)²/Σ(v_c²/(n_ac − 1)), v_c = (n_c/n)²/n_ac.
+    """
+    parts = _cluster_weights(sizes) ** 2 / np.maximum(sizes, 1)
+    uncertainty = (parts**2 / np.maximum(sizes - 1, 1)).sum(axis=-2)
+    return np.asarray(parts.sum(axis=-2) ** 2 / uncertainty)
 
 
 def _lone_unit_squares(sizes: IntArray, means: FloatArray) -> FloatArray:

@@ -18,14 +18,9 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp.arrays import BoolArray
     from clusterdp.cells import Layout
     from clusterdp.estimators import CellMoments
     from clusterdp.pipeline import Release
-
-# A cluster is a stratum of its own within a segment when each arm has this many units there;
-# clusters with fewer are pooled into one stratum.
-_STRATUM_UNITS = 2
 
 Segment = tuple[tuple[str, Any], ...]
 
@@ -153,11 +148,6 @@ def segment_moments(
             tuple(zip(dimension, key, strict=True)),
             estimators.row_moments(counts, release.channel),
         )
-
-
-def strata(moments: CellMoments) -> BoolArray:
-    """Which clusters are too small within a segment to be strata of their own; axes `[cluster]`."""
-    return np.asarray((moments.sizes < _STRATUM_UNITS).any(axis=1))
 
 
 def empty_arms(moments: CellMoments, layout: Layout) -> list[Any]:
