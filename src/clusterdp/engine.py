@@ -34,11 +34,13 @@ class Counted(NamedTuple):
         counts: N[cluster, arm, outcome].
         n_clipped: How many outcomes were clipped.
         seen: What was read.
+        notices: What to tell the owner of this table, and nobody else.
     """
 
     counts: IntArray
     n_clipped: int
     seen: Fingerprint
+    notices: tuple[str, ...] = ()
 
 
 class WrittenRows(NamedTuple):

@@ -94,6 +94,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
     control: Any = None,
     clip: bool = False,
     min_cell_size: int | None = None,
+    allow_unencrypted_spark: bool = False,
 ) -> Release:
     """Privatize every outcome of an experiment's table.
 
@@ -113,6 +114,9 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         control: The control arm. Needed unless the arms are 0 and 1.
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
         min_cell_size: Pool clusters with fewer units than this in some arm into one cluster.
+        allow_unencrypted_spark: Release a frame of a Spark cluster that does not encrypt what its
+            machines store and send. Who can read their disks or their network can then learn the
+            key of the release, and with it every outcome.
 
     Raises:
         DataError: If the table breaks a rule.
@@ -128,6 +132,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         min_cell_size=min_cell_size,
         key=ReleaseKey.from_system(),
         add_noise=add_exact_noise,
+        allow_unencrypted_spark=allow_unencrypted_spark,
     )
 
 
@@ -142,6 +147,7 @@ def run_release(  # noqa: PLR0913 - as `release`
     min_cell_size: int | None,
     key: ReleaseKey,
     add_noise: NoiseSource,
+    allow_unencrypted_spark: bool = False,
 ) -> Release:
     """The pipeline with its two sources of randomness given: the door for tests.
 
@@ -149,10 +155,14 @@ def run_release(  # noqa: PLR0913 - as `release`
     """
     refuse_paper_accounting(mechanism)
     guarantee = mechanism.guarantee(outcomes)
-    given = open_frame(frame, columns, outcomes, clip=clip)
+    given = open_frame(
+        frame, columns, outcomes, clip=clip, allow_unencrypted_spark=allow_unencrypted_spark
+    )
     table = given.table
     layout, encoder, notes = lay_out(table, control, min_cell_size)
-    counts, n_clipped, seen = table.count(layout, encoder)
+    counts, n_clipped, seen, notices = table.count(layout, encoder)
+    for notice in notices:
+        warnings.warn(notice, OwnerNotice, stacklevel=3)
     if n_clipped:
         message = f"{n_clipped} outcomes were clipped to the ends of the outcome space"
         # Past run_release and release: at the owner's own line.
@@ -196,10 +206,19 @@ class Frame(Protocol):
         ...
 
 
-def open_frame(frame: Any, columns: Columns, space: OutcomeSpace, *, clip: bool) -> Frame:
+def open_frame(
+    frame: Any,
+    columns: Columns,
+    space: OutcomeSpace,
+    *,
+    clip: bool,
+    allow_unencrypted_spark: bool = False,
+) -> Frame:
     """Anyone's frame, with the engine that reads it."""
     if is_spark(frame):
-        return SparkFrame.of(frame, columns, space, clip=clip)
+        return SparkFrame.of(
+            frame, columns, space, clip=clip, allow_unencrypted=allow_unencrypted_spark
+        )
     return LocalFrame.of(frame, columns, space, clip=clip)
 
 

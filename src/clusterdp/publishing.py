@@ -156,7 +156,7 @@ def _draw(
     """The first pass, and its noise: what an earlier run drew, if there was one."""
     layout = prepared.layout
     counting = progress.stage("counting cells", layout.n_units)
-    counts, n_clipped, seen = prepared.table.count(layout, prepared.encoder, counting)
+    counts, n_clipped, seen, _ = prepared.table.count(layout, prepared.encoder, counting)
     tag = journal.key.tag(seen)
     drawn = journal.recall()
     if drawn is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.batches import RowEncoder
+from clusterdp.column_leak import leak_notice
 from clusterdp.encoding import DEBIASED, RELEASED, TABLE_CHANGED, check_types
 from clusterdp.engine import (
     UNIT_PARTS,
@@ -23,20 +24,20 @@ from clusterdp.engine import (
     to_layout,
 )
 from clusterdp.errors import DataError
-from clusterdp.fingerprint import Fingerprint
+from clusterdp.spark_columns import revealing_columns
 from clusterdp.spark_files import LOCAL_SCHEME, local_path, settle_files, settle_store, sum_files
 from clusterdp.spark_jobs import running, shared, to_polars
+from clusterdp.spark_security import check_encryption
 from clusterdp.spark_tasks import (
     PLACES,
-    SEEN,
     CountRows,
-    FindTelling,
     PublishRows,
+    SeenParts,
     count_repeated,
     put_together,
+    total_seen,
     without_key,
 )
-from clusterdp.telling import SAMPLE_ROWS, refuse_telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,12 +50,14 @@ if TYPE_CHECKING:
     from clusterdp.cells import Layout
     from clusterdp.encoding import CellEncoder, Columns
     from clusterdp.engine import Counted
+    from clusterdp.fingerprint import Fingerprint
     from clusterdp.outcomes import OutcomeSpace
     from clusterdp.spark_tasks import Shared
 
 # How many files there are follows from the public size alone, so a release is the same wherever it
 # is made.
 ROWS_PER_FILE = 2_000_000
+_PLACES_PER_PART = 2**20
 # Sums of 64-bit numbers that cannot overflow.
 _WIDE = "decimal(38,0)"
 # No file _SUCCESS: a release is what has a manifest.
@@ -73,14 +76,19 @@ class SparkTable:
         columns: Which column plays which part.
         space: The declared outcome space.
         clip: Whether outcomes beyond the ends of the space count as the nearest end.
+        allow_unencrypted: Whether machines of a cluster may store and send the key, and counts of
+            outcomes, as they are.
     """
 
     rows: DataFrame
     columns: Columns
     space: OutcomeSpace
     clip: bool
+    allow_unencrypted: bool = False
 
     def __post_init__(self) -> None:
+        if not self.allow_unencrypted:
+            check_encryption(self.spark.sparkContext)
         names = self.rows.columns
         twice = [name for name in self.columns.parts if names.count(name) > 1]
         if twice:
@@ -110,8 +118,8 @@ class SparkTable:
         """Pass 1: check every row and count outcomes.
 
         Raises:
-            DataError: If a value is missing or outside the space, an id comes twice, or a kept
-                column tells outcomes. The message counts rows and shows no value.
+            DataError: If a value is missing or outside the space, or an id comes twice. The message
+                counts rows and shows no value.
         """
         encode = RowEncoder(columns=self.columns, space=self.space, clip=self.clip, cells=encoder)
         n_units = layout.n_units
@@ -123,10 +131,8 @@ class SparkTable:
                 n_repeated = self._count_repeated(n_units)
             refuse_repeated(n_repeated, self.columns.unit)
             counted = to_counts(tally, layout)
-            if self.columns.kept:
-                with running(self.spark, "checking kept columns"):
-                    self._check_kept(everywhere, n_units)
-        return counted
+            notices = self._judge_kept(everywhere, counted)
+        return counted._replace(notices=notices)
 
     def randomize(
         self, publisher: RowPublisher, stored: Shared[RowPublisher]
@@ -140,33 +146,20 @@ class SparkTable:
             publisher: What publishes a batch.
             stored: The same without the key, on every worker.
         """
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as sf
-
         columns = self.columns
-        task = PublishRows(publisher=stored, aes_key=publisher.randomizer.aes_key)
+        nothing: dict[int, Fingerprint | None] = {}
+        seen = self.spark.sparkContext.accumulator(nothing, SeenParts())  # type: ignore[arg-type]  # it is one by its methods
+        task = PublishRows(publisher=stored, aes_key=publisher.randomizer.aes_key, seen=seen)
         read = self._select(*columns.public, columns.outcome)
         schema, names = self._published_schema(publisher)
-        # Seen after the shuffle, where Spark counts each partition once, however often it was run.
-        observed = Observation()
         unit, *_ = schema.names
-        sums = [sf.sum(sf.col(name).cast(_WIDE)).alias(name) for name in SEEN]
-        arrived = sf.count(unit).alias("n_rows")
         rows = (
             read.mapInArrow(task, schema)
             .repartition(_n_parts(publisher.n_units), unit)
-            .observe(observed, arrived, *sums)
-            .filter(sf.col(unit).isNotNull())
-            .drop(*SEEN)
             .sortWithinPartitions(unit)
             .toDF(*names)
         )
-
-        def fingerprint() -> Fingerprint:
-            seen = observed.get
-            return Fingerprint(seen["n_rows"], *(int(seen[name] or 0) for name in SEEN))
-
-        return rows, fingerprint
+        return rows, lambda: total_seen(seen.value)
 
     def write_rows(
         self,
@@ -199,7 +192,9 @@ class SparkTable:
         columns = self.columns
         rows = self._select(columns.unit, columns.cluster, columns.arm, columns.outcome)
         task = CountRows(encoder=encoder, n_cells=layout.sizes.size)
-        places = rows.mapInArrow(task, PLACES).groupBy("place")
+        # Parts of a number that is public: Spark would choose it by their sizes in bytes.
+        n_parts = math.ceil(layout.sizes.size * self.space.n_outcomes / _PLACES_PER_PART)
+        places = rows.mapInArrow(task, PLACES).repartition(n_parts, "place").groupBy("place")
         added = to_polars(places.agg(sf.sum(sf.col("n").cast(_WIDE)).alias("n")))
         return put_together(added, layout.sizes.size, self.space.n_outcomes)
 
@@ -216,17 +211,15 @@ class SparkTable:
             raise DataError(TABLE_CHANGED)
         return int(counted["repeated"].sum())
 
-    def _check_kept(self, encoder: Shared[RowEncoder], n_units: int) -> None:
-        """Raise a DataError if a kept column gives the outcome away. A worker looks at a sample."""
+    def _judge_kept(self, encoder: Shared[RowEncoder], counted: Counted) -> tuple[str, ...]:
+        """What to tell the owner of kept columns that give the outcome away."""
         columns = self.columns
-        rows = self._select(*columns.kept, columns.outcome)
-        if n_units > 2 * SAMPLE_ROWS:
-            # Twice as many as needed, or a limit would move the beginning of every partition.
-            rows = rows.sample(2 * SAMPLE_ROWS / n_units)
-        sample = rows.limit(SAMPLE_ROWS).coalesce(1)
-        found = to_polars(sample.mapInArrow(FindTelling(encoder=encoder), "place bigint"))
-        for place in found["place"].sort():
-            refuse_telling(columns.kept[place], columns.outcome)
+        if not columns.kept:
+            return ()
+        with running(self.spark, "checking kept columns"):
+            rows = self._select(*columns.kept, columns.outcome)
+            found = revealing_columns(rows, encoder, counted.counts.sum(axis=(0, 1)))
+        return tuple(leak_notice(columns.kept[place], columns.outcome) for place in found)
 
     def _select(self, *names: str) -> DataFrame:
         """Some columns, named by their position: Spark reads more than names into names."""
@@ -236,7 +229,7 @@ class SparkTable:
 
     def _published_schema(self, publisher: RowPublisher) -> tuple[StructType, list[str]]:
         """The types of published rows as they leave the workers, and the names of the columns."""
-        from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructType
+        from pyspark.sql.types import DoubleType, IntegerType, StringType, StructType
 
         kinds: dict[str, Any] = {
             name: self.rows.schema[name].dataType for name in self.columns.public
@@ -249,8 +242,6 @@ class SparkTable:
         schema = StructType()
         for place, kind in enumerate([*kinds.values(), released, DoubleType()]):
             schema = schema.add(f"c{place}", kind)
-        for name in SEEN:
-            schema = schema.add(name, LongType())
         return schema, [*kinds, RELEASED, DEBIASED]
 
     def _polars_types(self) -> dict[str, pl.DataType]:

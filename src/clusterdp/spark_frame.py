@@ -36,7 +36,15 @@ class SparkFrame:
     table: SparkTable
 
     @classmethod
-    def of(cls, frame: Any, columns: Columns, space: OutcomeSpace, *, clip: bool) -> SparkFrame:
+    def of(
+        cls,
+        frame: Any,
+        columns: Columns,
+        space: OutcomeSpace,
+        *,
+        clip: bool,
+        allow_unencrypted: bool = False,
+    ) -> SparkFrame:
         """Take a frame, if it is of a kind that can be released."""
         module = type(frame).__module__
         if module.startswith("pyspark.sql.connect"):
@@ -47,7 +55,15 @@ class SparkFrame:
             )
         if not module.startswith("pyspark.sql"):
             raise DataError(f"frame must be a Spark DataFrame, got {module}; call its to_spark()")
-        return cls(table=SparkTable(rows=frame, columns=columns, space=space, clip=clip))
+        return cls(
+            table=SparkTable(
+                rows=frame,
+                columns=columns,
+                space=space,
+                clip=clip,
+                allow_unencrypted=allow_unencrypted,
+            )
+        )
 
     def randomized(self, publisher: RowPublisher) -> tuple[DataFrame, Fingerprint]:
         """Pass 2: the published rows, in the order of ids, stored by Spark.

@@ -49,16 +49,19 @@ def open_engine(spec: dict[str, Any], stack: ExitStack) -> Engine:
     engine, master = spec.get("engine") or "local", spec.get("master")
     if engine not in {"local", "spark"}:
         raise ParameterError(f"engine is local or spark, got {engine!r}")
+    unencrypted = bool(spec.get("allow_unencrypted_spark"))
     if engine == "local":
         if master is not None:
             raise ParameterError("--master says where Spark runs: add --engine spark")
+        if unencrypted:
+            raise ParameterError("--allow-unencrypted-spark is about Spark: add --engine spark")
         return LocalEngine(stack)
     from clusterdp.spark_session import started_session
 
-    spark = stack.enter_context(started_session(master))
+    spark = stack.enter_context(started_session(master, allow_unencrypted=unencrypted))
     if spark.sparkContext.uiWebUrl:
         say_aside(f"Spark shows its work at {spark.sparkContext.uiWebUrl}")
-    return SparkEngine(spark)
+    return SparkEngine(spark, unencrypted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,11 @@ class SparkEngine:
 
     Attributes:
         spark: The session.
+        allow_unencrypted: Whether a cluster may store and send the key as it is.
     """
 
     spark: SparkSession
+    allow_unencrypted: bool = False
 
     def place(self, out: str) -> Destination:
         """A folder to publish: a path is on this machine's disks, a URI wherever it says."""
@@ -124,4 +129,10 @@ class SparkEngine:
 
         rows = open_spark_source(self.spark, source)
         rows = cross_spark_columns(rows, columns.cluster, (columns.unit, columns.outcome))
-        return SparkTable(rows=rows, columns=columns, space=space, clip=clip)
+        return SparkTable(
+            rows=rows,
+            columns=columns,
+            space=space,
+            clip=clip,
+            allow_unencrypted=self.allow_unencrypted,
+        )
