@@ -60,8 +60,19 @@ ROWS_PER_FILE = 2_000_000
 _PLACES_PER_PART = 2**20
 # Sums of 64-bit numbers that cannot overflow.
 _WIDE = "decimal(38,0)"
-# No file _SUCCESS: a release is what has a manifest.
-_WRITING = {"compression": "zstd", "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+# The bytes of a file must follow from its rows alone, wherever and whenever it is written.
+_WRITING = {
+    "compression": "zstd",
+    # Row groups by rows: Parquet measures them in memory, and has less for each file the more of
+    # them are written at a time.
+    "parquet.block.row.count.limit": str(2**18),
+    # One encoding for each column: of several, Parquet lists the names in the order of addresses in
+    # Java's memory. Version 1 always has several, and so has a dictionary.
+    "parquet.writer.version": "PARQUET_2_0",
+    "parquet.enable.dictionary": "false",
+    # No file _SUCCESS: a release is what has a manifest.
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
