@@ -12,7 +12,7 @@ from clusterdp.spark_engine import SparkTable
 from clusterdp.staging import LocalFolder
 from event_logs import comparable, read_log
 from spark_runs import on_spark
-from test_spark import SPACE, write
+from test_spark import KEY, SPACE, write
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -54,6 +54,8 @@ def test_the_log_is_the_same_for_neighbours(
         for rows, name in ((one, "one"), (other, "other"))
     ]
     assert sum(logs[0].values()) > 100
+    assert "aes_key" not in str(logs[0])
+    assert KEY.for_outcome("clicks").hex() not in str(logs[0])
     assert logs[0] - logs[1] == logs[1] - logs[0]
 
 

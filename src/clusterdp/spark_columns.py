@@ -84,11 +84,13 @@ def revealing_columns(
 
 
 def outcome_classes(outcomes: IntArray) -> IntArray:
-    """The class of each outcome: its rank among the most common ones, or the last for all others.
+    """The class of each outcome. Of many, the most common have their own, and the rest the last.
 
     Args:
         outcomes: How many rows have each outcome; axes `[outcome]`.
     """
+    if len(outcomes) <= _MOST_CLASSES:
+        return np.arange(len(outcomes))
     ranks = np.empty(len(outcomes), dtype=np.int64)
     ranks[np.argsort(-outcomes, kind="stable")] = np.arange(len(outcomes))
     return np.minimum(ranks, _MOST_CLASSES - 1)
