@@ -41,12 +41,17 @@ def session(scratch: Path) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    events = scratch / "events"
+    events.mkdir(parents=True)
     spark = (
         SparkSession.builder.master("local[2,4]")
         .appName("clusterdp tests")
         .config("spark.driver.host", "localhost")
         .config("spark.driver.maxResultSize", str(MAX_RESULT_BYTES))
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.dir", f"file://{events}")
+        .config("spark.eventLog.compress", "false")
         .config("spark.local.dir", str(scratch))
         .config("spark.log.level", "OFF")
         .config("spark.sql.shuffle.partitions", "2")

@@ -202,11 +202,6 @@ REFUSALS = {
         lambda t: some("user", "4321")(t).with_columns(pl.col("user").cast(str)),
         "repeats an id in 2 rows",
     ),
-    "telling": Refusal(
-        lambda t: t.with_columns(extra=17 - 3 * pl.col("clicks")),
-        "publishing it would publish the outcome",
-        Columns(unit="user", arm="treated", cluster="market", outcome="clicks", kept=("extra",)),
-    ),
     "no column": Refusal(lambda t: t.drop("market", "secret"), "there is no column 'market'"),
     "ids of another type": Refusal(
         lambda t: t.with_columns(pl.col("user").cast(float)), "ids must be integers or strings"

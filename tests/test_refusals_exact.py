@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp import column_leak, row_order
+from clusterdp import local_columns, row_order
 from clusterdp.encoding import Columns
 from clusterdp.pipeline import run_release
 from clusterdp.randomness import ReleaseKey
@@ -76,7 +76,7 @@ def result(table: pl.DataFrame, mechanism: cdp.Mechanism, **options: Any) -> str
 def nets_that_always_warn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows are too few for the nets to see anything: make them see something everywhere."""
     monkeypatch.setattr(row_order.RowOrder, "_sorted", lambda _: True)
-    monkeypatch.setattr(column_leak, "reveals_outcome", lambda **_: True)
+    monkeypatch.setattr(local_columns, "column_reveals_outcome", lambda *_: True)
 
 
 @pytest.mark.usefixtures("nets_that_always_warn")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.batches import RowEncoder, Tally
-from clusterdp.column_leak import leak_notice, revealing_columns
+from clusterdp.column_leak import leak_notice
 from clusterdp.encoding import CellEncoder, Columns, check_types, plain_column
 from clusterdp.engine import (
     UNITS,
@@ -29,6 +29,7 @@ from clusterdp.engine import (
 from clusterdp.errors import DataError
 from clusterdp.fingerprint import Fingerprint, SharedFingerprint
 from clusterdp.id_order import in_order_of_ids
+from clusterdp.local_columns import revealing_columns
 from clusterdp.row_order import RowOrder
 from clusterdp.staging import FileSum, private_file
 from clusterdp.unique_ids import IdCollector

@@ -96,6 +96,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
     min_cell_size: int | None = None,
     keep_order: bool = False,
     verbose: bool = False,
+    allow_unencrypted_spark: bool = False,
 ) -> Release:
     """Privatize every outcome of an experiment's table.
 
@@ -119,6 +120,9 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
             order of their ids. The order must not depend on outcomes.
         verbose: Say how many rows an error or a notice is about. For the owner's eyes alone: such
             numbers depend on true outcomes.
+        allow_unencrypted_spark: Release a frame of a Spark cluster that does not encrypt what its
+            machines store and send. Who can read their disks or their network can then learn the
+            key of the release, and with it every outcome.
 
     Raises:
         DataError: If the table breaks a rule.
@@ -136,6 +140,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         verbose=verbose,
         key=ReleaseKey.from_system(),
         add_noise=add_exact_noise,
+        allow_unencrypted_spark=allow_unencrypted_spark,
     )
 
 
@@ -152,6 +157,7 @@ def run_release(  # noqa: PLR0913 - as `release`
     add_noise: NoiseSource,
     keep_order: bool = False,
     verbose: bool = False,
+    allow_unencrypted_spark: bool = False,
 ) -> Release:
     """The pipeline with its two sources of randomness given: the door for tests.
 
@@ -159,7 +165,15 @@ def run_release(  # noqa: PLR0913 - as `release`
     """
     refuse_paper_accounting(mechanism)
     guarantee = mechanism.guarantee(outcomes)
-    given = open_frame(frame, columns, outcomes, clip=clip, keep_order=keep_order, verbose=verbose)
+    given = open_frame(
+        frame,
+        columns,
+        outcomes,
+        clip=clip,
+        keep_order=keep_order,
+        verbose=verbose,
+        allow_unencrypted_spark=allow_unencrypted_spark,
+    )
     table = given.table
     layout, encoder, notes = lay_out(table, control, min_cell_size)
     check_exact(layout, mechanism)
@@ -214,12 +228,20 @@ def open_frame(  # noqa: PLR0913 - the parts of a table
     clip: bool,
     keep_order: bool,
     verbose: bool,
+    allow_unencrypted_spark: bool,
 ) -> Frame:
     """Anyone's frame, with the engine that reads it."""
     if is_spark(frame):
         if keep_order:
             raise ParameterError(NO_ORDER_TO_KEEP)
-        return SparkFrame.of(frame, columns, space, clip=clip, verbose=verbose)
+        return SparkFrame.of(
+            frame,
+            columns,
+            space,
+            clip=clip,
+            verbose=verbose,
+            allow_unencrypted=allow_unencrypted_spark,
+        )
     read = read_frame(frame)
     table = LocalTable(
         rows=to_polars(read, columns).lazy(),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.batches import RowEncoder
+from clusterdp.column_leak import leak_notice
 from clusterdp.encoding import DEBIASED, RELEASED, TABLE_CHANGED, check_types
 from clusterdp.engine import (
     UNIT_PARTS,
@@ -24,16 +25,18 @@ from clusterdp.engine import (
     to_layout,
 )
 from clusterdp.errors import DataError
-from clusterdp.fingerprint import Fingerprint
+from clusterdp.spark_columns import revealing_columns
 from clusterdp.spark_files import LOCAL_SCHEME, local_path, settle_files, settle_store, sum_files
 from clusterdp.spark_jobs import running, shared, to_polars
+from clusterdp.spark_security import check_encryption
 from clusterdp.spark_tasks import (
     PLACES,
-    SEEN,
     CountRows,
     PublishRows,
+    SeenParts,
     count_repeated,
     put_together,
+    total_seen,
     without_key,
 )
 
@@ -48,16 +51,29 @@ if TYPE_CHECKING:
     from clusterdp.cells import Layout
     from clusterdp.encoding import CellEncoder, Columns
     from clusterdp.engine import Counted, RowOrderKind
+    from clusterdp.fingerprint import Fingerprint
     from clusterdp.outcomes import OutcomeSpace
     from clusterdp.spark_tasks import Shared
 
 # How many files there are follows from the public size alone, so a release is the same wherever it
 # is made.
 ROWS_PER_FILE = 2_000_000
+_PLACES_PER_PART = 2**20
 # Sums of 64-bit numbers that cannot overflow.
 _WIDE = "decimal(38,0)"
-# No file _SUCCESS: a release is what has a manifest.
-_WRITING = {"compression": "zstd", "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+# The bytes of a file must follow from its rows alone, wherever and whenever it is written.
+_WRITING = {
+    "compression": "zstd",
+    # Row groups by rows: Parquet measures them in memory, and has less for each file the more of
+    # them are written at a time.
+    "parquet.block.row.count.limit": str(2**18),
+    # One encoding for each column: of several, Parquet lists the names in the order of addresses in
+    # Java's memory. Version 1 always has several, and so has a dictionary.
+    "parquet.writer.version": "PARQUET_2_0",
+    "parquet.enable.dictionary": "false",
+    # No file _SUCCESS: a release is what has a manifest.
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,6 +89,8 @@ class SparkTable:
         space: The declared outcome space.
         clip: Whether outcomes beyond the ends of the space count as the nearest end.
         verbose: Whether messages to the owner may count rows by what their outcomes are.
+        allow_unencrypted: Whether machines of a cluster may store and send the key, and counts of
+            outcomes, as they are.
     """
 
     rows: DataFrame
@@ -80,8 +98,11 @@ class SparkTable:
     space: OutcomeSpace
     clip: bool
     verbose: bool = False
+    allow_unencrypted: bool = False
 
     def __post_init__(self) -> None:
+        if not self.allow_unencrypted:
+            check_encryption(self.spark.sparkContext)
         names = self.rows.columns
         twice = [name for name in self.columns.parts if names.count(name) > 1]
         if twice:
@@ -116,8 +137,8 @@ class SparkTable:
         """Pass 1: check every row and count outcomes.
 
         Raises:
-            DataError: If a value is missing or outside the space, an id comes twice, or a kept
-                column tells outcomes. The message counts rows and shows no value.
+            DataError: If a value is missing or outside the space, or an id comes twice. The message
+                counts rows and shows no value.
         """
         encode = RowEncoder(columns=self.columns, space=self.space, clip=self.clip, cells=encoder)
         n_units = layout.n_units
@@ -128,7 +149,9 @@ class SparkTable:
             with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
                 n_repeated = self._count_repeated(n_units)
             refuse_repeated(n_repeated, self.columns.unit)
-        return to_counts(tally, layout, clipping_notices(tally, self))
+            counted = to_counts(tally, layout, clipping_notices(tally, self))
+            leaks = self._leak_notices(everywhere, counted)
+        return counted._replace(notices=(*counted.notices, *leaks))
 
     def randomize(
         self, publisher: RowPublisher, stored: Shared[RowPublisher]
@@ -142,33 +165,20 @@ class SparkTable:
             publisher: What publishes a batch.
             stored: The same without the key, on every worker.
         """
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as sf
-
         columns = self.columns
-        task = PublishRows(publisher=stored, aes_key=publisher.randomizer.aes_key)
+        nothing: dict[int, Fingerprint | None] = {}
+        seen = self.spark.sparkContext.accumulator(nothing, SeenParts())  # type: ignore[arg-type]  # it is one by its methods
+        task = PublishRows(publisher=stored, aes_key=publisher.randomizer.aes_key, seen=seen)
         read = self._select(*columns.public, columns.outcome)
         schema, names = self._published_schema(publisher)
-        # Seen after the shuffle, where Spark counts each partition once, however often it was run.
-        observed = Observation()
         unit, *_ = schema.names
-        sums = [sf.sum(sf.col(name).cast(_WIDE)).alias(name) for name in SEEN]
-        arrived = sf.count(unit).alias("n_rows")
         rows = (
             read.mapInArrow(task, schema)
             .repartition(_n_parts(publisher.n_units), unit)
-            .observe(observed, arrived, *sums)
-            .filter(sf.col(unit).isNotNull())
-            .drop(*SEEN)
             .sortWithinPartitions(unit)
             .toDF(*names)
         )
-
-        def fingerprint() -> Fingerprint:
-            seen = observed.get
-            return Fingerprint(seen["n_rows"], *(int(seen[name] or 0) for name in SEEN))
-
-        return rows, fingerprint
+        return rows, lambda: total_seen(seen.value)
 
     def write_rows(
         self,
@@ -201,7 +211,9 @@ class SparkTable:
         columns = self.columns
         rows = self._select(columns.unit, columns.cluster, columns.arm, columns.outcome)
         task = CountRows(encoder=encoder, n_cells=layout.sizes.size)
-        places = rows.mapInArrow(task, PLACES).groupBy("place")
+        # Parts of a number that is public: Spark would choose it by their sizes in bytes.
+        n_parts = math.ceil(layout.sizes.size * self.space.n_outcomes / _PLACES_PER_PART)
+        places = rows.mapInArrow(task, PLACES).repartition(n_parts, "place").groupBy("place")
         added = to_polars(places.agg(sf.sum(sf.col("n").cast(_WIDE)).alias("n")))
         return put_together(added, layout.sizes.size, self.space.n_outcomes)
 
@@ -218,6 +230,16 @@ class SparkTable:
             raise DataError(TABLE_CHANGED)
         return int(counted["repeated"].sum())
 
+    def _leak_notices(self, encoder: Shared[RowEncoder], counted: Counted) -> tuple[str, ...]:
+        """What to tell the owner of kept columns that give the outcome away."""
+        columns = self.columns
+        if not columns.kept:
+            return ()
+        with running(self.spark, "checking kept columns"):
+            rows = self._select(*columns.kept, columns.outcome)
+            found = revealing_columns(rows, encoder, counted.counts.sum(axis=(0, 1)))
+        return tuple(leak_notice(columns.kept[place], columns.outcome) for place in found)
+
     def _select(self, *names: str) -> DataFrame:
         """Some columns, named by their position: Spark reads more than names into names."""
         positions = [self.rows.columns.index(name) for name in names]
@@ -226,7 +248,7 @@ class SparkTable:
 
     def _published_schema(self, publisher: RowPublisher) -> tuple[StructType, list[str]]:
         """The types of published rows as they leave the workers, and the names of the columns."""
-        from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructType
+        from pyspark.sql.types import DoubleType, IntegerType, StringType, StructType
 
         kinds: dict[str, Any] = {
             name: self.rows.schema[name].dataType for name in self.columns.public
@@ -239,8 +261,6 @@ class SparkTable:
         schema = StructType()
         for place, kind in enumerate([*kinds.values(), released, DoubleType()]):
             schema = schema.add(f"c{place}", kind)
-        for name in SEEN:
-            schema = schema.add(name, LongType())
         return schema, [*kinds, RELEASED, DEBIASED]
 
     def _polars_types(self) -> dict[str, pl.DataType]:

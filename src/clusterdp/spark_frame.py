@@ -36,8 +36,15 @@ class SparkFrame:
     table: SparkTable
 
     @classmethod
-    def of(
-        cls, frame: Any, columns: Columns, space: OutcomeSpace, *, clip: bool, verbose: bool
+    def of(  # noqa: PLR0913 - the parts of a table
+        cls,
+        frame: Any,
+        columns: Columns,
+        space: OutcomeSpace,
+        *,
+        clip: bool,
+        verbose: bool,
+        allow_unencrypted: bool,
     ) -> SparkFrame:
         """Take a frame, if it is of a kind that can be released."""
         module = type(frame).__module__
@@ -49,7 +56,14 @@ class SparkFrame:
             )
         if not module.startswith("pyspark.sql"):
             raise DataError(f"frame must be a Spark DataFrame, got {module}; call its to_spark()")
-        table = SparkTable(rows=frame, columns=columns, space=space, clip=clip, verbose=verbose)
+        table = SparkTable(
+            rows=frame,
+            columns=columns,
+            space=space,
+            clip=clip,
+            verbose=verbose,
+            allow_unencrypted=allow_unencrypted,
+        )
         return cls(table=table)
 
     def randomized(self, publisher: RowPublisher) -> tuple[DataFrame, Fingerprint]:

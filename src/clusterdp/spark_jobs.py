@@ -29,6 +29,8 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(2**18),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
     "spark.sql.caseSensitive": "true",
+    # How many tasks there are must not follow from sizes in bytes, which depend on outcomes.
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
     "spark.sql.files.maxRecordsPerFile": "0",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }

@@ -1,7 +1,8 @@
-"""What Spark's workers do to a partition: count it, judge kept columns, publish it.
+"""What Spark's workers do to a partition: count it, publish it.
 
 A task brings Arrow batches to the functions of `batches.py` and keeps nothing between partitions,
-so one that is retried or run twice gives the same rows.
+so one that is retried or run twice gives the same rows. What it emits has a shape that public
+columns decide: Spark's event log and UI tell how many rows went where.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from clusterdp.batches import RowPublisher, Tally
+from clusterdp.encoding import TABLE_CHANGED
 from clusterdp.errors import ClusterDPError, DataError
 from clusterdp.fingerprint import Fingerprint
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     import polars as pl
     import pyarrow as pa
-    from pyspark import Broadcast
+    from pyspark import Accumulator, Broadcast
 
     from clusterdp.arrays import IntArray
     from clusterdp.batches import RowEncoder
@@ -33,8 +35,6 @@ T = TypeVar("T")
 _WITHOUT_ID, _MISSING, _OUTSIDE, _CLIPPED, _ROWS, _LOW, _HIGH = range(-7, 0)
 PLACES = "place bigint, n bigint"
 _ROWS_PER_BATCH = 2**16
-# Null beside published rows: what a partition read, in a last row without an id.
-SEEN = ("low", "high")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,26 +62,29 @@ class CountRows:
     n_cells: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Count a partition. Cells that it has no rows of are left out."""
+        """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
         import pyarrow as pa
 
         encode = self.encoder.get()
         columns = encode.columns
         names = (columns.unit, columns.cluster, columns.arm, columns.outcome)
         tally = Tally.empty(self.n_cells, encode.space.n_outcomes)
-        for batch in _non_empty(batches):
-            with _no_values():
-                tally.add(encode(_to_polars(batch, names)))
-        places, numbers = _take_apart(tally)
+        present = np.zeros(self.n_cells, dtype=np.bool_)
+        for batch in non_empty(batches):
+            with no_values():
+                rows = encode(as_polars(batch, names))
+                present[rows.cells] = True
+                tally.add(rows)
+        places, numbers = _take_apart(tally, np.flatnonzero(present))
         for start in range(0, len(places), _ROWS_PER_BATCH):
             part = slice(start, start + _ROWS_PER_BATCH)
             arrays = [pa.array(places[part]), pa.array(numbers[part])]
             yield pa.RecordBatch.from_arrays(arrays, names=["place", "n"])
 
 
-def _take_apart(tally: Tally) -> tuple[IntArray, IntArray]:
-    """The places of a tally that are not zero, and what stands there."""
-    filled = np.flatnonzero(tally.counts)
+def _take_apart(tally: Tally, cells: IntArray) -> tuple[IntArray, IntArray]:
+    """The places of some cells in a tally and of its other fields, and what stands there."""
+    filled = (cells[:, None] * tally.n_outcomes + np.arange(tally.n_outcomes)).ravel()
     others = {
         _WITHOUT_ID: tally.n_without_id,
         _MISSING: tally.n_missing,
@@ -127,48 +130,85 @@ def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     import polars as pl
     import pyarrow as pa
 
-    ids = [_to_polars(batch, ("id",)) for batch in _non_empty(batches)]
+    ids = [as_polars(batch, ("id",)) for batch in non_empty(batches)]
     if ids:
         together = pl.concat(ids)["id"]
         told = [[len(together)], [len(together) - together.n_unique()]]
         yield pa.RecordBatch.from_arrays([pa.array(n) for n in told], names=["rows", "repeated"])
 
 
+class SeenParts:
+    """Adds up, on the driver, what each partition read: an accumulator's rule, by partition.
+
+    Spark writes named metrics and `observe` into its event log, and a fingerprint depends on
+    outcomes; an accumulator of Python has no name and is in no log. A partition that was run again
+    must have read the same rows, and counts once.
+    """
+
+    def zero(self, value: dict[int, Fingerprint | None]) -> dict[int, Fingerprint | None]:  # noqa: ARG002 - PySpark's protocol
+        """Nothing was read."""
+        return {}
+
+    def addInPlace(  # noqa: N802 - PySpark's protocol
+        self, value1: dict[int, Fingerprint | None], value2: dict[int, Fingerprint | None]
+    ) -> dict[int, Fingerprint | None]:
+        """Take in more partitions; None where one read different rows when it was run again."""
+        for part, seen in value2.items():
+            value1[part] = seen if value1.get(part, seen) == seen else None
+        return value1
+
+
+def total_seen(parts: dict[int, Fingerprint | None]) -> Fingerprint:
+    """What all partitions read.
+
+    Raises:
+        DataError: If one of them read different rows when it was run again.
+    """
+    total = Fingerprint()
+    for seen in parts.values():
+        if seen is None:
+            raise DataError(TABLE_CHANGED)
+        total += seen
+    return total
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublishRows:
-    """Pass 2: a partition of the table in, its published rows out, and what was read of it.
+    """Pass 2: a partition of the table in, its published rows out.
 
-    The last row has no id: it holds the partition's fingerprint. Words of single rows never leave
-    the worker: whoever knows an id could tell its outcome from its word.
+    Words of single rows never leave the worker: whoever knows an id could tell its outcome from its
+    word.
 
     Attributes:
         publisher: What publishes a batch, without the key.
-        aes_key: The key. Broadcasts are stored in files, so it travels with the task instead.
+        aes_key: The key. Spark sends a task to its workers as a broadcast, so that it may get to
+            their disks: `spark_security.py` has that encrypted. In a broadcast of PySpark's, which
+            `publisher` is, it would be in a file of the driver in any case.
+        seen: What each partition read.
     """
 
     publisher: Shared[RowPublisher]
     aes_key: bytes = field(repr=False)
+    seen: Accumulator[dict[int, Fingerprint | None]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish a partition."""
-        import pyarrow as pa
+        from pyspark import TaskContext
 
         publisher = _with_key(self.publisher.get(), self.aes_key)
         columns = publisher.encoder.columns
-        seen, schema = Fingerprint(), None
-        for batch in _non_empty(batches):
-            with _no_values():
-                read = _to_polars(batch, (*columns.public, columns.outcome))
+        seen = Fingerprint()
+        for batch in non_empty(batches):
+            with no_values():
+                read = as_polars(batch, (*columns.public, columns.outcome))
                 published = publisher(read)
                 seen += Fingerprint.of(published.words)
                 schema = _arrow_types(batch, read, published.rows)
                 rows = published.rows.to_arrow().cast(schema).combine_chunks()
-            hidden = [pa.nulls(len(rows), pa.int64())] * len(SEEN)
-            yield _batch([*(column.chunk(0) for column in rows.columns), *hidden], schema)
-        if schema is not None:
-            blank = [pa.nulls(1, kind) for kind in schema.types]
-            told = [pa.array([n], pa.int64()) for n in (seen.low, seen.high)]
-            yield _batch([*blank, *told], schema)
+            yield _batch([column.chunk(0) for column in rows.columns])
+        context = TaskContext.get()
+        assert context is not None  # noqa: S101 - a worker has one
+        self.seen.add({context.partitionId(): seen})
 
 
 def without_key(publisher: RowPublisher) -> RowPublisher:
@@ -196,19 +236,20 @@ def _arrow_types(given: pa.RecordBatch, read: pl.DataFrame, published: pl.DataFr
     return pa.schema(kinds)
 
 
-def _batch(arrays: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(arrays: list[pa.Array]) -> pa.RecordBatch:
     import pyarrow as pa
 
     # Spark takes columns by position, and their names are the user's business.
-    names = [f"c{place}" for place in range(len(schema.names))]
-    return pa.RecordBatch.from_arrays(arrays, names=[*names, *SEEN])
+    return pa.RecordBatch.from_arrays(arrays, names=[f"c{place}" for place in range(len(arrays))])
 
 
-def _non_empty(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def non_empty(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches that have rows."""
     return (batch for batch in batches if batch.num_rows)
 
 
-def _to_polars(batch: pa.RecordBatch, names: Sequence[str]) -> pl.DataFrame:
+def as_polars(batch: pa.RecordBatch, names: Sequence[str]) -> pl.DataFrame:
+    """A batch, its columns named as they should be."""
     import polars as pl
 
     frame = pl.DataFrame(batch)
@@ -217,7 +258,7 @@ def _to_polars(batch: pa.RecordBatch, names: Sequence[str]) -> pl.DataFrame:
 
 
 @contextmanager
-def _no_values() -> Iterator[None]:
+def no_values() -> Iterator[None]:
     """Errors without values: Spark logs what a worker raises."""
     import polars as pl
 

@@ -45,6 +45,7 @@ KEYS: dict[str, tuple[type, ...]] = {
     "out": (str,),
     "engine": (str,),
     "master": (str,),
+    "allow_unencrypted_spark": (bool,),
     "ledger": (str,),
     "population": (str,),
 }

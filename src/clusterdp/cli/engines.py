@@ -68,16 +68,19 @@ def open_engine(spec: dict[str, Any], stack: ExitStack) -> Engine:
     engine, master = spec.get("engine") or "local", spec.get("master")
     if engine not in {"local", "spark"}:
         raise ParameterError(f"engine is local or spark, got {engine!r}")
+    unencrypted = bool(spec.get("allow_unencrypted_spark"))
     if engine == "local":
         if master is not None:
             raise ParameterError("--master says where Spark runs: add --engine spark")
+        if unencrypted:
+            raise ParameterError("--allow-unencrypted-spark is about Spark: add --engine spark")
         return LocalEngine(stack)
     from clusterdp.spark_session import started_session
 
-    spark = stack.enter_context(started_session(master))
+    spark = stack.enter_context(started_session(master, allow_unencrypted=unencrypted))
     if spark.sparkContext.uiWebUrl:
         say_aside(f"Spark shows its work at {spark.sparkContext.uiWebUrl}")
-    return SparkEngine(spark)
+    return SparkEngine(spark, unencrypted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +120,11 @@ class SparkEngine:
 
     Attributes:
         spark: The session.
+        allow_unencrypted: Whether a cluster may store and send the key as it is.
     """
 
     spark: SparkSession
+    allow_unencrypted: bool = False
 
     def place(self, out: str) -> Destination:
         """A folder to publish: a path is on this machine's disks, a URI wherever it says."""
@@ -148,4 +153,5 @@ class SparkEngine:
             space=asked.space,
             clip=asked.clip,
             verbose=asked.verbose,
+            allow_unencrypted=self.allow_unencrypted,
         )

@@ -193,6 +193,15 @@ def release(
             rich_help_panel=ENGINE,
         ),
     ] = None,
+    allow_unencrypted_spark: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-unencrypted-spark",
+            help="Use a Spark cluster that does not encrypt what it stores and sends: who reads "
+            "its disks or network can learn the key, and with it every outcome.",
+            rich_help_panel=ENGINE,
+        ),
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -253,6 +262,7 @@ def release(
         "segment_share": segment_share,
         "engine": engine,
         "master": master,
+        "allow_unencrypted_spark": allow_unencrypted_spark,
         "out": out,
         "ledger": ledger,
         "population": population,

@@ -1,0 +1,86 @@
+"""Kept columns that give outcomes away, and those that do not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from clusterdp.column_leak import (
+    ROWS_PER_VALUE,
+    column_reveals_outcome,
+    leak_notice,
+    n_bins,
+    reveals_outcome,
+)
+
+if TYPE_CHECKING:
+    from clusterdp.arrays import IntArray
+
+N_ROWS = 100_000
+
+
+def judge(values: IntArray, outcomes: IntArray) -> bool:
+    """The judgement of a column whose values are small integers."""
+    counts = np.zeros((values.max() + 1, outcomes.max() + 1), dtype=np.int64)
+    np.add.at(counts, (values, outcomes), 1)
+    shared = counts.sum(axis=1) >= ROWS_PER_VALUE
+    n_right = int(counts[shared].max(axis=1, initial=0).sum())
+    return column_reveals_outcome(counts[shared].sum(axis=0), counts[~shared].sum(axis=0), n_right)
+
+
+def some(n_positive: int, rng: np.random.Generator) -> IntArray:
+    """A rare outcome, anywhere."""
+    outcomes = np.zeros(N_ROWS, dtype=np.int64)
+    outcomes[rng.choice(N_ROWS, n_positive, replace=False)] = 1
+    return outcomes
+
+
+@pytest.mark.parametrize("n_positive", [1, 12, 1000, 50_000])
+def test_a_copy_reveals(n_positive: int, rng: np.random.Generator) -> None:
+    outcomes = some(n_positive, rng)
+    assert judge(1 - outcomes, outcomes)
+    assert judge(3 * outcomes + rng.integers(0, 3, N_ROWS), outcomes)
+
+
+@pytest.mark.parametrize("n_positive", [1, 2, 12, 1000, 50_000])
+@pytest.mark.parametrize("n_values", [1, 2, 100, 3000, 8000, N_ROWS])
+def test_a_column_that_has_nothing_to_do_with_it_does_not(
+    n_positive: int, n_values: int, rng: np.random.Generator
+) -> None:
+    """Values of a few rows hold a rare outcome by chance: they must not be left out."""
+    outcomes = some(n_positive, rng)
+    assert not judge(rng.integers(0, n_values, N_ROWS), outcomes)
+    half = np.where(rng.random(N_ROWS) < 0.5, 0, rng.integers(1, N_ROWS, N_ROWS))
+    assert not judge(half, outcomes)
+
+
+def test_a_copy_where_values_are_shared_reveals(rng: np.random.Generator) -> None:
+    outcomes = some(30_000, rng)
+    known = rng.random(N_ROWS) < 0.7
+    assert judge(np.where(known, outcomes, np.arange(N_ROWS) + 2), outcomes)
+    known = rng.random(N_ROWS) < 0.3  # of most rows, nothing is told
+    assert not judge(np.where(known, outcomes, np.arange(N_ROWS) + 2), outcomes)
+
+
+def test_the_threshold_is_a_tenth_of_the_wrong_guesses() -> None:
+    def found(n_right: int) -> bool:
+        return reveals_outcome(n_rows=1000, n_shared=1000, n_right=n_right, n_right_blindly=500)
+
+    assert found(951)
+    assert not found(950)
+    assert not reveals_outcome(n_rows=1000, n_shared=499, n_right=499, n_right_blindly=500)
+    assert not reveals_outcome(n_rows=1000, n_shared=1000, n_right=1000, n_right_blindly=1000)
+    assert not reveals_outcome(n_rows=0, n_shared=0, n_right=0, n_right_blindly=0)
+
+
+def test_bins_hold_some_rows_each() -> None:
+    assert [n_bins(n) for n in (1, 640, 10**9)] == [1, 20, 2**14]
+
+
+def test_the_notice_names_columns_and_shows_no_value() -> None:
+    assert leak_notice("a", "b") == (
+        "column 'a' is kept and gives 'b' away almost surely: publishing it publishes the outcome. "
+        "Do not share the folder"
+    )
