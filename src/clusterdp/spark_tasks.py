@@ -140,9 +140,9 @@ def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 class SeenParts:
     """Adds up, on the driver, what each partition read: an accumulator's rule, by partition.
 
-    Spark writes named metrics and `observe` into its event log, and a fingerprint depends on
-    outcomes; an accumulator of Python has no name and is in no log. A partition that was run again
-    must have read the same rows, and counts once.
+    A fingerprint depends on true outcomes, so it is not sent through the shuffle with randomized
+    rows. An accumulator of Python has no name: it is in no log of Spark's, nor in its UI. A
+    partition that was run again must have read the same rows, and counts once.
     """
 
     def zero(self, value: dict[int, Fingerprint | None]) -> dict[int, Fingerprint | None]:  # noqa: ARG002 - PySpark's protocol
