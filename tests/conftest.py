@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,10 +18,13 @@ from soak.postgres import MISSING, Server, find_programs, running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+# Programs that tests start find the modules of the tests, too.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 # Exhaustive searches take their time on shared machines; that is not a failure.
 settings.register_profile("clusterdp", deadline=None)
 settings.load_profile("clusterdp")

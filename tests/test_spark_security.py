@@ -143,7 +143,17 @@ def test_a_users_frame_is_refused_before_anything_is_read(
 def test_the_command_refuses_before_anything_is_reserved(source: Path, tmp_path: Path) -> None:
     where, out = tmp_path / "budget.db", tmp_path / "out"
     run("ledger", "init", where, "--cap-epsilon", 2)
-    paid = ("--ledger", where, "--population", "us", "--epsilon", 2, "--engine", "spark")
+    paid = (
+        "--ledger",
+        where,
+        "--population",
+        "us",
+        "--new-population",
+        "--epsilon",
+        2,
+        "--engine",
+        "spark",
+    )
     command = ("release", source, *PARTS, "--outcomes", "0..3", *paid, "--out", out)
     assert_refused(run(*command), "must encrypt what it stores and sends")
     assert not Ledger(str(where)).spendings()
@@ -182,14 +192,16 @@ with started_session(*json.loads(sys.argv[1])) as spark:
 
 # Spark's settings name a cluster, which only Java can tell.
 _JAVA = """
-import json
+import json, os
+from pathlib import Path
 from clusterdp.spark_session import _start_java
 from listening import descendants
 
 gateway = _start_java(None)
+names = [Path(f"/proc/{one}/comm").read_text().strip() for one in descendants(os.getpid())]
 print(json.dumps({
     "address": gateway.jvm.System.getenv("SPARK_LOCAL_IP"),
-    "n_java": len(descendants(__import__("os").getpid())),
+    "n_java": names.count("java"),
 }))
 """
 
