@@ -28,7 +28,7 @@ from clusterdp.mechanisms import Mechanism
 from clusterdp.outcomes import OutcomeSpace
 from clusterdp.pipeline import Release, release
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ClusterDPError",
