@@ -14,10 +14,11 @@ demo: .venv/run ## A simulated ad experiment: released, estimated, compared. Sec
 test: .venv/dev ## The whole test suite.
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
-check: .venv/dev ## Lint, formatting and strict types.
+check: .venv/dev ## Lint, formatting, strict types, and the order of imports.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: .venv/dev ## Rewrite the files the way `make check` wants them.
 	$(BIN)/ruff check --fix
@@ -34,7 +35,7 @@ bench-coverage: .venv/dev ## Do 95% intervals cover, in segments and with few un
 	$(BIN)/python bench/coverage.py
 
 soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
-	$(BIN)/python -m soak
+	PYTHONPATH=tests $(BIN)/python -m soak
 
 reproduce: .venv/run ## The paper's seven experiments at full size, into reproduction/. Minutes.
 	rm -rf reproduction

@@ -16,25 +16,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import clusterdp as cdp
-from clusterdp import adjustment, analysis, cell_weights, estimators
-from clusterdp.calibration import know_cells
-from clusterdp.cells import Layout
-from clusterdp.channel import design_channel
-from clusterdp.designed import DesignedChannel
-from clusterdp.noise import simulated_noise
-from clusterdp.outcomes import OutcomeSpace
-from clusterdp.population import Population
-from clusterdp.recipes import TABLE_TOTAL
-from clusterdp.simulation import draw_released_counts, simulate_estimates
-from clusterdp.stages import release_cells
+from clusterdp.channels.design import design_channel
+from clusterdp.channels.draw import release_cells
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.channels.optimal import DesignedChannel
+from clusterdp.estimation import adjustment, cell_weights
+from clusterdp.estimation import estimate as analysis
+from clusterdp.estimation import moments as estimators
+from clusterdp.estimation.calibration import know_cells
+from clusterdp.experiment.layout import Layout
+from clusterdp.experiment.outcomes import OutcomeSpace
+from clusterdp.mechanisms.parts import TABLE_TOTAL
+from clusterdp.theory.population import Population
+from clusterdp.theory.simulation import draw_released_counts, simulate_estimates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterdp.arrays import FloatArray, IntArray
-    from clusterdp.effects import Effect
-    from clusterdp.estimators import EffectArrays
-    from clusterdp.mechanisms import Mechanism
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.moments import EffectArrays
+    from clusterdp.estimation.results import Effect
+    from clusterdp.mechanisms.mechanism import Mechanism
 
 N_REPLICATES = 2000
 SHARES = (0.01, 0.05, 0.1, 0.5)

@@ -22,12 +22,12 @@ import numpy as np
 import polars as pl
 
 import clusterdp as cdp
-from clusterdp.encoding import Columns
-from clusterdp.engine import no_progress
-from clusterdp.local_engine import LocalTable
-from clusterdp.pipeline import lay_out
-from clusterdp.publishing import Prepared, write_release
-from clusterdp.staging import LocalFolder
+from clusterdp.engines.base import no_progress
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.releasing.to_folder import Prepared, write_release
+from clusterdp.rows.encoding import Columns
+from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,22 +16,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import clusterdp as cdp
-from clusterdp import planning, reference, theory
-from clusterdp.cells import Layout
-from clusterdp.channel import design_channel
-from clusterdp.planning import Request
-from clusterdp.plots import new_figure, save_figure
+from clusterdp.channels.design import design_channel
+from clusterdp.estimation.forest_plot import new_figure, save_figure
+from clusterdp.experiment.layout import Layout
+from clusterdp.planning import assumptions as reference
+from clusterdp.planning import choose as planning
+from clusterdp.planning.choose import Request
 from clusterdp.reproduction import populations as paper
 from clusterdp.reproduction.youtube import shipped_features
-from clusterdp.simulation import simulate_releases
+from clusterdp.theory import formulas as theory
+from clusterdp.theory.simulation import simulate_releases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.arrays import FloatArray, IntArray
-    from clusterdp.estimators import Source
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.population import Population
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.moments import Source
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.theory.population import Population
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
 SEGMENT = 0.1

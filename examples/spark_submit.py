@@ -10,7 +10,7 @@ and all other settings are Spark's own. With --deploy-mode cluster, give those t
 (see docs/scale.md).
 """
 
-from clusterdp.cli.main import app
+from clusterdp.cli.app import app
 
 if __name__ == "__main__":
     app()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
-from clusterdp.cli.main import app
+from clusterdp.cli.app import app
 from clusterdp.cli.release import NO_LEDGER
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.channel import design_channel
-from clusterdp.designed import DesignedChannel
-from clusterdp.summary import CountSummary
+from clusterdp.channels.design import design_channel
+from clusterdp.channels.optimal import DesignedChannel
+from clusterdp.channels.statistics import CountSummary
 from populations import make_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterdp.arrays import FloatArray, IntArray
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.outcomes import OutcomeSpace
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.mechanisms.mechanism import Mechanism
 
 
 @dataclass(frozen=True)

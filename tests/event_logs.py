@@ -24,8 +24,11 @@ _LEFT_OUT = re.compile(
 _LEFT_OUT_EVENTS = ("SparkListenerStageExecutorMetrics", "SparkListenerUnpersistRDD")
 # The same of metrics.
 _LEFT_OUT_METRICS = re.compile(r"(?i)time|duration|bytes|size|memory|written output|avg hash")
-# Ids within texts.
-_IDS = re.compile(r"#\d+|plan_id=\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Ids within texts; and calls by reflection, which Java makes in another way once they are many.
+_IDS = re.compile(
+    r"#\d+|plan_id=\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|"
+    r"java\.base/jdk\.internal\.reflect\.[^\n]*(\n|\\n)?"
+)
 
 
 def read_log(spark: SparkSession) -> list[Event]:

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import clusterdp as cdp
-from clusterdp.encoding import Columns
-from clusterdp.journal import Unrecorded
-from clusterdp.local_engine import LocalTable
-from clusterdp.noise import simulated_noise
-from clusterdp.pipeline import lay_out
-from clusterdp.publishing import Prepared, Silence, write_with
-from clusterdp.randomness import ReleaseKey
-from clusterdp.sources import open_source
-from clusterdp.staging import FileSum, LocalFolder
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.engines.local.sources import open_source
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
+from clusterdp.storage.files import FileSum
+from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:
     import polars as pl

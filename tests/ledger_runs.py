@@ -9,14 +9,14 @@ import numpy as np
 import sqlalchemy as sa
 
 import clusterdp as cdp
-from clusterdp.journal import Drawn
-from clusterdp.noise import add_exact_noise
-from clusterdp.stages import draw_statistics
+from clusterdp.channels.draw import draw_statistics
+from clusterdp.channels.noise import add_exact_noise
+from clusterdp.releasing.journal import Drawn
 from populations import make_layout
 
 if TYPE_CHECKING:
-    from clusterdp.ledger import Ledger
-    from clusterdp.reservation import Reservation
+    from clusterdp.ledger.ledger import Ledger
+    from clusterdp.ledger.reservation import Reservation
 
 SPACE = cdp.OutcomeSpace.integers(0, 3)
 LAYOUT = make_layout([[3, 4], [5, 6]], SPACE)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.cells import Layout
-from clusterdp.outcomes import OutcomeSpace
-from clusterdp.population import Population
+from clusterdp.experiment.layout import Layout
+from clusterdp.experiment.outcomes import OutcomeSpace
+from clusterdp.theory.population import Population
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import IntArray
+    from clusterdp._arrays import IntArray
 
 
 def make_layout(sizes: IntArray | list[list[int]], space: OutcomeSpace, control: int = 0) -> Layout:

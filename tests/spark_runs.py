@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterdp.engines.spark.session import check_java
 from clusterdp.errors import ClusterDPError
-from clusterdp.spark_session import check_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

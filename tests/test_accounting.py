@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clusterdp as cdp
-from clusterdp import accounting as acc
-from clusterdp.recipes import FixedResampling, NoisyContrasts, NoisyCounts
+from clusterdp.mechanisms.parts import FixedResampling, NoisyContrasts, NoisyCounts
+from clusterdp.privacy import accounting as acc
 
 SPACE = cdp.OutcomeSpace.integers(-5, 6)
 

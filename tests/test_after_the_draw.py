@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 
 import clusterdp as cdp
 from cli_runs import assert_refused, release
-from clusterdp.designed import MOST_BIAS, DesignedChannel, design_channels
-from clusterdp.encoding import Columns
-from clusterdp.ledger import Ledger
-from clusterdp.mechanisms import Mechanism
-from clusterdp.pipeline import run_release
-from clusterdp.plain_channels import k_ary, plain_channel, two_points
-from clusterdp.randomness import ReleaseKey
-from clusterdp.recipes import TABLE_TOTAL, BudgetedDesign, NoisySums
-from clusterdp.stages import check_exact
-from clusterdp.vault import Vault
+from clusterdp.channels.draw import check_exact
+from clusterdp.channels.optimal import MOST_BIAS, DesignedChannel, design_channels
+from clusterdp.channels.plain import k_ary, plain_channel, two_points
+from clusterdp.ledger.encryption import Vault
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.mechanisms.parts import TABLE_TOTAL, BudgetedDesign, NoisySums
+from clusterdp.releasing.in_memory import run_release
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
 from populations import make_layout
 from soak.designs import draw_and_design, is_sound, random_case
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.arrays import FloatArray, IntArray
+    from clusterdp._arrays import FloatArray, IntArray
 
 # At small epsilons and large deltas, where the code as it was failed once in ten releases and more.
 N_CASES = 10
@@ -45,7 +45,7 @@ def test_random_designs_never_fail(rng: np.random.Generator) -> None:
 def test_without_a_solver_there_is_a_channel(
     delta: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clusterdp.staircase._Program.solve", lambda *_: None)
+    monkeypatch.setattr("clusterdp.channels.program._Program.solve", lambda *_: None)
     response = cdp.optimal(epsilon=1, delta=delta).designed_response()
     values = np.array([-3.0, 0.0, 0.5, 8.0])
     priors = rng.dirichlet(np.ones(4), 5)

@@ -13,16 +13,17 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp import estimators, theory
-from clusterdp.calibration import know_cells
-from clusterdp.noise import simulated_noise
-from clusterdp.simulation import (
+from clusterdp.channels.draw import release_cells
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.estimation import moments as estimators
+from clusterdp.estimation.calibration import know_cells
+from clusterdp.theory import formulas as theory
+from clusterdp.theory.simulation import (
     draw_released_counts,
     simulate_estimates,
     simulate_experiments,
     simulate_releases,
 )
-from clusterdp.stages import release_cells
 from populations import (
     experiment_one,
     make_layout,
@@ -35,9 +36,9 @@ from test_coverage import HIGHEST, LOWEST, N_REPLICATES, coverage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.cells import Layout
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.population import Population
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.theory.population import Population
 
 MECHANISMS = {
     "optimal": cdp.optimal(epsilon=2),

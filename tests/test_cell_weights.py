@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench.coverage import DESIGNS, Design, Units, draw_units, segment_effects
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA, assert_mean
-from bench.coverage import DESIGNS, Design, Units, draw_units, segment_effects
-from clusterdp import cell_weights, estimators
+from clusterdp.estimation import cell_weights
+from clusterdp.estimation import moments as estimators
 from populations import make_layout
 
 SPACE = cdp.OutcomeSpace.integers(0, 4)

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clusterdp as cdp
-from clusterdp.channel import design_channel
-from clusterdp.noise import add_exact_noise
-from clusterdp.recipes import KEEP_TOTAL, PRIOR_TOTAL
-from clusterdp.resampling import ResamplingChannel
-from clusterdp.summary import draw_summary
+from clusterdp.channels.design import design_channel
+from clusterdp.channels.noise import add_exact_noise
+from clusterdp.channels.resampling import ResamplingChannel
+from clusterdp.channels.statistics import draw_summary
+from clusterdp.mechanisms.parts import KEEP_TOTAL, PRIOR_TOTAL
 from populations import make_layout
 
 if TYPE_CHECKING:
-    from clusterdp.mechanisms import Mechanism
+    from clusterdp.mechanisms.mechanism import Mechanism
 
 SPACES = {
     "binary": cdp.OutcomeSpace.binary(),

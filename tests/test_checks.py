@@ -10,7 +10,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp import checks
+from clusterdp.estimation import sample_ratio as checks
 from populations import make_layout
 
 SPACE = cdp.OutcomeSpace.binary()

@@ -150,7 +150,7 @@ def test_nothing_secret_is_in_the_folder(
         keys.append(real(size))
         return keys[-1]
 
-    monkeypatch.setattr("clusterdp.randomness.os.urandom", remembered)
+    monkeypatch.setattr("clusterdp.rows.keys.os.urandom", remembered)
     assert release(source, tmp_path / "out").exit_code == 0
     assert keys
     secrets = [key for key in keys if len(key) == 32]

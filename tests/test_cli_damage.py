@@ -59,7 +59,7 @@ def test_damaged_folders_are_refused(case: str, command: str, published: Path) -
 
 def test_a_forged_guarantee_is_noticed(published: Path) -> None:
     """Sealed anew after an edit, a manifest still cannot state less than its parameters cost."""
-    from clusterdp import manifest as manifests
+    from clusterdp.published import manifest as manifests
 
     content = manifests.unseal((published / "manifest.json").read_bytes())
     content["guarantee"]["epsilon"] = 0.5
@@ -70,8 +70,8 @@ def test_a_forged_guarantee_is_noticed(published: Path) -> None:
 
 
 def test_forged_rows_are_noticed(published: Path) -> None:
-    from clusterdp import manifest as manifests
-    from clusterdp.staging import FileSum
+    from clusterdp.published import manifest as manifests
+    from clusterdp.storage.files import FileSum
 
     path = published / "units.parquet"
     pl.read_parquet(path).with_columns(pl.col("debiased_outcome") + 1e-3).write_parquet(path)

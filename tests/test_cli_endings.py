@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli_runs import assert_refused, release, run
-from clusterdp import books, publishing
 from clusterdp.errors import DataError
-from clusterdp.ledger import Ledger
-from clusterdp.reservation import Reservation
-from clusterdp.staging import MANIFEST
+from clusterdp.ledger import store as books
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.reservation import Reservation
+from clusterdp.releasing import to_folder as publishing
+from clusterdp.storage.files import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-    from clusterdp.chain import Spending
+    from clusterdp.ledger.history import Spending
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import assert_refused, release, run
-from clusterdp import books, publishing
-from clusterdp.ledger import Ledger
-from clusterdp.local_engine import LocalTable
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.ledger import store as books
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.releasing import to_folder as publishing
 
 if TYPE_CHECKING:
     from click.testing import Result

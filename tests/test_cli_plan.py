@@ -188,8 +188,8 @@ def test_every_combination_comes_back_whole(
 
 def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path) -> None:
     """Resealed checksums and all: the ratio of some output is then beyond what the rows cost."""
-    from clusterdp import manifest
-    from clusterdp.staging import FileSum
+    from clusterdp.published import manifest
+    from clusterdp.storage.files import FileSum
 
     out = tmp_path / "out"
     names = ("--unit", "user", "--outcome", "clicks", "--out", out)

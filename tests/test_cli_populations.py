@@ -10,11 +10,11 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run
-from clusterdp.account import population_problem
 from clusterdp.cli.release import NO_LEDGER
+from clusterdp.engines.local.table import LocalTable
 from clusterdp.errors import LedgerError
-from clusterdp.ledger import Ledger
-from clusterdp.local_engine import LocalTable
+from clusterdp.ledger.balance import population_problem
+from clusterdp.ledger.ledger import Ledger
 from ledger_runs import SPACE, reserve
 
 if TYPE_CHECKING:

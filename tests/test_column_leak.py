@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from clusterdp.column_leak import (
+from clusterdp.rows.column_leak import (
     ROWS_PER_VALUE,
     column_reveals_outcome,
     leak_notice,
@@ -16,7 +16,7 @@ from clusterdp.column_leak import (
 )
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import IntArray
+    from clusterdp._arrays import IntArray
 
 N_ROWS = 100_000
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.special import comb
 
 import clusterdp as cdp
-from clusterdp.accounting import ReleaseLoss, any_loss
-from clusterdp.composition import Composed, basic_composition, to_distribution
+from clusterdp.privacy.accounting import ReleaseLoss, any_loss
+from clusterdp.privacy.composition import Composed, basic_composition, to_distribution
 
 SPACE = cdp.OutcomeSpace.integers(0, 3)
 # What rounding losses up to a grid may add to the ε of each release, and δ of any.

@@ -15,7 +15,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.simulation import simulate_experiments
+from clusterdp.theory.simulation import simulate_experiments
 from populations import (
     experiment_one,
     from_units,
@@ -27,8 +27,8 @@ from populations import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.population import Population
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.theory.population import Population
 
 N_REPLICATES = 8000
 LOWEST, HIGHEST = 0.935, 0.98

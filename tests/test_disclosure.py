@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 import clusterdp as cdp
 from assertions import assert_mean
 from cli_runs import PARTS, release, run
-from clusterdp.accounting import shown_percent
-from clusterdp.channel import public_channel
-from clusterdp.disclosure import best_guesses, disclosure_notes
-from clusterdp.ledger import Ledger
-from clusterdp.vault import Vault
+from clusterdp.channels.design import public_channel
+from clusterdp.channels.disclosure import best_guesses, disclosure_notes
+from clusterdp.ledger.encryption import Vault
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.privacy.accounting import shown_percent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.mechanisms import Mechanism
+    from clusterdp.mechanisms.mechanism import Mechanism
 
 BINARY, FOUR = cdp.OutcomeSpace.binary(), cdp.OutcomeSpace.integers(0, 3)
 AT_TWO = "whoever thought 50% beforehand may think at most 89% afterwards"

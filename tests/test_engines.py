@@ -9,16 +9,16 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.encoding import TABLE_CHANGED, Columns
-from clusterdp.journal import Unrecorded
-from clusterdp.local_engine import LocalTable
-from clusterdp.noise import simulated_noise
-from clusterdp.pipeline import lay_out, run_release
-from clusterdp.publishing import Prepared, Silence, write_with
-from clusterdp.randomness import ReleaseKey
-from clusterdp.spark_engine import SparkTable
-from clusterdp.staging import LocalFolder
-from clusterdp.verification import verify_folder
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.engines.spark.table import SparkTable
+from clusterdp.published.verification import verify_folder
+from clusterdp.releasing.in_memory import lay_out, run_release
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.rows.encoding import TABLE_CHANGED, Columns
+from clusterdp.rows.keys import ReleaseKey
+from clusterdp.storage.folder import LocalFolder
 from spark_runs import on_spark
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from clusterdp.engine import Table
+    from clusterdp.engines.base import Table
 
 pytestmark = on_spark
 

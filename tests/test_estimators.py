@@ -13,7 +13,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp import estimators
+from clusterdp.estimation import moments as estimators
 from populations import make_layout, three_arms
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clusterdp.fingerprint import Fingerprint, row_words
+from clusterdp.rows.fingerprint import Fingerprint, row_words
 
 N_ROWS = 1000
 

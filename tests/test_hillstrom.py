@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.cli.main import app
+from clusterdp.cli.app import app
 
 ARMS = ["Mens E-Mail", "No E-Mail", "Womens E-Mail"]
 CLUSTER = ["history_segment", "zip_code", "channel"]

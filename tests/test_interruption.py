@@ -15,7 +15,7 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.cli.release import NO_LEDGER
-from clusterdp.staging import staged_folder
+from clusterdp.storage.folder import staged_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,11 +28,11 @@ import sys
 from pathlib import Path
 import polars as pl
 import clusterdp as cdp
-from clusterdp.encoding import Columns
-from clusterdp.local_engine import LocalTable
-from clusterdp.publishing import Prepared, write_release
-from clusterdp.staging import LocalFolder
-from clusterdp.pipeline import lay_out
+from clusterdp.rows.encoding import Columns
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.releasing.to_folder import Prepared, write_release
+from clusterdp.storage.folder import LocalFolder
+from clusterdp.releasing.in_memory import lay_out
 import opendp.prelude, cryptography.hazmat.primitives.ciphers
 
 print("ready", flush=True)

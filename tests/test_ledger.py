@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.accounting import Guarantee
-from clusterdp.books import Books
+from clusterdp.channels.draw import draw_statistics
+from clusterdp.channels.noise import add_exact_noise
 from clusterdp.errors import LedgerError
-from clusterdp.journal import Drawn
-from clusterdp.ledger import Ledger, verify_books
-from clusterdp.noise import add_exact_noise
-from clusterdp.stages import draw_statistics
-from clusterdp.vault import Vault
+from clusterdp.ledger.encryption import Vault
+from clusterdp.ledger.ledger import Ledger, verify_books
+from clusterdp.ledger.store import Books
+from clusterdp.privacy.accounting import Guarantee
+from clusterdp.releasing.journal import Drawn
 from ledger_runs import LAYOUT, SPACE, edit, finish, reserve, some_drawn
 
 if TYPE_CHECKING:

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clusterdp as cdp
-from clusterdp import books
-from clusterdp.accounting import Guarantee
-from clusterdp.books import Books
 from clusterdp.errors import LedgerError, ParameterError
-from clusterdp.ledger import Ledger, verify_books
-from clusterdp.staging import MANIFEST, staged_folder
-from clusterdp.vault import Vault
+from clusterdp.ledger import store as books
+from clusterdp.ledger.encryption import Vault
+from clusterdp.ledger.ledger import Ledger, verify_books
+from clusterdp.ledger.store import Books
+from clusterdp.privacy.accounting import Guarantee
+from clusterdp.storage.files import MANIFEST
+from clusterdp.storage.folder import staged_folder
 from ledger_runs import SPACE, edit, finish, reserve, some_drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterdp.reservation import Reservation
+    from clusterdp.ledger.reservation import Reservation
     from soak.postgres import Server
 
 

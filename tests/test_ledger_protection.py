@@ -9,13 +9,13 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import assert_refused, release, run
-from clusterdp import ledger as ledgers
-from clusterdp.accounting import Guarantee
-from clusterdp.books import Books
 from clusterdp.cli.budget import PASSPHRASE
 from clusterdp.errors import LedgerError, ParameterError
-from clusterdp.ledger import Ledger, verify_books
-from clusterdp.vault import Vault
+from clusterdp.ledger import ledger as ledgers
+from clusterdp.ledger.encryption import Vault
+from clusterdp.ledger.ledger import Ledger, verify_books
+from clusterdp.ledger.store import Books
+from clusterdp.privacy.accounting import Guarantee
 from ledger_runs import SPACE, reserve
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ def test_another_format_is_not_called_an_edit(
     for version in (1, 3):
         where = tmp_path / f"format-{version}.db"
         with monkeypatch.context() as patched:
-            patched.setattr("clusterdp.ledger.FORMAT_VERSION", version)
-            patched.setattr("clusterdp.chain.FORMAT_VERSION", version)
+            patched.setattr("clusterdp.ledger.ledger.FORMAT_VERSION", version)
+            patched.setattr("clusterdp.ledger.history.FORMAT_VERSION", version)
             Ledger.create(str(where), CAP, Vault())
         assert_refused(run("ledger", "show", where), f"has format {version}, and this version of")
         assert f"FAIL the ledger has format {version}" in run("ledger", "verify", where).stdout

@@ -17,11 +17,11 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
-from clusterdp.accounting import Guarantee
-from clusterdp.books import Entry
 from clusterdp.errors import LedgerError
-from clusterdp.ledger import Ledger
-from clusterdp.vault import Vault
+from clusterdp.ledger.encryption import Vault
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.store import Entry
+from clusterdp.privacy.accounting import Guarantee
 from soak import malformed
 from soak.attempts import write_folder
 from soak.sound_folders import as_parquet, seal, sealed, sound_folders

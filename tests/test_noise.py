@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from assertions import assert_frequencies
-from clusterdp.noise import add_exact_noise, noise_variance, simulated_noise
+from clusterdp.channels.noise import add_exact_noise, noise_variance, simulated_noise
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import IntArray
+    from clusterdp._arrays import IntArray
 
 N_DRAWS = 40_000
 

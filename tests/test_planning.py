@@ -8,9 +8,11 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_variance
-from clusterdp import planning, reference, theory
-from clusterdp.planning import Request
-from clusterdp.simulation import simulate_experiments
+from clusterdp.planning import assumptions as reference
+from clusterdp.planning import choose as planning
+from clusterdp.planning.choose import Request
+from clusterdp.theory import formulas as theory
+from clusterdp.theory.simulation import simulate_experiments
 from populations import experiment_one, from_units, make_layout
 
 SPACE = cdp.OutcomeSpace.integers(0, 5)

@@ -11,13 +11,13 @@ import pytest
 import clusterdp as cdp
 import test_channel
 from assertions import assert_frequencies
-from clusterdp import pipeline
-from clusterdp.encoding import Columns
-from clusterdp.noise import add_exact_noise
-from clusterdp.randomize import RandomizedRows, RowRandomizer
-from clusterdp.randomness import ReleaseKey
-from clusterdp.recipes import PRIOR_TOTAL
-from clusterdp.resampling import ResamplingChannel
+from clusterdp.channels.noise import add_exact_noise
+from clusterdp.channels.resampling import ResamplingChannel
+from clusterdp.mechanisms.parts import PRIOR_TOTAL
+from clusterdp.releasing import in_memory as pipeline
+from clusterdp.rows.alias_sampling import RandomizedRows, RowRandomizer
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
 from enumeration import joint_release
 from test_noise import check_distribution
 from test_privacy_exact import worst_loss
@@ -25,7 +25,7 @@ from test_privacy_exact import worst_loss
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.arrays import FloatArray, IntArray, WordArray
+    from clusterdp._arrays import FloatArray, IntArray, WordArray
 
 
 def audit_noise() -> None:
@@ -64,12 +64,12 @@ def audit_loss() -> None:
 
 def drop_the_floor(patch: pytest.MonkeyPatch) -> None:
     def without_floor(prior: FloatArray, floor_weight: int) -> IntArray:
-        from clusterdp.prior import to_weights
+        from clusterdp.channels.priors import to_weights
 
         unfloored = np.where(prior <= floor_weight / PRIOR_TOTAL, 1e-6, prior)
         return to_weights(unfloored / unfloored.sum(axis=-1, keepdims=True), 1)
 
-    patch.setattr("clusterdp.channel.to_weights", without_floor)
+    patch.setattr("clusterdp.channels.design.to_weights", without_floor)
 
 
 def audit_rows() -> None:
@@ -121,7 +121,7 @@ def ignore_the_id(patch: pytest.MonkeyPatch) -> None:
         word = int.from_bytes(aes_key[:8], "little")
         return np.full((len(units), 2), word, dtype=np.uint64)
 
-    patch.setattr("clusterdp.randomize.unit_words", constant_words)
+    patch.setattr("clusterdp.rows.alias_sampling.unit_words", constant_words)
 
 
 def audit_decode() -> None:

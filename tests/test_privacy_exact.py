@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.noise import noise_variance
-from clusterdp.summary import ContrastSummary, CountSummary, draw_summary
+from clusterdp.channels.noise import noise_variance
+from clusterdp.channels.statistics import ContrastSummary, CountSummary, draw_summary
 from enumeration import JointRelease, hockey_stick, joint_release, neighbours
 from populations import make_layout
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import IntArray
-    from clusterdp.mechanisms import Mechanism
+    from clusterdp._arrays import IntArray
+    from clusterdp.mechanisms.mechanism import Mechanism
 
 TWO, THREE = cdp.OutcomeSpace.binary(), cdp.OutcomeSpace.integers(-1, 1)
 # Floating-point slack on a loss; the guarantee itself is rounded up.

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp import planning, reference
-from clusterdp.channel import design_channel
-from clusterdp.designed import DesignedChannel
-from clusterdp.planning import Request
-from clusterdp.recipes import NoisyCounts, NoisySums
-from clusterdp.summary import draw_sums, sum_noise
+from clusterdp.channels.design import design_channel
+from clusterdp.channels.optimal import DesignedChannel
+from clusterdp.channels.statistics import draw_sums, sum_noise
+from clusterdp.mechanisms.parts import NoisyCounts, NoisySums
+from clusterdp.planning import assumptions as reference
+from clusterdp.planning import choose as planning
+from clusterdp.planning.choose import Request
 from enumeration import joint_release, neighbours
 from populations import make_layout
 

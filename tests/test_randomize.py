@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assertions import assert_frequencies
-from clusterdp.encoding import Labels
-from clusterdp.outcomes import OutcomeSpace
-from clusterdp.randomize import RedrawSampler, RowRandomizer
-from clusterdp.recipes import KEEP_TOTAL, PRIOR_TOTAL
-from clusterdp.resampling import ResamplingChannel
+from clusterdp.channels.resampling import ResamplingChannel
+from clusterdp.experiment.outcomes import OutcomeSpace
+from clusterdp.mechanisms.parts import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.rows.alias_sampling import RedrawSampler, RowRandomizer
+from clusterdp.rows.encoding import Labels
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import IntArray
+    from clusterdp._arrays import IntArray
 
 
 def make_channel(priors: list[list[int]], keep_prob: float) -> ResamplingChannel:

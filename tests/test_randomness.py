@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterdp.randomness import ReleaseKey, unit_words
+from clusterdp.rows.keys import ReleaseKey, unit_words
 
 KEY = bytes(range(32))
 

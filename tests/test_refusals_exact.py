@@ -15,10 +15,11 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp import local_columns, row_order
-from clusterdp.encoding import Columns
-from clusterdp.pipeline import run_release
-from clusterdp.randomness import ReleaseKey
+from clusterdp.engines.local import kept_columns as local_columns
+from clusterdp.releasing.in_memory import run_release
+from clusterdp.rows import order_leak as row_order
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 import clusterdp as cdp
-from clusterdp.encoding import Columns
-from clusterdp.noise import add_exact_noise, simulated_noise
-from clusterdp.pipeline import run_release
-from clusterdp.randomness import ReleaseKey
+from clusterdp.channels.noise import add_exact_noise, simulated_noise
+from clusterdp.releasing.in_memory import run_release
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,10 +17,9 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-import clusterdp as cdp
-from clusterdp import id_order
-from clusterdp.noise import simulated_noise
-from clusterdp.pipeline import run_release
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.releasing.in_memory import run_release
+from clusterdp.rows import id_order
 from fixed_release import (
     COLUMNS,
     KEY,
@@ -35,6 +34,8 @@ from fixed_release import (
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import clusterdp as cdp
 
 N_ROWS = 300_000
 WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {

@@ -12,11 +12,11 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run, write
-from clusterdp.encoding import Columns
-from clusterdp.local_engine import LocalTable
-from clusterdp.pipeline import lay_out
-from clusterdp.publishing import Prepared, write_release
-from clusterdp.staging import LocalFolder, staged_folder
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.releasing.to_folder import Prepared, write_release
+from clusterdp.rows.encoding import Columns
+from clusterdp.storage.folder import LocalFolder, staged_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

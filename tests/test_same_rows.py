@@ -14,12 +14,12 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.encoding import Columns
-from clusterdp.pipeline import run_release
-from clusterdp.randomness import ReleaseKey
+from clusterdp.releasing.in_memory import run_release
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import IntArray
+    from clusterdp._arrays import IntArray
 
 FIXTURE = Path(__file__).parent / "fixtures" / "rows.csv"
 N_ROWS = 300

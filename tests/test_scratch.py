@@ -16,7 +16,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, release, run
-from clusterdp.staging import scratch_folder
+from clusterdp.storage.folder import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-COMMAND = [sys.executable, "-c", "from clusterdp.cli.main import app; app()"]
+COMMAND = [sys.executable, "-c", "from clusterdp.cli.app import app; app()"]
 N_ROWS = 1_000_000
 # Sorting these rows takes more memory than is allowed, so that DuckDB must store some of them.
 LARGE = (

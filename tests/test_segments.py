@@ -189,10 +189,10 @@ def test_units_without_a_segment_count_overall(
 
 
 def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
-    from clusterdp.encoding import Columns
-    from clusterdp.noise import add_exact_noise
-    from clusterdp.pipeline import run_release
-    from clusterdp.randomness import ReleaseKey
+    from clusterdp.channels.noise import add_exact_noise
+    from clusterdp.releasing.in_memory import run_release
+    from clusterdp.rows.encoding import Columns
+    from clusterdp.rows.keys import ReleaseKey
 
     release = run_release(
         table.with_columns(big=pl.col("user") > 300),

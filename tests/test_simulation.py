@@ -8,19 +8,19 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp import theory
-from clusterdp.encoding import Columns
-from clusterdp.local_engine import LocalTable
-from clusterdp.noise import simulated_noise
-from clusterdp.pipeline import run_release
-from clusterdp.randomness import ReleaseKey
-from clusterdp.simulation import simulate_releases
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.releasing.in_memory import run_release
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
+from clusterdp.theory import formulas as theory
+from clusterdp.theory.simulation import simulate_releases
 from populations import from_units, make_layout, three_arms
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp.mechanisms import Mechanism
+    from clusterdp.mechanisms.mechanism import Mechanism
 
 COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
 SPACE = cdp.OutcomeSpace.integers(0, 3)
@@ -93,7 +93,7 @@ def test_assignment_is_without_replacement(rng: np.random.Generator) -> None:
 def test_chunks_do_not_change_the_shape(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clusterdp.simulation._CHUNK_ELEMENTS", 100)
+    monkeypatch.setattr("clusterdp.theory.simulation._CHUNK_ELEMENTS", 100)
     counts = rng.integers(5, 20, size=(4, 2, 4))
     layout = make_layout(counts.sum(axis=2), SPACE)
     drawn = simulate_releases(

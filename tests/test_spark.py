@@ -15,21 +15,24 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
-from clusterdp import publishing, spark_engine, spark_jobs
-from clusterdp.encoding import Columns
-from clusterdp.hadoop_folder import HadoopFolder
-from clusterdp.journal import Unrecorded
-from clusterdp.ledger import Ledger
-from clusterdp.noise import simulated_noise
-from clusterdp.pipeline import lay_out
-from clusterdp.publishing import Prepared, Silence, write_with
-from clusterdp.randomness import ReleaseKey
-from clusterdp.spark_engine import SparkTable
-from clusterdp.spark_files import settle_store, sum_files
-from clusterdp.spark_jobs import running
-from clusterdp.spark_tasks import PublishRows
-from clusterdp.staging import FileSum, LocalFolder
-from clusterdp.verification import verify_folder
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.engines.spark import jobs as spark_jobs
+from clusterdp.engines.spark import table as spark_engine
+from clusterdp.engines.spark.files import settle_store, sum_files
+from clusterdp.engines.spark.jobs import running
+from clusterdp.engines.spark.store import HadoopFolder
+from clusterdp.engines.spark.table import SparkTable
+from clusterdp.engines.spark.tasks import PublishRows
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.published.verification import verify_folder
+from clusterdp.releasing import to_folder as publishing
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
+from clusterdp.storage.files import FileSum
+from clusterdp.storage.folder import LocalFolder
 from spark_runs import MAX_RESULT_BYTES, on_spark
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from clusterdp.staging import Destination
+    from clusterdp.storage.folder import Destination
 
 pytestmark = on_spark
 
@@ -386,7 +389,7 @@ def test_an_interrupted_release_is_finished(
 def test_without_java_one_line_says_what_to_install(home: str | None, tmp_path: Path) -> None:
     environment = {name: text for name, text in os.environ.items() if name != "JAVA_HOME"}
     environment |= {"PATH": str(tmp_path)} | ({} if home is None else {"JAVA_HOME": home})
-    command = "from clusterdp.cli.main import app; app()"
+    command = "from clusterdp.cli.app import app; app()"
     arguments = ("release", "t.parquet", *PARTS, "--outcomes", "0..3", "--epsilon", "1")
     result = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-c", command, *arguments, "--engine", "spark", "--dry-run"],

@@ -13,15 +13,15 @@ import pytest
 from pyarrow import parquet
 
 import clusterdp as cdp
-from clusterdp import spark_engine
-from clusterdp.encoding import Columns
-from clusterdp.journal import Unrecorded
-from clusterdp.noise import simulated_noise
-from clusterdp.pipeline import lay_out
-from clusterdp.publishing import Prepared, Silence, write_with
-from clusterdp.spark_engine import SparkTable
-from clusterdp.spark_sources import open_spark_source
-from clusterdp.staging import LocalFolder
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.engines.spark import table as spark_engine
+from clusterdp.engines.spark.sources import open_spark_source
+from clusterdp.engines.spark.table import SparkTable
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.rows.encoding import Columns
+from clusterdp.storage.folder import LocalFolder
 from spark_runs import on_spark
 from test_spark import KEY, sums
 
@@ -161,8 +161,8 @@ def test_row_groups_and_encodings_are_fixed(
 _RELEASE = """
 import sys
 from pathlib import Path
-from clusterdp.spark_session import started_session
-from clusterdp.spark_sources import open_spark_source
+from clusterdp.engines.spark.session import started_session
+from clusterdp.engines.spark.sources import open_spark_source
 from test_spark_bytes import write
 
 with started_session(sys.argv[1]) as spark:

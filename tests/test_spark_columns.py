@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.column_leak import leak_notice
-from clusterdp.encoding import Columns
-from clusterdp.pipeline import lay_out
-from clusterdp.spark_columns import outcome_classes
-from clusterdp.spark_engine import SparkTable
+from clusterdp.engines.spark.kept_columns import outcome_classes
+from clusterdp.engines.spark.table import SparkTable
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.rows.column_leak import leak_notice
+from clusterdp.rows.encoding import Columns
 from spark_runs import on_spark
 
 if TYPE_CHECKING:

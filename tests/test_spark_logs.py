@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 import clusterdp as cdp
-from clusterdp.encoding import Columns
-from clusterdp.spark_engine import SparkTable
-from clusterdp.staging import LocalFolder
+from clusterdp.engines.spark.table import SparkTable
+from clusterdp.rows.encoding import Columns
+from clusterdp.storage.folder import LocalFolder
 from event_logs import comparable, read_log
 from spark_runs import on_spark
 from test_spark import KEY, SPACE, write

@@ -13,8 +13,13 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
-from clusterdp.ledger import Ledger
-from clusterdp.spark_security import check_encryption, encrypt, in_one_process, on_this_machine
+from clusterdp.engines.spark.security import (
+    check_encryption,
+    encrypt,
+    in_one_process,
+    on_this_machine,
+)
+from clusterdp.ledger.ledger import Ledger
 from spark_runs import on_spark
 
 if TYPE_CHECKING:
@@ -171,7 +176,7 @@ def test_the_option_is_about_spark(source: Path, tmp_path: Path) -> None:
 # In a process of its own: a session starts Java, which reads its environment.
 _SESSION = """
 import json, os, sys
-from clusterdp.spark_session import started_session
+from clusterdp.engines.spark.session import started_session
 from listening import listening_addresses
 
 def add(batches):
@@ -194,7 +199,7 @@ with started_session(*json.loads(sys.argv[1])) as spark:
 _JAVA = """
 import json, os
 from pathlib import Path
-from clusterdp.spark_session import _start_java
+from clusterdp.engines.spark.session import _start_java
 from listening import descendants
 
 gateway = _start_java(None)
@@ -246,7 +251,7 @@ def test_without_loopback_there_is_no_ui_unless_settings_ask_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As where spark-submit has started Java, or Spark runs elsewhere."""
-    from clusterdp import spark_session
+    from clusterdp.engines.spark import session as spark_session
 
     for said, ui in (({}, "false"), ({"spark.ui.enabled": "true"}, "true")):
         conf: Any = Conf(**{"spark.master": "yarn", **said})

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import clusterdp as cdp
-from clusterdp.channel import design_channel
-from clusterdp.designed import MOST_BIAS, DesignedChannel, design_channels
-from clusterdp.recipes import TABLE_TOTAL
-from clusterdp.summary import CountSummary
+from clusterdp.channels.design import design_channel
+from clusterdp.channels.optimal import MOST_BIAS, DesignedChannel, design_channels
+from clusterdp.channels.statistics import CountSummary
+from clusterdp.mechanisms.parts import TABLE_TOTAL
 from populations import make_layout
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import FloatArray
+    from clusterdp._arrays import FloatArray
 
 CLICKS = cdp.OutcomeSpace.integers(-5, 6)
 
@@ -189,7 +189,7 @@ def test_cells_share_channels_and_lose_little(rng: np.random.Generator) -> None:
     assert isinstance(shared, DesignedChannel)
     assert shared.is_within(mechanism.designed_response())
     chosen = rng.choice(n_cells, 40, replace=False)
-    from clusterdp.prior import project_prior
+    from clusterdp.channels.priors import project_prior
 
     priors = project_prior(noisy[chosen], np.full(40, size))
     tables, numbers = design_channels(priors, values, mechanism.designed_response())

@@ -9,8 +9,8 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp import theory
-from clusterdp.simulation import simulate_experiments, simulate_releases
+from clusterdp.theory import formulas as theory
+from clusterdp.theory.simulation import simulate_experiments, simulate_releases
 from populations import (
     experiment_one,
     many_small_clusters,
@@ -19,8 +19,8 @@ from populations import (
 )
 
 if TYPE_CHECKING:
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.population import Population
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.theory.population import Population
 
 POPULATIONS = [experiment_one, many_small_clusters, rare_binary, three_arms]
 by_name = {"ids": lambda build: build.__name__}

@@ -10,26 +10,26 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clusterdp import __version__
-from clusterdp.account import budget_in_short, plain_name, population_problem, shown_below
 from clusterdp.cli.console import say_aside
-from clusterdp.composition import basic_composition
+from clusterdp.engines.source_names import DUCKDB
 from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
-from clusterdp.ledger import Ledger
-from clusterdp.reservation import OvertakenError, absolute
-from clusterdp.sources import DUCKDB
-from clusterdp.vault import unencrypted
+from clusterdp.ledger.balance import budget_in_short, plain_name, population_problem, shown_below
+from clusterdp.ledger.encryption import unencrypted
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.reservation import OvertakenError, absolute
+from clusterdp.privacy.composition import basic_composition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from clusterdp.account import Account
-    from clusterdp.journal import Journal
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.outcomes import OutcomeSpace
-    from clusterdp.publishing import Prepared
-    from clusterdp.reservation import Reservation
-    from clusterdp.staging import Destination
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.ledger.balance import Account
+    from clusterdp.ledger.reservation import Reservation
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.releasing.journal import Journal
+    from clusterdp.releasing.to_folder import Prepared
+    from clusterdp.storage.folder import Destination
 
 PASSPHRASE = "CLUSTERDP_LEDGER_PASSPHRASE"  # noqa: S105 - where it is, not what it is
 # What may be said anew when a release is resumed: where things are, not what they are.

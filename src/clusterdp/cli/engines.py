@@ -7,22 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from clusterdp.cli.console import say_aside
-from clusterdp.engine import NO_ORDER_TO_KEEP
+from clusterdp.engines.base import NO_ORDER_TO_KEEP
+from clusterdp.engines.local.sources import cross_columns, open_source, open_unstored
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.engines.source_names import possible_parts
+from clusterdp.engines.spark.files import has_scheme
 from clusterdp.errors import ParameterError
-from clusterdp.local_engine import LocalTable
-from clusterdp.sources import cross_columns, open_source, open_unstored, possible_parts
-from clusterdp.spark_files import has_scheme
-from clusterdp.staging import LocalFolder, scratch_folder
+from clusterdp.storage.folder import LocalFolder, scratch_folder
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from pyspark.sql import SparkSession
 
-    from clusterdp.encoding import Columns
-    from clusterdp.engine import Table
-    from clusterdp.outcomes import OutcomeSpace
-    from clusterdp.staging import Destination
+    from clusterdp.engines.base import Table
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.rows.encoding import Columns
+    from clusterdp.storage.folder import Destination
 
 
 class TableOptions(NamedTuple):
@@ -75,7 +76,7 @@ def open_engine(spec: dict[str, Any], stack: ExitStack) -> Engine:
         if unencrypted:
             raise ParameterError("--allow-unencrypted-spark is about Spark: add --engine spark")
         return LocalEngine(stack)
-    from clusterdp.spark_session import started_session
+    from clusterdp.engines.spark.session import started_session
 
     spark = stack.enter_context(started_session(master, allow_unencrypted=unencrypted))
     if spark.sparkContext.uiWebUrl:
@@ -128,7 +129,7 @@ class SparkEngine:
 
     def place(self, out: str) -> Destination:
         """A folder to publish: a path is on this machine's disks, a URI wherever it says."""
-        from clusterdp.hadoop_folder import HadoopFolder
+        from clusterdp.engines.spark.store import HadoopFolder
 
         return HadoopFolder(self.spark, out) if has_scheme(out) else LocalFolder(Path(out))
 
@@ -139,8 +140,8 @@ class SparkEngine:
         out: str | None,  # noqa: ARG002 - it needs no scratch
     ) -> Table:
         """A source as a table."""
-        from clusterdp.spark_engine import SparkTable
-        from clusterdp.spark_sources import cross_spark_columns, open_spark_source
+        from clusterdp.engines.spark.sources import cross_spark_columns, open_spark_source
+        from clusterdp.engines.spark.table import SparkTable
 
         if asked.keep_order:
             raise ParameterError(NO_ORDER_TO_KEEP)

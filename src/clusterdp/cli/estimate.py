@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp import report
-from clusterdp.analysis import estimate
 from clusterdp.cli.console import console, print_json, say
+from clusterdp.cli.options_file import parse_names
+from clusterdp.engines.local.sources import open_unstored
 from clusterdp.errors import OutputError, ParameterError
-from clusterdp.folder import read_release
-from clusterdp.plots import forest_plot
-from clusterdp.sources import open_unstored
-from clusterdp.specs import parse_names
+from clusterdp.estimation import formatting as report
+from clusterdp.estimation.estimate import estimate
+from clusterdp.estimation.forest_plot import forest_plot
+from clusterdp.published.folder import read_release
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp.effects import Estimate
+    from clusterdp.estimation.results import Estimate
 
 
 def run_estimate_command(  # noqa: PLR0913 - one parameter per option

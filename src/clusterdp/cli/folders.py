@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.cli.console import REFUSED, print_json, print_pairs, say
-from clusterdp.folder import check_sizes, read_manifest
-from clusterdp.manifest import what_is_public
-from clusterdp.verification import verify_folder
+from clusterdp.published.folder import check_sizes, read_manifest
+from clusterdp.published.manifest import what_is_public
+from clusterdp.published.verification import verify_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

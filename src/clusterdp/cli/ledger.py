@@ -12,9 +12,9 @@ import typer
 from clusterdp.cli.console import errors_in_one_line, print_json, say
 
 if TYPE_CHECKING:
-    from clusterdp.account import Account
-    from clusterdp.chain import Spending
-    from clusterdp.ledger import Ledger
+    from clusterdp.ledger.balance import Account
+    from clusterdp.ledger.history import Spending
+    from clusterdp.ledger.ledger import Ledger
 
 _BAR_WIDTH = 40
 _UNFINISHED = ("reserved", "drawn")
@@ -61,11 +61,11 @@ def init(
     clusterdp ledger init budget.db --cap-epsilon 8 --cap-delta 1e-6
     """
     with errors_in_one_line():
-        from clusterdp.account import budget_in_short
-        from clusterdp.accounting import Guarantee
         from clusterdp.cli.budget import chosen_passphrase
-        from clusterdp.ledger import Ledger
-        from clusterdp.vault import Vault
+        from clusterdp.ledger.balance import budget_in_short
+        from clusterdp.ledger.encryption import Vault
+        from clusterdp.ledger.ledger import Ledger
+        from clusterdp.privacy.accounting import Guarantee
 
         chosen = chosen_passphrase(wanted=passphrase, has_key_file=key_file is not None)
         vault = Vault.new(passphrase=chosen, key_file=key_file)
@@ -94,9 +94,9 @@ def show(
 ) -> None:
     """Show what was spent, by which releases, and what is left."""
     with errors_in_one_line():
-        from clusterdp.account import plain_name
         from clusterdp.errors import LedgerError
-        from clusterdp.ledger import Ledger
+        from clusterdp.ledger.balance import plain_name
+        from clusterdp.ledger.ledger import Ledger
 
         ledger = Ledger(where)
         accounts = ledger.accounts()
@@ -123,9 +123,9 @@ def verify(
 ) -> None:
     """Check that nobody edited history."""
     with errors_in_one_line():
-        from clusterdp.books import Books
         from clusterdp.cli.console import REFUSED
-        from clusterdp.ledger import verify_books
+        from clusterdp.ledger.ledger import verify_books
+        from clusterdp.ledger.store import Books
 
         books = Books(where)
         problems = verify_books(books, head)
@@ -153,7 +153,7 @@ def close(
     clusterdp ledger close budget.db ID --reason "the table is gone"
     """
     with errors_in_one_line():
-        from clusterdp.ledger import Ledger
+        from clusterdp.ledger.ledger import Ledger
 
         ledger = Ledger(where)
         closed = ledger.close(release, reason)
@@ -182,14 +182,14 @@ def cancel(
     clusterdp ledger cancel budget.db ID
     """
     with errors_in_one_line():
-        from clusterdp.ledger import Ledger
+        from clusterdp.ledger.ledger import Ledger
 
         cancelled = Ledger(where).cancel(release, reason)
         say(f"cancelled release {release}: {_cost(cancelled)} is given back")
 
 
 def _cost(one: Spending) -> str:
-    from clusterdp.account import budget_in_short
+    from clusterdp.ledger.balance import budget_in_short
 
     return f"{budget_in_short(one.guarantee)} of population {one.population!r}"
 
@@ -231,8 +231,8 @@ def _describe_release(one: Spending) -> dict[str, Any]:
 
 
 def _show(ledger: Ledger, accounts: list[dict[str, Any]]) -> None:
-    from clusterdp.account import budget_in_short, shown_below
-    from clusterdp.accounting import shown
+    from clusterdp.ledger.balance import budget_in_short, shown_below
+    from clusterdp.privacy.accounting import shown
 
     say(f"{ledger}: {budget_in_short(ledger.cap)} for each population: {ledger.cap.in_odds()}")
     if not accounts:
@@ -267,8 +267,8 @@ def _show_ways_on(one: dict[str, Any], ledger: str) -> None:
 
 
 def _show_releases(releases: list[dict[str, Any]]) -> None:
-    from clusterdp.accounting import shown
-    from clusterdp.report import aligned
+    from clusterdp.estimation.formatting import aligned
+    from clusterdp.privacy.accounting import shown
 
     head = ("release", "when (UTC)", "who", "outcome", "mechanism", "epsilon", "delta", "status")
     rows = [
@@ -290,7 +290,7 @@ def _show_releases(releases: list[dict[str, Any]]) -> None:
 
 def _bar(spent: float, cap: float) -> str:
     """How much of a cap is spent, to look at."""
-    from clusterdp.accounting import shown
+    from clusterdp.privacy.accounting import shown
 
     filled = round(_BAR_WIDTH * min(1.0, spent / cap)) if math.isfinite(spent) else _BAR_WIDTH
     bar = "█" * filled + "░" * (_BAR_WIDTH - filled)

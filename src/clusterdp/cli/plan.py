@@ -5,24 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from clusterdp import plans, specs
+from clusterdp.channels.disclosure import disclosure_notes
+from clusterdp.cli import options_file as specs
 from clusterdp.cli.console import print_json, say
-from clusterdp.cli.outlook import describe_parameters, to_request
-from clusterdp.disclosure import disclosure_notes
+from clusterdp.cli.preview import describe_parameters, to_request
+from clusterdp.engines.local.sources import cross_columns, open_unstored
+from clusterdp.engines.local.table import read_layout
+from clusterdp.engines.source_names import possible_parts
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.local_engine import read_layout
-from clusterdp.pipeline import pool
-from clusterdp.plan_figure import trade_off_plot
-from clusterdp.plots import new_figure
-from clusterdp.report import aligned
-from clusterdp.sources import cross_columns, open_unstored, possible_parts
+from clusterdp.estimation.forest_plot import new_figure
+from clusterdp.estimation.formatting import aligned
+from clusterdp.planning import plan as plans
+from clusterdp.planning.figure import trade_off_plot
+from clusterdp.releasing.in_memory import pool
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.cells import Layout
-    from clusterdp.planning import Prediction
-    from clusterdp.plans import Option, Plan
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.planning.choose import Prediction
+    from clusterdp.planning.plan import Option, Plan
 
 _NEEDED = ("input", "arm", "cluster", "outcomes")
 

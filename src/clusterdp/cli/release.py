@@ -5,24 +5,24 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from clusterdp import specs
+from clusterdp.channels.draw import check_exact
+from clusterdp.cli import options_file as specs
 from clusterdp.cli.console import Bars, owner_notices, print_json, say, say_aside
 from clusterdp.cli.engines import TableOptions, open_engine
-from clusterdp.cli.outlook import choose_mechanism, describe_plan, planned_for, show_plan
-from clusterdp.encoding import Columns
+from clusterdp.cli.preview import choose_mechanism, describe_plan, planned_for, show_plan
 from clusterdp.errors import ParameterError
-from clusterdp.pipeline import lay_out
-from clusterdp.publishing import Prepared, write_release
-from clusterdp.stages import check_exact
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.releasing.to_folder import Prepared, write_release
+from clusterdp.rows.encoding import Columns
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterdp.cli.budget import Budget
     from clusterdp.cli.engines import Engine
-    from clusterdp.journal import Journal
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.staging import Destination
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.releasing.journal import Journal
+    from clusterdp.storage.folder import Destination
 
 NO_LEDGER = (
     "note: nothing will remember this release, so repeated releases about the same people are not "

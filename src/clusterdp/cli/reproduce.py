@@ -9,7 +9,7 @@ from clusterdp.reproduction.run import parse_numbers, run_experiments
 from clusterdp.reproduction.study import Study
 from clusterdp.reproduction.writing import write_report
 from clusterdp.reproduction.youtube import features_from_snap, shipped_features
-from clusterdp.staging import staged_folder
+from clusterdp.storage.folder import staged_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

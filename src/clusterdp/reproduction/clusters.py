@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import builders, theory
+from clusterdp.mechanisms import catalogue as builders
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
 from clusterdp.reproduction.study import (
@@ -21,13 +21,14 @@ from clusterdp.reproduction.study import (
     summarize,
 )
 from clusterdp.reproduction.youtube import shipped_features, standardized_features
-from clusterdp.simulation import simulate_experiments
+from clusterdp.theory import formulas as theory
+from clusterdp.theory.simulation import simulate_experiments
 
 if TYPE_CHECKING:
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.population import Population
+    from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.reproduction.study import Study
     from clusterdp.reproduction.youtube import Reading
+    from clusterdp.theory.population import Population
 
 
 def experiment_two(study: Study) -> Findings:

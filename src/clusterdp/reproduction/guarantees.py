@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from clusterdp.prior import estimate_prior
+from clusterdp.channels.priors import estimate_prior
 from clusterdp.reproduction.claims import Claim, Findings, decide
 
 _REACH = 60

@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import builders, theory
-from clusterdp.channel import design_channel
-from clusterdp.noise import simulated_noise
+from clusterdp.channels.design import design_channel
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.channels.statistics import draw_summary
+from clusterdp.mechanisms import catalogue as builders
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
 from clusterdp.reproduction.study import DELTA
-from clusterdp.simulation import draw_released_counts
-from clusterdp.summary import draw_summary
+from clusterdp.theory import formulas as theory
+from clusterdp.theory.simulation import draw_released_counts
 
 if TYPE_CHECKING:
-    from clusterdp.accounting import Accounting
-    from clusterdp.arrays import FloatArray, IntArray
-    from clusterdp.population import Population
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.privacy.accounting import Accounting
     from clusterdp.reproduction.study import Study
+    from clusterdp.theory.population import Population
 
 N_SUBPOPULATIONS = 500
 NAMES = ("Cluster-DP", "Noisy Horvitz–Thompson", "Noisy Histogram")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.cells import Layout
-from clusterdp.outcomes import OutcomeSpace
-from clusterdp.population import Population
+from clusterdp.experiment.layout import Layout
+from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.reproduction.youtube import standardized_features
+from clusterdp.theory.population import Population
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import FloatArray, IntArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.reproduction.youtube import ClusterFeatures
 
 # Section "Numerical Experiments": K' = 5, v = 5, τ = 1, β = 4.5 unless varied.

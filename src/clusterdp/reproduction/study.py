@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import builders, theory
 from clusterdp.errors import ParameterError
-from clusterdp.simulation import simulate_experiments
+from clusterdp.mechanisms import catalogue as builders
+from clusterdp.theory import formulas as theory
+from clusterdp.theory.simulation import simulate_experiments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.accounting import Accounting
-    from clusterdp.arrays import FloatArray
-    from clusterdp.estimators import Estimator
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.population import Population
+    from clusterdp._arrays import FloatArray
+    from clusterdp.estimation.moments import Estimator
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.privacy.accounting import Accounting
     from clusterdp.reproduction.youtube import ClusterFeatures
+    from clusterdp.theory.population import Population
 
 DELTA = 1e-4
 KINDS = ("Cluster-DP", "Cluster-Free-DP")

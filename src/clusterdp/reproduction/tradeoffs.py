@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import builders
+from clusterdp.mechanisms import catalogue as builders
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
 from clusterdp.reproduction.study import (
@@ -25,10 +25,10 @@ from clusterdp.reproduction.study import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.accounting import Accounting
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.population import Population
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.privacy.accounting import Accounting
     from clusterdp.reproduction.study import Study
+    from clusterdp.theory.population import Population
 
 K = pops.SPACE.n_outcomes
 FIXED_EPSILON = 0.2

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp import builders, theory
+from clusterdp.mechanisms import catalogue as builders
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
-from clusterdp.simulation import simulate_experiments
+from clusterdp.theory import formulas as theory
+from clusterdp.theory.simulation import simulate_experiments
 
 if TYPE_CHECKING:
-    from clusterdp.arrays import FloatArray
-    from clusterdp.mechanisms import Mechanism
-    from clusterdp.population import Population
+    from clusterdp._arrays import FloatArray
+    from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.reproduction.study import Study
+    from clusterdp.theory.population import Population
 
 # "Unless otherwise specified": γ = 0.02, σ = 10, λ = 0.8.
 DEFAULT = builders.cluster_dp(noise_scale=10, prior_floor=0.02, resample_prob=0.8)

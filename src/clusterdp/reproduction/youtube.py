@@ -13,7 +13,7 @@ from clusterdp.errors import DataError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.arrays import FloatArray, IntArray
+    from clusterdp._arrays import FloatArray, IntArray
 
 N_COMMUNITIES = 50
 # What "edges with other clusters" may mean, communities being able to overlap: a link counts once

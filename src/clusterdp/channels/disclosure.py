@@ -1,0 +1,56 @@
+"""What a released row gives away: how often the best guess from it is the true outcome.
+
+Everything here follows from the mechanism and public numbers, so it can be said before a release.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusterdp.channels.design import public_channel, public_prior
+from clusterdp.privacy.accounting import shown_percent
+
+if TYPE_CHECKING:
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.mechanisms.mechanism import Mechanism
+
+# From this ε on, rows can tell so much that a reader must know.
+_TELLING_EPSILON = 3.0
+
+
+class Guesses(NamedTuple):
+    """How often the best guess of a person's outcome is right.
+
+    Attributes:
+        from_row: For whoever sees the person's row: Σ_s max_y p(y)P(s|y).
+        without: For whoever knows the distribution of outcomes alone: max_y p(y).
+    """
+
+    from_row: float
+    without: float
+
+
+def best_guesses(mechanism: Mechanism, space: OutcomeSpace) -> Guesses:
+    """What a row is worth to whoever guesses, if outcomes are distributed like the public prior.
+
+    The channel is the one that the mechanism makes of that prior. One that is made of noisy counts
+    differs a little; it has the same bound.
+    """
+    prior = public_prior(mechanism, space)
+    reached = public_channel(mechanism, space).transition()[0] * prior  # [released, true]
+    return Guesses(from_row=float(reached.max(axis=1).sum()), without=float(prior.max()))
+
+
+def disclosure_notes(mechanism: Mechanism, space: OutcomeSpace) -> tuple[str, ...]:
+    """What readers must know of rows that tell much; nothing for small ε, or without rows."""
+    if not mechanism.releases_rows or mechanism.guarantee(space).epsilon < _TELLING_EPSILON:
+        return ()
+    guesses = best_guesses(mechanism, space)
+    believed = "equally likely" if mechanism.public_prior is None else "as likely as declared"
+    return (
+        (
+            f"rows give outcomes away: where outcomes are {believed}, the best guess from a "
+            f"person's row is right for {shown_percent(guesses.from_row)} of people, and without "
+            f"the row for {guesses.without:.0%}"
+        ),
+    )

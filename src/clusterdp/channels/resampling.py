@@ -1,0 +1,98 @@
+"""Stages 3 and 5 of the paper: keep each outcome or redraw it; and what decodes that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp.mechanisms.parts import KEEP_TOTAL, PRIOR_TOTAL
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from clusterdp._arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ResamplingChannel:
+    """P(released | true) of every cell: keep the outcome, or redraw it from the cell's prior.
+
+    Q = (1−λ)I + λ q̃ 1ᵀ, with 1−λ = `keep_weight / KEEP_TOTAL` and q̃ = `weights / PRIOR_TOTAL`.
+    Cells that share a prior share a group.
+
+    Attributes:
+        keep_weight: The probability of keeping a row, in integers.
+        weights: The prior in integers; axes `[..., group, outcome]`.
+        groups: The group of each cell; axes `[cluster, arm]`.
+        values: The outcome values; axes `[outcome]`.
+    """
+
+    keep_weight: int
+    weights: IntArray
+    groups: IntArray
+    values: FloatArray
+
+    @property
+    def resample_prob(self) -> float:
+        """λ, exactly."""
+        return (KEEP_TOTAL - self.keep_weight) / KEEP_TOTAL
+
+    @property
+    def keep_prob(self) -> float:
+        """1−λ, exactly."""
+        return self.keep_weight / KEEP_TOTAL
+
+    def prior(self) -> FloatArray:
+        """q̃, exactly; axes `[..., group, outcome]`."""
+        return self.weights / PRIOR_TOTAL
+
+    def transition(self) -> FloatArray:
+        """Q; axes `[..., group, released, true]`."""
+        redrawn = self.resample_prob * self.prior()[..., np.newaxis]
+        return redrawn + self.keep_prob * np.eye(len(self.values))
+
+    def decode(self) -> FloatArray:
+        """What each released outcome counts as: (ỹ − λm)/(1−λ), m the mean of the prior.
+
+        Its expectation is the true outcome, whatever the prior. Axes `[..., group, released]`.
+        """
+        values = np.broadcast_to(self.values, self.weights.shape).astype(np.longdouble)
+        exact = self._unmix(values)
+        rounded = exact.astype(np.float64)
+        # Rounding biases every outcome of a group alike, by λΣq̃(rounded − exact). It is taken back
+        # from the one value where the smallest step of a float moves that sum the least.
+        bias = self._prior_mean(rounded - exact)
+        step = self.weights * np.spacing(np.abs(rounded))
+        finest = step.argmin(axis=-1)[..., np.newaxis]
+        share = np.take_along_axis(self.weights, finest, axis=-1) / PRIOR_TOTAL
+        moved = np.take_along_axis(rounded, finest, axis=-1) - bias / share
+        np.put_along_axis(rounded, finest, moved.astype(np.float64), axis=-1)
+        return rounded
+
+    def noise_variance(self) -> FloatArray:
+        """Var(debiased | true) = λ/(1−λ)·(y−m)² + λ/(1−λ)²·v; axes `[..., group, true]`.
+
+        m and v are the mean and the variance of the prior.
+        """
+        deviation = self.values - self._prior_mean(self.values)
+        spread = self._prior_mean(deviation**2)
+        odds = self.resample_prob / self.keep_prob
+        return np.asarray(odds * deviation**2 + odds / self.keep_prob * spread)
+
+    def decode_noise_variance(self) -> FloatArray:
+        """An unbiased reading of `noise_variance` from released outcomes.
+
+        Its expectation given the true outcome is that outcome's noise variance, so its mean over
+        rows estimates what privacy cost. Axes `[..., group, released]`.
+        """
+        return self._unmix(self.noise_variance())
+
+    def _unmix(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The function of the released outcome whose mean is `numbers` of the true one."""
+        return (numbers - self.resample_prob * self._prior_mean(numbers)) / self.keep_prob
+
+    def _prior_mean(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        total: npt.NDArray[Any] = (self.weights * numbers).sum(axis=-1, keepdims=True)
+        return total / PRIOR_TOTAL

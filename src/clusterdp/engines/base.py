@@ -1,0 +1,199 @@
+"""What an engine is: two passes over a table, and the refusals that every engine shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from clusterdp.errors import DataError
+from clusterdp.experiment.layout import Layout, default_control, find_arm
+from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder, Labels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
+    from clusterdp._arrays import IntArray
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.rows.batches import RowPublisher, Tally
+    from clusterdp.rows.encoding import Columns
+    from clusterdp.rows.fingerprint import Fingerprint
+    from clusterdp.storage.files import FileSum, RowOrderKind
+
+
+NO_ORDER_TO_KEEP = (
+    "a Spark table has no order to keep; its rows are published in the order of ids: leave out "
+    "keep_order (--keep-order)"
+)
+
+
+class Counted(NamedTuple):
+    """What pass 1 found, for the owner's side of the pipeline alone.
+
+    Attributes:
+        counts: N[cluster, arm, outcome].
+        seen: What was read.
+        notices: What the owner alone should know of the table. They never decide anything.
+    """
+
+    counts: IntArray
+    seen: Fingerprint
+    notices: tuple[str, ...] = ()
+
+
+class WrittenRows(NamedTuple):
+    """What pass 2 read and wrote.
+
+    Attributes:
+        seen: What was read.
+        files: The files it wrote, by their names in the folder.
+    """
+
+    seen: Fingerprint
+    files: dict[str, FileSum]
+
+
+class Table(Protocol):
+    """A table that an engine can read twice."""
+
+    @property
+    def columns(self) -> Columns:
+        """Which column plays which part."""
+        ...
+
+    @property
+    def space(self) -> OutcomeSpace:
+        """The declared outcome space."""
+        ...
+
+    @property
+    def clip(self) -> bool:
+        """Whether outcomes beyond the ends of the space count as the nearest end."""
+        ...
+
+    @property
+    def row_order(self) -> RowOrderKind:
+        """In which order its rows are published."""
+        ...
+
+    @property
+    def verbose(self) -> bool:
+        """Whether messages to the owner may count rows by what their outcomes are."""
+        ...
+
+    def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
+        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
+        ...
+
+    def count(
+        self, layout: Layout, encoder: CellEncoder, progress: Callable[[int], None] = ...
+    ) -> Counted:
+        """Pass 1: check every row and count outcomes."""
+        ...
+
+    def write_rows(
+        self, publisher: RowPublisher, folder: str, progress: Callable[[int], None] = ...
+    ) -> WrittenRows:
+        """Pass 2: the published rows into a folder."""
+        ...
+
+
+def no_progress(n_rows: int) -> None:
+    """Report to nobody."""
+
+
+def to_layout(
+    sizes: pl.DataFrame, cluster: str, arm: str, space: OutcomeSpace, control: Any
+) -> tuple[Layout, CellEncoder]:
+    """The layout of a table whose cells were counted, and how to encode its rows.
+
+    Args:
+        sizes: One row per cell, with its number of units in a column `size`.
+        cluster: The column of clusters.
+        arm: The column of arms.
+        space: The declared outcome space.
+        control: The control arm; None for the default.
+    """
+    if len(sizes) == 0:
+        raise DataError("the table has no rows")
+    for name, part in ((cluster, "cluster"), (arm, "arm")):
+        gap = sizes[name].is_null()
+        if sizes[name].dtype.is_float():
+            gap = gap | sizes[name].is_nan()
+        refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
+    clusters, arms = Labels.of(sizes[cluster]), Labels.of(sizes[arm])
+    encoder = CellEncoder(clusters=clusters, arms=arms)
+    table = np.zeros((len(clusters.values), len(arms.values)), dtype=np.int64)
+    cells = encoder.encode(sizes[cluster], sizes[arm])
+    np.add.at(table.reshape(-1), cells, sizes["size"].to_numpy())
+    labels = tuple(arms.values)
+    layout = Layout(
+        clusters=tuple(clusters.values),
+        arms=labels,
+        control=default_control(labels) if control is None else find_arm(labels, control),
+        sizes=table,
+        space=space,
+    )
+    return layout, encoder
+
+
+def refuse_unsound(tally: Tally, table: Table) -> None:
+    """Raise a DataError unless every row can be used.
+
+    The message shows no value. How many rows broke a rule depends on true outcomes, and several
+    refusals would add up to a histogram: that is said only to an owner who asked for it.
+    """
+    columns, name = table.columns, table.columns.outcome
+    refuse_missing(columns.unit, "unit", tally.n_without_id)
+    if tally.n_missing:
+        raise DataError(
+            f"column {name!r} (outcome) has missing values{_in_rows(tally.n_missing, table)}; "
+            "every unit needs one"
+        )
+    if tally.n_outside:
+        remedy = "declare a space that holds them" + (
+            "" if table.clip else ", or clip (clip=True, --clip)"
+        )
+        raise DataError(
+            f"column {name!r} (outcome) has values outside the outcome space of "
+            f"{table.space.n_outcomes} values{_in_rows(tally.n_outside, table)}; {remedy}"
+        )
+
+
+def clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
+    """What the owner should know of outcomes that were clipped."""
+    if not tally.n_clipped:
+        return ()
+    some = f"some outcomes of {table.columns.outcome!r}{_in_rows(tally.n_clipped, table)}"
+    return (f"{some} were clipped to the ends of the outcome space",)
+
+
+def _in_rows(n_rows: int, table: Table) -> str:
+    return f" in {n_rows} rows" if table.verbose else ""
+
+
+def refuse_repeated(n_repeated: int, unit: str) -> None:
+    """Raise a DataError if a unit has more than one row."""
+    if n_repeated:
+        raise DataError(
+            f"column {unit!r} (unit) repeats an id in {n_repeated} rows; privacy is promised per "
+            "row, so each unit must have exactly one"
+        )
+
+
+def refuse_missing(name: str, part: str, n_missing: int) -> None:
+    """Raise a DataError if a column has gaps."""
+    if n_missing:
+        raise DataError(
+            f"column {name!r} ({part}) has {n_missing} missing values; every unit needs one"
+        )
+
+
+def to_counts(tally: Tally, layout: Layout, notices: tuple[str, ...]) -> Counted:
+    """What pass 1 found, if it adds up to the public sizes."""
+    counts = tally.counts.reshape(*layout.sizes.shape, tally.n_outcomes)
+    if not np.array_equal(counts.sum(axis=-1), layout.sizes):
+        raise DataError(TABLE_CHANGED)
+    return Counted(counts=counts, seen=tally.seen, notices=notices)

@@ -1,0 +1,246 @@
+"""Where rows come from: files of any size, or a DuckDB query."""
+
+from __future__ import annotations
+
+import glob
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterdp.engines.local.table import unreadable
+from clusterdp.engines.source_names import DUCKDB, TEXT, crossed_parts
+from clusterdp.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    import duckdb
+    import polars as pl
+
+# A text file's types are taken from this many rows.
+_ROWS_TO_INFER = 100_000
+
+
+def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
+    """A query over a source, to be run as often as needed.
+
+    Args:
+        source: A Parquet, CSV or Arrow/IPC file, a folder or glob of them, or
+            `duckdb:database.db?select ...` (`duckdb:?select ...` without a database).
+        scratch: Makes a private folder for what must be stored meanwhile: the rows of a DuckDB
+            query, and what DuckDB itself stores while it runs.
+
+    Raises:
+        DataError: If there is no such source, or it cannot be read as what its name says.
+    """
+    import polars as pl
+
+    if source.startswith(DUCKDB):
+        return pl.scan_parquet(_store_query(source.removeprefix(DUCKDB), scratch()))
+    return _open_files(source)
+
+
+def open_unstored(
+    source: str, read: Collection[str] | None = None, typed: Collection[str] = ()
+) -> pl.LazyFrame:
+    """As `open_source`, with nothing stored anywhere: for those who need some columns alone.
+
+    Of a file, columns are read when they are asked for. A DuckDB query is run at once, for its
+    columns in `read`, into memory and without files of its own.
+
+    Args:
+        source: As in `open_source`.
+        read: The columns to have values; None for all. Others of a DuckDB query hold nulls.
+        typed: Columns that are to have their own type all the same.
+
+    Raises:
+        DataError: As `open_source`.
+    """
+    if source.startswith(DUCKDB):
+        return _read_query(source.removeprefix(DUCKDB), read, typed)
+    return _open_files(source)
+
+
+def _open_files(source: str) -> pl.LazyFrame:
+    """A query over files."""
+    import polars as pl
+
+    paths = _find_files(source)
+    suffixes = {path.suffix.lower() for path in paths}
+    if len(suffixes) > 1:
+        raise DataError(f"{source} mixes files of different kinds: {', '.join(sorted(suffixes))}")
+    (suffix,) = suffixes
+    query = _scan(suffix, paths, source)
+    try:
+        query.collect_schema()
+        if suffix in TEXT:
+            # Read it whole once: a row with too many fields would shift values into other columns,
+            # and a pass over some columns alone does not notice.
+            query.select(pl.all().null_count()).collect(engine="streaming")
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        if "more fields" in str(error):
+            raise DataError(f"a row of {source} has more fields than its header") from None
+        if "could not parse" in str(error):
+            raise unreadable(error) from None
+        raise DataError(f"{source} cannot be read as {suffix[1:]}") from None
+    return query
+
+
+def cross_columns(rows: pl.LazyFrame, name: str, secret: tuple[str, ...]) -> pl.LazyFrame:
+    """Rows with a column `"a,b,c"` that crosses these columns, if there is none of that name.
+
+    Raises:
+        DataError: If one of them is missing, or is among `secret`: ids and outcomes.
+    """
+    import polars as pl
+
+    parts = crossed_parts(rows.collect_schema().names(), name, secret)
+    if not parts:
+        return rows
+    return rows.with_columns(pl.concat_str(parts, separator=" | ").alias(name))
+
+
+def _scan(suffix: str, paths: list[Path], source: str) -> pl.LazyFrame:
+    import polars as pl
+
+    if suffix in (".parquet", ".pq"):
+        return pl.scan_parquet(paths, glob=False)
+    if suffix in TEXT:
+        return pl.scan_csv(
+            paths,
+            glob=False,
+            separator="\t" if suffix == ".tsv" else ",",
+            infer_schema_length=_ROWS_TO_INFER,
+        )
+    if suffix in (".arrow", ".ipc", ".feather"):
+        return pl.scan_ipc(paths, glob=False)
+    raise DataError(
+        f"{source} is of no known kind; give a .parquet, .csv, .tsv, .arrow, .ipc or .feather file"
+    )
+
+
+def _find_files(source: str) -> list[Path]:
+    """The files a path, folder or glob names, in a fixed order."""
+    path = Path(source)
+    try:
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            return _files_within(path)
+    except OSError as error:
+        raise DataError(f"{source[:200]} cannot be read: {error.strerror}") from None
+    # A glob in the form users know from shells, with ** for any depth.
+    found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
+    if not found:
+        raise DataError(f"there is no file {source}")
+    return found
+
+
+def _files_within(folder: Path) -> list[Path]:
+    """The files of a folder at any depth, but for what other tools leave beside their data."""
+    hidden = (".", "_")
+    found = [
+        entry
+        for entry in sorted(folder.rglob("*"))
+        if entry.is_file()
+        and not any(part.startswith(hidden) for part in entry.relative_to(folder).parts)
+    ]
+    if not found:
+        raise DataError(f"the folder {folder} holds no files")
+    return found
+
+
+def _store_query(request: str, folder: Path) -> Path:
+    """Run a query once and keep its rows: run twice, it might give others."""
+    stored = folder / "query.parquet"
+    with _running_query(request, spill=folder) as rows:
+        rows.write_parquet(str(stored))
+    return stored
+
+
+def _read_query(request: str, read: Collection[str] | None, typed: Collection[str]) -> pl.LazyFrame:
+    """Some columns of a query in memory; the others hold nulls."""
+    import polars as pl
+
+    with _running_query(request, spill=None) as rows:
+        names, kinds = rows.columns, dict(zip(rows.columns, map(str, rows.types), strict=True))
+        held = [name for name in names if read is None or name in read]
+        empty = [name for name in names if name in typed and name not in held]
+        schema = _to_frame(rows.limit(0), empty, kinds).schema
+        values = _to_frame(rows, held, kinds)
+    unread = [
+        pl.lit(None, dtype=schema.get(name, pl.Null())).alias(name)
+        for name in names
+        if name not in held
+    ]
+    return values.lazy().with_columns(unread).select(names)
+
+
+def _to_frame(
+    rows: duckdb.DuckDBPyRelation, names: list[str], kinds: dict[str, str]
+) -> pl.DataFrame:
+    """Columns of a query, by the types that they would have in a Parquet file of DuckDB's."""
+    import polars as pl
+
+    if not names:
+        return pl.DataFrame()
+    quoted = ((name, '"' + name.replace('"', '""') + '"') for name in names)
+    chosen = [
+        f"{column}::double as {column}" if kinds[name].endswith("HUGEINT") else column
+        for name, column in quoted
+    ]
+    try:
+        return pl.DataFrame(_Stream(rows.project(", ".join(chosen))))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # they may quote values
+        raise DataError("the result of the DuckDB query cannot be read") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """Rows as a stream of Arrow batches, and nothing else of DuckDB's for Polars to hold on to."""
+
+    rows: duckdb.DuckDBPyRelation
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.rows.__arrow_c_stream__(requested_schema)
+
+
+@contextmanager
+def _running_query(request: str, spill: Path | None) -> Iterator[duckdb.DuckDBPyRelation]:
+    """The rows of a query, to be taken while its connection is open.
+
+    Args:
+        request: A database, a question mark and the query.
+        spill: Where DuckDB may store what does not fit into memory; None for nowhere.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise DataError("duckdb sources need DuckDB: pip install 'clusterdp[duckdb]'") from None
+    database, _, query = request.partition("?")
+    if not query.strip():
+        raise DataError("a duckdb source reads duckdb:database.db?select ...; there is no query")
+    if database and not Path(database).is_file():
+        raise DataError(f"there is no database {database}")
+    # By itself DuckDB would store rows in the working directory, for everyone to read.
+    place = "" if spill is None else str(spill / "spill")
+    try:
+        with duckdb.connect(
+            database or ":memory:", read_only=bool(database), config={"temp_directory": place}
+        ) as connection:
+            rows = connection.sql(query)
+            if rows is None:
+                raise DataError("the query of a duckdb source gives no rows; end with a select")
+            yield rows
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        # These speak of the query alone; other errors quote values.
+        reason = str(error).strip().split("\n", 1)[0]
+        raise DataError(f"DuckDB refused the query: {reason}") from None
+    except duckdb.OutOfMemoryException:
+        raise DataError(
+            "the query does not fit into DuckDB's memory; write its result to a Parquet file, and "
+            "give that"
+        ) from None
+    except duckdb.Error as error:
+        raise DataError(f"DuckDB could not run the query ({type(error).__name__})") from None

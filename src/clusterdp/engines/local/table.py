@@ -1,0 +1,279 @@
+"""The local engine: two streaming passes over a Polars query, larger than memory, order kept.
+
+Pass 1 counts cells; pass 2 randomizes rows. Both hand batches to pure functions on several threads.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.engines.base import (
+    WrittenRows,
+    clipping_notices,
+    no_progress,
+    refuse_repeated,
+    refuse_unsound,
+    to_counts,
+    to_layout,
+)
+from clusterdp.engines.local.kept_columns import revealing_columns
+from clusterdp.errors import DataError
+from clusterdp.rows.batches import RowEncoder, Tally
+from clusterdp.rows.column_leak import leak_notice
+from clusterdp.rows.duplicate_ids import IdCollector
+from clusterdp.rows.encoding import CellEncoder, Columns, check_types, plain_column
+from clusterdp.rows.fingerprint import Fingerprint, SharedFingerprint
+from clusterdp.rows.id_order import in_order_of_ids
+from clusterdp.rows.order_leak import RowOrder
+from clusterdp.storage.files import UNITS, FileSum
+from clusterdp.storage.folder import private_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import polars as pl
+
+    from clusterdp._arrays import WordArray
+    from clusterdp.engines.base import Counted
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.rows.batches import RowPublisher
+    from clusterdp.storage.files import RowOrderKind
+
+# A name that no column of a user has.
+_ROW = "__clusterdp_row"
+# Half the time of the default level, for files a tenth larger.
+_COMPRESSION_LEVEL = 1
+# Row groups have a size of their own. Left to Polars, they would follow the batches of the input,
+# and those can follow how many characters true outcomes are written with.
+_ROWS_PER_GROUP = 2**18
+# Where rows are sorted, within the private folder of a run.
+_SORTING = ".sorting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocalTable:
+    """A table that can be read twice, and the parts its columns play.
+
+    Attributes:
+        rows: A query over files or a frame in memory; it must give the same rows each time.
+        columns: Which column plays which part.
+        space: The declared outcome space.
+        clip: Whether outcomes beyond the ends of the space count as the nearest end.
+        keep_order: Whether rows are published in the order of the table, which the owner then
+            declares public, and not in the order of ids.
+        verbose: Whether messages to the owner may count rows by what their outcomes are.
+    """
+
+    rows: pl.LazyFrame
+    columns: Columns
+    space: OutcomeSpace
+    clip: bool
+    keep_order: bool = False
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        check_types(dict(self.rows.collect_schema()), self.columns)
+
+    @property
+    def row_order(self) -> RowOrderKind:
+        """In which order its rows are published."""
+        return "table" if self.keep_order else "ids"
+
+    def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
+        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
+        columns = self.columns
+        return read_layout(self.rows, columns.cluster, columns.arm, self.space, control)
+
+    def count(
+        self,
+        layout: Layout,
+        encoder: CellEncoder,
+        progress: Callable[[int], None] = no_progress,
+    ) -> Counted:
+        """Pass 1: check every row and count outcomes.
+
+        Raises:
+            DataError: If a value is missing or outside the space, or an id comes twice. The
+                message shows no value.
+        """
+        columns = self.columns
+        encode = RowEncoder(columns=columns, space=self.space, clip=self.clip, cells=encoder)
+        first = _FirstPass(encode, layout)
+
+        def count_batch(batch: pl.DataFrame) -> pl.DataFrame:
+            if len(batch):
+                first.add(batch)
+            progress(len(batch))
+            return batch.clear()
+
+        read = [columns.unit, columns.cluster, columns.arm, columns.outcome]
+        numbered = self.rows.select(read).with_row_index(_ROW)
+        with read_errors():
+            numbered.map_batches(count_batch, streamable=True).collect(engine="streaming")
+        refuse_unsound(first.tally, self)
+        refuse_repeated(first.ids.count_repeated(self._ids_with_hashes), columns.unit)
+        counted = to_counts(first.tally, layout, clipping_notices(first.tally, self))
+        more = first.order.notices(counted.counts, keep_order=self.keep_order)
+        return counted._replace(notices=(*counted.notices, *more, *self._leak_notices(layout)))
+
+    def randomize(
+        self,
+        publisher: RowPublisher,
+        seen: SharedFingerprint,
+        progress: Callable[[int], None] = no_progress,
+    ) -> pl.LazyFrame:
+        """Pass 2: a query for the randomized rows, in the order of the table.
+
+        Rows are keyed by their ids, so running the query again gives the same rows. What it read is
+        added to `seen`, to be compared with what pass 1 saw.
+        """
+        columns = self.columns
+
+        def randomize_batch(batch: pl.DataFrame) -> pl.DataFrame:
+            published = publisher(batch)
+            seen.add(Fingerprint.of(published.words))
+            progress(len(batch))
+            return published.rows
+
+        schema = publisher.schema(self.rows.collect_schema())
+        read = self.rows.select(*columns.public, columns.outcome)
+        return read.map_batches(randomize_batch, streamable=True, schema=schema)
+
+    def write_rows(
+        self,
+        publisher: RowPublisher,
+        folder: str,
+        progress: Callable[[int], None] = no_progress,
+    ) -> WrittenRows:
+        """Pass 2 into a file `units.parquet`, in the order of ids unless the table's is kept."""
+        import polars as pl
+
+        seen, path, sorting = SharedFingerprint(), Path(folder) / UNITS, Path(folder) / _SORTING
+        rows = self.randomize(publisher, seen, progress)
+        if not self.keep_order:
+            unit = self.columns.unit
+            kind = rows.collect_schema()[unit]
+            ids = self.rows.select(pl.col(unit).cast(kind))
+            rows = in_order_of_ids(rows, ids, publisher.n_units, sorting)
+        write_parquet(rows, path)
+        shutil.rmtree(sorting, ignore_errors=True)
+        return WrittenRows(seen=seen.total, files={UNITS: FileSum.of(path)})
+
+    def collect_rows(self, publisher: RowPublisher) -> tuple[pl.DataFrame, Fingerprint]:
+        """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
+        seen = SharedFingerprint()
+        rows = self.randomize(publisher, seen)
+        if not self.keep_order:
+            rows = rows.sort(self.columns.unit)
+        return rows.collect(engine="streaming").rechunk(), seen.total
+
+    def _leak_notices(self, layout: Layout) -> tuple[str, ...]:
+        """What the owner should know of kept columns that give the outcome away."""
+        with read_errors():
+            found = revealing_columns(
+                self.rows, self.columns, self.space, n_rows=layout.n_units, clip=self.clip
+            )
+        return tuple(leak_notice(name, self.columns.outcome) for name in found)
+
+    def _ids_with_hashes(self, hashes: WordArray) -> pl.Series:
+        import polars as pl
+
+        wanted = pl.Series(hashes)
+
+        def matching(batch: pl.DataFrame) -> pl.DataFrame:
+            ids = plain_column(batch.to_series())
+            return ids.filter(ids.hash().is_in(wanted.implode())).to_frame()
+
+        query = self.rows.select(pl.col(self.columns.unit).cast(pl.String))
+        return query.map_batches(matching, streamable=True).collect(engine="streaming").to_series()
+
+
+class _FirstPass:
+    """What pass 1 gathers, batch by batch and from several threads."""
+
+    def __init__(self, encode: RowEncoder, layout: Layout) -> None:
+        shape = (*layout.sizes.shape, encode.space.n_outcomes)
+        self._encode, self._lock = encode, threading.Lock()
+        self.tally = Tally.empty(layout.sizes.size, encode.space.n_outcomes)
+        self.ids = IdCollector(layout.n_units)
+        self.order = RowOrder(shape, layout.n_units)
+
+    def add(self, batch: pl.DataFrame) -> None:
+        """Take in some successive rows."""
+        rows = self._encode(batch)
+        self.ids.add(rows.units)
+        if rows.sound:
+            self.order.add(batch[_ROW].to_numpy()[0], rows.units, rows.cells, rows.outcomes)
+        with self._lock:
+            self.tally.add(rows)
+
+
+def read_layout(  # noqa: PLR0913, PLR0917 - the parts of a layout
+    rows: pl.LazyFrame,
+    cluster: str,
+    arm: str,
+    space: OutcomeSpace,
+    control: Any,
+    size: str | None = None,
+) -> tuple[Layout, CellEncoder]:
+    """What is public of a table: no other column is read.
+
+    Args:
+        rows: The table, one row per unit; or one per cell, if `size` is given.
+        cluster: The column of clusters.
+        arm: The column of arms.
+        space: The declared outcome space.
+        control: The control arm; None for the default.
+        size: The column that says how many units a row stands for.
+    """
+    import polars as pl
+
+    counted = pl.len() if size is None else pl.col(size).sum()
+    query = rows.group_by(cluster, arm).agg(size=counted.cast(pl.Int64), n_rows=pl.len())
+    with read_errors():
+        sizes = query.collect(engine="streaming")
+    if size is not None and (sizes["n_rows"] > 1).any():
+        raise DataError(
+            f"with column {size!r} (size) the table must have one row per cluster and arm; "
+            f"{int((sizes['n_rows'] > 1).sum())} cells have several"
+        )
+    return to_layout(sizes, cluster, arm, space, control)
+
+
+def write_parquet(rows: pl.LazyFrame, path: Path) -> None:
+    """Write a query to a new file that its owner alone can read."""
+    rows.sink_parquet(
+        private_file(path),
+        compression="zstd",
+        compression_level=_COMPRESSION_LEVEL,
+        row_group_size=_ROWS_PER_GROUP,
+        statistics=False,
+    )
+
+
+@contextmanager
+def read_errors() -> Iterator[None]:
+    """Errors of reading a table, without the values that Polars quotes in them."""
+    import polars as pl
+
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise unreadable(error) from None
+
+
+def unreadable(error: BaseException) -> DataError:
+    """What to say of a table that Polars could not read."""
+    column = re.search(r"at column '([^']*)'", str(error))
+    where = f"column {column[1]!r}" if column else "the table"
+    return DataError(
+        f"{where} cannot be read as what its first rows are; the file may be damaged, or hold "
+        "values of different types in one column"
+    )

@@ -1,0 +1,304 @@
+"""Do kept columns give the outcome away? Counted by Spark over all rows, value by value.
+
+Values are public; what is emitted of each are the counts of all outcomes, zeros too, so that how
+much is emitted depends on public columns alone. Values never come to the driver: it gets, for each
+column, how many rows of each outcome have shared values and rare ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from clusterdp.engines.spark.jobs import shared, to_polars
+from clusterdp.engines.spark.tasks import as_polars, no_values, non_empty
+from clusterdp.errors import DataError
+from clusterdp.rows.column_leak import ROWS_PER_VALUE, column_reveals_outcome, n_bins
+from clusterdp.rows.encoding import TABLE_CHANGED, encode_outcomes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.engines.spark.tasks import Shared
+    from clusterdp.rows.batches import RowEncoder
+
+# Bins follow from so many values, more or less.
+_SAMPLE_ROWS = 2**20
+# A worker adds up about so many counts, and sends so many in a batch.
+_COUNTS_PER_PART, _COUNTS_PER_BATCH = 2**23, 2**20
+# Of many outcomes, the most common ones count by themselves, and all others as one.
+_MOST_CLASSES = 64
+_VALUES = "place int, value bigint, counts array<bigint>"
+_SUMS = "place int, shared array<bigint>, rare array<bigint>, n_right bigint"
+
+
+class _Judged(NamedTuple):
+    """A kept column that can be judged.
+
+    Attributes:
+        place: Which of the kept columns it is.
+        key: What its values are told apart by.
+        edges: The bins of numbers; None where every value counts by itself.
+        n_values: About how many values or bins there are.
+    """
+
+    place: int
+    key: Column
+    edges: FloatArray | None
+    n_values: int
+
+
+def revealing_columns(
+    rows: DataFrame, encoder: Shared[RowEncoder], outcomes: IntArray
+) -> list[int]:
+    """The positions of kept columns that give the outcome away.
+
+    Args:
+        rows: The kept columns, and the outcome last.
+        encoder: How outcomes are encoded.
+        outcomes: How many rows have each outcome; axes `[outcome]`.
+    """
+    judged = _judged_columns(rows, int(outcomes.sum()))
+    if not judged:
+        return []
+    edges, classes = [column.edges for column in judged], outcome_classes(outcomes)
+    n_classes = min(len(outcomes), _MOST_CLASSES)
+    n_parts = math.ceil(sum(column.n_values for column in judged) * n_classes / _COUNTS_PER_PART)
+    keys = [column.key.alias(f"k{place}") for place, column in enumerate(judged)]
+    with shared(rows.sparkSession.sparkContext, (edges, classes)) as codes:
+        count = CountValues(encoder=encoder, codes=codes)
+        counted = rows.select(*keys, rows.columns[-1]).mapInArrow(count, _VALUES)
+        met = counted.repartition(n_parts, "place", "value")
+        total = SumValues(n_places=len(judged), n_classes=n_classes)
+        sums = to_polars(met.mapInArrow(total, _SUMS))
+    found = (_reveals(sums, place, n_classes) for place in range(len(judged)))
+    return [column.place for column, reveals in zip(judged, found, strict=True) if reveals]
+
+
+def outcome_classes(outcomes: IntArray) -> IntArray:
+    """The class of each outcome. Of many, the most common have their own, and the rest the last.
+
+    Args:
+        outcomes: How many rows have each outcome; axes `[outcome]`.
+    """
+    if len(outcomes) <= _MOST_CLASSES:
+        return np.arange(len(outcomes))
+    ranks = np.empty(len(outcomes), dtype=np.int64)
+    ranks[np.argsort(-outcomes, kind="stable")] = np.arange(len(outcomes))
+    return np.minimum(ranks, _MOST_CLASSES - 1)
+
+
+def _reveals(sums: pl.DataFrame, place: int, n_classes: int) -> bool:
+    import polars as pl
+
+    parts = sums.filter(pl.col("place") == place)
+    shared_rows, rare_rows = (
+        parts[name].explode().to_numpy().reshape(-1, n_classes).sum(axis=0)
+        for name in ("shared", "rare")
+    )
+    return column_reveals_outcome(shared_rows, rare_rows, int(parts["n_right"].sum()))
+
+
+def _judged_columns(rows: DataFrame, n_rows: int) -> list[_Judged]:
+    """Which columns are judged, and how: from public columns alone.
+
+    A column of numbers is put into bins if it has more values than there would be bins. Others are
+    not judged if they have more values than half the rows: almost every row has one of its own.
+    """
+    from pyspark.sql import functions as sf
+
+    fields = [one for one in rows.schema.fields[:-1] if _has_keys(one.dataType)]
+    if not fields:
+        return []
+    keys = [sf.xxhash64(one.name) for one in fields]
+    distinct = rows.select(*(sf.approx_count_distinct(key) for key in keys))
+    found = to_polars(distinct).row(0)
+    numbers = [_as_number(one) for one in fields]
+    many = n_bins(n_rows)
+    binned = [n > many and number is not None for n, number in zip(found, numbers, strict=True)]
+    edges = iter(_bin_edges(rows, [n for n, b in zip(numbers, binned, strict=True) if b], n_rows))
+    judged = []
+    for field_, key, number, n_values, in_bins in zip(
+        fields, keys, numbers, found, binned, strict=True
+    ):
+        place = rows.columns.index(field_.name)
+        if in_bins and number is not None:
+            judged.append(_Judged(place, number, next(edges), many))
+        elif n_values <= n_rows / 2:
+            judged.append(_Judged(place, key, None, n_values))
+    return judged
+
+
+def _has_keys(kind: Any) -> bool:
+    """Whether values of a type can be told apart by a hash."""
+    text = kind.simpleString()
+    return "map<" not in text and "variant" not in text
+
+
+def _as_number(one: Any) -> Column | None:
+    """A column as a number that is larger where its value is; None if it has no such order."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import DateType, NumericType, TimestampNTZType, TimestampType
+
+    column = sf.col(one.name)
+    if isinstance(one.dataType, DateType):
+        return sf.unix_date(column).cast("double")
+    if isinstance(one.dataType, (TimestampType, TimestampNTZType)):
+        return column.cast("timestamp").cast("double")
+    return column.cast("double") if isinstance(one.dataType, NumericType) else None
+
+
+def _bin_edges(rows: DataFrame, numbers: list[Column | None], n_rows: int) -> list[FloatArray]:
+    """The upper ends of bins, from quantiles of the columns."""
+    if not numbers:
+        return []
+    names = [f"n{place}" for place in range(len(numbers))]
+    read = rows.select(
+        *(one.alias(name) for one, name in zip(numbers, names, strict=True) if one is not None)
+    )
+    if n_rows > _SAMPLE_ROWS:
+        read = read.sample(_SAMPLE_ROWS / n_rows)
+    many = n_bins(n_rows)
+    shares = [place / many for place in range(1, many)]
+    found = read.approxQuantile(names, shares, 1 / (4 * many))
+    return [np.unique(np.asarray(quantiles, dtype=np.float64)) for quantiles in found]
+
+
+@dataclass(slots=True, eq=False)
+class _ValueCounts:
+    """How many rows have each value and class of outcomes.
+
+    Attributes:
+        n_classes: How many classes there are.
+        values: The values so far, sorted; axes `[value]`.
+        counts: Axes `[value, class]`.
+    """
+
+    n_classes: int
+    values: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    counts: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros((0, self.n_classes), dtype=np.int64)
+
+    def add_rows(self, values: IntArray, classes: IntArray) -> None:
+        """Take in rows by their values and classes."""
+        found, where = np.unique(values, return_inverse=True)
+        places = where * self.n_classes + classes
+        counts = np.bincount(places, minlength=len(found) * self.n_classes)
+        self.add(found, counts.reshape(-1, self.n_classes))
+
+    def add(self, values: IntArray, counts: IntArray) -> None:
+        """Take in counts of values."""
+        found, where = np.unique(np.concatenate([self.values, values]), return_inverse=True)
+        total = np.zeros((len(found), self.n_classes), dtype=np.int64)
+        np.add.at(total, where, np.concatenate([self.counts, counts]))
+        self.values, self.counts = found, total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountValues:
+    """A partition of (keys of kept columns, outcome) in, the counts of each value out.
+
+    Attributes:
+        encoder: How outcomes are encoded.
+        codes: The bins of each column, None where the key is the value's own; and the class of
+            each outcome.
+    """
+
+    encoder: Shared[RowEncoder]
+    codes: Shared[tuple[list[FloatArray | None], IntArray]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Count a partition."""
+        encode, (edges, classes) = self.encoder.get(), self.codes.get()
+        n_classes = min(len(classes), _MOST_CLASSES)
+        found = [_ValueCounts(n_classes) for _ in edges]
+        names = [*(f"k{place}" for place in range(len(edges))), "outcome"]
+        for batch in non_empty(batches):
+            with no_values():
+                rows = as_polars(batch, names)
+                outcomes = encode_outcomes(rows["outcome"], encode.space, clip=encode.clip)
+                if outcomes.n_missing or outcomes.n_outside:
+                    raise DataError(TABLE_CHANGED)
+                for counts, bins, name in zip(found, edges, names[:-1], strict=True):
+                    counts.add_rows(_to_keys(rows[name], bins), classes[outcomes.codes])
+        for place, counts in enumerate(found):
+            yield from _value_batches(place, counts)
+
+
+def _to_keys(column: pl.Series, edges: FloatArray | None) -> IntArray:
+    """What values are told apart by; axes `[row]`."""
+    if edges is None:
+        return column.to_numpy()
+    bins = np.searchsorted(edges, column.fill_null(np.nan).to_numpy())
+    return np.where(column.is_null().to_numpy(), -1, bins)
+
+
+def _value_batches(place: int, counts: _ValueCounts) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    step = max(1, _COUNTS_PER_BATCH // counts.n_classes)
+    for start in range(0, len(counts.values), step):
+        values = counts.values[start : start + step]
+        arrays = [
+            pa.array(np.full(len(values), place, dtype=np.int32)),
+            pa.array(values),
+            _lists(counts.counts[start : start + step]),
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=["place", "value", "counts"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SumValues:
+    """All counts of some values in; out, for each column, its sums over shared and rare values.
+
+    Attributes:
+        n_places: How many columns are judged.
+        n_classes: How many classes of outcomes there are.
+    """
+
+    n_places: int
+    n_classes: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Sum up a partition: one row for each column, whatever there is of it."""
+        import pyarrow as pa
+
+        found = [_ValueCounts(self.n_classes) for _ in range(self.n_places)]
+        for batch in non_empty(batches):
+            places = batch.column(0).to_numpy()
+            values = batch.column(1).to_numpy()
+            counts = batch.column(2).flatten().to_numpy().reshape(-1, self.n_classes)
+            for place in np.unique(places):
+                here = places == place
+                found[place].add(values[here], counts[here])
+        common, rare, n_right = [], [], []
+        for each in found:
+            often = each.counts.sum(axis=1) >= ROWS_PER_VALUE
+            common.append(each.counts[often].sum(axis=0))
+            rare.append(each.counts[~often].sum(axis=0))
+            n_right.append(int(each.counts[often].max(axis=1, initial=0).sum()))
+        arrays = [
+            pa.array(np.arange(self.n_places, dtype=np.int32)),
+            _lists(np.array(common)),
+            _lists(np.array(rare)),
+            pa.array(n_right, type=pa.int64()),
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=["place", "shared", "rare", "n_right"])
+
+
+def _lists(counts: IntArray) -> pa.Array:
+    """Rows of a matrix as lists."""
+    import pyarrow as pa
+
+    offsets = np.arange(len(counts) + 1, dtype=np.int32) * counts.shape[1]
+    return pa.ListArray.from_arrays(offsets, counts.astype(np.int64).ravel())

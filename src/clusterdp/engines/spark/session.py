@@ -1,0 +1,160 @@
+"""A Spark session for the command line; and one clear line where Spark cannot start."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.engines.spark.jobs import no_pandas_warnings
+from clusterdp.engines.spark.security import encrypt, in_one_process, on_this_machine
+from clusterdp.errors import ClusterDPError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+_OLDEST_JAVA = 17
+_NO_JAVA = (
+    f"Spark needs Java {_OLDEST_JAVA} or newer{{}}: install it (such as openjdk-17-jre-headless), "
+    "or set JAVA_HOME to where it is"
+)
+# Where Spark's UI, and all else that listens, can be reached: Java reads it when it starts.
+_LISTENS, _LOOPBACK = "SPARK_LOCAL_IP", "127.0.0.1"
+_DEFAULT_MASTER = "local[*]"
+_NO_PYSPARK = "the Spark engine needs PySpark: pip install 'clusterdp[spark]'"
+
+
+@contextmanager
+def started_session(
+    master: str | None, *, allow_unencrypted: bool = False
+) -> Iterator[SparkSession]:
+    """The session of this process, or a new one that ends with the block.
+
+    A new one encrypts what it stores and sends where the user's settings leave that open, and its
+    UI can be reached from this machine alone.
+
+    Args:
+        master: Where to run, such as `local[2]` or `yarn`. By default where `spark-submit` or
+            Spark's own settings say, else on all cores of this machine.
+        allow_unencrypted: Leave it to the user's settings whether a cluster encrypts anything.
+
+    Raises:
+        ClusterDPError: If PySpark or Java is missing, or Spark does not start.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ClusterDPError(_NO_PYSPARK) from None
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    with no_pandas_warnings():
+        spark = _start(master, allow_unencrypted=allow_unencrypted)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _start(master: str | None, *, allow_unencrypted: bool) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        gateway = None
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started Java
+            check_java()
+            gateway = _start_java(master)
+        # Only once Java runs does a SparkConf know the settings of spark-submit and of files.
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - there is no other way
+        conf = _configure(SparkConf(), master, allow_unencrypted=allow_unencrypted)
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        where = f" with master {master}" if master else ""
+        raise ClusterDPError(f"Spark did not start{where} ({type(error).__name__})") from None
+
+
+def _start_java(master: str | None) -> JavaGateway:
+    """Java, listening on this machine alone if Spark is to run here.
+
+    Without a master, only Java can tell from Spark's settings where that is: if it is elsewhere,
+    Java starts a second time, for machines must reach it there.
+    """
+    from pyspark import SparkConf
+
+    if master is not None and not on_this_machine(master):
+        return _launch(None)
+    gateway = _launch(_LOOPBACK)
+    found = SparkConf(_jvm=gateway.jvm).get("spark.master", _DEFAULT_MASTER)
+    if master is not None or on_this_machine(str(found)):
+        return gateway
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()  # Java ends with it
+    process.wait()
+    return _launch(None)
+
+
+def _launch(address: str | None) -> Any:
+    from pyspark.java_gateway import launch_gateway
+
+    before = os.environ.get(_LISTENS)
+    try:
+        if address is not None:
+            os.environ[_LISTENS] = address  # which Java inherits
+        # Spark logs at length, values too, what is then told in one line. Who wants its log runs
+        # spark-submit.
+        return launch_gateway(popen_kwargs={"stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
+    finally:
+        if before is not None:
+            os.environ[_LISTENS] = before
+        else:
+            os.environ.pop(_LISTENS, None)
+
+
+def _configure(conf: SparkConf, master: str | None, *, allow_unencrypted: bool) -> SparkConf:
+    """What a user's own settings leave open."""
+    from pyspark import SparkContext
+
+    if master is not None:
+        conf.setMaster(master)
+    conf.setIfMissing("spark.master", _DEFAULT_MASTER)
+    conf.setIfMissing("spark.app.name", "clusterdp")
+    conf.set("spark.ui.showConsoleProgress", "false")  # we have bars of our own
+    where = str(conf.get("spark.master"))
+    if in_one_process(where) or not allow_unencrypted:
+        encrypt(conf, where)
+    java: Any = SparkContext._jvm  # noqa: SLF001 - Java's own environment decides
+    if java.System.getenv(_LISTENS) == _LOOPBACK:
+        conf.setIfMissing("spark.driver.host", _LOOPBACK)
+        conf.setIfMissing("spark.driver.bindAddress", _LOOPBACK)
+    else:  # the UI would listen to every network that this machine is in
+        conf.setIfMissing("spark.ui.enabled", "false")
+    if on_this_machine(where):
+        # PySpark takes another Python for its workers than the one that runs.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return conf
+
+
+def check_java() -> None:
+    """Raise a ClusterDPError unless there is a Java that Spark can use."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if java is None:
+        raise ClusterDPError(_NO_JAVA.format(", and JAVA_HOME has none" if home else ""))
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - the user's own
+    version = re.search(r'version "(\d+)', told.stderr)
+    if version is not None and int(version[1]) < _OLDEST_JAVA:
+        raise ClusterDPError(_NO_JAVA.format(f", and {java} is older"))

@@ -1,0 +1,132 @@
+"""Where Spark's rows come from: files on any store that Hadoop knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.engines.source_names import DUCKDB, TEXT, crossed_parts
+from clusterdp.engines.spark.files import hadoop_path
+from clusterdp.engines.spark.jobs import running
+from clusterdp.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+_PARQUET = (".parquet", ".pq")
+# A folder's kind is told from so many of its files.
+_FILES_LOOKED_AT = 1000
+# Text as the local engine reads it; rows that do not fit their header are errors, not nulls.
+_TEXT_OPTIONS: dict[str, str] = {
+    "header": "true",
+    "escape": '"',
+    "mode": "FAILFAST",
+    "enforceSchema": "false",
+    "columnPruning": "false",
+}
+
+
+def open_spark_source(spark: SparkSession, source: str) -> DataFrame:
+    """A source as a Spark table, to be read as often as needed.
+
+    Args:
+        spark: The session.
+        source: A Parquet, CSV or TSV file, a folder or glob of them: a path or a URI such as
+            `s3a://bucket/folder`.
+
+    Raises:
+        DataError: If there is no such source, or Spark cannot read it.
+    """
+    if source.startswith(DUCKDB):
+        raise DataError("a DuckDB source is read by the local engine: leave out --engine spark")
+    with running(spark, f"opening {source}"):
+        suffix = _kind(spark, source)
+        if suffix in _PARQUET:
+            return spark.read.parquet(source)
+        return _read_text(spark, source, "\t" if suffix == ".tsv" else ",")
+
+
+def cross_spark_columns(rows: DataFrame, name: str, secret: tuple[str, ...]) -> DataFrame:
+    """Rows with a column `"a,b,c"` that crosses these columns; as `sources.cross_columns`."""
+    from pyspark.sql import functions as sf
+
+    parts = crossed_parts(rows.columns, name, secret)
+    if not parts:
+        return rows
+    texts: list[Any] = []
+    for part in parts:
+        quoted = part.replace("`", "``")
+        texts += [sf.lit(" | "), sf.col(f"`{quoted}`").cast("string")]
+    return rows.withColumn(name, sf.concat(*texts[1:]))  # null if one of them is
+
+
+def _read_text(spark: SparkSession, source: str, separator: str) -> DataFrame:
+    """Text with the types that the local engine would give it."""
+    reader = spark.read.options(**_TEXT_OPTIONS, sep=separator)
+    found = reader.option("inferSchema", "true").csv(source).schema
+    return reader.option("inferSchema", "false").schema(_plain_types(found)).csv(source)
+
+
+def _plain_types(found: StructType) -> StructType:
+    """Whole numbers of 64 bits, and dates as text."""
+    from pyspark.sql.types import (
+        DateType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructType,
+        TimestampNTZType,
+        TimestampType,
+    )
+
+    def plain(kind: DataType) -> DataType:
+        if isinstance(kind, IntegerType):
+            return LongType()
+        return (
+            StringType() if isinstance(kind, (DateType, TimestampType, TimestampNTZType)) else kind
+        )
+
+    schema = StructType()
+    for field in found.fields:
+        schema = schema.add(field.name, plain(field.dataType))
+    return schema
+
+
+def _kind(spark: SparkSession, source: str) -> str:
+    """The suffix that the files of a source share."""
+    suffixes = {suffix for name in _file_names(spark, source) if (suffix := _suffix(name))}
+    if not suffixes:
+        raise DataError(f"{source} holds no files that Spark could read")
+    if len(suffixes) > 1:
+        raise DataError(f"{source} mixes files of different kinds: {', '.join(sorted(suffixes))}")
+    (suffix,) = suffixes
+    if suffix not in _PARQUET + TEXT:
+        raise DataError(
+            f"{source} is of no kind that Spark reads here; give .parquet, .csv or .tsv"
+        )
+    return suffix
+
+
+def _suffix(name: str) -> str:
+    stem, dot, suffix = name.lower().rpartition(".")
+    if suffix in {"gz", "bz2", "zst"}:  # which Spark reads through
+        return _suffix(stem)
+    return dot + suffix
+
+
+def _file_names(spark: SparkSession, source: str) -> Iterator[str]:
+    """The names of the first files of a source, without those that tools leave beside data."""
+    store, path = hadoop_path(spark, source)
+    found = store.globStatus(path)
+    if not found:
+        raise DataError(f"there is no file {source}")
+    n_seen = 0
+    for entry in found:
+        listed = store.listFiles(entry.getPath(), True)  # noqa: FBT003 - Java has no names
+        while listed.hasNext() and n_seen < _FILES_LOOKED_AT:
+            name = listed.next().getPath().getName()
+            if not name.startswith((".", "_")):
+                n_seen += 1
+                yield name

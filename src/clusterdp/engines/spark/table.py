@@ -1,0 +1,287 @@
+"""The Spark engine: the two passes on a cluster. Rows never come to the driver.
+
+Pass 1 counts cells; pass 2 randomizes rows. Workers run the same functions as the local engine, on
+Arrow batches; Spark adds up what they counted and puts rows in order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.engines.base import (
+    WrittenRows,
+    clipping_notices,
+    no_progress,
+    refuse_repeated,
+    refuse_unsound,
+    to_counts,
+    to_layout,
+)
+from clusterdp.engines.spark.files import (
+    LOCAL_SCHEME,
+    local_path,
+    settle_files,
+    settle_store,
+    sum_files,
+)
+from clusterdp.engines.spark.jobs import running, shared, to_polars
+from clusterdp.engines.spark.kept_columns import revealing_columns
+from clusterdp.engines.spark.security import check_encryption
+from clusterdp.engines.spark.tasks import (
+    PLACES,
+    CountRows,
+    PublishRows,
+    SeenParts,
+    count_repeated,
+    put_together,
+    total_seen,
+    without_key,
+)
+from clusterdp.errors import DataError
+from clusterdp.rows.batches import RowEncoder
+from clusterdp.rows.column_leak import leak_notice
+from clusterdp.rows.encoding import DEBIASED, RELEASED, TABLE_CHANGED, check_types
+from clusterdp.storage.files import UNIT_PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from clusterdp.engines.base import Counted
+    from clusterdp.engines.spark.tasks import Shared
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.rows.batches import RowPublisher, Tally
+    from clusterdp.rows.encoding import CellEncoder, Columns
+    from clusterdp.rows.fingerprint import Fingerprint
+    from clusterdp.storage.files import RowOrderKind
+
+# How many files there are follows from the public size alone, so a release is the same wherever it
+# is made.
+ROWS_PER_FILE = 2_000_000
+_PLACES_PER_PART = 2**20
+# Sums of 64-bit numbers that cannot overflow.
+_WIDE = "decimal(38,0)"
+# The bytes of a file must follow from its rows alone, wherever and whenever it is written.
+_WRITING = {
+    "compression": "zstd",
+    # Row groups by rows: Parquet measures them in memory, and has less for each file the more of
+    # them are written at a time.
+    "parquet.block.row.count.limit": str(2**18),
+    # One encoding for each column: of several, Parquet lists the names in the order of addresses in
+    # Java's memory. Version 1 always has several, and so has a dictionary.
+    "parquet.writer.version": "PARQUET_2_0",
+    "parquet.enable.dictionary": "false",
+    # No file _SUCCESS: a release is what has a manifest.
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SparkTable:
+    """A Spark table that can be read twice, and the parts its columns play.
+
+    The order of its rows is not checked: it is not published. Rows are released in the order of
+    their ids.
+
+    Attributes:
+        rows: The table; it must give the same rows each time.
+        columns: Which column plays which part.
+        space: The declared outcome space.
+        clip: Whether outcomes beyond the ends of the space count as the nearest end.
+        verbose: Whether messages to the owner may count rows by what their outcomes are.
+        allow_unencrypted: Whether machines of a cluster may store and send the key, and counts of
+            outcomes, as they are.
+    """
+
+    rows: DataFrame
+    columns: Columns
+    space: OutcomeSpace
+    clip: bool
+    verbose: bool = False
+    allow_unencrypted: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.allow_unencrypted:
+            check_encryption(self.spark.sparkContext)
+        names = self.rows.columns
+        twice = [name for name in self.columns.parts if names.count(name) > 1]
+        if twice:
+            raise DataError(f"the table has several columns {twice[0]!r}; rename or drop them")
+        check_types(self._polars_types(), self.columns)
+
+    @property
+    def row_order(self) -> RowOrderKind:
+        """In which order its rows are published."""
+        return "ids"
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session it belongs to."""
+        return self.rows.sparkSession
+
+    def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
+        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
+        columns = self.columns
+        with running(self.spark, "reading clusters and arms"):
+            cells = self._select(columns.cluster, columns.arm)
+            sizes = to_polars(cells.groupBy(*cells.columns).count())
+        sizes.columns = [columns.cluster, columns.arm, "size"]
+        return to_layout(sizes, columns.cluster, columns.arm, self.space, control)
+
+    def count(
+        self,
+        layout: Layout,
+        encoder: CellEncoder,
+        progress: Callable[[int], None] = no_progress,
+    ) -> Counted:
+        """Pass 1: check every row and count outcomes.
+
+        Raises:
+            DataError: If a value is missing or outside the space, or an id comes twice. The message
+                counts rows and shows no value.
+        """
+        encode = RowEncoder(columns=self.columns, space=self.space, clip=self.clip, cells=encoder)
+        n_units = layout.n_units
+        with shared(self.spark.sparkContext, encode) as everywhere:
+            with running(self.spark, "counting cells", progress, n_units - n_units // 2, 2):
+                tally = self._tally(everywhere, layout)
+            refuse_unsound(tally, self)
+            with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
+                n_repeated = self._count_repeated(n_units)
+            refuse_repeated(n_repeated, self.columns.unit)
+            counted = to_counts(tally, layout, clipping_notices(tally, self))
+            leaks = self._leak_notices(everywhere, counted)
+        return counted._replace(notices=(*counted.notices, *leaks))
+
+    def randomize(
+        self, publisher: RowPublisher, stored: Shared[RowPublisher]
+    ) -> tuple[DataFrame, Callable[[], Fingerprint]]:
+        """Pass 2: the published rows, and what gives their fingerprint once they are evaluated.
+
+        They are put in the order of their ids: partitions and files of the table may have been
+        split by outcome. What is shuffled for that are randomized rows.
+
+        Args:
+            publisher: What publishes a batch.
+            stored: The same without the key, on every worker.
+        """
+        columns = self.columns
+        nothing: dict[int, Fingerprint | None] = {}
+        seen = self.spark.sparkContext.accumulator(nothing, SeenParts())  # type: ignore[arg-type]  # it is one by its methods
+        task = PublishRows(publisher=stored, aes_key=publisher.randomizer.aes_key, seen=seen)
+        read = self._select(*columns.public, columns.outcome)
+        schema, names = self._published_schema(publisher)
+        unit, *_ = schema.names
+        rows = (
+            read.mapInArrow(task, schema)
+            .repartition(_n_parts(publisher.n_units), unit)
+            .sortWithinPartitions(unit)
+            .toDF(*names)
+        )
+        return rows, lambda: total_seen(seen.value)
+
+    def write_rows(
+        self,
+        publisher: RowPublisher,
+        folder: str,
+        progress: Callable[[int], None] = no_progress,
+    ) -> WrittenRows:
+        """Pass 2 into files `units/part-*.parquet`."""
+        there = folder.rstrip("/") + "/" + UNIT_PARTS
+        path, n_units = local_path(there), publisher.n_units
+        place = there if path is None else f"{LOCAL_SCHEME}//{path}"
+        with (
+            shared(self.spark.sparkContext, without_key(publisher)) as stored,
+            running(self.spark, "randomizing rows", progress, n_units, 2),
+        ):
+            rows, fingerprint = self.randomize(publisher, stored)
+            rows.write.options(**_WRITING).parquet(place)
+            seen = fingerprint()
+        if path is not None:
+            files = settle_files(Path(path), n_units)
+        else:
+            with running(self.spark, "checking what was written"):
+                settle_store(self.spark, place)
+                files = sum_files(self.spark, place)
+        return WrittenRows(seen=seen, files={f"{UNIT_PARTS}/{name}": files[name] for name in files})
+
+    def _tally(self, encoder: Shared[RowEncoder], layout: Layout) -> Tally:
+        from pyspark.sql import functions as sf
+
+        columns = self.columns
+        rows = self._select(columns.unit, columns.cluster, columns.arm, columns.outcome)
+        task = CountRows(encoder=encoder, n_cells=layout.sizes.size)
+        # Parts of a number that is public: Spark would choose it by their sizes in bytes.
+        n_parts = math.ceil(layout.sizes.size * self.space.n_outcomes / _PLACES_PER_PART)
+        places = rows.mapInArrow(task, PLACES).repartition(n_parts, "place").groupBy("place")
+        added = to_polars(places.agg(sf.sum(sf.col("n").cast(_WIDE)).alias("n")))
+        return put_together(added, layout.sizes.size, self.space.n_outcomes)
+
+    def _count_repeated(self, n_units: int) -> int:
+        """How many rows repeat the id of another: exact, and of ids alone.
+
+        Rows of one id meet in one partition. Spark's own count of distinct values takes many times
+        as long where almost all of them are.
+        """
+        ids = self._select(self.columns.unit)
+        met = ids.repartition(_n_parts(n_units), *ids.columns)
+        counted = to_polars(met.mapInArrow(count_repeated, "rows bigint, repeated bigint"))
+        if counted["rows"].sum() != n_units:
+            raise DataError(TABLE_CHANGED)
+        return int(counted["repeated"].sum())
+
+    def _leak_notices(self, encoder: Shared[RowEncoder], counted: Counted) -> tuple[str, ...]:
+        """What to tell the owner of kept columns that give the outcome away."""
+        columns = self.columns
+        if not columns.kept:
+            return ()
+        with running(self.spark, "checking kept columns"):
+            rows = self._select(*columns.kept, columns.outcome)
+            found = revealing_columns(rows, encoder, counted.counts.sum(axis=(0, 1)))
+        return tuple(leak_notice(columns.kept[place], columns.outcome) for place in found)
+
+    def _select(self, *names: str) -> DataFrame:
+        """Some columns, named by their position: Spark reads more than names into names."""
+        positions = [self.rows.columns.index(name) for name in names]
+        numbered = self.rows.toDF(*(f"c{place}" for place in range(len(self.rows.columns))))
+        return numbered.select(*(f"c{place}" for place in positions))
+
+    def _published_schema(self, publisher: RowPublisher) -> tuple[StructType, list[str]]:
+        """The types of published rows as they leave the workers, and the names of the columns."""
+        from pyspark.sql.types import DoubleType, IntegerType, StringType, StructType
+
+        kinds: dict[str, Any] = {
+            name: self.rows.schema[name].dataType for name in self.columns.public
+        }
+        if publisher.pooled is not None:
+            kinds[self.columns.cluster] = StringType()
+        values = publisher.randomizer.values
+        whole = values is not None and values.dtype.kind == "i"
+        released = IntegerType() if whole else DoubleType()
+        schema = StructType()
+        for place, kind in enumerate([*kinds.values(), released, DoubleType()]):
+            schema = schema.add(f"c{place}", kind)
+        return schema, [*kinds, RELEASED, DEBIASED]
+
+    def _polars_types(self) -> dict[str, pl.DataType]:
+        """The types of the columns that are used; of others, their names."""
+        import polars as pl
+
+        used = [name for name in self.columns.parts if name in self.rows.columns]
+        types: dict[str, pl.DataType] = dict.fromkeys(self.rows.columns, pl.Null())
+        if used:
+            with running(self.spark, "reading the types of columns"):
+                empty = to_polars(self._select(*used).limit(0))
+            types |= dict(zip(used, empty.dtypes, strict=True))
+        return types
+
+
+def _n_parts(n_units: int) -> int:
+    return math.ceil(n_units / ROWS_PER_FILE)

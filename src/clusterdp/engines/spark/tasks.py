@@ -1,0 +1,273 @@
+"""What Spark's workers do to a partition: count it, publish it.
+
+A task brings Arrow batches to the functions of `batches.py` and keeps nothing between partitions,
+so one that is retried or run twice gives the same rows. What it emits has a shape that public
+columns decide: Spark's event log and UI tell how many rows went where.
+"""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from clusterdp.errors import ClusterDPError, DataError
+from clusterdp.rows.batches import RowPublisher, Tally
+from clusterdp.rows.encoding import TABLE_CHANGED
+from clusterdp.rows.fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import polars as pl
+    import pyarrow as pa
+    from pyspark import Accumulator, Broadcast
+
+    from clusterdp._arrays import IntArray
+    from clusterdp.rows.batches import RowEncoder
+
+T = TypeVar("T")
+
+# A tally leaves its partition as rows (place, n). Counts have places from 0, other fields these.
+_WITHOUT_ID, _MISSING, _OUTSIDE, _CLIPPED, _ROWS, _LOW, _HIGH = range(-7, 0)
+PLACES = "place bigint, n bigint"
+_ROWS_PER_BATCH = 2**16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shared(Generic[T]):
+    """A value on every worker. It is pickled here: in an encrypting session PySpark cannot."""
+
+    pickled: Broadcast[bytes]
+
+    def get(self) -> T:
+        """The value."""
+        value: T = pickle.loads(self.pickled.value)  # noqa: S301 - the driver pickled it
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountRows:
+    """Pass 1: a partition of (unit, cluster, arm, outcome) in, its tally out.
+
+    Attributes:
+        encoder: Rows as codes.
+        n_cells: How many cells there are.
+    """
+
+    encoder: Shared[RowEncoder]
+    n_cells: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
+        import pyarrow as pa
+
+        encode = self.encoder.get()
+        columns = encode.columns
+        names = (columns.unit, columns.cluster, columns.arm, columns.outcome)
+        tally = Tally.empty(self.n_cells, encode.space.n_outcomes)
+        present = np.zeros(self.n_cells, dtype=np.bool_)
+        for batch in non_empty(batches):
+            with no_values():
+                rows = encode(as_polars(batch, names))
+                present[rows.cells] = True
+                tally.add(rows)
+        places, numbers = _take_apart(tally, np.flatnonzero(present))
+        for start in range(0, len(places), _ROWS_PER_BATCH):
+            part = slice(start, start + _ROWS_PER_BATCH)
+            arrays = [pa.array(places[part]), pa.array(numbers[part])]
+            yield pa.RecordBatch.from_arrays(arrays, names=["place", "n"])
+
+
+def _take_apart(tally: Tally, cells: IntArray) -> tuple[IntArray, IntArray]:
+    """The places of some cells in a tally and of its other fields, and what stands there."""
+    filled = (cells[:, None] * tally.n_outcomes + np.arange(tally.n_outcomes)).ravel()
+    others = {
+        _WITHOUT_ID: tally.n_without_id,
+        _MISSING: tally.n_missing,
+        _OUTSIDE: tally.n_outside,
+        _CLIPPED: tally.n_clipped,
+        _ROWS: tally.seen.n_rows,
+        _LOW: tally.seen.low,
+        _HIGH: tally.seen.high,
+    }
+    return (
+        np.concatenate([filled, np.array(list(others), dtype=np.int64)]),
+        np.concatenate([tally.counts[filled], np.array(list(others.values()), dtype=np.int64)]),
+    )
+
+
+def put_together(places: pl.DataFrame, n_cells: int, n_outcomes: int) -> Tally:
+    """The tally of a table.
+
+    Args:
+        places: The rows that `CountRows` emitted, with `n` added up by `place`.
+        n_cells: How many cells there are.
+        n_outcomes: K.
+    """
+    import polars as pl
+
+    tally = Tally.empty(n_cells, n_outcomes)
+    counts = places.filter(pl.col("place") >= 0)
+    tally.counts[counts["place"].to_numpy()] = counts["n"].cast(pl.Int64).to_numpy()
+    # The sums of words can outgrow 64 bits.
+    others = {int(place): int(n) for place, n in places.filter(pl.col("place") < 0).iter_rows()}
+    return replace(
+        tally,
+        n_without_id=others.get(_WITHOUT_ID, 0),
+        n_missing=others.get(_MISSING, 0),
+        n_outside=others.get(_OUTSIDE, 0),
+        n_clipped=others.get(_CLIPPED, 0),
+        seen=Fingerprint(others.get(_ROWS, 0), others.get(_LOW, 0), others.get(_HIGH, 0)),
+    )
+
+
+def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows of some ids in, their number and how many repeat the id of another out."""
+    import polars as pl
+    import pyarrow as pa
+
+    ids = [as_polars(batch, ("id",)) for batch in non_empty(batches)]
+    if ids:
+        together = pl.concat(ids)["id"]
+        told = [[len(together)], [len(together) - together.n_unique()]]
+        yield pa.RecordBatch.from_arrays([pa.array(n) for n in told], names=["rows", "repeated"])
+
+
+class SeenParts:
+    """Adds up, on the driver, what each partition read: an accumulator's rule, by partition.
+
+    A fingerprint depends on true outcomes, so it is not sent through the shuffle with randomized
+    rows. An accumulator of Python has no name: it is in no log of Spark's, nor in its UI. A
+    partition that was run again must have read the same rows, and counts once.
+    """
+
+    def zero(self, value: dict[int, Fingerprint | None]) -> dict[int, Fingerprint | None]:  # noqa: ARG002 - PySpark's protocol
+        """Nothing was read."""
+        return {}
+
+    def addInPlace(  # noqa: N802 - PySpark's protocol
+        self, value1: dict[int, Fingerprint | None], value2: dict[int, Fingerprint | None]
+    ) -> dict[int, Fingerprint | None]:
+        """Take in more partitions; None where one read different rows when it was run again."""
+        for part, seen in value2.items():
+            value1[part] = seen if value1.get(part, seen) == seen else None
+        return value1
+
+
+def total_seen(parts: dict[int, Fingerprint | None]) -> Fingerprint:
+    """What all partitions read.
+
+    Raises:
+        DataError: If one of them read different rows when it was run again.
+    """
+    total = Fingerprint()
+    for seen in parts.values():
+        if seen is None:
+            raise DataError(TABLE_CHANGED)
+        total += seen
+    return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublishRows:
+    """Pass 2: a partition of the table in, its published rows out.
+
+    Words of single rows never leave the worker: whoever knows an id could tell its outcome from its
+    word.
+
+    Attributes:
+        publisher: What publishes a batch, without the key.
+        aes_key: The key. Spark sends a task to its workers as a broadcast, so that it may get to
+            their disks: `spark_security.py` has that encrypted. In a broadcast of PySpark's, which
+            `publisher` is, it would be in a file of the driver in any case.
+        seen: What each partition read.
+    """
+
+    publisher: Shared[RowPublisher]
+    aes_key: bytes = field(repr=False)
+    seen: Accumulator[dict[int, Fingerprint | None]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Publish a partition."""
+        from pyspark import TaskContext
+
+        publisher = _with_key(self.publisher.get(), self.aes_key)
+        columns = publisher.encoder.columns
+        seen = Fingerprint()
+        for batch in non_empty(batches):
+            with no_values():
+                read = as_polars(batch, (*columns.public, columns.outcome))
+                published = publisher(read)
+                seen += Fingerprint.of(published.words)
+                schema = _arrow_types(batch, read, published.rows)
+                rows = published.rows.to_arrow().cast(schema).combine_chunks()
+            yield _batch([column.chunk(0) for column in rows.columns])
+        context = TaskContext.get()
+        assert context is not None  # noqa: S101 - a worker has one
+        self.seen.add({context.partitionId(): seen})
+
+
+def without_key(publisher: RowPublisher) -> RowPublisher:
+    """A publisher that can be stored."""
+    return _with_key(publisher, b"")
+
+
+def _with_key(publisher: RowPublisher, aes_key: bytes) -> RowPublisher:
+    return replace(publisher, randomizer=replace(publisher.randomizer, aes_key=aes_key))
+
+
+def _arrow_types(given: pa.RecordBatch, read: pl.DataFrame, published: pl.DataFrame) -> pa.Schema:
+    """The types of published columns as Spark has them: Polars knows other kinds of text."""
+    import polars as pl
+    import pyarrow as pa
+
+    theirs = dict(zip(read.columns, given.schema.types, strict=True))
+    made = published.head(0).to_arrow().schema
+    kinds = []
+    for name, dtype in published.schema.items():
+        if read.schema.get(name) == dtype:
+            kinds.append((name, theirs[name]))
+        else:
+            kinds.append((name, pa.string() if dtype == pl.String else made.field(name).type))
+    return pa.schema(kinds)
+
+
+def _batch(arrays: list[pa.Array]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    # Spark takes columns by position, and their names are the user's business.
+    return pa.RecordBatch.from_arrays(arrays, names=[f"c{place}" for place in range(len(arrays))])
+
+
+def non_empty(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches that have rows."""
+    return (batch for batch in batches if batch.num_rows)
+
+
+def as_polars(batch: pa.RecordBatch, names: Sequence[str]) -> pl.DataFrame:
+    """A batch, its columns named as they should be."""
+    import polars as pl
+
+    frame = pl.DataFrame(batch)
+    frame.columns = list(names)
+    return frame
+
+
+@contextmanager
+def no_values() -> Iterator[None]:
+    """Errors without values: Spark logs what a worker raises."""
+    import polars as pl
+
+    try:
+        yield
+    except ClusterDPError:
+        raise
+    except (pl.exceptions.PolarsError, ArithmeticError, TypeError, ValueError) as error:
+        raise DataError(
+            f"a batch of rows could not be used ({type(error).__name__}); do all files of the "
+            "table agree on the types of its columns?"
+        ) from None

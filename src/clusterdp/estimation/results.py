@@ -1,0 +1,258 @@
+"""Effects and estimates as values: numbers, intervals, and the forms they are shown in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.errors import ParameterError
+from clusterdp.estimation import formatting as report
+
+if TYPE_CHECKING:
+    from clusterdp.estimation.moments import Estimator
+    from clusterdp.estimation.segments import Segment
+    from clusterdp.privacy.accounting import Guarantee
+
+# Below this many units in an arm, or degrees of freedom, intervals are Student's instead of normal.
+FEW_UNITS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """The average effect of one arm against control, overall or in a segment.
+
+    Attributes:
+        arm: The treatment arm.
+        control: The control arm.
+        effect: Estimated average effect, in units of the outcome; NaN where an arm has no units.
+        std_error: Its standard error, of assignment and privacy together.
+        sampling_variance: The part of the variance that sampling cost.
+        privacy_variance: The part of the variance that privacy cost.
+        n_treated: Units in the treatment arm.
+        n_control: Units in control.
+        segment: Columns and values that define the segment; empty for the overall effect.
+        adjusted: Whether covariates were adjusted for.
+        family_size: How many segment effects are told together; simultaneous intervals cover all.
+        control_mean: Mean outcome of control, where the release tells it.
+        control_std_error: Its standard error.
+        degrees: Degrees of freedom of the standard error; infinite where the normal will do.
+    """
+
+    arm: Any
+    control: Any
+    effect: float
+    std_error: float
+    sampling_variance: float
+    privacy_variance: float
+    n_treated: int
+    n_control: int
+    segment: Segment = ()
+    adjusted: bool = False
+    family_size: int = 1
+    control_mean: float | None = None
+    control_std_error: float | None = None
+    degrees: float = math.inf
+
+    @property
+    def label(self) -> str:
+        """The segment in words."""
+        text = ", ".join(f"{name}={value}" for name, value in self.segment) or "overall"
+        return f"{text} (adjusted)" if self.adjusted else text
+
+    @property
+    def privacy_share(self) -> float:
+        """The share of the variance that privacy cost."""
+        total = self.sampling_variance + self.privacy_variance
+        return self.privacy_variance / total if total else 0.0
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided p-value of no effect, by the distribution that intervals are made with."""
+        if self.std_error == 0:
+            return 1.0 if self.effect == 0 else 0.0
+        distance = abs(self.effect) / self.std_error
+        if math.isinf(self.degrees):
+            return math.erfc(distance / math.sqrt(2))
+        from scipy.special import stdtr
+
+        return 2 * float(stdtr(self.degrees, -distance))
+
+    def ci(self, level: float = 0.95) -> tuple[float, float]:
+        """A confidence interval: normal, or Student's t where an arm has few units."""
+        reach = _quantile(level, self.degrees) * self.std_error
+        return self.effect - reach, self.effect + reach
+
+    def simultaneous_ci(self, level: float = 0.95) -> tuple[float, float]:
+        """An interval that covers together with those of all other segments (Šidák)."""
+        return self.ci(level ** (1 / self.family_size))
+
+    def lift(self, level: float = 0.95) -> tuple[float, float, float] | None:
+        """Effect relative to control's mean, with its interval (Fieller, 1954).
+
+        The interval holds every ratio θ with |effect − θ·control| ≤ q·se(effect − θ·control). The
+        effect is treated minus control, so its covariance with control's mean is −Var(control), and
+        Var(effect − θ·control) = Var(effect) + (2θ + θ²)Var(control).
+
+        None where control's mean or the standard error is unknown, or where control's mean is not
+        above zero at this level: such a set of ratios has no bounds.
+        """
+        if self.control_mean is None or self.control_std_error is None:
+            return None
+        if math.isnan(self.std_error):
+            return None
+        quantile = _quantile(level, self.degrees)
+        squared, control_variance = quantile**2, self.control_std_error**2
+        if not self.control_mean > quantile * self.control_std_error:
+            return None
+        variance = max(self.std_error**2, control_variance)
+        # leading·θ² − 2·middle·θ + last ≤ 0
+        leading = self.control_mean**2 - squared * control_variance
+        middle = self.effect * self.control_mean + squared * control_variance
+        last = self.effect**2 - squared * variance
+        reach = math.sqrt(max(middle**2 - leading * last, 0.0))
+        if math.isnan(reach):
+            return None
+        return (
+            self.effect / self.control_mean,
+            (middle - reach) / leading,
+            (middle + reach) / leading,
+        )
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """Everything about this effect as plain numbers."""
+        low, high = self.ci(level)
+        low_all, high_all = self.simultaneous_ci(level)
+        lift = self.lift(level) or (None, None, None)
+        return {
+            "segment": dict(self.segment),
+            "arm": self.arm,
+            "control": self.control,
+            "adjusted": self.adjusted,
+            "effect": self.effect,
+            "std_error": self.std_error,
+            "ci_level": level,
+            "ci_low": low,
+            "ci_high": high,
+            "simultaneous_ci_low": low_all,
+            "simultaneous_ci_high": high_all,
+            "p_value": self.p_value,
+            "lift": lift[0],
+            "lift_ci_low": lift[1],
+            "lift_ci_high": lift[2],
+            "sampling_variance": self.sampling_variance,
+            "privacy_variance": self.privacy_variance,
+            "privacy_share": self.privacy_share,
+            "degrees": None if math.isinf(self.degrees) else self.degrees,
+            "n_treated": self.n_treated,
+            "n_control": self.n_control,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Effects of every arm against control, the overall ones first.
+
+    With one treatment arm, `effect`, `std_error` and `ci` speak of its overall effect; with
+    several, take one by its label: `estimate["B"].effect`. Any library that reads Arrow streams
+    reads it as a table.
+
+    Attributes:
+        effects: The overall effects, then those of segments.
+        outcome: What the effects are on.
+        treatment: The column of arms.
+        estimator: "stratified" or "unstratified".
+        source: The mechanism behind the numbers, or "true outcomes".
+        guarantee: What the release cost, or None for true outcomes.
+        level: The confidence level that intervals are shown at.
+        notes: What a reader should know about these numbers.
+    """
+
+    effects: tuple[Effect, ...]
+    outcome: str
+    treatment: str
+    estimator: Estimator
+    source: str
+    guarantee: Guarantee | None
+    level: float = 0.95
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _quantile(self.level)  # refuses a level that is none
+
+    def __getitem__(self, arm: Any) -> Effect:
+        for effect in self._overall():
+            if effect.arm == arm or str(effect.arm) == str(arm):
+                return effect
+        raise KeyError(arm)
+
+    @property
+    def effect(self) -> float:
+        """The overall effect of the only treatment arm."""
+        return self._only().effect
+
+    @property
+    def std_error(self) -> float:
+        """The standard error of the only treatment arm's overall effect."""
+        return self._only().std_error
+
+    def ci(self, level: float = 0.95) -> tuple[float, float]:
+        """The confidence interval of the only treatment arm's overall effect."""
+        return self._only().ci(level)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, ready for JSON when labels are."""
+        return {
+            "outcome": self.outcome,
+            "treatment": self.treatment,
+            "estimator": self.estimator,
+            "source": self.source,
+            "epsilon": self.guarantee.epsilon if self.guarantee else None,
+            "delta": self.guarantee.delta if self.guarantee else None,
+            "effects": [effect.to_dict(self.level) for effect in self.effects],
+            "notes": list(self.notes),
+        }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One flat row per effect; the segment as text."""
+        return [
+            {**effect.to_dict(self.level), "segment": effect.label.removesuffix(" (adjusted)")}
+            for effect in self.effects
+        ]
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        import polars as pl
+
+        table = pl.DataFrame(self.to_rows(), infer_schema_length=None)
+        return table.__arrow_c_stream__(requested_schema)
+
+    def __str__(self) -> str:
+        return report.as_text(self)
+
+    def __repr__(self) -> str:
+        return report.as_text(self)
+
+    def _repr_html_(self) -> str:
+        return report.as_html(self)
+
+    def _overall(self) -> list[Effect]:
+        return [effect for effect in self.effects if not effect.segment and not effect.adjusted]
+
+    def _only(self) -> Effect:
+        overall = self._overall()
+        if len(overall) != 1:
+            arms = ", ".join(repr(effect.arm) for effect in overall)
+            raise ParameterError(
+                f"there are {len(overall)} treatment arms ({arms}); take one: estimate[arm]"
+            )
+        return overall[0]
+
+
+def _quantile(level: float, degrees: float = math.inf) -> float:
+    """How many standard errors an interval reaches to each side."""
+    if not 0 < level < 1:
+        raise ParameterError(f"level must lie strictly between 0 and 1, got {level}")
+    from scipy.special import ndtri, stdtrit
+
+    prob = (1 + level) / 2
+    return float(ndtri(prob) if math.isinf(degrees) else stdtrit(degrees, prob))

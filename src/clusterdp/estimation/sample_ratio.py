@@ -1,0 +1,122 @@
+"""Checks an experimenter expects: do the arms have the shares they were meant to have?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp.errors import ParameterError
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.layout import Layout
+
+# The probability of a false alarm about a table: half of it is for the arms of the whole table,
+# half for those of its clusters.
+_LEVEL = 1e-3
+_CLUSTERS_SHOWN = 3
+
+
+def sample_ratio_notes(layout: Layout, expected: dict[str, float] | None = None) -> list[str]:
+    """What is wrong with the shares of the arms, overall and cluster by cluster.
+
+    Args:
+        layout: The cells.
+        expected: The share each arm was meant to have, by label. Without it arms are compared with
+            equal shares, and clusters with the shares of all clusters together.
+    """
+    shares = _expected_shares(layout, expected)
+    arm_sizes, cluster_sizes = layout.sizes.sum(axis=0), layout.sizes.sum(axis=1, keepdims=True)
+    p_value = float(_family_p_values(binomial_p_values(arm_sizes, layout.n_units, shares)))
+    if expected:
+        cell_p_values = binomial_p_values(layout.sizes, cluster_sizes, shares)
+    else:
+        cell_p_values = hypergeometric_p_values(layout.sizes, cluster_sizes, arm_sizes)
+    p_values = _family_p_values(cell_p_values)
+    notes = []
+    if p_value < _LEVEL / 2:
+        meant = "the stated shares" if expected else "equal shares, if these were meant"
+        found = ", ".join(
+            f"{arm}: {size / layout.n_units:.2%}"
+            for arm, size in zip(layout.arms, arm_sizes, strict=True)
+        )
+        notes.append(f"sample-ratio mismatch: arms have {found}, not {meant} (p = {p_value:.2g})")
+    off = np.flatnonzero(p_values < _LEVEL / 2 / len(layout.clusters))
+    if len(off):
+        named = ", ".join(str(layout.clusters[index]) for index in off[:_CLUSTERS_SHOWN])
+        more = f" and {len(off) - _CLUSTERS_SHOWN} more" if len(off) > _CLUSTERS_SHOWN else ""
+        notes.append(
+            f"sample-ratio mismatch within {len(off)} of {len(layout.clusters)} clusters: "
+            f"{named}{more}; fine if shares were meant to differ, a sign of trouble if not"
+        )
+    return notes
+
+
+def binomial_p_values(found: IntArray, n_units: IntArray | int, shares: FloatArray) -> FloatArray:
+    """Two-sided p-values of counts out of some units, each with a known probability.
+
+    A tail is P(x) + P(x+1) + …, in which each term is at most r = P(x+1)/P(x) times the one before.
+    It is bounded by P(x)/(1 − r): valid for counts of any size, and a few percent above the tail
+    where that is small.
+    """
+    from scipy.special import gammaln, xlogy
+
+    absent = n_units - found
+    logs = gammaln(n_units + 1.0) - gammaln(found + 1.0) - gammaln(absent + 1.0)
+    logs = logs + xlogy(found, shares) + xlogy(absent, 1 - shares)
+    rises = absent * shares / ((found + 1) * (1 - shares))
+    falls = found * (1 - shares) / ((absent + 1) * shares)
+    return _two_sided(logs, rises, falls)
+
+
+def hypergeometric_p_values(
+    found: IntArray, cluster_sizes: IntArray, arm_sizes: IntArray
+) -> FloatArray:
+    """Two-sided p-values of cells, given the sizes of all clusters and arms.
+
+    If every unit had the same chances, the cells of a cluster are a draw from all units without
+    replacement. Tails are bounded as those of `binomial_p_values`.
+
+    Args:
+        found: Axes `[cluster, arm]`.
+        cluster_sizes: Axes `[cluster, 1]`.
+        arm_sizes: Axes `[arm]`.
+    """
+    from scipy.special import gammaln
+
+    n_units = arm_sizes.sum()
+    absent, elsewhere = cluster_sizes - found, arm_sizes - found
+    neither = n_units - cluster_sizes - elsewhere
+    margins = (cluster_sizes, n_units - cluster_sizes, arm_sizes, n_units - arm_sizes)
+    logs = sum(gammaln(margin + 1.0) for margin in margins) - gammaln(n_units + 1.0)
+    logs = logs - sum(gammaln(cell + 1.0) for cell in (found, absent, elsewhere, neither))
+    rises = absent * elsewhere / ((found + 1.0) * (neither + 1.0))
+    falls = found * neither / ((absent + 1.0) * (elsewhere + 1.0))
+    return _two_sided(logs, rises, falls)
+
+
+def _two_sided(logs: FloatArray, rises: FloatArray, falls: FloatArray) -> FloatArray:
+    """Twice the smaller tail: from log P(x), P(x+1)/P(x) and P(x−1)/P(x)."""
+    ratio = np.minimum(rises, falls)
+    tail = np.exp(logs) / np.where(ratio < 1, 1 - ratio, 1.0)
+    return np.where(ratio < 1, np.minimum(2 * tail, 1.0), 1.0)
+
+
+def _family_p_values(p_values: FloatArray) -> FloatArray:
+    """One p-value for all arms, the last axis (Bonferroni); two arms tell the same."""
+    n_arms = p_values.shape[-1]
+    n_told = 1 if n_arms == 2 else n_arms
+    return np.asarray(np.minimum(n_told * p_values.min(axis=-1), 1.0))
+
+
+def _expected_shares(layout: Layout, expected: dict[str, float] | None) -> FloatArray:
+    if expected is None:
+        return np.full(len(layout.arms), 1 / len(layout.arms))
+    shares = np.array([expected.get(str(arm), 0.0) for arm in layout.arms], dtype=np.float64)
+    if (shares <= 0).any() or len(expected) != len(layout.arms):
+        raise ParameterError(
+            "shares must give a number above 0 for every arm: "
+            + ", ".join(str(arm) for arm in layout.arms)
+        )
+    return np.asarray(shares / shares.sum())

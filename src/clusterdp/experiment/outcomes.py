@@ -1,0 +1,206 @@
+"""The outcome space: the finite set of values an outcome can take, declared and never learned."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp.errors import ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from clusterdp._arrays import BoolArray, CodeArray, FloatArray
+
+# Integer-scaled outcomes beyond this make sums overflow 64 bits for plausible populations.
+_LARGEST_LATTICE_VALUE = 2**31
+# Squares of larger values, and sums of them, would not be finite.
+LARGEST_VALUE = 1e100
+# Outcome codes are 16 bits wide.
+MOST_OUTCOMES = 2**16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeSpace:
+    """A declared, ordered, finite set of outcomes (the paper's 𝒴, of size K).
+
+    Make one with `of`, `integers`, `binary` or `bins`.
+
+    Attributes:
+        values: The numbers outcomes stand for, strictly increasing. Effects are measured in them.
+        edges: For binned outcomes the `len(values) + 1` bin edges, strictly increasing; a value
+            `v` with `edges[k] <= v < edges[k + 1]` counts as `values[k]`, and the last edge belongs
+            to the last bin. None when outcomes are taken as they are.
+    """
+
+    values: tuple[float, ...]
+    edges: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
+        _check_increasing("values", self.values)
+        if len(self.values) < 2:
+            raise ParameterError(
+                f"an outcome space needs at least 2 values, got {len(self.values)}: with one value "
+                "there is nothing to hide and nothing to measure"
+            )
+        if len(self.values) > MOST_OUTCOMES:
+            raise ParameterError(
+                f"an outcome space has at most {MOST_OUTCOMES} values, got {len(self.values)}; "
+                "bin the outcome"
+            )
+        if self.edges is not None:
+            object.__setattr__(self, "edges", tuple(float(edge) for edge in self.edges))
+            _check_increasing("edges", self.edges)
+            if len(self.edges) != len(self.values) + 1:
+                raise ParameterError(
+                    f"{len(self.edges)} edges make {len(self.edges) - 1} bins, "
+                    f"but {len(self.values)} representative values were given"
+                )
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> OutcomeSpace:
+        """An explicit list of values, in any order: `OutcomeSpace.of([0, 1, 5])`."""
+        return cls(values=tuple(sorted(values)))
+
+    @classmethod
+    def integers(cls, low: int, high: int) -> OutcomeSpace:
+        """Every integer from `low` to `high`, both included."""
+        if low >= high:
+            raise ParameterError(f"integers needs low < high, got low={low}, high={high}")
+        if high - low >= MOST_OUTCOMES:
+            raise ParameterError(
+                f"an outcome space has at most {MOST_OUTCOMES} values, got {high - low + 1}; "
+                "bin the outcome"
+            )
+        return cls(values=tuple(range(low, high + 1)))
+
+    @classmethod
+    def binary(cls) -> OutcomeSpace:
+        """0 and 1 (or False and True)."""
+        return cls(values=(0.0, 1.0))
+
+    @classmethod
+    def bins(
+        cls, edges: Sequence[float], representatives: Sequence[float] | None = None
+    ) -> OutcomeSpace:
+        """Bins for a continuous outcome, by declared edges.
+
+        Effects are then effects on the binned outcome: each value counts as its bin's
+        representative, by default the bin's midpoint.
+        """
+        _check_increasing("edges", tuple(float(edge) for edge in edges))
+        if representatives is None:
+            representatives = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
+        return cls(values=tuple(representatives), edges=tuple(edges))
+
+    @property
+    def n_outcomes(self) -> int:
+        """K, the number of values."""
+        return len(self.values)
+
+    @property
+    def span(self) -> float:
+        """y_max − y_min: how far replacing one outcome can move a sum."""
+        return self.values[-1] - self.values[0]
+
+    def as_array(self) -> FloatArray:
+        """The values, axes `[outcome]`."""
+        return np.array(self.values, dtype=np.float64)
+
+    def as_released(self) -> npt.NDArray[Any]:
+        """The values as they are written into rows: integers if all of them are."""
+        values = self.as_array()
+        whole = all(value.is_integer() and abs(value) < 2**31 for value in self.values)
+        return values.astype(np.int32) if whole else values
+
+    def lattice(self) -> tuple[Fraction, tuple[int, ...]]:
+        """The values as integers times a common unit, so that sums can be noised exactly.
+
+        Returns:
+            `(unit, multiples)` with `values[k] == unit * multiples[k]`, reading each value as the
+            shortest decimal that denotes it (0.1 is one tenth).
+
+        Raises:
+            ParameterError: If the values have no common unit coarse enough for exact sums.
+        """
+        decimals = [Fraction(repr(value)) for value in self.values]
+        denominator = math.lcm(*(decimal.denominator for decimal in decimals))
+        multiples = [int(decimal * denominator) for decimal in decimals]
+        shrink = math.gcd(*multiples)
+        if max(abs(multiple) for multiple in multiples) // shrink > _LARGEST_LATTICE_VALUE:
+            raise ParameterError(
+                "outcome values have no common unit that exact integer sums can use; "
+                "declare values (or bin representatives) with fewer decimals"
+            )
+        return Fraction(shrink, denominator), tuple(multiple // shrink for multiple in multiples)
+
+    def encode(self, observed: npt.NDArray[Any]) -> tuple[CodeArray, BoolArray]:
+        """The position of each observed value in `values`.
+
+        Returns:
+            `(codes, outside)`: codes are meaningful only where `outside` is False.
+        """
+        # Numbers of less precision are compared as such: 0.1 is then what 0.1 is written as.
+        precision = np.float32 if observed.dtype == np.float32 else np.float64
+        if self.edges is not None:
+            return _encode_bins(observed, np.array(self.edges, dtype=precision))
+        if observed.dtype.kind in "iub" and self._is_integer_range():
+            return _encode_range(observed, int(self.values[0]), self.n_outcomes)
+        return _encode_values(observed, np.array(self.values, dtype=precision))
+
+    def encode_released(self, released: FloatArray) -> tuple[CodeArray, BoolArray]:
+        """The position of each released value, which is one of `values` also for binned spaces."""
+        return _encode_values(released, self.as_array())
+
+    def clip(self, observed: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Observed values moved to the nearest end of the space; those between stay as they are."""
+        ends = self.edges if self.edges is not None else self.values
+        low, high = ends[0], ends[-1]
+        if observed.dtype.kind in "iu":
+            # Integers stay integers: the conversion of large ones to float would round them.
+            low, high = math.ceil(low), math.floor(high)
+            limits = np.iinfo(observed.dtype)
+            low, high = (min(max(end, limits.min), limits.max) for end in (low, high))
+        clipped: npt.NDArray[Any] = np.clip(observed, low, high)
+        return clipped
+
+    def _is_integer_range(self) -> bool:
+        low, high = self.values[0], self.values[-1]
+        integral = all(value.is_integer() for value in self.values)
+        return integral and high - low == self.n_outcomes - 1
+
+
+def _check_increasing(name: str, numbers: tuple[float, ...]) -> None:
+    if not all(math.isfinite(number) for number in numbers):
+        raise ParameterError(f"{name} must be finite numbers, got {list(numbers)}")
+    if any(abs(number) > LARGEST_VALUE for number in numbers):
+        raise ParameterError(f"{name} must be of at most {LARGEST_VALUE:g}; use a larger unit")
+    if any(low >= high for low, high in itertools.pairwise(numbers)):
+        raise ParameterError(f"{name} must be strictly increasing, got {list(numbers)}")
+
+
+def _encode_range(observed: npt.NDArray[Any], low: int, count: int) -> tuple[CodeArray, BoolArray]:
+    outside = (observed < low) | (observed > low + count - 1)
+    return observed.astype(np.int64) - low, outside
+
+
+def _encode_values(observed: npt.NDArray[Any], values: FloatArray) -> tuple[CodeArray, BoolArray]:
+    codes = np.minimum(np.searchsorted(values, observed), len(values) - 1)
+    return codes, values[codes] != observed
+
+
+def _encode_bins(
+    observed: npt.NDArray[Any], edges: npt.NDArray[Any]
+) -> tuple[CodeArray, BoolArray]:
+    codes = np.searchsorted(edges, observed, side="right") - 1
+    codes = np.where(observed == edges[-1], len(edges) - 2, codes)
+    outside = (codes < 0) | (codes > len(edges) - 2) | np.isnan(observed)
+    return np.where(outside, 0, codes), outside

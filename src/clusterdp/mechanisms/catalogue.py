@@ -1,0 +1,177 @@
+"""The mechanisms, each a small builder over one pipeline."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from clusterdp.errors import ParameterError
+from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.mechanisms.parts import (
+    BudgetedDesign,
+    BudgetedResampling,
+    FixedResampling,
+    NoisyContrasts,
+    NoisyCounts,
+    NoisySums,
+    checked_epsilon,
+)
+from clusterdp.privacy import accounting as acc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def cluster_dp(  # noqa: PLR0913 - the parameters of the paper's mechanism, or a budget
+    *,
+    noise_scale: float,
+    prior_floor: float,
+    resample_prob: float | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    calibrate: float = 0.0,
+    accounting: acc.Accounting = "valid",
+) -> Mechanism:
+    """Cluster-DP (alg1): redraw rows from the noisy outcome histogram of their cluster and arm.
+
+    Give either `resample_prob`, or `epsilon`: the budget of the whole release, from which the
+    resample probability follows.
+
+    Args:
+        noise_scale: σ, the scale of the noise on each count. It costs 2/σ of ε.
+        prior_floor: γ in (0, 1/K], the least prior probability of any outcome.
+        resample_prob: λ in (0, 1), the probability that a row is redrawn.
+        epsilon: ε of the whole release; above 2/σ.
+        delta: δ of the whole release.
+        calibrate: The share of ε that is spent on noisy cell sums, which estimates then use.
+        accounting: "paper" solves a budget with the paper's figures, for its reproduction alone.
+    """
+    return Mechanism(
+        name="Cluster-DP",
+        summary=NoisyCounts(noise_scale=noise_scale),
+        rows=_resampling(resample_prob, epsilon, delta, accounting),
+        sums=_sums(calibrate, epsilon),
+        prior_floor=prior_floor,
+    )
+
+
+def cluster_free_dp(  # noqa: PLR0913 - as `cluster_dp`
+    *,
+    noise_scale: float,
+    prior_floor: float,
+    resample_prob: float | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    calibrate: float = 0.0,
+    accounting: acc.Accounting = "valid",
+) -> Mechanism:
+    """Cluster-Free-DP: as `cluster_dp`, with one histogram per arm over the whole population."""
+    return Mechanism(
+        name="Cluster-Free-DP",
+        summary=NoisyCounts(noise_scale=noise_scale, scope="population"),
+        rows=_resampling(resample_prob, epsilon, delta, accounting),
+        sums=_sums(calibrate, epsilon),
+        prior_floor=prior_floor,
+    )
+
+
+def uniform_prior_dp(
+    *,
+    resample_prob: float | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    calibrate: float = 0.0,
+) -> Mechanism:
+    """Uniform-Prior-DP (alg2): k-ary randomized response, rows redrawn uniformly.
+
+    It needs no summary, so it is also locally private, row by row. For two outcomes it is Warner's
+    randomized response, and its estimator that of Kancharla and Kang.
+
+    Args:
+        resample_prob: λ in (0, 1), the probability that a row is redrawn.
+        epsilon: ε of the release, instead of `resample_prob`.
+        delta: δ of the release.
+        calibrate: The share of ε that is spent on noisy cell sums, which estimates then use.
+    """
+    return Mechanism(
+        name="Uniform-Prior-DP",
+        rows=_resampling(resample_prob, epsilon, delta, "valid"),
+        sums=_sums(calibrate, epsilon),
+    )
+
+
+def optimal(
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    noise_scale: float | None = None,
+    prior: Sequence[float] | None = None,
+    calibrate: float = 0.0,
+) -> Mechanism:
+    """Rows through the unbiased channel of least variance that ε allows.
+
+    What is released of a row is a number, not one of the outcomes: the debiased outcome itself. The
+    channel is designed for a prior over outcomes, which buys variance and nothing else: the
+    guarantee and unbiasedness hold whatever it is. Without `noise_scale` and `prior` it is uniform;
+    without `noise_scale` the mechanism is also locally private, row by row. With two outcomes the
+    channel is Warner's randomized response, whatever the prior.
+
+    Args:
+        epsilon: ε of the whole release.
+        delta: δ of the whole release.
+        noise_scale: σ of noisy counts of every cell, from which each cell's prior is taken. They
+            cost 2/σ of ε.
+        prior: The prior of every cell, one number per outcome, known from outside the experiment.
+        calibrate: The share of ε that is spent on noisy cell sums, which estimates then use.
+    """
+    if noise_scale is not None and prior is not None:
+        raise ParameterError("give a prior or a noise_scale to learn one with, and not both")
+    return Mechanism(
+        name="Optimal",
+        summary=None if noise_scale is None else NoisyCounts(noise_scale=noise_scale),
+        rows=BudgetedDesign(epsilon=epsilon, delta=delta),
+        sums=_sums(calibrate, epsilon),
+        public_prior=None if prior is None else tuple(prior),
+    )
+
+
+def noisy_horvitz_thompson(*, epsilon: float) -> Mechanism:
+    """Noisy Horvitz–Thompson (algNHT): each cluster's differences in means, with noise. No rows."""
+    return Mechanism(name="Noisy Horvitz–Thompson", summary=NoisyContrasts(epsilon=epsilon))
+
+
+def noisy_histogram(*, epsilon: float | None = None, noise_scale: float | None = None) -> Mechanism:
+    """Noisy Histogram (algNH): each cell's outcome counts, with noise. No rows.
+
+    Args:
+        epsilon: ε of the release.
+        noise_scale: σ, instead of `epsilon`; it costs 2/σ.
+    """
+    if (epsilon is None) == (noise_scale is None):
+        raise ParameterError("give either epsilon or noise_scale, and not both")
+    if epsilon is not None:
+        noise_scale = acc.noise_scale_for(Fraction(2), checked_epsilon(epsilon))
+    assert noise_scale is not None  # noqa: S101 - one of the two was given
+    return Mechanism(name="Noisy Histogram", summary=NoisyCounts(noise_scale=noise_scale))
+
+
+def _resampling(
+    resample_prob: float | None, epsilon: float | None, delta: float, accounting: acc.Accounting
+) -> FixedResampling | BudgetedResampling:
+    if resample_prob is not None and epsilon is None:
+        return FixedResampling(resample_prob=resample_prob, delta=delta)
+    if epsilon is not None and resample_prob is None:
+        return BudgetedResampling(epsilon=epsilon, delta=delta, accounting=accounting)
+    raise ParameterError(
+        "give either resample_prob (the strength by hand) or epsilon (a budget), and not both"
+    )
+
+
+def _sums(calibrate: float, epsilon: float | None) -> NoisySums | None:
+    if not 0 <= calibrate < 1:
+        raise ParameterError(f"calibrate is a share of epsilon in [0, 1), got {calibrate}")
+    if calibrate == 0:
+        return None
+    if epsilon is None:
+        raise ParameterError("calibrate is a share of epsilon; give epsilon")
+    return NoisySums(epsilon=calibrate * checked_epsilon(epsilon))

@@ -1,0 +1,276 @@
+"""Which mechanism, and how to split its budget: from public numbers and a declared reference.
+
+No outcome is read. Whatever is chosen, the guarantee and unbiasedness hold; a wrong reference costs
+efficiency and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from clusterdp.errors import ParameterError
+from clusterdp.mechanisms import catalogue as builders
+from clusterdp.mechanisms.parts import checked_epsilon
+from clusterdp.planning.split import MOST_CALIBRATE, Split, best_split
+from clusterdp.theory import formulas as theory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterdp._arrays import IntArray
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.planning.assumptions import Reference
+
+# Clusters and noise draws a prediction is made from; more would change its third digit.
+_CLUSTERS, _DRAWS = 400, 8
+# Where every cell has a channel of its own to be designed, fewer must do.
+_DESIGNED_CLUSTERS, _DESIGNED_DRAWS = 20, 2
+# Counts that are of no use for anything cost this share of ε.
+_IDLE_COUNTS = 0.001
+# Shares of ε for noisy counts; between two of them the variance is flat.
+_COUNT_SHARES = (0.02, 0.05, 0.12, 0.3)
+# Two-sided 5% test, 80% power.
+_DETECTABLE = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
+
+
+class Prediction(NamedTuple):
+    """What the standard error of an effect should be, and what of it privacy costs.
+
+    Of several treatments, the least certain one.
+    """
+
+    std_error: float
+    sampling_std_error: float
+    privacy_std_error: float
+
+    @property
+    def detectable_effect(self) -> float:
+        """The smallest effect that a two-sided 5% test finds with 80% probability."""
+        return _DETECTABLE * self.std_error
+
+    @property
+    def detectable_without_privacy(self) -> float:
+        """The same from true outcomes."""
+        return _DETECTABLE * self.sampling_std_error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A mechanism by name, with the parameters its user gave.
+
+    Attributes:
+        mechanism: A name of `MECHANISMS`, or None for the best that releases rows.
+        epsilon: ε of the whole release.
+        delta: δ of the whole release.
+        noise_scale: σ.
+        prior_floor: γ.
+        resample_prob: λ.
+        calibrate: The share of ε for noisy sums.
+        prior: The public prior of a designed channel.
+        segment_share: What it is for: the effect in a segment of this share of every cell, or the
+            overall effect (1).
+    """
+
+    mechanism: str | None = None
+    epsilon: float | None = None
+    delta: float = 0.0
+    noise_scale: float | None = None
+    prior_floor: float | None = None
+    resample_prob: float | None = None
+    calibrate: float | None = None
+    prior: tuple[float, ...] | None = None
+    segment_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "noise_scale", "prior_floor", "resample_prob"):
+            given = getattr(self, name)
+            if given is not None and not 0 < given < math.inf:
+                raise ParameterError(f"{name} must be a finite number above 0, got {given}")
+        if self.epsilon is not None:
+            checked_epsilon(self.epsilon)
+        if not 0 < self.segment_share <= 1:
+            raise ParameterError(f"segment_share must lie in (0, 1], got {self.segment_share}")
+
+
+def predict(
+    mechanism: Mechanism, layout: Layout, reference: Reference, segment_share: float = 1.0
+) -> Prediction:
+    """The standard error to expect if outcomes are distributed like the reference."""
+    per_cell = mechanism.designs_rows and mechanism.summary is not None
+    chosen = layout.clusters_by_size(_DESIGNED_CLUSTERS if per_cell else _CLUSTERS)
+    sample, probs = layout.of_clusters(chosen), reference.of_clusters(chosen)
+    # Weights are n_c/n of the sample, which has fewer clusters than all.
+    scale = (sample.n_units / layout.n_units) ** 2 * len(layout.clusters) / len(chosen)
+    # Expected counts; they need not be whole.
+    counts = cast("IntArray", sample.sizes[..., np.newaxis] * probs)
+    # The seed is fixed so that candidates are compared under the same noise; no data is involved.
+    excess = theory.excess_variance(
+        counts,
+        sample,
+        mechanism,
+        rng=np.random.default_rng(0),
+        n_draws=_DESIGNED_DRAWS if per_cell else _DRAWS,
+        source="everything",
+        segment_share=segment_share,
+    ).value
+    everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
+    sampling = theory.sampling_variance(everywhere, layout) / segment_share
+    total = scale * excess + sampling
+    worst = int(np.argmax(total))
+    return Prediction(
+        math.sqrt(total[worst]), math.sqrt(sampling[worst]), math.sqrt(scale * excess[worst])
+    )
+
+
+def choose(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+    """The mechanism asked for; what was not given minimises the predicted standard error."""
+    if request.mechanism is None:
+        if request.epsilon is None:
+            raise ParameterError("give epsilon, the budget of the release, or name a mechanism")
+        redrawn = request.prior_floor is not None or request.resample_prob is not None
+        return choose(
+            replace(request, mechanism="cluster-dp" if redrawn else "optimal"), layout, reference
+        )
+    if request.mechanism not in MECHANISMS:
+        raise ParameterError(
+            f"mechanism must be one of {', '.join(MECHANISMS)}; got {request.mechanism!r}"
+        )
+    return MECHANISMS[request.mechanism](request, layout, reference)
+
+
+def _choose_optimal(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+    """The designed channel: for a public prior, or for noisy counts where clusters differ."""
+    _refuse_given(request, "prior_floor", "resample_prob")
+    if request.epsilon is None:
+        raise ParameterError("optimal needs epsilon")
+    prior = request.prior
+    if prior is None and reference.is_declared and layout.space.n_outcomes > 2:
+        prior = tuple(reference.overall(layout).tolist())
+
+    def build(split: Split) -> Mechanism:
+        return builders.optimal(
+            epsilon=request.epsilon or 0.0,
+            delta=request.delta,
+            noise_scale=_noise_scale(request, split),
+            prior=None if split.counts else prior,
+            calibrate=split.sums,
+        )
+
+    counts: tuple[float, ...] = (0.0,)
+    if request.noise_scale is not None:
+        counts = (2 / request.noise_scale / request.epsilon,)
+    elif request.prior is None and reference.differs and layout.space.n_outcomes > 2:
+        counts = (0.0, *_COUNT_SHARES)
+    return _split(request, layout, reference, build, counts)
+
+
+def _choose_clustered(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+    _refuse_given(request, "prior")
+    by_cluster = request.mechanism == "cluster-dp"
+    make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
+    by_hand = (request.noise_scale, request.prior_floor, request.resample_prob)
+    if request.epsilon is None:
+        if None in by_hand:
+            raise ParameterError(
+                "without epsilon, noise_scale, prior_floor and resample_prob must all be given"
+            )
+        return make(
+            noise_scale=request.noise_scale or 0.0,
+            prior_floor=request.prior_floor or 0.0,
+            resample_prob=request.resample_prob,
+            delta=request.delta,
+        )
+    _refuse_given(request, "resample_prob")
+    # At equal privacy a higher floor is better, up to 1/K: see docs/privacy.md.
+    floor = request.prior_floor or 1 / layout.space.n_outcomes
+
+    def build(split: Split) -> Mechanism:
+        return make(
+            noise_scale=_noise_scale(request, split) or 0.0,
+            prior_floor=floor,
+            epsilon=request.epsilon,
+            delta=request.delta,
+            calibrate=split.sums,
+        )
+
+    counts: tuple[float, ...] = (_IDLE_COUNTS, *_COUNT_SHARES, MOST_CALIBRATE)
+    if request.noise_scale is not None:
+        counts = (2 / request.noise_scale / request.epsilon,)
+    elif not by_cluster and request.prior_floor is None:
+        counts = (_IDLE_COUNTS,)
+    return _split(request, layout, reference, build, counts)
+
+
+def _choose_uniform(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+    _refuse_given(request, "noise_scale", "prior_floor", "prior")
+    if request.epsilon is None or request.resample_prob is not None:
+        return builders.uniform_prior_dp(
+            resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
+        )
+
+    def build(split: Split) -> Mechanism:
+        return builders.uniform_prior_dp(
+            epsilon=request.epsilon, delta=request.delta, calibrate=split.sums
+        )
+
+    return _split(request, layout, reference, build, (0.0,))
+
+
+def _choose_contrasts(request: Request, layout: Layout, reference: Reference) -> Mechanism:  # noqa: ARG001 - as the others
+    _refuse_given(
+        request, "noise_scale", "prior_floor", "resample_prob", "delta", "calibrate", "prior"
+    )
+    if request.epsilon is None:
+        raise ParameterError("noisy-horvitz-thompson needs epsilon")
+    return builders.noisy_horvitz_thompson(epsilon=request.epsilon)
+
+
+def _choose_histogram(request: Request, layout: Layout, reference: Reference) -> Mechanism:  # noqa: ARG001 - as the others
+    _refuse_given(request, "prior_floor", "resample_prob", "delta", "calibrate", "prior")
+    return builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
+
+
+def _split(
+    request: Request,
+    layout: Layout,
+    reference: Reference,
+    build: Callable[[Split], Mechanism],
+    counts: tuple[float, ...],
+) -> Mechanism:
+    """The mechanism at its best split of ε."""
+    calibrate = request.calibrate
+    split = best_split(
+        build, layout, reference, counts=counts, sums=calibrate, segment_share=request.segment_share
+    )
+    return build(split)
+
+
+def _noise_scale(request: Request, split: Split) -> float | None:
+    if request.noise_scale is not None:
+        return request.noise_scale
+    if not split.counts or request.epsilon is None:
+        return None
+    return 2 / (split.counts * request.epsilon)
+
+
+def _refuse_given(request: Request, *names: str) -> None:
+    # A share or a δ of 0 asks for nothing.
+    given = [name for name in names if getattr(request, name) not in (None, 0.0)]
+    if given:
+        raise ParameterError(f"{request.mechanism} takes no {given[0]}")
+
+
+MECHANISMS = {
+    "optimal": _choose_optimal,
+    "cluster-dp": _choose_clustered,
+    "cluster-free-dp": _choose_clustered,
+    "uniform-prior-dp": _choose_uniform,
+    "noisy-horvitz-thompson": _choose_contrasts,
+    "noisy-histogram": _choose_histogram,
+}

@@ -1,0 +1,150 @@
+"""What several releases of the same people cost together.
+
+Basic composition adds up ε and δ; it holds whatever the releases are and however they were chosen.
+Where a δ is allowed, the distribution of the joint privacy loss (PLD, by dp-accounting) shows that
+many releases cost less than their sum: their losses seldom are large all at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from clusterdp.errors import ClusterDPError
+from clusterdp.privacy.accounting import Guarantee
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    from clusterdp.privacy.accounting import LossAtom, ReleaseLoss
+
+# Losses are rounded up to multiples of this, so each release is overstated by at most as much.
+_LOSS_GRID = 1e-4
+# A larger loss counts as telling the outcome outright, which it all but does; and a release that
+# seldom does anything else is beyond counting.
+_LARGEST_LOSS, _MOST_TOLD = 64, 1 - 1e-6
+# Convolutions of floats may lose this much probability per release; it is added to every δ.
+_LOST_MASS = 1e-12
+
+
+def basic_composition(guarantees: Sequence[Guarantee]) -> Guarantee:
+    """Σε and Σδ, rounded up."""
+    return Guarantee(
+        epsilon=_sum_above([one.epsilon for one in guarantees]),
+        delta=_sum_above([one.delta for one in guarantees]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """Several releases together, to ask what they cost and what one more would.
+
+    What is said of them holds if their parameters were not chosen by what earlier ones showed.
+
+    Attributes:
+        n_releases: How many.
+        distribution: Their joint privacy loss; None of no release, or where all is told.
+        all_told: Whether one of them all but tells outcomes, so that no δ below 1 holds.
+    """
+
+    n_releases: int
+    distribution: PrivacyLossDistribution | None
+    all_told: bool
+
+    @classmethod
+    def of(cls, losses: Sequence[ReleaseLoss]) -> Composed:
+        """Some releases together."""
+        total = cls(n_releases=0, distribution=None, all_told=False)
+        for loss, times in Counter(losses).items():
+            total = total.and_more(loss, times)
+        return total
+
+    def and_more(self, loss: ReleaseLoss, times: int = 1) -> Composed:
+        """These and some more of a kind."""
+        n_releases = self.n_releases + times
+        if self.all_told or _told(loss) > _MOST_TOLD:
+            return Composed(n_releases=n_releases, distribution=None, all_told=True)
+        more = to_distribution(*_pair(loss))
+        if times > 1:
+            more = more.self_compose(times)
+        if self.distribution is not None:
+            more = self.distribution.compose(more)
+        return Composed(n_releases=n_releases, distribution=more, all_told=False)
+
+    def delta(self, epsilon: float) -> float:
+        """The δ at which all of them are (ε, δ)-label DP, rounded up."""
+        if self.distribution is None:
+            return float(self.all_told)
+        found = float(self.distribution.get_delta_for_epsilon(epsilon))
+        return min(1.0, found + self.n_releases * _LOST_MASS)
+
+    def epsilon(self, delta: float) -> float:
+        """The ε at which all of them are (ε, δ)-label DP; infinite if δ is too small."""
+        if self.distribution is None:
+            return math.inf if self.all_told else 0.0
+        allowed = delta - self.n_releases * _LOST_MASS
+        return float(self.distribution.get_epsilon_for_delta(allowed)) if allowed > 0 else math.inf
+
+
+def to_distribution(
+    lower: Mapping[Hashable, float], upper: Mapping[Hashable, float]
+) -> PrivacyLossDistribution:
+    """The PLD of a pair of distributions, in both directions.
+
+    Left to its default, dp-accounting takes a pair for symmetric and looks at one direction only,
+    which understates the loss of pairs that are not.
+
+    Args:
+        lower: Log-probabilities of outputs if one outcome is true.
+        upper: The same if the other is.
+    """
+    try:
+        from dp_accounting.pld import privacy_loss_distribution as pld
+    except ImportError:
+        raise ClusterDPError(
+            "the tight composition needs dp-accounting: pip install 'clusterdp[ledger]'"
+        ) from None
+    return pld.from_two_probability_mass_functions(
+        lower,
+        upper,
+        pessimistic_estimate=True,
+        value_discretization_interval=_LOSS_GRID,
+        symmetric=False,
+    )
+
+
+def _pair(loss: ReleaseLoss) -> tuple[dict[Hashable, float], dict[Hashable, float]]:
+    """Two distributions with that loss, as log-probabilities: what a release is no better than."""
+    lower: dict[Hashable, float] = {}
+    upper: dict[Hashable, float] = {}
+    share, told = math.log1p(-loss.revealed), _told(loss)
+    for place, atom in enumerate(_finite(loss)):
+        upper[place] = share + float(atom.prob.ln())
+        lower[place] = upper[place] - float(atom.loss)
+    if told:
+        upper["told it is one"] = lower["told it is the other"] = math.log(told)
+    return lower, upper
+
+
+def _finite(loss: ReleaseLoss) -> list[LossAtom]:
+    return [atom for atom in loss.atoms if abs(atom.loss) <= _LARGEST_LOSS]
+
+
+def _told(loss: ReleaseLoss) -> float:
+    """How likely an outcome counts as told."""
+    counted = _finite(loss)
+    if len(counted) == len(loss.atoms):
+        return loss.revealed
+    return 1 - (1 - loss.revealed) * float(sum(atom.prob for atom in counted))
+
+
+def _sum_above(numbers: Sequence[float]) -> float:
+    """The smallest float that is not below the exact sum."""
+    exact = sum(map(Fraction, numbers), Fraction(0))
+    nearest = float(exact)
+    return nearest if nearest >= exact else math.nextafter(nearest, math.inf)

@@ -1,0 +1,136 @@
+"""Released rows as counts: all that an estimator needs to know of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp.channels.optimal import DesignedChannel
+from clusterdp.errors import DataError, FormatError
+from clusterdp.rows.encoding import RELEASED, CellEncoder, Labels
+from clusterdp.rows.frames import is_spark
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import polars as pl
+
+    from clusterdp._arrays import BoolArray, CodeArray, IntArray
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.published.release import Release
+    from clusterdp.rows.encoding import Columns
+
+
+# A name that no column of a user has.
+COUNT = "__clusterdp_count"
+
+
+def scan_units(release: Release) -> pl.LazyFrame:
+    """The released rows as a Polars query, whatever library they came in."""
+    import narwhals as nw
+    import polars as pl
+
+    if isinstance(release.units, pl.LazyFrame):
+        return release.units
+    if is_spark(release.units):
+        raise DataError(
+            "the rows of this release are in Spark; to cut, join or adjust them, publish a folder "
+            "(clusterdp release --engine spark) and read it with read_release"
+        )
+    units = nw.from_native(release.units).lazy().collect("polars")
+    native: pl.DataFrame = units.to_native()
+    return native.lazy()
+
+
+def count_released(release: Release) -> IntArray:
+    """How often each outcome was released; axes `[cluster, arm, released]`.
+
+    Raises:
+        DataError: If the rows do not fill the cells.
+    """
+    columns = release.columns
+    if is_spark(release.units):
+        from clusterdp.engines.spark.frame import count_groups  # only Spark can count its rows
+
+        groups = count_groups(release.units, [columns.cluster, columns.arm, RELEASED], COUNT)
+    else:
+        groups = group_released(scan_units(release), columns, ())
+    counts = to_counts(groups, release)
+    if not np.array_equal(counts.sum(axis=-1), release.layout.sizes):
+        raise DataError("the rows are not as many as the cells of the release say")
+    return counts
+
+
+def group_released(
+    units: pl.LazyFrame, columns: Columns, dimensions: tuple[str, ...]
+) -> pl.DataFrame:
+    """Rows counted by some dimensions, cell and released outcome, in a column `COUNT`."""
+    import polars as pl
+
+    by = dict.fromkeys((*dimensions, columns.cluster, columns.arm, RELEASED))
+    return collect_rows(units.group_by(*by).agg(pl.len().alias(COUNT)))
+
+
+def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:
+    """Run a query over released rows.
+
+    Raises:
+        FormatError: If their files cannot be read.
+    """
+    import polars as pl
+
+    try:
+        return query.collect(engine="streaming")
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise FormatError(
+            f"the files of rows cannot be read ({type(error).__name__}); they are damaged"
+        ) from None
+
+
+def to_counts(groups: pl.DataFrame, release: Release) -> IntArray:
+    """Counts of a table that holds one row per cluster, arm and released outcome.
+
+    Args:
+        groups: Columns of cluster, arm, released outcome, and `COUNT`.
+        release: The release they are from.
+
+    Raises:
+        DataError: If the rows do not belong to the cells.
+    """
+    assert release.channel is not None  # noqa: S101 - there are rows
+    layout, n_outputs = release.layout, release.channel.decode().shape[-1]
+    counts = np.zeros((*layout.sizes.shape, n_outputs), dtype=np.int64)
+    cells = released_cells(groups, release.columns, layout)
+    codes, outside = encode_released(groups[RELEASED].to_numpy(), cells, release)
+    if outside.any():
+        raise DataError("the rows hold outcomes that the release does not")
+    np.add.at(counts.reshape(-1), cells * n_outputs + codes, groups[COUNT].to_numpy())
+    return counts
+
+
+def encode_released(
+    released: npt.NDArray[Any], cells: IntArray, release: Release
+) -> tuple[CodeArray, BoolArray]:
+    """The output code of released values of some cells, and which of them are none."""
+    if not isinstance(release.channel, DesignedChannel):
+        return release.layout.space.encode_released(released)
+    groups = release.channel.groups.ravel()[cells]
+    codes, found = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.bool_)
+    for group in np.unique(groups):
+        mine = np.flatnonzero(groups == group)
+        possible = release.channel.tables[group].any(axis=0)
+        numbers = release.channel.numbers[group][possible]  # increasing
+        places = np.minimum(np.searchsorted(numbers, released[mine]), len(numbers) - 1)
+        codes[mine], found[mine] = places, numbers[places] == released[mine]
+    return codes, ~found
+
+
+def released_cells(rows: pl.DataFrame, columns: Columns, layout: Layout) -> IntArray:
+    """The cell of each row, its place in a flat `[cluster, arm]` array."""
+    import polars as pl
+
+    encoder = CellEncoder(
+        clusters=Labels.listed(pl.Series(layout.clusters, dtype=rows[columns.cluster].dtype)),
+        arms=Labels.listed(pl.Series(layout.arms, dtype=rows[columns.arm].dtype)),
+    )
+    return encoder.encode(rows[columns.cluster], rows[columns.arm])

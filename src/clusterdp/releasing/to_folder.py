@@ -1,0 +1,206 @@
+"""A release into a folder: counted, drawn, randomized, sealed; complete or not at all."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clusterdp.channels.disclosure import disclosure_notes
+from clusterdp.channels.draw import check_exact, complete, draw_statistics
+from clusterdp.channels.noise import add_exact_noise
+from clusterdp.channels.optimal import DesignedChannel
+from clusterdp.engines.base import no_progress
+from clusterdp.engines.local.table import unreadable, write_parquet
+from clusterdp.errors import DataError, OutputError, notify_owner
+from clusterdp.published import manifest as manifests
+from clusterdp.published.cells import cells_table, channels_table
+from clusterdp.published.readme import write_readme
+from clusterdp.releasing.in_memory import refuse_paper_accounting
+from clusterdp.releasing.journal import Drawn, Unrecorded
+from clusterdp.rows.batches import RowEncoder, RowPublisher
+from clusterdp.rows.encoding import TABLE_CHANGED
+from clusterdp.storage.files import CELLS, CHANNELS, MANIFEST, README, FileSum
+from clusterdp.storage.folder import private_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clusterdp.channels.noise import NoiseSource
+    from clusterdp.engines.base import Table
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.releasing.journal import Journal
+    from clusterdp.rows.encoding import CellEncoder
+    from clusterdp.storage.folder import Destination
+
+
+class Progress(Protocol):
+    """Where a long run reports to."""
+
+    def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
+        """Start a stage over that many rows; returns what to call with rows done."""
+        ...
+
+
+class Silence:
+    """Reports to nobody."""
+
+    def stage(self, name: str, n_rows: int) -> Callable[[int], None]:  # noqa: ARG002 - a protocol
+        """Start a stage that nobody watches."""
+        return no_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prepared:
+    """A table whose public columns have been read: everything a plan may know.
+
+    Attributes:
+        table: The table.
+        layout: Its cells.
+        encoder: How its rows are assigned to cells.
+        notes: What a reader of the release should know.
+    """
+
+    table: Table
+    layout: Layout
+    encoder: CellEncoder
+    notes: tuple[str, ...]
+
+
+def write_release(
+    prepared: Prepared,
+    mechanism: Mechanism,
+    target: Destination,
+    progress: Progress | None = None,
+    journal: Journal | None = None,
+) -> None:
+    """Privatize a table into a new folder.
+
+    Args:
+        prepared: The table.
+        mechanism: What to publish.
+        target: Where.
+        progress: Where to report to.
+        journal: What makes the release resumable; by default it is not.
+
+    Raises:
+        ClusterDPError: If the table, a parameter or the place is wrong. There is then no folder.
+    """
+    write_with(
+        prepared,
+        mechanism,
+        target,
+        progress or Silence(),
+        journal=journal or Unrecorded(),
+        add_noise=add_exact_noise,
+    )
+
+
+def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes from
+    prepared: Prepared,
+    mechanism: Mechanism,
+    target: Destination,
+    progress: Progress,
+    *,
+    journal: Journal,
+    add_noise: NoiseSource,
+) -> None:
+    """As `write_release`, with the sources of randomness given: the door for tests."""
+    refuse_paper_accounting(mechanism)
+    table, layout = prepared.table, prepared.layout
+    check_exact(layout, mechanism)
+    content = _describe(prepared, mechanism)
+    encode = RowEncoder(
+        columns=table.columns, space=table.space, clip=table.clip, cells=prepared.encoder
+    )
+    with _plain_errors(target), target.staged() as staged:
+        drawn = _draw(prepared, mechanism, journal, progress, add_noise)
+        about_cells = complete(drawn.statistics, layout, mechanism)
+        files: dict[str, FileSum] = {}
+        if about_cells.channel is not None:
+            publisher = RowPublisher.of(encode, about_cells.channel, layout, journal.key)
+            randomized = progress.stage("randomizing rows", layout.n_units)
+            written = table.write_rows(publisher, staged.rows, randomized)
+            if journal.key.tag(written.seen) != drawn.table_tag:
+                raise DataError(TABLE_CHANGED)
+            files |= written.files
+        progress.stage("sealing the folder", 0)
+        folder = staged.files
+        write_parquet(cells_table(prepared.encoder, layout, about_cells).lazy(), folder / CELLS)
+        if isinstance(about_cells.channel, DesignedChannel):
+            write_parquet(channels_table(about_cells.channel).lazy(), folder / CHANNELS)
+        private_file(folder / README).write_text(write_readme(content, files), encoding="utf-8")
+        files |= {
+            path.name: FileSum.of(path)
+            for path in folder.iterdir()
+            if path.is_file() and path.name not in files
+        }
+        content["files"] = {name: files[name]._asdict() for name in sorted(files)}
+        sealed = manifests.seal(content)
+        journal.seal(sealed)
+        # Last of all: a folder without a manifest is not a release.
+        private_file(folder / MANIFEST).write_bytes(sealed)
+    journal.commit(str(target))
+
+
+def _draw(
+    prepared: Prepared,
+    mechanism: Mechanism,
+    journal: Journal,
+    progress: Progress,
+    add_noise: NoiseSource,
+) -> Drawn:
+    """The first pass, and its noise: what an earlier run drew, if there was one."""
+    layout = prepared.layout
+    counting = progress.stage("counting cells", layout.n_units)
+    counts, seen, notices = prepared.table.count(layout, prepared.encoder, counting)
+    for notice in notices:
+        notify_owner(notice)
+    tag = journal.key.tag(seen)
+    drawn = journal.recall()
+    if drawn is None:
+        progress.stage("drawing noise", 0)
+        statistics = draw_statistics(counts, layout, mechanism, add_noise)
+        drawn = Drawn(statistics=statistics, table_tag=tag)
+        journal.keep(drawn)
+    elif drawn.table_tag != tag:
+        raise DataError(
+            "the table is not the one that the release began with; it can only be finished with "
+            "that one"
+        )
+    return drawn
+
+
+def _describe(prepared: Prepared, mechanism: Mechanism) -> dict[str, Any]:
+    from clusterdp import __version__
+
+    return manifests.describe(
+        software=f"clusterdp {__version__}",
+        columns=prepared.table.columns,
+        layout=prepared.layout,
+        mechanism=mechanism,
+        guarantee=mechanism.guarantee(prepared.layout.space),
+        row_order=prepared.table.row_order,
+        notes=(*prepared.notes, *disclosure_notes(mechanism, prepared.layout.space)),
+    )
+
+
+@contextmanager
+def _plain_errors(target: Destination) -> Iterator[None]:
+    """Errors of the disk and of Polars as one line that names the place and no data."""
+    import polars as pl
+
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise OutputError(f"cannot write {target}: {reason}") from None
+    except pl.exceptions.PanicException as error:  # of Polars, over a damaged file
+        raise unreadable(error) from None
+    except pl.exceptions.PolarsError as error:
+        if "could not parse" in str(error):  # a kept column, which only the second pass reads
+            raise unreadable(error) from None
+        full = "No space left" in str(error) or "os error 28" in str(error)
+        reason = "No space left on device" if full else type(error).__name__
+        raise OutputError(f"cannot write {target}: {reason}") from None

@@ -1,0 +1,48 @@
+"""Effects from true outcomes, for the owner's eyes: to compare a release with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.estimation import moments
+from clusterdp.estimation.estimate import layout_notes, to_effects
+from clusterdp.estimation.results import Estimate
+from clusterdp.estimation.sample_ratio import sample_ratio_notes
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.frames import read_frame, to_polars
+
+if TYPE_CHECKING:
+    from clusterdp.estimation.moments import Estimator
+    from clusterdp.experiment.outcomes import OutcomeSpace
+
+
+def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by name
+    frame: Any,
+    *,
+    outcomes: OutcomeSpace,
+    unit: str,
+    arm: str,
+    cluster: str,
+    outcome: str,
+    control: Any = None,
+    estimator: Estimator = "stratified",
+    clip: bool = False,
+) -> Estimate:
+    """Effects from the true outcomes, for the owner's eyes: this result is not private."""
+    columns = Columns(unit=unit, arm=arm, cluster=cluster, outcome=outcome)
+    rows = to_polars(read_frame(frame), columns).lazy()
+    table = LocalTable(rows=rows, columns=columns, space=outcomes, clip=clip)
+    layout, encoder = table.read_layout(control)
+    layout.check()
+    counts = table.count(layout, encoder).counts
+    arrays = moments.moment_effects(moments.true_moments(counts, outcomes), layout, estimator)
+    return Estimate(
+        effects=tuple(to_effects(arrays, layout, layout.sizes.sum(axis=0))),
+        outcome=outcome,
+        treatment=arm,
+        estimator=estimator,
+        source="true outcomes (not private)",
+        guarantee=None,
+        notes=(*layout_notes(layout, estimator), *sample_ratio_notes(layout)),
+    )

@@ -1,0 +1,5 @@
+"""One batch of rows.
+
+Its columns as codes, its checks, its randomness, and its randomized rows. Nothing here knows where
+rows come from or go to.
+"""

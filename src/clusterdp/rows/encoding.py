@@ -1,0 +1,286 @@
+"""Columns of a table as codes: which column plays which part, and what its values stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from clusterdp.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import polars as pl
+
+    from clusterdp._arrays import CodeArray, IntArray
+    from clusterdp.experiment.outcomes import OutcomeSpace
+
+RELEASED, DEBIASED = "released_outcome", "debiased_outcome"
+PUBLISHED_COLUMNS = frozenset(
+    {
+        RELEASED,
+        DEBIASED,
+        "size",
+        "noisy_counts",
+        "noisy_contrast",
+        "noisy_sum",
+        "noisy_squares",
+        "prior",
+        "decode",
+        "channel",
+        "weights",
+    }
+)
+TABLE_CHANGED = "the table changed while it was being read; nothing was published"
+# A look-up table beats a search while it stays within a few cache-friendly megabytes.
+_LARGEST_LOOKUP = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which column of the table plays which part.
+
+    Attributes:
+        unit: Ids.
+        arm: Treatment arms.
+        cluster: Clusters.
+        outcome: The sensitive outcome.
+        kept: Public columns that are published as they are.
+    """
+
+    unit: str
+    arm: str
+    cluster: str
+    outcome: str
+    kept: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [*self.public, self.outcome]
+        if len(set(names)) < len(names):
+            raise DataError(
+                "unit, arm, cluster, outcome and kept columns must all differ, got "
+                + ", ".join(map(repr, names))
+            )
+        taken = [name for name in self.public if name in PUBLISHED_COLUMNS]
+        if taken:
+            raise DataError(f"column {taken[0]!r} has a name that the release gives; rename it")
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """The columns that are published, in their order."""
+        return (self.unit, self.arm, self.cluster, *self.kept)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Every column that is read, with the part it plays."""
+        kept = dict.fromkeys(self.kept, "kept")
+        return {
+            self.unit: "unit",
+            self.arm: "arm",
+            self.cluster: "cluster",
+            self.outcome: "outcome",
+        } | kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Labels:
+    """Sorted distinct values of a public column; a value's code is its position.
+
+    Attributes:
+        values: The distinct values, sorted.
+        categories: For text, the same as a Polars type, which encodes fastest.
+    """
+
+    values: pl.Series
+    categories: pl.Enum | None
+
+    @classmethod
+    def of(cls, column: pl.Series) -> Labels:
+        """The labels of a column."""
+        return cls.listed(plain_column(column).unique().sort())
+
+    @classmethod
+    def listed(cls, values: pl.Series) -> Labels:
+        """Labels in a given order; numbers must be sorted."""
+        import polars as pl
+
+        return cls(values=values, categories=pl.Enum(values) if values.dtype == pl.String else None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By the values alone: of a million categories, Polars loses some when it is pickled.
+        return Labels.listed, (self.values,)
+
+    def encode(self, column: pl.Series) -> CodeArray:
+        """The code of each value.
+
+        Raises:
+            DataError: If a value is not among the labels.
+        """
+        column = plain_column(column)
+        codes = self._find(column) if column.dtype == self.values.dtype else None
+        if codes is None:
+            raise DataError(TABLE_CHANGED)
+        return codes
+
+    def _find(self, column: pl.Series) -> CodeArray | None:
+        """Codes, or None if some value has none."""
+        import polars as pl
+
+        if self.categories is not None:
+            found = column.cast(self.categories, strict=False).to_physical()
+            return None if found.null_count() else found.to_numpy()
+        if self.values.dtype.is_integer() or self.values.dtype == pl.Boolean:
+            return _find_numbers(self.values.to_numpy(), column)
+        if column.null_count():
+            return None
+        codes = np.minimum(self.values.search_sorted(column).to_numpy(), len(self.values) - 1)
+        return codes if (self.values.gather(codes) == column).all() else None
+
+
+def _find_numbers(labels: npt.NDArray[Any], column: pl.Series) -> CodeArray | None:
+    if column.null_count():
+        return None
+    numbers = column.to_numpy()
+    low, high = int(labels[0]), int(labels[-1])
+    if high - low >= _LARGEST_LOOKUP:
+        codes = np.minimum(np.searchsorted(labels, numbers), len(labels) - 1)
+        return codes if np.array_equal(labels[codes], numbers) else None
+    if len(numbers) and (numbers.min() < low or numbers.max() > high):
+        return None
+    shifted = _minus(numbers, low)
+    if high - low == len(labels) - 1:  # no gaps: positions are differences
+        return shifted
+    lookup = np.full(high - low + 1, -1)
+    lookup[_minus(labels, low)] = np.arange(len(labels))
+    codes = lookup[shifted]
+    return codes if codes.min(initial=0) >= 0 else None
+
+
+def _minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
+    """Differences that fit 64 bits, also of unsigned numbers beyond them."""
+    if numbers.dtype == np.uint64:
+        return np.asarray((numbers - np.uint64(low)).astype(np.int64))
+    return np.asarray(numbers.astype(np.int64) - low)
+
+
+def plain_column(column: pl.Series) -> pl.Series:
+    """Categories by their text, so that a column reads the same whatever encodes it."""
+    import polars as pl
+
+    if isinstance(column.dtype, pl.Categorical | pl.Enum):
+        return column.cast(pl.String)
+    return column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellEncoder:
+    """The cell of each row: `cluster * n_arms + arm`, its place in a flat `[cluster, arm]` array.
+
+    Attributes:
+        clusters: Labels of the cluster column.
+        arms: Labels of the arm column.
+        pooled: For each cluster label the cluster it counts as, axes `[label]`; None without
+            pooling.
+    """
+
+    clusters: Labels
+    arms: Labels
+    pooled: CodeArray | None = None
+
+    def encode(self, clusters: pl.Series, arms: pl.Series) -> IntArray:
+        """Cell codes of rows; axes `[row]`."""
+        codes = self.clusters.encode(clusters)
+        if self.pooled is not None:
+            codes = self.pooled[codes]
+        cells = codes.astype(np.int64)
+        cells *= len(self.arms.values)
+        cells += self.arms.encode(arms)
+        return cells
+
+
+class EncodedOutcomes(NamedTuple):
+    """Outcome codes, and how many rows could not be encoded or had to be clipped."""
+
+    codes: CodeArray
+    n_missing: int
+    n_outside: int
+    n_clipped: int
+
+
+def encode_outcomes(column: pl.Series, space: OutcomeSpace, *, clip: bool) -> EncodedOutcomes:
+    """Codes of outcomes; where a value is missing or outside the space, its code means nothing."""
+    n_missing = column.null_count()
+    if column.dtype.is_float():
+        n_missing += int(column.is_nan().sum())
+    if n_missing:
+        return EncodedOutcomes(np.zeros(len(column), np.uint16), n_missing, 0, 0)
+    observed = column.to_numpy()
+    n_clipped = 0
+    if clip:
+        clipped = space.clip(observed)
+        n_clipped = int((clipped != observed).sum())
+        observed = clipped
+    codes, outside = space.encode(observed)
+    return EncodedOutcomes(codes.astype(np.uint16), 0, int(outside.sum()), n_clipped)
+
+
+def check_types(schema: dict[str, Any], columns: Columns) -> None:
+    """Raise a DataError unless every column is there and of a usable type."""
+    import polars as pl
+
+    for name, part in columns.parts.items():
+        if name not in schema:
+            raise DataError(
+                f"there is no column {name!r} to use as {part}; "
+                f"the table has {', '.join(map(repr, schema))}"
+            )
+    ids, outcome = schema[columns.unit], schema[columns.outcome]
+    if not holds_ids(ids):
+        raise DataError(
+            f"column {columns.unit!r} (unit) holds {ids}; ids must be integers or strings"
+        )
+    if not (outcome.is_float() or _is_integer(outcome) or outcome == pl.Boolean):
+        raise DataError(f"column {columns.outcome!r} (outcome) holds {outcome}, not numbers")
+    for name in (columns.arm, columns.cluster):
+        if not holds_labels(schema[name]):
+            raise DataError(
+                f"column {name!r} holds {schema[name]}; "
+                "labels must be text, integers, dates or booleans"
+            )
+    for name in columns.kept:
+        _check_writable(name, schema[name])
+
+
+def _check_writable(name: str, kind: pl.DataType) -> None:
+    """Raise a DataError unless a column can be published: found out before anything is drawn."""
+    import io
+
+    import polars as pl
+
+    try:
+        pl.DataFrame(schema={name: kind}).write_parquet(io.BytesIO())
+    except pl.exceptions.PolarsError:
+        raise DataError(f"column {name!r} (kept) holds {kind}, which cannot be published") from None
+
+
+def holds_ids(kind: pl.DataType) -> bool:
+    """Whether a column of a type can identify units."""
+    import polars as pl
+
+    return _is_integer(kind) or isinstance(kind, pl.String | pl.Categorical | pl.Enum)
+
+
+def holds_labels(kind: pl.DataType) -> bool:
+    """Whether a column of a type can name arms or clusters."""
+    import polars as pl
+
+    plain = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Float32, pl.Float64)
+    return _is_integer(kind) or isinstance(kind, plain)
+
+
+def _is_integer(dtype: pl.DataType) -> bool:
+    """Whether a column holds integers of at most 64 bits."""
+    import polars as pl
+
+    return dtype.is_integer() and dtype not in (pl.Int128, pl.UInt128)

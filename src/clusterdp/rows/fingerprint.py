@@ -1,0 +1,76 @@
+"""Did both passes read the same table? A checksum of rows that does not depend on their order."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clusterdp._arrays import CodeArray, IntArray, WordArray
+
+# 2^64 over the golden ratio, odd: spreads small numbers over all bits.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def row_words(ids: pl.Series, cells: IntArray, outcomes: CodeArray) -> WordArray:
+    """One word for each row, of its id, cell and outcome; the same in every process.
+
+    The id's hash is multiplied by an odd number that stands for cell and outcome. Another outcome
+    moves the word by an amount that depends on the id: were it the same for all, sums would not
+    notice two people's outcomes exchanged.
+    """
+    words = cells.astype(np.uint64) << np.uint64(16)
+    words |= outcomes
+    words *= _SPREAD
+    words |= np.uint64(1)
+    words *= ids.hash().to_numpy()
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a set of rows sums up to.
+
+    It tells tables apart that differ by accident, as when a file is replaced between two passes; it
+    is no defence against someone who chooses ids to deceive it.
+
+    Attributes:
+        n_rows: How many rows.
+        low: The lower halves of their words, added up.
+        high: The upper halves.
+    """
+
+    n_rows: int = 0
+    low: int = 0
+    high: int = 0
+
+    @classmethod
+    def of(cls, words: WordArray) -> Fingerprint:
+        """The fingerprint of some rows."""
+        halves = words.astype("<u8", copy=False).view("<u4")
+        low, high = (halves[part::2].sum(dtype=np.uint64) for part in (0, 1))
+        return cls(len(words), int(low), int(high))
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        return Fingerprint(self.n_rows + other.n_rows, self.low + other.low, self.high + other.high)
+
+    def __bytes__(self) -> bytes:
+        return f"{self.n_rows},{self.low},{self.high}".encode()
+
+
+class SharedFingerprint:
+    """A fingerprint that several threads add to."""
+
+    def __init__(self) -> None:
+        self.total = Fingerprint()
+        self._lock = threading.Lock()
+
+    def add(self, more: Fingerprint) -> None:
+        """Take in some rows."""
+        with self._lock:
+            self.total += more

@@ -1,0 +1,132 @@
+"""Each unit's randomness: a pseudorandom function of a secret key and the unit's id.
+
+The function is AES-256. The same key, outcome and id give the same words on every engine, in every
+retry, in any order and in any process, so a repeated run never takes a second look at a person.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import polars as pl
+
+    from clusterdp._arrays import IntArray, WordArray
+    from clusterdp.rows.fingerprint import Fingerprint
+
+_KEY_BYTES = 32
+_BLOCK_BYTES = 16
+# The first 8 bytes of the first block: what kind of id follows, and how long it is. No encoding of
+# an id is then a prefix of another, which is what makes CBC-MAC a pseudorandom function.
+_HEADER_BYTES = 8
+_INTEGER_KIND = 1 << 56
+_STRING_KIND = 2 << 56
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseKey:
+    """The secret of one release. It is never printed, published or read from a command line."""
+
+    _secret: bytes = field(repr=False)
+
+    @classmethod
+    def from_system(cls) -> ReleaseKey:
+        """A fresh key from the operating system: the only kind a real release uses."""
+        return cls(os.urandom(_KEY_BYTES))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a release key is secret: it can be neither pickled nor copied")
+
+    def for_outcome(self, outcome: str) -> bytes:
+        """The AES key of one outcome column: different outcomes get independent randomness."""
+        return self._derive(b"clusterdp/rows/1/" + outcome.encode())
+
+    def tag(self, seen: Fingerprint) -> bytes:
+        """A checksum of a table that says nothing to those who lack the key."""
+        return hmac.digest(self._derive(b"clusterdp/table/1"), bytes(seen), "sha256")
+
+    def expose(self) -> bytes:
+        """The secret itself, for a ledger to keep until the release is published."""
+        return self._secret
+
+    def _derive(self, info: bytes) -> bytes:
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        hkdf = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=info)
+        return hkdf.derive(self._secret)
+
+
+def unit_words(units: pl.Series, aes_key: bytes) -> WordArray:
+    """128 pseudorandom bits for each unit.
+
+    Args:
+        units: Ids, integers or strings without nulls.
+        aes_key: From `ReleaseKey.for_outcome`.
+
+    Returns:
+        Axes `[unit, word]`, two 64-bit words each.
+    """
+    import polars as pl
+
+    if units.dtype == pl.String:
+        lengths = units.str.len_bytes().to_numpy().astype(np.int64)
+        text = units.str.join("").item().encode()
+        return _string_words(text, lengths, aes_key)
+    return _integer_words(units.to_numpy(), aes_key)
+
+
+def _integer_words(ids: IntArray, aes_key: bytes) -> WordArray:
+    blocks = np.empty((len(ids), 2), dtype="<u8")
+    blocks[:, 0] = _INTEGER_KIND + 8
+    blocks[:, 1] = ids.astype(np.uint64) if ids.dtype.kind == "u" else ids.astype("<i8").view("<u8")
+    return _encrypt(blocks, aes_key)
+
+
+def _string_words(text: bytes, lengths: IntArray, aes_key: bytes) -> WordArray:
+    """CBC-MAC of header and id, for all ids at once: one round for every 16 bytes."""
+    padded = np.frombuffer(text + bytes(_BLOCK_BYTES), dtype=np.uint8)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _BLOCK_BYTES)
+    starts = np.cumsum(lengths) - lengths
+    blocks = np.empty((len(lengths), 2), dtype="<u8")
+    blocks[:, 0] = _STRING_KIND + lengths.astype(np.uint64)
+    blocks[:, 1] = _bytes_at(windows, starts, lengths)[:, 0]
+    words = _encrypt(blocks, aes_key)
+    taken = _BLOCK_BYTES - _HEADER_BYTES
+    while (longer := np.flatnonzero(lengths > taken)).size:
+        following = _bytes_at(windows, starts[longer] + taken, lengths[longer] - taken)
+        words[longer] = _encrypt(words[longer] ^ following, aes_key)
+        taken += _BLOCK_BYTES
+    return words
+
+
+def _bytes_at(windows: npt.NDArray[np.uint8], starts: IntArray, lengths: IntArray) -> WordArray:
+    """The next up to 16 bytes from each start, zero-padded, as two words; axes `[unit, word]`."""
+    taken: WordArray = windows[starts].view("<u8")
+    masks: WordArray = _PREFIX_MASKS[np.minimum(lengths, _BLOCK_BYTES)]
+    return taken & masks
+
+
+def _encrypt(blocks: WordArray, aes_key: bytes) -> WordArray:
+    """AES-256 of every 16-byte block, each on its own."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    # ECB is the bare permutation. Blocks are distinct ids, and nothing here is ciphertext.
+    encryptor = Cipher(algorithms.AES(aes_key), modes.ECB()).encryptor()  # noqa: S305
+    words = np.empty(2 * len(blocks) + 2, dtype="<u8")  # with the spare block that it asks for
+    encryptor.update_into(np.ascontiguousarray(blocks).data.cast("B"), words.data.cast("B"))
+    return words[:-2].reshape(-1, 2)
+
+
+# Row k keeps the first k of 16 bytes.
+_PREFIX_MASKS = (
+    np.where(np.arange(_BLOCK_BYTES) < np.arange(_BLOCK_BYTES + 1)[:, np.newaxis], 0xFF, 0)
+    .astype(np.uint8)
+    .view("<u8")
+)

@@ -1,0 +1,231 @@
+"""All or nothing: a folder appears complete by one rename, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from clusterdp.errors import OutputError
+from clusterdp.storage.files import MANIFEST, PARTIAL_SUFFIX, SCRATCH_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+
+class Staged(NamedTuple):
+    """Where a release is put together.
+
+    Attributes:
+        files: A private folder for everything but rows.
+        rows: Where the engine puts rows: the same folder, or a store that only it can reach.
+    """
+
+    files: Path
+    rows: str
+
+
+class Destination(Protocol):
+    """A folder that does not exist yet, and appears complete or not at all."""
+
+    def check_free(self) -> None:
+        """Raise an OutputError unless a new folder can be made there."""
+        ...
+
+    def staged(self) -> AbstractContextManager[Staged]:
+        """Where to put things; they are published when the block ends without an error."""
+        ...
+
+    def manifest(self) -> bytes | None:
+        """The manifest of the release that is there; None if there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFolder:
+    """A folder on a disk of this machine, published by one rename."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def check_free(self) -> None:
+        """Raise an OutputError unless a new folder can be made there."""
+        check_free(self.path)
+
+    @contextmanager
+    def staged(self) -> Iterator[Staged]:
+        """A private folder beside it."""
+        with staged_folder(self.path) as folder:
+            yield Staged(files=folder, rows=str(folder))
+
+    def manifest(self) -> bytes | None:
+        """The manifest of the release that is there; None if there is none."""
+        try:
+            return (self.path / MANIFEST).read_bytes()
+        except OSError:
+            return None
+
+
+@contextmanager
+def staged_folder(target: Path) -> Iterator[Path]:
+    """A private folder beside `target` that becomes it when the block ends without an error.
+
+    Whatever happens before, `target` does not exist; what an earlier run left behind is removed. A
+    second run for the same target waits for nobody: it is refused.
+
+    Yields:
+        The folder to fill, readable by its owner alone.
+
+    Raises:
+        OutputError: If the target exists, its parent does not, or another run is writing it.
+    """
+    target = Path(os.path.abspath(target))  # noqa: PTH100 - resolve() would follow a symlink
+    check_free(target)
+    partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
+    handle: int | None = None
+    try:
+        handle = _claim(partial, target)
+        _empty(partial)
+        yield partial
+        check_free(target)
+        _publish(partial, target)
+    except BaseException:
+        if handle is not None:  # only while it is ours; an unclaimed empty one harms nobody
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _claim(partial: Path, target: Path) -> int:
+    """Make the folder and lock it; the lock goes with the process, however it ends."""
+    try:
+        partial.mkdir(mode=0o700, exist_ok=True)
+        # Never through a link: what is found inside is going to be removed.
+        handle = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise OutputError(f"cannot write in {target.parent}: {error.strerror}") from None
+    try:
+        _lock(handle, exclusive=True)
+        opened, there = os.fstat(handle), os.lstat(partial)
+        if opened.st_uid != os.geteuid() or not os.path.samestat(opened, there):
+            raise BlockingIOError
+        os.fchmod(handle, 0o700)
+    except OSError:
+        os.close(handle)
+        raise OutputError(f"another run is writing {target}") from None
+    return handle
+
+
+def is_being_written(target: Path) -> bool:
+    """Whether a run of this machine is about to publish `target`."""
+    try:
+        partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
+        handle = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except PermissionError:
+        return True  # somebody else's: it may be
+    except (OSError, ValueError):
+        return False
+    try:
+        _lock(handle, exclusive=False)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+@contextmanager
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """A private folder beside `target` for what must be stored while it is made.
+
+    It is removed in the end, and what a killed run left of it by the next run.
+
+    Raises:
+        OutputError: If it cannot be made, or another run is using it.
+    """
+    scratch = target.absolute().with_name(f".{target.name}{SCRATCH_SUFFIX}")
+    handle = _claim(scratch, target)
+    try:
+        _remove_left(scratch)
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        os.close(handle)
+
+
+def _lock(handle: int, *, exclusive: bool) -> None:
+    """Lock a folder, or raise an OSError if another process has locked it."""
+    try:
+        import fcntl
+    except ImportError:
+        raise OutputError(
+            "a folder can be published on Linux and macOS only; release in memory instead"
+        ) from None
+    fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+
+
+def check_free(target: Path) -> None:
+    """Raise an OutputError unless a new folder can be made at `target`."""
+    if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
+        raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
+    try:
+        target.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError):
+        raise OutputError(f"no folder can be made at {str(target)[:200]}") from None
+    else:
+        raise OutputError(f"{target} exists already; a release is never overwritten")
+    if not target.parent.is_dir():
+        raise OutputError(f"there is no folder {target.parent} to make {target.name} in")
+    # Known before anything is spent. What the system allows in the end is asked when it is made.
+    if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=True):
+        raise OutputError(f"cannot write in {target.parent}: permission denied")
+
+
+def private_file(path: Path) -> Path:
+    """An empty file that its owner alone can read, to be written by others."""
+    path.touch(mode=0o600, exist_ok=False)
+    return path
+
+
+def _remove_left(scratch: Path) -> None:
+    try:
+        _empty(scratch)
+    except OSError as error:
+        raise OutputError(f"cannot empty {scratch}: {error.strerror}") from None
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _publish(partial: Path, target: Path) -> None:
+    """Make the files durable and readable, then give the folder its name."""
+    umask = os.umask(0)
+    os.umask(umask)
+    for entry in [*partial.rglob("*"), partial]:
+        _sync(entry)
+        entry.chmod((0o777 if entry.is_dir() else 0o666) & ~umask)
+    partial.rename(target)
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,258 @@
+"""The paper's variance theory as functions, corrected where `docs/privacy.md` says so.
+
+Effects are of treatments against control; results have axes `[treatment]` unless stated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.channels.design import design_channel, public_noise_variance
+from clusterdp.channels.noise import noise_variance, simulated_noise
+from clusterdp.channels.statistics import contrast_noise, draw_summary
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.calibration import summary_mean_variance, trust
+from clusterdp.mechanisms.parts import NoisyContrasts, NoisyCounts
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.moments import Source
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.theory.population import Population
+
+
+class Averaged(NamedTuple):
+    """A quantity averaged over simulated noise, and the standard error of that average."""
+
+    value: FloatArray
+    std_error: FloatArray
+
+
+class VarianceBound(NamedTuple):
+    """The two boundaries of thm:variance_upper_bound: its first term, and the whole."""
+
+    first_term: FloatArray
+    total: FloatArray
+
+
+def homogeneity(population: Population) -> FloatArray:
+    """φ_a = Σ (n_c/n)² S²(y_c(a))/n_{a,c} (def:phi); axes `[arm]`. Small for alike clusters."""
+    spread = _finite_variance(population.potential_counts(), population.layout.space.as_array())
+    weights = _cluster_weights(population.layout)
+    return np.asarray((weights**2 * spread / population.layout.sizes).sum(axis=0))
+
+
+def non_private_variance(population: Population) -> FloatArray:
+    """Variance over assignments of the stratified estimator from true outcomes.
+
+    Σ (n_c/n)² (S²(y_c(1))/n₁ + S²(y_c(0))/n₀ − S²(τ_c)/n_c). For the unstratified one, take
+    `population.merged()`.
+    """
+    layout, counts = population.layout, population.type_counts
+    gains = population.unit_effects()
+    effect_spread = np.stack(
+        [_finite_variance(counts, gain) for gain in gains.T], axis=-1
+    )  # [cluster, treatment]
+    weights = _cluster_weights(layout)
+    cluster_sizes = layout.sizes.sum(axis=1, keepdims=True)
+    sampled = _both_arms(homogeneity(population), layout)
+    return np.asarray(sampled - (weights**2 * effect_spread / cluster_sizes).sum(axis=0))
+
+
+def excess_variance(  # noqa: PLR0913 - what to predict, by name
+    counts: IntArray,
+    layout: Layout,
+    mechanism: Mechanism,
+    *,
+    rng: np.random.Generator,
+    n_draws: int = 2000,
+    source: Source = "rows",
+    segment_share: float = 1.0,
+) -> Averaged:
+    """What privacy adds to the variance of the stratified estimator, given observed counts.
+
+    For rows it is Σ (n_c/n)² Σ_a E[mean of Var(debiased | y)]/n_{a,c}: exact given the channel, and
+    averaged over the noise that the channel was made of where there is any.
+
+    Args:
+        counts: Observed counts; axes `[cluster, arm, outcome]`.
+        layout: What is public.
+        mechanism: The mechanism.
+        rng: For the noise of the summary.
+        n_draws: How many noisy summaries to average over.
+        source: "rows", or "everything" for estimates that use sums and counts as well.
+        segment_share: The share of every cell that the estimate is of.
+    """
+    exact = np.zeros(len(layout.treatments))
+    if not mechanism.releases_rows:
+        if isinstance(mechanism.summary, NoisyContrasts):
+            value = noisy_horvitz_thompson_excess(layout, mechanism.summary.epsilon)
+        elif isinstance(mechanism.summary, NoisyCounts):
+            value = noisy_histogram_excess(layout, mechanism.summary.noise_scale)
+        else:
+            raise ParameterError(f"{mechanism.name} publishes neither rows nor a summary")
+        return Averaged(value, exact)
+
+    def draw() -> FloatArray:
+        per_unit = unit_noise(counts, layout, mechanism, rng)
+        told = summary_mean_variance(mechanism, layout) if source == "everything" else None
+        public = 0.0 if told is None else public_noise_variance(mechanism, layout.space)
+        per_cell = mean_noise(per_unit, layout.sizes, segment_share, told=told, public=public)
+        return weighted(per_cell, layout)
+
+    if mechanism.summary is None:
+        return Averaged(draw(), exact)
+    draws = np.stack([draw() for _ in range(n_draws)])
+    return Averaged(draws.mean(axis=0), draws.std(axis=0, ddof=1) / math.sqrt(n_draws))
+
+
+def variance_bound(population: Population, mechanism: Mechanism) -> VarianceBound:
+    """thm:variance_upper_bound: the excess variance of Cluster-DP is at most `total`.
+
+    A(x) is taken in the product form of the proof (correction C5). Its lemma on the prior is for
+    continuous noise; the discrete noise that is drawn exceeds that step of the proof by a few
+    percent in cells of a handful of units, far within the slack of the others.
+    """
+    summary = mechanism.summary
+    if not (isinstance(summary, NoisyCounts) and summary.scope == "cluster"):
+        raise ParameterError(f"the bound speaks of Cluster-DP, not of {mechanism.name}")
+    layout, space = population.layout, population.layout.space
+    response = mechanism.response(space)
+    keep, resample = float(response.keep_prob), response.resample_prob
+    first = (1 / keep**2 - 1) * _both_arms(homogeneity(population), layout)
+
+    scale = summary.noise_scale / layout.sizes  # σ/n_{a,c}
+    floor, n_outcomes = float(response.prior_floor), space.n_outcomes
+    # lem:tq-tp: how far the prior is from the cell's frequencies, in expected L1 distance
+    distance = 2 * n_outcomes * (floor + scale * (np.exp(-floor / scale) - np.exp(-1 / scale)))
+    values = space.as_array()
+    worst = np.abs(values).max() ** 2 * (3 / keep**2 + 2)
+    spread = (resample * math.sqrt(n_outcomes) + 1) ** 2 / keep**2
+    spread *= (values**2).sum() * (1 - resample * (n_outcomes - 1) * floor)
+    weights = _cluster_weights(layout)
+    second = (weights**2 * distance * (worst + spread) / layout.sizes).sum(axis=0)
+    return VarianceBound(first, first + _both_arms(second, layout))
+
+
+def uniform_prior_excess(population: Population, resample_prob: float) -> FloatArray:
+    """thm:variance_privacy_random: excess variance of the stratified uniform-prior estimator.
+
+    For coro:unstratified, take `population.merged()`.
+    """
+    layout, values = population.layout, population.layout.space.as_array()
+    keep = 1 - resample_prob
+    frequencies = population.potential_counts() / layout.sizes.sum(axis=1)[:, None, None]
+    mean, mean_square = frequencies @ values, frequencies @ values**2
+    constant = resample_prob * (values**2).mean() - (resample_prob * values.mean()) ** 2
+    per_unit = (
+        constant / keep**2
+        + resample_prob / keep * mean_square
+        - 2 * resample_prob * values.mean() / keep * mean
+    )
+    weights = _cluster_weights(layout)
+    return _both_arms((weights**2 * per_unit / layout.sizes).sum(axis=0), layout)
+
+
+def noisy_horvitz_thompson_excess(layout: Layout, epsilon: float) -> FloatArray:
+    """prop:NHT with correction C4: Σ (n_c/n)² Var(noise on the difference of means).
+
+    In continuous noise it would be 2Σ(n_c/n · Δ_c/ε)², Δ_c = (y_max − y_min)/min(n₀, n_a); the
+    discrete noise that is drawn has a slightly smaller variance. T treatments share ε.
+    """
+    noise = [
+        [contrast_noise(layout, epsilon, cluster, arm).variance for arm in layout.treatments]
+        for cluster in range(len(layout.clusters))
+    ]
+    return np.asarray((_cluster_weights(layout) ** 2 * np.array(noise)).sum(axis=0))
+
+
+def noisy_histogram_excess(layout: Layout, noise_scale: float) -> FloatArray:
+    """prop:NH with correction C3: Σy² · Var(noise) · Σ (n_c/n)² (1/n₀² + 1/n_a²).
+
+    With σ = 2/ε and continuous noise, Var(noise) would be 8/ε².
+    """
+    weights = _cluster_weights(layout)
+    per_arm = (weights**2 / layout.sizes**2).sum(axis=0)
+    total = (layout.space.as_array() ** 2).sum() * noise_variance(noise_scale)
+    return _both_arms(total * per_arm, layout)
+
+
+def sampling_variance(probs: FloatArray, layout: Layout) -> FloatArray:
+    """The variance of the stratified estimator from true outcomes of given distributions.
+
+    Args:
+        probs: Axes `[cluster, arm or 1, outcome]`.
+        layout: What is public.
+    """
+    values = layout.space.as_array()
+    means = (probs @ values)[..., np.newaxis]
+    spread = (probs * (values - means) ** 2).sum(axis=-1)
+    return weighted(spread / layout.sizes, layout)
+
+
+def weighted(per_cell: FloatArray, layout: Layout) -> FloatArray:
+    """The variance of effects from those of cell means: Σ (n_c/n)², of both arms."""
+    return _both_arms((_cluster_weights(layout) ** 2 * per_cell).sum(axis=0), layout)
+
+
+def cell_weights(layout: Layout) -> FloatArray:
+    """How much a unit's variance counts in each cell: (n_c/n)²/n_{a,c}; axes `[cluster, arm]`."""
+    return np.asarray(_cluster_weights(layout) ** 2 / layout.sizes)
+
+
+def mean_noise(
+    per_unit: FloatArray | float,
+    sizes: IntArray,
+    segment_share: float,
+    *,
+    told: FloatArray | None,
+    public: float,
+) -> FloatArray:
+    """The privacy variance of a segment's mean in every cell; axes `[cluster, arm]`.
+
+    v/(fn) − 2κv/n + κ²(v/n + w) for a share f of a cell of n units, see `calibration`.
+
+    Args:
+        per_unit: v, the noise variance of a unit.
+        sizes: n.
+        segment_share: f.
+        told: w, the noise variance of cell means by the summary; None for rows alone.
+        public: What v is publicly thought to be, which makes κ.
+    """
+    by_rows = per_unit / sizes
+    if told is None:
+        return np.asarray(by_rows / segment_share)
+    weight = trust(public / sizes, told)
+    return np.asarray(by_rows / segment_share - 2 * weight * by_rows + weight**2 * (by_rows + told))
+
+
+def unit_noise(
+    counts: IntArray, layout: Layout, mechanism: Mechanism, rng: np.random.Generator
+) -> FloatArray:
+    """Noise variance of a unit, given one draw of the summary; axes `[cluster, arm]`."""
+    summary = draw_summary(counts, layout, mechanism.summary, simulated_noise(rng))
+    channel = design_channel(mechanism, layout, summary)
+    noise = channel.noise_variance()[channel.groups]
+    return np.asarray((counts * noise).sum(axis=-1) / layout.sizes)
+
+
+def _finite_variance(counts: IntArray, values: FloatArray) -> FloatArray:
+    """S², with n−1, of the values that `counts` counts along its last axis."""
+    sizes = counts.sum(axis=-1)
+    means = counts @ values / sizes
+    squares = (counts * (values - means[..., np.newaxis]) ** 2).sum(axis=-1)
+    return np.asarray(squares / np.maximum(sizes - 1, 1))
+
+
+def _cluster_weights(layout: Layout) -> FloatArray:
+    """n_c/n; axes `[cluster, 1]`."""
+    return np.asarray(layout.sizes.sum(axis=1, keepdims=True) / layout.n_units)
+
+
+def _both_arms(per_arm: FloatArray, layout: Layout) -> FloatArray:
+    """Each treatment's term plus control's."""
+    return np.asarray(per_arm[list(layout.treatments)] + per_arm[layout.control])

@@ -1,0 +1,142 @@
+"""Whole releases and their estimates, drawn from cell counts: the cost does not grow with n."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp.channels.draw import release_cells
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.channels.optimal import DesignedChannel
+from clusterdp.estimation import moments as estimators
+from clusterdp.estimation.calibration import know_cells
+from clusterdp.mechanisms.parts import TABLE_TOTAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusterdp._arrays import IntArray
+    from clusterdp.channels.design import Channel
+    from clusterdp.estimation.moments import Estimator, Source
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.theory.population import Population
+
+# Array elements held at a time; replicates are run in chunks of about this size.
+_CHUNK_ELEMENTS = 4_000_000
+
+
+def simulate_experiments(  # noqa: PLR0913 - what to draw, by name
+    population: Population,
+    mechanism: Mechanism,
+    *,
+    n_replicates: int,
+    rng: np.random.Generator,
+    estimator: Estimator = "stratified",
+    source: Source = "everything",
+) -> estimators.EffectArrays:
+    """Estimates from fresh assignments and fresh releases; axes `[replicate, treatment]`."""
+    return _joined(
+        simulate_estimates(
+            population.assign(size, rng),
+            population.layout,
+            mechanism,
+            rng,
+            estimator,
+            source,
+        )
+        for size in _chunks(n_replicates, population.potential_counts().size)
+    )
+
+
+def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they are
+    counts: IntArray,
+    layout: Layout,
+    mechanism: Mechanism,
+    *,
+    n_replicates: int,
+    rng: np.random.Generator,
+    estimator: Estimator = "stratified",
+    source: Source = "everything",
+) -> estimators.EffectArrays:
+    """Estimates from fresh releases of the same observed counts; axes `[replicate, treatment]`.
+
+    Args:
+        counts: Observed counts; axes `[cluster, arm, outcome]`.
+        layout: What is public.
+        mechanism: What to release.
+        n_replicates: How many releases to draw.
+        rng: Where randomness comes from.
+        estimator: As in `estimate`.
+        source: As in `estimate`.
+    """
+    return _joined(
+        simulate_estimates(
+            np.broadcast_to(counts, (size, *counts.shape)),
+            layout,
+            mechanism,
+            rng,
+            estimator,
+            source,
+        )
+        for size in _chunks(n_replicates, counts.size)
+    )
+
+
+def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
+    counts: IntArray,
+    layout: Layout,
+    mechanism: Mechanism,
+    rng: np.random.Generator,
+    estimator: Estimator,
+    source: Source,
+) -> estimators.EffectArrays:
+    """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
+    about_cells = release_cells(counts, layout, mechanism, simulated_noise(rng))
+    released_counts = knowledge = None
+    if about_cells.channel is not None:
+        released_counts = draw_released_counts(counts, about_cells.channel, rng)
+    if source == "everything":
+        knowledge = know_cells(mechanism, layout, about_cells.summary, about_cells.sums)
+    return estimators.estimate_effects(
+        layout,
+        estimator,
+        summary=about_cells.summary,
+        channel=about_cells.channel,
+        released_counts=released_counts,
+        knowledge=knowledge,
+    )
+
+
+def draw_released_counts(counts: IntArray, channel: Channel, rng: np.random.Generator) -> IntArray:
+    """How often each outcome is released, in distribution as if every row were randomized.
+
+    Axes of `counts`: `[..., cluster, arm, outcome]`; of the result `[..., cluster, arm, output]`.
+    """
+    if isinstance(channel, DesignedChannel):
+        probs = (channel.tables / TABLE_TOTAL)[
+            channel.groups
+        ]  # [..., cluster, arm, true, released]
+        return np.asarray(rng.multinomial(counts, probs).sum(axis=-2))
+    resampled = rng.binomial(counts, channel.resample_prob)
+    prior = channel.prior()[..., channel.groups, :]
+    redrawn = rng.multinomial(resampled.sum(axis=-1), prior)
+    return np.asarray(counts - resampled + redrawn)
+
+
+def _chunks(n_replicates: int, n_elements: int) -> Iterator[int]:
+    """Sizes of the chunks that replicates are run in."""
+    size = max(1, _CHUNK_ELEMENTS // n_elements)
+    for chunk in range(math.ceil(n_replicates / size)):
+        yield min(size, n_replicates - chunk * size)
+
+
+def _joined(chunks: Iterator[estimators.EffectArrays]) -> estimators.EffectArrays:
+    parts = list(chunks)
+    return estimators.EffectArrays(
+        effects=np.concatenate([part.effects for part in parts]),
+        variances=np.concatenate([part.variances for part in parts]),
+        privacy_variances=np.concatenate([part.privacy_variances for part in parts]),
+    )

@@ -1,0 +1,241 @@
+"""SIGKILL at random points of ledgered releases, then resume."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+import clusterdp as cdp
+from clusterdp.channels.draw import Statistics
+from clusterdp.channels.noise import add_exact_noise
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.errors import ClusterDPError
+from clusterdp.ledger.encryption import Vault
+from clusterdp.ledger.ledger import Ledger, verify_books
+from clusterdp.ledger.store import Books
+from clusterdp.privacy.accounting import Guarantee
+from clusterdp.published import manifest as manifests
+from clusterdp.published.verification import verify_folder
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.releasing.journal import Drawn
+from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.rows.encoding import Columns
+from clusterdp.storage.folder import LocalFolder
+from soak.owner import Owner, release_options, run, write_table
+from soak.report import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterdp.ledger.history import Spending
+    from clusterdp.rows.keys import ReleaseKey
+
+# One for each kind of channel and of statistics.
+_MECHANISMS = (
+    ("--epsilon", "2"),
+    ("--epsilon", "2", "--mechanism", "cluster-dp", "--noise-scale", "8", "--prior-floor", "0.05"),
+    ("--epsilon", "2", "--mechanism", "uniform-prior-dp"),
+)
+
+
+@dataclass(slots=True)
+class _Tally:
+    before: int = 0
+    resumed: int = 0
+    published: int = 0
+    finished: int = 0
+    lost: list[str] = field(default_factory=list)
+    overspent: int = 0
+    partial: int = 0
+
+
+def run_kills(
+    n_kills: int,
+    n_rows: int,
+    rng: np.random.Generator,
+    folder: Path,
+    report: Callable[[int], None] = lambda _: None,
+) -> Line:
+    """Kill releases, resume them, and compare with undisturbed runs.
+
+    Args:
+        n_kills: How many.
+        n_rows: How large their table is.
+        rng: When to kill.
+        folder: Where to work.
+        report: Called after each.
+    """
+    source = write_table(folder / "table.parquet", n_rows)
+    where = folder / "budget.db"
+    Ledger.create(str(where), Guarantee(epsilon=2), Vault())
+    seconds = [
+        _undisturbed(_command(source, folder / f"whole-{name}", where, f"whole-{name}"), options)
+        for name, options in enumerate(_MECHANISMS)
+    ]
+    tally = _Tally()
+    for kill in range(n_kills):
+        name, target = f"people-{kill}", folder / f"out-{kill}"
+        kind = kill % len(_MECHANISMS)
+        owner = Owner(*_command(source, target, where, name), *_MECHANISMS[kind])
+        owner.begin()
+        time.sleep(rng.uniform(0, 1.05 * seconds[kind]))
+        owner.kill()
+        owner.wait()
+        _judge(tally, str(where), name, target, source)
+        report(kill + 1)
+    problems = verify_books(Books(str(where)))
+    return Line(
+        trial="SIGKILL at random points, then resume",
+        runs=n_kills,
+        faults=n_kills - tally.finished,
+        lost=len(tally.lost) + len(problems),
+        overspent=tally.overspent,
+        partial=tally.partial,
+        details=(
+            f"{tally.before} killed before the reservation, {tally.resumed} after it and resumed, "
+            f"{tally.published} between publishing and committing, {tally.finished} too late; "
+            f"{n_rows:,} rows" + "".join(f"; {text}" for text in tally.lost[:3])
+        ),
+    )
+
+
+def _command(source: Path, target: Path, where: Path, population: str) -> list[str]:
+    ledger = ["--ledger", str(where), "--population", population, "--new-population"]
+    return [*release_options(source, target), *ledger]
+
+
+def _undisturbed(command: list[str], options: tuple[str, ...]) -> float:
+    """How long a release takes from when it is ready until it is published."""
+    target = Path(command[command.index("--out") + 1])
+    owner = Owner(*command, *options)
+    begun = time.perf_counter()
+    owner.begin()
+    while not target.exists() and owner.runs():
+        time.sleep(0.001)
+    seconds = time.perf_counter() - begun
+    code, told = owner.wait()
+    assert code == 0, told
+    return seconds
+
+
+def _judge(tally: _Tally, where: str, population: str, target: Path, source: Path) -> None:
+    """What the kill left behind, and what resuming makes of it."""
+    ledger = Ledger(where)
+    found = [one for one in ledger.spendings() if one.population == population]
+    if not found:
+        tally.before += 1
+        tally.partial += target.exists()
+        return
+    (spending,) = found
+    if spending.status == "committed":
+        tally.finished += 1
+        tally.lost += _problems(target)
+        return
+    reservation = ledger.resume(spending.release)
+    key, kept = reservation.key, reservation.recall()
+    if target.exists():
+        tally.published += 1
+    else:
+        tally.resumed += 1
+        tally.partial += sum(_is_accepted(left) for left in target.parent.glob(f".{target.name}*"))
+    code, told = run("release", "--resume", spending.release, "--ledger", where)
+    if code != 0:
+        tally.lost.append(told.strip())
+        return
+    account = ledger.account(population)
+    once = [(one.release, one.status) for one in account.spent] == [(spending.release, "committed")]
+    tally.overspent += not once or account.basic != spending.guarantee
+    tally.lost += _problems(target)
+    if kept is not None and not _same_statistics(kept.statistics, target):
+        tally.lost.append("other noise than was drawn")
+    tally.lost += _differences(target, undisturbed_run(target, source, key, spending))
+
+
+def _is_accepted(folder: Path) -> bool:
+    try:
+        cdp.read_release(folder)
+    except ClusterDPError:
+        return False
+    return True
+
+
+def _problems(target: Path) -> list[str]:
+    return [check.problem for check in verify_folder(target) if check.problem]
+
+
+def _same_statistics(kept: Statistics, target: Path) -> bool:
+    published = cdp.read_release(target)
+    for ours, theirs in ((kept.summary, published.summary), (kept.sums, published.sums)):
+        for name in getattr(ours, "__slots__", ()):
+            if not np.array_equal(getattr(ours, name), getattr(theirs, name)):
+                return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The journal of an undisturbed run, with a key and noise that are known."""
+
+    key: ReleaseKey
+    drawn: Drawn
+
+    def recall(self) -> Drawn:
+        """The noise."""
+        return self.drawn
+
+    def keep(self, drawn: Drawn) -> None:
+        """Never: it is known."""
+        raise NotImplementedError
+
+    def seal(self, manifest: bytes) -> None:
+        """Nothing to do."""
+
+    def commit(self, place: str) -> None:
+        """Nothing to do."""
+
+
+def prepare(source: Path) -> Prepared:
+    """The table of a trial."""
+    columns = Columns(
+        unit="user", arm="treated", cluster="market", outcome="clicks", kept=("tier",)
+    )
+    table = LocalTable(
+        rows=pl.scan_parquet(source),
+        columns=columns,
+        space=cdp.OutcomeSpace.integers(0, 5),
+        clip=False,
+    )
+    layout, encoder, notes = lay_out(table, None, None)
+    return Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
+
+
+def undisturbed_run(target: Path, source: Path, key: ReleaseKey, spending: Spending) -> Path:
+    """What the local engine publishes undisturbed, with the key and the noise of a release."""
+    prepared = prepare(source)
+    seen = prepared.table.count(prepared.layout, prepared.encoder).seen
+    published = cdp.read_release(target)
+    drawn = Drawn(Statistics(published.summary, published.sums), key.tag(seen))
+    again = target.with_name(f"{target.name}-again")
+    write_with(
+        prepared,
+        manifests.read_mechanism(spending.content),
+        LocalFolder(again),
+        Silence(),
+        journal=Replay(key, drawn),
+        add_noise=add_exact_noise,  # not asked: the noise is known
+    )
+    return again
+
+
+def _differences(one: Path, other: Path) -> list[str]:
+    names = {path.name for path in one.iterdir()} | {path.name for path in other.iterdir()}
+    return [
+        f"{name} differs from an undisturbed run's"
+        for name in sorted(names)
+        if (one / name).read_bytes() != (other / name).read_bytes()
+    ]

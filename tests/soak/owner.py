@@ -1,0 +1,124 @@
+"""An owner's command in a process of its own, which can be killed, raced and measured.
+
+It imports everything first and says "ready", so that faults fall into the work; then it waits for a
+line, so that many can begin at once.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import polars as pl
+
+ROOT = Path(__file__).parent.parent
+
+
+class Owner:
+    """A running command."""
+
+    def __init__(self, *arguments: object) -> None:
+        """Start it, and wait until it is ready."""
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-m", "soak.owner", *map(str, arguments)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        line = _pipe(self._process.stdout).readline()
+        if line != "ready\n":
+            raise RuntimeError(_pipe(self._process.stderr).read())
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    def begin(self) -> None:
+        """Let it work."""
+        stdin = _pipe(self._process.stdin)
+        stdin.write("\n")
+        stdin.flush()
+
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+
+    def wait(self) -> tuple[int, str]:
+        """Its exit code, and what it said on stderr."""
+        _, told = self._process.communicate()
+        return self._process.returncode, told
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    """A command from its beginning to its end."""
+    owner = Owner(*arguments)
+    owner.begin()
+    return owner.wait()
+
+
+def write_table(path: Path, n_rows: int, n_clusters: int = 50) -> Path:
+    """A table to release: an arm, a cluster, clicks and visits from 0 to 5, a public column."""
+    row = pl.int_range(n_rows, eager=True)
+    # Whatever looks random will do, and needs no seed.
+    mixed = row.hash()
+    pl.DataFrame(
+        {
+            "user": row,
+            "treated": (row % 2).cast(pl.Int8),
+            "market": (row // 2 % n_clusters).cast(pl.Int32),
+            "clicks": (mixed // 1009 % 6).cast(pl.Int8),
+            "visits": (mixed // 1000003 % 6).cast(pl.Int8),
+            "tier": (mixed // 10007 % 3).cast(pl.Int8),
+        }
+    ).write_parquet(path)
+    return path
+
+
+def release_options(source: Path, target: Path, *, outcome: str = "clicks") -> list[str]:
+    """The command that releases such a table."""
+    parts = ["--unit", "user", "--arm", "treated", "--cluster", "market", "--outcome", outcome]
+    return [
+        "release",
+        str(source),
+        *parts,
+        "--outcomes",
+        "0..5",
+        "--keep",
+        "tier",
+        "--out",
+        str(target),
+    ]
+
+
+def _pipe(pipe: IO[str] | None) -> IO[str]:
+    assert pipe is not None
+    return pipe
+
+
+def _main() -> None:
+    import cryptography.hazmat.primitives.ciphers
+    import opendp.prelude
+    import scipy.optimize
+    import sqlalchemy
+
+    import clusterdp.cli.budget
+    import clusterdp.cli.release
+    from clusterdp.cli.app import app
+
+    del cryptography, opendp, scipy, sqlalchemy, clusterdp
+    print("ready", flush=True)
+    sys.stdin.readline()
+    app(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    _main()

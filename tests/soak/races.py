@@ -1,0 +1,68 @@
+"""Many processes that release at once, against one ledger with room for some of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import clusterdp as cdp
+from clusterdp.ledger.encryption import Vault
+from clusterdp.ledger.ledger import Ledger, verify_books
+from clusterdp.ledger.store import Books
+from clusterdp.privacy.accounting import Guarantee
+from soak.owner import Owner, release_options, write_table
+from soak.report import Line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run_race(where: str, kind: str, n_processes: int, n_fit: int, folder: Path) -> Line:
+    """Let processes race for the last budget.
+
+    Args:
+        where: A place for a new ledger.
+        kind: What to call it.
+        n_processes: How many release at once.
+        n_fit: How many the budget is enough for.
+        folder: Where to work.
+    """
+    source = write_table(folder / "table.parquet", 5000)
+    ledger = Ledger.create(where, Guarantee(epsilon=n_fit), Vault())
+    # The population is known before they race, and nothing is spent on it.
+    ledger.reserve(
+        "everyone",
+        outcome="clicks",
+        space=cdp.OutcomeSpace.integers(0, 5),
+        mechanism=cdp.uniform_prior_dp(epsilon=1),
+        about={},
+    ).cancel()
+    targets = [folder / f"out-{number}" for number in range(n_processes)]
+    owners = [
+        Owner(
+            *release_options(source, target),
+            *("--epsilon", 1, "--mechanism", "uniform-prior-dp"),
+            *("--ledger", where, "--population", "everyone"),
+        )
+        for target in targets
+    ]
+    for owner in owners:
+        owner.begin()
+    ended = [owner.wait() for owner in owners]
+    published = sum(
+        cdp.read_release(target).guarantee.epsilon <= 1 for target in targets if target.exists()
+    )
+    succeeded = sum(code == 0 for code, _ in ended)
+    refused = sum(code == 2 and "does not allow it" in told for code, told in ended)
+    account = ledger.account("everyone")
+    committed = sum(one.status == "committed" for one in account.spent)
+    return Line(
+        trial=f"{n_processes} processes at once, room for {n_fit}, {kind}",
+        runs=n_processes,
+        faults=0,
+        lost=abs(n_fit - succeeded)
+        + abs(n_processes - n_fit - refused)
+        + len(verify_books(Books(where))),
+        overspent=abs(n_fit - committed) + (account.basic.epsilon > n_fit),
+        partial=abs(published - succeeded),
+        details=f"{succeeded} published, {refused} refused clearly",
+    )

@@ -1,0 +1,286 @@
+"""A second opinion on published folders: docs/format.md, read anew and checked row by row.
+
+It shares no code with the package's reader. What both take as sound is sound; what only the package
+takes as sound was accepted by mistake.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from clusterdp.channels.priors import estimate_prior, to_weights
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from soak.sound_folders import SoundFolder
+
+_POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_CELLS, _CHANNELS = "cells.parquet", "channels.parquet"
+_TOTAL = 2**48
+# Above what the package allows for, so that no number lies between the two.
+_NEARLY = 1e-11
+
+
+class Flawed(Exception):  # noqa: N818 - it is raised to end a check, and says what is wrong
+    """What is wrong with a folder."""
+
+
+def _need(rule: str, *, holds: bool) -> None:
+    if not holds:
+        raise Flawed(rule)
+
+
+def find_flaw(folder: Path, original: SoundFolder) -> str | None:
+    """What is wrong with a folder that was made of a sound one; None if nothing can be told."""
+    try:
+        content = json.loads((folder / "manifest.json").read_bytes())
+        content.pop("sha256")
+        _check_manifest(content, original.manifest())
+        tables = {
+            name: pl.read_parquet(folder / name, glob=False)
+            for name in content["files"]
+            if name.endswith(".parquet")
+        }
+        _check_tables(content, tables)
+    except Flawed as flaw:
+        return str(flaw)
+    except (LookupError, TypeError, AttributeError, ValueError, *_POLARS) as error:
+        return f"it cannot be read: {type(error).__name__}"
+    return None
+
+
+def is_same(folder: Path, original: SoundFolder) -> bool:
+    """Whether a folder holds exactly what it held, texts for people apart."""
+    content = json.loads((folder / "manifest.json").read_bytes())
+    try:
+        same = all(
+            pl.read_parquet(folder / name, glob=False).equals(original.table(name))
+            for name in original.tables()
+        )
+    except _POLARS:
+        return False
+    return same and _fixed(content) == _fixed(original.manifest())
+
+
+def _fixed(content: dict[str, Any]) -> str:
+    """What of a manifest is fixed; numbers as numbers, to the digits that a guarantee can tell."""
+    content = json.loads(json.dumps(content), parse_int=_rounded, parse_float=_rounded)
+    for name in ("files", "sha256", "software", "notes"):
+        content.pop(name, None)
+    content["guarantee"].pop("in_words", None)
+    return json.dumps(content, sort_keys=True)
+
+
+def _rounded(number: str) -> float:
+    read = float(f"{float(number):.12g}")
+    return 0.0 if abs(read) < 1e-100 else read
+
+
+def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
+    outcome, columns = content["outcome"], content["columns"]
+    rows = original["mechanism"]["rows"]
+    texts = [content["software"], *content["notes"], content["guarantee"]["in_words"]]
+    names = [columns[part] for part in ("unit", "arm", "cluster")] + list(columns["kept"])
+    names.append(outcome["name"])
+    texts += [*names, content["mechanism"]["name"]]
+    _need("texts", holds=all(isinstance(text, str) for text in texts))
+    _need("lists", holds=isinstance(content["notes"], list) and isinstance(columns["kept"], list))
+    _need("names differ", holds=len(set(names)) == len(names))
+    _need("control is an arm", holds=_places(content["arms"], content["control"]) == 1)
+    _check_numbers(outcome["values"], outcome["edges"])
+    # What nothing else follows from may be anything; all else must be what it was.
+    wanted = json.loads(json.dumps(original))
+    wanted["outcome"]["name"] = outcome["name"]
+    wanted["mechanism"]["name"] = content["mechanism"]["name"]
+    if rows is None:
+        wanted["columns"] |= {"unit": columns["unit"], "kept": columns["kept"]}
+        wanted["outcome"] = outcome
+    else:
+        wanted["control"] = content["control"]
+        wanted["outcome"]["edges"] = outcome["edges"]
+        if rows.get("public_prior") is not None:
+            _check_prior(content["mechanism"]["rows"]["public_prior"], len(outcome["values"]))
+            wanted["mechanism"]["rows"]["public_prior"] = content["mechanism"]["rows"][
+                "public_prior"
+            ]
+    wanted["n_units"] = content["n_units"] if rows is None else wanted["n_units"]
+    _need("all else is as it was", holds=_fixed(content) == _fixed(wanted))
+
+
+def _places(labels: list[Any], label: Any) -> int:
+    return sum(type(one) is type(label) and one == label for one in labels)
+
+
+def _check_numbers(values: list[Any], edges: list[Any] | None) -> None:
+    for numbers in (values, [] if edges is None else edges):
+        _need("numbers", holds=isinstance(numbers, list))
+        plain = [type(number) in (int, float) for number in numbers]
+        _need("numbers", holds=all(plain) and all(map(math.isfinite, numbers)))
+        _need("order", holds=all(a < b for a, b in itertools.pairwise(numbers)))
+    _need("bins", holds=edges is None or len(edges) == len(values) + 1)
+
+
+def _check_prior(prior: Any, n_outcomes: int) -> None:
+    _need("a prior is a list", holds=isinstance(prior, list) and len(prior) == n_outcomes)
+    plain = all(type(number) in (int, float) for number in prior)
+    _need("of probabilities", holds=plain and min(prior) >= 0 and abs(sum(prior) - 1) < 1e-9)
+
+
+def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> None:
+    cells = tables[_CELLS]
+    units = [tables[name] for name in sorted(tables) if name.startswith("units")]
+    designed = (
+        content["mechanism"]["rows"] is not None and "epsilon" in content["mechanism"]["rows"]
+    )
+    names = {_CELLS, *([_CHANNELS] if designed else [])}
+    _need("files", holds=set(tables) - names == {n for n in tables if n.startswith("units")})
+    _need("rows", holds=bool(units) == (content["mechanism"]["rows"] is not None))
+    _need("README", holds=set(content["files"]) == {"README.md", *tables})
+    _check_cells(content, cells)
+    if not units:
+        return
+    sizes = {(row[0], row[1]): row[2] for row in cells.iter_rows()}
+    if designed:
+        outputs = _check_channels(content, tables[_CHANNELS])
+        numbers = {row[:2]: outputs[cells["channel"][i]] for i, row in enumerate(cells.iter_rows())}
+        decode = {cell: {number: number for number in listed} for cell, listed in numbers.items()}
+    else:
+        _check_priors(content, cells)
+        values = content["outcome"]["values"]
+        decode = {
+            row[:2]: dict(zip(values, listed, strict=True))
+            for row, listed in zip(cells.iter_rows(), cells["decode"].to_list(), strict=True)
+        }
+    _check_rows(content, pl.concat(units), sizes, decode)
+
+
+def _check_cells(content: dict[str, Any], cells: pl.DataFrame) -> None:
+    columns, mechanism = content["columns"], content["mechanism"]
+    summary, sums, rows = (mechanism.get(part) for part in ("summary", "sums", "rows"))
+    expected = [columns["cluster"], columns["arm"], "size"]
+    if summary is not None:
+        expected.append("noisy_counts" if summary["statistic"] == "counts" else "noisy_contrast")
+    if sums is not None:
+        expected += ["noisy_sum", "noisy_squares"]
+    if rows is not None:
+        expected += ["channel"] if "epsilon" in rows else ["prior", "decode"]
+    _need("columns of cells", holds=cells.columns == expected)
+    arms = cells[columns["arm"]].to_list()
+    clusters = list(dict.fromkeys(cells[columns["cluster"]].to_list()))
+    _need("clusters", holds=None not in clusters and len(clusters) == content["n_clusters"])
+    pairs = list(zip(cells[columns["cluster"]].to_list(), map(_typed, arms), strict=True))
+    wanted = list(itertools.product(clusters, map(_typed, content["arms"])))
+    _need("a row for every cell", holds=pairs == wanted)
+    sizes = cells["size"].to_list()
+    _need("sizes", holds=all(type(size) is int and size > 0 for size in sizes))
+    _need("units", holds=sum(sizes) == content["n_units"])
+    _check_statistics(content, cells, arms)
+
+
+def _typed(label: Any) -> tuple[str, Any]:
+    return type(label).__name__, label
+
+
+def _check_statistics(content: dict[str, Any], cells: pl.DataFrame, arms: list[Any]) -> None:
+    n_outcomes = len(content["outcome"]["values"])
+    if "noisy_counts" in cells.columns:
+        counts = cells["noisy_counts"].to_list()
+        whole = all(type(count) is int for listed in counts for count in listed)
+        _need("counts", holds=whole and all(len(listed) == n_outcomes for listed in counts))
+        if content["mechanism"]["summary"]["scope"] == "population":
+            by_arm = {(arm, tuple(listed)) for arm, listed in zip(arms, counts, strict=True)}
+            _need("clusters repeat the counts of arms", holds=len(by_arm) == len(content["arms"]))
+    if "noisy_contrast" in cells.columns:
+        for arm, contrast in zip(arms, cells["noisy_contrast"].to_list(), strict=True):
+            told = type(contrast) is float and math.isfinite(contrast)
+            _need("contrasts", holds=contrast is None if arm == content["control"] else told)
+    for name in ("noisy_sum", "noisy_squares", "channel"):
+        if name in cells.columns:
+            _need(name, holds=all(type(number) is int for number in cells[name].to_list()))
+
+
+def _check_priors(content: dict[str, Any], cells: pl.DataFrame) -> None:
+    rows, summary = content["mechanism"]["rows"], content["mechanism"]["summary"]
+    values = content["outcome"]["values"]
+    keep = 1 - rows["resample_prob"]
+    sizes = cells["size"]
+    if summary is not None and summary["scope"] == "population":
+        sizes = cells.select(pl.col("size").sum().over(content["columns"]["arm"])).to_series()
+    weights = None
+    if summary is not None:
+        floor = rows["prior_floor"]
+        counts = cells["noisy_counts"].list.to_array(len(values)).to_numpy()
+        prior = estimate_prior(counts, sizes.to_numpy(), floor)
+        weights = to_weights(prior, round(floor * 2**32)).tolist()
+    for row, (stated, decode) in enumerate(
+        zip(cells["prior"].to_list(), cells["decode"].to_list(), strict=True)
+    ):
+        made = [number * 2**32 for number in stated]
+        wanted = [2**32 / len(values)] * len(values) if weights is None else weights[row]
+        near = 1 if weights is None else 0
+        _need("priors", holds=all(abs(a - b) <= near for a, b in zip(made, wanted, strict=True)))
+        _need("priors are integers", holds=all(number == int(number) for number in made))
+        mean = math.fsum(p * v for p, v in zip(stated, values, strict=True))
+        for value, told in zip(values, decode, strict=True):
+            exact = (value - (1 - keep) * mean) / keep
+            _need("decode", holds=abs(told - exact) <= _NEARLY * max(1, abs(exact)))
+
+
+def _check_channels(content: dict[str, Any], listed: pl.DataFrame) -> dict[int, list[float]]:
+    values, rows = content["outcome"]["values"], content["mechanism"]["rows"]
+    _need("columns", holds=listed.columns == ["channel", "released_outcome", "weights"])
+    outputs: dict[int, list[float]] = {}
+    tables: dict[int, list[list[int]]] = {}
+    for channel, number, weights in listed.iter_rows():
+        _need("whole", holds=type(channel) is int and type(number) is float)
+        _need("weights", holds=all(type(weight) is int and weight >= 0 for weight in weights))
+        _need("every outcome", holds=len(weights) == len(values) and any(weights))
+        outputs.setdefault(channel, []).append(number)
+        tables.setdefault(channel, []).append(weights)
+    _need("channels are numbered", holds=list(outputs) == list(range(len(outputs))))
+    bound = math.exp(rows["epsilon"]) * (1 + 1e-9)
+    for channel, table in tables.items():
+        numbers = outputs[channel]
+        _need("finite", holds=all(map(math.isfinite, numbers)) and numbers == sorted(numbers))
+        _need("ratios", holds=all(max(weights) <= bound * min(weights) for weights in table))
+        largest = max(1.0, *map(abs, numbers))
+        for place, value in enumerate(values):
+            probs = [weights[place] for weights in table]
+            mean = math.fsum(p * number for p, number in zip(probs, numbers, strict=True)) / _TOTAL
+            _need("probabilities", holds=sum(probs) == _TOTAL)
+            _need("bias", holds=abs(mean - value) <= _NEARLY * largest)
+    return outputs
+
+
+def _check_rows(
+    content: dict[str, Any],
+    units: pl.DataFrame,
+    sizes: dict[tuple[Any, Any], int],
+    decode: dict[tuple[Any, ...], dict[float, float]],
+) -> None:
+    columns = content["columns"]
+    names = [columns["unit"], columns["arm"], columns["cluster"], *columns["kept"]]
+    _need("columns", holds=units.columns == [*names, "released_outcome", "debiased_outcome"])
+    ids = units[columns["unit"]]
+    _need("ids", holds=ids.dtype == pl.String or ids.dtype.is_integer())
+    _need("unique", holds=ids.null_count() == 0 and ids.n_unique() == len(units))
+    cells = list(zip(units[columns["cluster"]], units[columns["arm"]], strict=True))
+    _need("labels", holds={tuple(map(type, cell)) for cell in cells} == _types(sizes))
+    _need("rows fill the cells", holds=dict(Counter(cells)) == sizes)
+    released = zip(cells, units["released_outcome"], units["debiased_outcome"], strict=True)
+    for cell, number, told in released:
+        exact = decode[cell].get(number)
+        _need("released", holds=exact is not None and type(told) is float)
+        assert exact is not None
+        _need("debiased", holds=abs(told - exact) <= _NEARLY * max(1, abs(exact)))
+
+
+def _types(cells: dict[tuple[Any, Any], int]) -> set[tuple[type, ...]]:
+    return {tuple(map(type, cell)) for cell in cells}

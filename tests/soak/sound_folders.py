@@ -1,0 +1,164 @@
+"""Sound folders and a sound ledger, to be spoilt."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+import clusterdp as cdp
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
+from clusterdp.storage.folder import LocalFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+N_USERS = 48
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoundFolder:
+    """A published folder, in memory.
+
+    Attributes:
+        name: What was released.
+        files: Its files.
+    """
+
+    name: str
+    files: dict[str, bytes]
+
+    def manifest(self) -> dict[str, Any]:
+        """Its manifest, but for the checksum."""
+        content: dict[str, Any] = json.loads(self.files["manifest.json"])
+        del content["sha256"]
+        return content
+
+    def tables(self) -> list[str]:
+        """Its Parquet files."""
+        return [name for name in self.files if name.endswith(".parquet")]
+
+    def table(self, name: str) -> pl.DataFrame:
+        """One of them."""
+        return pl.read_parquet(BytesIO(self.files[name]))
+
+
+def table() -> pl.DataFrame:
+    """An experiment of 48 users in 3 markets with clicks from 0 to 3; no order tells them."""
+    row = np.arange(N_USERS)
+    return pl.DataFrame(
+        {
+            "user": row * 7 % N_USERS + 1000,
+            "treated": row % 2,
+            "market": row // 2 % 3,
+            "clicks": row // 6 % 4,
+            "tier": row // 3 % 2,
+        }
+    )
+
+
+def sound_folders(rng: np.random.Generator, place: Path) -> list[SoundFolder]:
+    """A folder of every kind."""
+    numbers = cdp.OutcomeSpace.integers(0, 3)
+    plain = table()
+    named = plain.with_columns(
+        user=pl.format("id-{}", "user"),
+        treated=pl.Series(["a", "b", "c"])[(np.arange(N_USERS) % 3).tolist()],
+        market=pl.format("m{}", pl.Series(np.arange(N_USERS) // 3 % 2)),
+    )
+    row = pl.int_range(pl.len())
+    # Two small clusters, to be pooled.
+    uneven = plain.with_columns(market=pl.when(row < 8).then(8 + row // 2 % 2).otherwise("market"))
+    binned = cdp.OutcomeSpace.bins([0, 1.5, 2.5, 4])
+    made = {
+        "Cluster-DP": (plain, cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2), numbers),
+        "Optimal": (named, cdp.optimal(epsilon=3, noise_scale=3, calibrate=0.2), numbers),
+        "Optimal, public": (plain, cdp.optimal(epsilon=2, prior=[4, 3, 2, 1]), numbers),
+        "Uniform": (uneven, cdp.uniform_prior_dp(epsilon=2, calibrate=0.2), binned),
+        "Cluster-Free-DP": (
+            named,
+            cdp.cluster_free_dp(noise_scale=4, prior_floor=0.1, epsilon=2, delta=1e-3),
+            numbers,
+        ),
+        "Histogram": (named, cdp.noisy_histogram(epsilon=2), binned),
+        "Contrasts": (named, cdp.noisy_horvitz_thompson(epsilon=2), numbers),
+    }
+    folders = [
+        _publish(name, *parts, rng, place / str(number))
+        for number, (name, parts) in enumerate(made.items())
+    ]
+    return [*folders, _in_parts(folders[0]), _in_parts(folders[1])]
+
+
+def _publish(  # noqa: PLR0917 - the parts of a release
+    name: str,
+    rows: pl.DataFrame,
+    mechanism: cdp.Mechanism,
+    space: cdp.OutcomeSpace,
+    rng: np.random.Generator,
+    target: Path,
+) -> SoundFolder:
+    columns = Columns(
+        unit="user", arm="treated", cluster="market", outcome="clicks", kept=("tier",)
+    )
+    opened = LocalTable(rows=rows.lazy(), columns=columns, space=space, clip=False)
+    layout, encoder, notes = lay_out(opened, rows["treated"].min(), 4)
+    write_with(
+        Prepared(table=opened, layout=layout, encoder=encoder, notes=notes),
+        mechanism,
+        LocalFolder(target),
+        Silence(),
+        journal=Unrecorded(ReleaseKey(rng.bytes(32))),
+        add_noise=simulated_noise(rng),
+    )
+    return SoundFolder(name, {path.name: path.read_bytes() for path in target.iterdir()})
+
+
+def _in_parts(folder: SoundFolder) -> SoundFolder:
+    """The same with its rows in several files, as an engine of many machines writes them."""
+    rows = folder.table("units.parquet")
+    files = {name: content for name, content in folder.files.items() if name != "units.parquet"}
+    for number, part in enumerate((rows[:20], rows[20:])):
+        files[f"units/part-{number:05}.parquet"] = as_parquet(part)
+    return SoundFolder(f"{folder.name}, in parts", sealed(folder.manifest(), files))
+
+
+def as_parquet(rows: pl.DataFrame) -> bytes:
+    """A table as the bytes of a file."""
+    file = BytesIO()
+    rows.write_parquet(file, compression="zstd", statistics=False)
+    return file.getvalue()
+
+
+def sealed(content: dict[str, Any], files: dict[str, bytes]) -> dict[str, bytes]:
+    """Files with a manifest that names them all, with the checksums that it should have."""
+    listed = {
+        name: {"bytes": len(file), "sha256": _sha256(file)}
+        for name, file in files.items()
+        if name != "manifest.json"
+    }
+    return {**files, "manifest.json": seal({**content, "files": listed})}
+
+
+def seal(content: Any) -> bytes:
+    """A manifest with its checksum, as docs/format.md describes it; for what is not sound, too."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    if isinstance(content, dict):
+        content = {**content, "sha256": _sha256(canonical.encode())}
+    return json.dumps(content).encode()
+
+
+def _sha256(content: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()
