@@ -39,7 +39,8 @@ MECHANISMS = {
 
 def release_file(source: Path, out: Path, mechanism: str, *, keep_order: bool) -> dict[str, str]:
     """Release a file into a folder; returns the checksums of what is published."""
-    return release_rows(open_source(str(source), Path), out, mechanism, keep_order=keep_order)
+    rows = open_source(str(source), Path, COLUMNS.outcome)
+    return release_rows(rows, out, mechanism, keep_order=keep_order)
 
 
 def release_rows(

@@ -91,7 +91,7 @@ BAD_TABLES = {
     "csv that changes type": (
         late_text,
         (),
-        "column 'clicks' cannot be read",
+        "'clicks' (outcome) has missing values, or values that are not numbers",
     ),
     "csv with a field too many": (
         ragged,

@@ -97,8 +97,6 @@ KEPT: dict[str, tuple[Callable[[pl.Series, np.random.Generator], Any], bool]] = 
     "unrelated and fine": (lambda y, rng: rng.normal(size=len(y)), False),
     "unrelated text": (lambda y, rng: [f"name {n}" for n in rng.permutation(len(y))], False),
     "unrelated times": (lambda y, rng: times(rng.random(len(y))), False),
-    "lists": (lambda y, rng: [[n, 1] for n in y], True),
-    "unrelated lists": (lambda y, rng: [[n, 1] for n in rng.integers(0, 9, len(y))], False),
     "with gaps": (lambda y, rng: [None, 1.5, float("nan")] * (len(y) // 3) + [None] * 2, False),
     "somewhat related": (lambda y, rng: y + rng.normal(size=len(y)), False),
     "constant": (lambda y, rng: np.zeros(len(y)), False),
@@ -149,12 +147,6 @@ def test_the_command_line_warns_and_publishes(table: pl.DataFrame, tmp_path: Pat
     assert "the order of the table" in result.stderr
     assert "WARNING" not in result.stdout
     assert not any("WARNING" in path.read_text() for path in (tmp_path / "out").glob("*.[mj]*"))
-
-
-def test_kept_columns_that_no_file_can_hold_are_refused(table: pl.DataFrame) -> None:
-    odd = table.with_columns(thing=pl.Series([object()] * len(table), dtype=pl.Object))
-    with pytest.raises(cdp.DataError, match=r"'thing' .* cannot be published"):
-        release_in_memory(odd, keep=["thing"], outcomes=SPACE)
 
 
 def test_clusters_cannot_be_crossed_from_outcomes(table: pl.DataFrame, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Errors a user can act on. Messages echo parameters and public labels, never outcomes or ids."""
 
 import warnings
+from contextlib import suppress
+from typing import NoReturn
 
 
 class ClusterDPError(ValueError):
@@ -30,7 +32,17 @@ def notify_owner(message: str) -> None:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("always", OwnerNotice)
-        warnings.warn(message, OwnerNotice, stacklevel=4)
+        # Whatever goes wrong with showing it, such as a closed terminal, must not decide either.
+        with suppress(Exception):
+            warnings.warn(message, OwnerNotice, stacklevel=4)
+
+
+def raise_alone(error: ClusterDPError) -> NoReturn:
+    """Raise an error that does not carry the one behind it: libraries quote values in theirs."""
+    try:
+        raise error from None
+    finally:
+        error.__context__ = None
 
 
 class OutputError(ClusterDPError):

@@ -107,10 +107,12 @@ class LocalEngine:
             # What will not be published is not stored either, outcomes least of all.
             secret = {columns.unit, columns.outcome}
             public = {columns.arm, columns.cluster, *possible_parts(columns.cluster)}
-            rows = open_unstored(source, read=public - secret, typed=columns.parts)
+            rows = open_unstored(
+                source, read=public - secret, typed=columns.parts, outcome=columns.outcome
+            )
         else:
             scratch = scratch_folder(Path(out))
-            rows = open_source(source, lambda: self.stack.enter_context(scratch))
+            rows = open_source(source, lambda: self.stack.enter_context(scratch), columns.outcome)
         rows = cross_columns(rows, columns.cluster, (columns.unit, columns.outcome))
         return LocalTable(rows=rows, **asked._asdict())
 
@@ -146,7 +148,7 @@ class SparkEngine:
         if asked.keep_order:
             raise ParameterError(NO_ORDER_TO_KEEP)
         columns = asked.columns
-        rows = open_spark_source(self.spark, source)
+        rows = open_spark_source(self.spark, source, columns.outcome)
         rows = cross_spark_columns(rows, columns.cluster, (columns.unit, columns.outcome))
         return SparkTable(
             rows=rows,

@@ -149,8 +149,8 @@ def refuse_unsound(tally: Tally, table: Table) -> None:
     refuse_missing(columns.unit, "unit", tally.n_without_id)
     if tally.n_missing:
         raise DataError(
-            f"column {name!r} (outcome) has missing values{_in_rows(tally.n_missing, table)}; "
-            "every unit needs one"
+            f"column {name!r} (outcome) has missing values{_in_rows(tally.n_missing, table)}, or "
+            "values that are not numbers; every unit needs a number"
         )
     if tally.n_outside:
         remedy = "declare a space that holds them" + (

@@ -17,8 +17,15 @@ from clusterdp.mechanisms.parts import BudgetedResampling
 from clusterdp.published.cells import cells_table
 from clusterdp.published.release import Release
 from clusterdp.rows.batches import RowEncoder, RowPublisher
-from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder, Columns
-from clusterdp.rows.frames import is_spark, read_frame, table_like, to_native, to_polars
+from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder, Columns, plain_type
+from clusterdp.rows.frames import (
+    check_given_back,
+    is_spark,
+    read_frame,
+    table_like,
+    to_native,
+    to_polars,
+)
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
@@ -204,6 +211,9 @@ def open_frame(  # noqa: PLR0913 - the parts of a table
         keep_order=keep_order,
         verbose=verbose,
     )
+    schema = table.rows.collect_schema()
+    published = {name: plain_type(schema[name]) for name in columns.public}
+    check_given_back(read, frame, published)
     return LocalFrame(given=frame, read=read, table=table)
 
 

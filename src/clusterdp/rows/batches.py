@@ -21,6 +21,7 @@ from clusterdp.rows.encoding import (
     Columns,
     encode_outcomes,
     plain_column,
+    plain_type,
 )
 from clusterdp.rows.fingerprint import Fingerprint, row_words
 
@@ -180,7 +181,7 @@ class RowPublisher:
         if not coded.sound:
             raise DataError(TABLE_CHANGED)
         rows = self.randomizer(coded.units, coded.cells, coded.outcomes)
-        published = [plain_column(batch[name]) for name in columns.public]
+        published = [_only_visible(plain_column(batch[name])) for name in columns.public]
         if self.pooled is not None:
             published[2] = self.pooled.gather(coded.cells // len(self.encoder.cells.arms.values))
         table = pl.DataFrame(
@@ -197,12 +198,18 @@ class RowPublisher:
         import polars as pl
 
         columns = self.encoder.columns
-        published: dict[str, pl.DataType] = {
-            name: plain_column(pl.Series(name, [], dtype=given[name])).dtype
-            for name in columns.public
-        }
+        published = {name: plain_type(given[name]) for name in columns.public}
         if self.pooled is not None:
             published[columns.cluster] = pl.String()
         values = self.randomizer.values
         released = pl.Float64() if values is None else pl.Series(values).dtype
         return pl.Schema(published | {RELEASED: released, DEBIASED: pl.Float64()})
+
+
+def _only_visible(column: pl.Series) -> pl.Series:
+    """A column without the values that some libraries leave in memory under missing ones."""
+    import polars as pl
+
+    if not column.null_count():
+        return column
+    return pl.select(pl.when(column.is_not_null()).then(column).alias(column.name)).to_series()

@@ -166,11 +166,15 @@ def _minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
 
 def plain_column(column: pl.Series) -> pl.Series:
     """Categories by their text, so that a column reads the same whatever encodes it."""
+    kind = plain_type(column.dtype)
+    return column if kind == column.dtype else column.cast(kind)
+
+
+def plain_type(kind: pl.DataType) -> pl.DataType:
+    """The type that a column is published with."""
     import polars as pl
 
-    if isinstance(column.dtype, pl.Categorical | pl.Enum):
-        return column.cast(pl.String)
-    return column
+    return pl.String() if isinstance(kind, pl.Categorical | pl.Enum) else kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -238,30 +242,41 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
     ids, outcome = schema[columns.unit], schema[columns.outcome]
     if not holds_ids(ids):
         raise DataError(
-            f"column {columns.unit!r} (unit) holds {ids}; ids must be integers or strings"
+            f"column {columns.unit!r} (unit) holds {_named(ids)}; ids must be integers or strings"
         )
     if not (outcome.is_float() or _is_integer(outcome) or outcome == pl.Boolean):
-        raise DataError(f"column {columns.outcome!r} (outcome) holds {outcome}, not numbers")
+        raise DataError(
+            f"column {columns.outcome!r} (outcome) holds {_named(outcome)}, not numbers"
+        )
     for name in (columns.arm, columns.cluster):
         if not holds_labels(schema[name]):
             raise DataError(
-                f"column {name!r} holds {schema[name]}; "
+                f"column {name!r} holds {_named(schema[name])}; "
                 "labels must be text, integers, dates or booleans"
             )
     for name in columns.kept:
-        _check_writable(name, schema[name])
+        if not _is_publishable(schema[name]):
+            raise DataError(
+                f"column {name!r} (kept) holds {_named(schema[name])}; only numbers of up to 64 "
+                "bits, text, booleans, dates and times can be kept: convert it"
+            )
 
 
-def _check_writable(name: str, kind: pl.DataType) -> None:
-    """Raise a DataError unless a column can be published: found out before anything is drawn."""
-    import io
+def _is_publishable(kind: pl.DataType) -> bool:
+    """Whether a column of a type can be published as it is.
 
+    How lists and structs are stored in a file depends on how the table was cut into batches, and
+    that can depend on outcomes.
+    """
     import polars as pl
 
-    try:
-        pl.DataFrame(schema={name: kind}).write_parquet(io.BytesIO())
-    except pl.exceptions.PolarsError:
-        raise DataError(f"column {name!r} (kept) holds {kind}, which cannot be published") from None
+    plain = (pl.Float32, pl.Float64, pl.Boolean, pl.String, pl.Categorical, pl.Enum, pl.Decimal)
+    return _is_integer(kind) or kind.is_temporal() or isinstance(kind, plain)
+
+
+def _named(kind: pl.DataType) -> str:
+    """A type by its name alone: its parameters can depend on the values in a column."""
+    return str(kind.base_type())
 
 
 def holds_ids(kind: pl.DataType) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import DataError
+from clusterdp.errors import DataError, raise_alone
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import narwhals as nw
     import polars as pl
 
@@ -28,27 +33,63 @@ def read_frame(frame: Any) -> nw.DataFrame[Any]:
             f"frame must be a pandas, Polars, PyArrow, DuckDB or Spark table, "
             f"got {type(frame).__name__}"
         ) from error
-    return table.collect() if isinstance(table, nw.LazyFrame) else table
+    if isinstance(table, nw.DataFrame):
+        return table
+    try:
+        collected: nw.DataFrame[Any] = table.collect()
+    except _evaluation_errors() as error:
+        kind = type(error).__name__
+        raise_alone(DataError(f"the lazy frame cannot be evaluated ({kind}); collect it first"))
+    return collected
+
+
+def _evaluation_errors() -> tuple[type[BaseException], ...]:
+    """What libraries raise while they evaluate a query. Their messages quote values."""
+    import polars as pl
+
+    errors: tuple[type[BaseException], ...] = (
+        ArithmeticError,
+        LookupError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+    )
+    duckdb = sys.modules.get("duckdb")
+    return errors if duckdb is None else (*errors, duckdb.Error)
 
 
 def to_polars(table: nw.DataFrame[Any], columns: Columns) -> pl.DataFrame:
     """The columns that are needed, in Polars, without any index or metadata."""
+    import narwhals as nw
     import polars as pl
 
     series = []
     for name, part in columns.parts.items():
         if name not in table.columns:
             continue  # the engine says what is missing
+        if part == "outcome" and table.schema[name] == nw.Object:
+            series.append(_numbers(name, table[name].to_list()))
+            continue
         try:
             series.append(table.select(name).to_polars().to_series())
-        except (TypeError, ValueError, OverflowError) as error:
-            # The library's own message quotes the value it could not convert: it must not get out.
+        except _evaluation_errors() as error:
             kind = type(error).__name__
-            message = f"column {name!r} ({part}) mixes values of different types ({kind})"
-            raise DataError(message) from None
+            what = f"holds values of different or unknown types ({kind})"
+            raise_alone(DataError(f"column {name!r} ({part}) {what}"))
     if not series:
         raise DataError(f"the table has none of the columns {', '.join(columns.parts)}")
     return pl.DataFrame(series)
+
+
+def _numbers(name: str, values: list[Any]) -> pl.Series:
+    """Outcomes that are Python objects, each by itself; what is no number is missing."""
+    import polars as pl
+
+    numbers = (float(one) if isinstance(one, Real | Decimal) else None for one in values)
+    return pl.Series(name, numbers, dtype=pl.Float64)
 
 
 def table_like(like: nw.DataFrame[Any], columns: pl.DataFrame) -> nw.DataFrame[Any]:
@@ -56,6 +97,25 @@ def table_like(like: nw.DataFrame[Any], columns: pl.DataFrame) -> nw.DataFrame[A
     import narwhals as nw
 
     return nw.from_arrow(columns, backend=like.implementation)
+
+
+def check_given_back(
+    like: nw.DataFrame[Any], given: Any, schema: Mapping[str, pl.DataType]
+) -> None:
+    """Raise a DataError unless columns of these types can be given back in the user's library.
+
+    It is found out before anything is drawn.
+    """
+    import polars as pl
+
+    row = pl.DataFrame({name: pl.Series([None], dtype=kind) for name, kind in schema.items()})
+    try:
+        to_native(table_like(like, row), given)
+    except _evaluation_errors() as error:
+        kind = type(error).__name__
+        raise_alone(
+            DataError(f"a kept column has a type that {like.implementation} lacks ({kind})")
+        )
 
 
 def to_native(table: nw.DataFrame[Any], given: Any) -> Any:

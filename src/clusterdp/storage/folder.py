@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -92,6 +92,7 @@ def staged_folder(target: Path) -> Iterator[Path]:
     try:
         handle = _claim(partial, target)
         _empty(partial)
+        _remove_stale_scratch(target)
         yield partial
         check_free(target)
         _publish(partial, target)
@@ -151,7 +152,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
     Raises:
         OutputError: If it cannot be made, or another run is using it.
     """
-    scratch = target.absolute().with_name(f".{target.name}{SCRATCH_SUFFIX}")
+    scratch = _scratch_of(target)
     handle = _claim(scratch, target)
     try:
         _remove_left(scratch)
@@ -159,6 +160,18 @@ def scratch_folder(target: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         os.close(handle)
+
+
+def _remove_stale_scratch(target: Path) -> None:
+    """Remove what a killed run left of its scratch folder; one that is in use is left alone."""
+    if not _scratch_of(target).exists():
+        return
+    with suppress(OutputError), scratch_folder(target):
+        pass
+
+
+def _scratch_of(target: Path) -> Path:
+    return target.absolute().with_name(f".{target.name}{SCRATCH_SUFFIX}")
 
 
 def _lock(handle: int, *, exclusive: bool) -> None:

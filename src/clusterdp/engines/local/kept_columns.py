@@ -30,9 +30,8 @@ def revealing_columns(
 
     if not columns.kept:
         return []
-    kinds, kept = rows.collect_schema(), list(columns.kept)
-    rows = rows.select(*(_comparable(name, kinds[name]) for name in kept), columns.outcome)
-    schema = rows.collect_schema()
+    schema, kept = rows.collect_schema(), list(columns.kept)
+    rows = rows.select(*kept, columns.outcome)
     n_values = rows.select(pl.col(kept).approx_n_unique()).collect(engine="streaming").row(0)
 
     def encode(batch: pl.DataFrame) -> pl.DataFrame:
@@ -47,13 +46,6 @@ def revealing_columns(
         if value is not None and _reveals(coded.group_by(value, _CODE), space.n_outcomes):
             found.append(name)
     return found
-
-
-def _comparable(name: str, kind: pl.DataType) -> pl.Expr:
-    """A column whose values can be counted; of lists and the like, their hashes."""
-    import polars as pl
-
-    return pl.col(name).hash().cast(pl.String) if kind.is_nested() else pl.col(name)
 
 
 def _counted_value(

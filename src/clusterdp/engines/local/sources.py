@@ -6,11 +6,11 @@ import glob
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.local.table import unreadable
 from clusterdp.engines.source_names import DUCKDB, TEXT, crossed_parts
-from clusterdp.errors import DataError
+from clusterdp.errors import DataError, raise_alone
+from clusterdp.storage.folder import private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 _ROWS_TO_INFER = 100_000
 
 
-def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
+def open_source(
+    source: str, scratch: Callable[[], Path], outcome: str | None = None
+) -> pl.LazyFrame:
     """A query over a source, to be run as often as needed.
 
     Args:
         source: A Parquet, CSV or Arrow/IPC file, a folder or glob of them, or
             `duckdb:database.db?select ...` (`duckdb:?select ...` without a database).
+        outcome: The column of outcomes. In a text file it is read row by row: if its type were
+            found from many rows, those would decide whether another row can be read.
         scratch: Makes a private folder for what must be stored meanwhile: the rows of a DuckDB
             query, and what DuckDB itself stores while it runs.
 
@@ -38,11 +42,14 @@ def open_source(source: str, scratch: Callable[[], Path]) -> pl.LazyFrame:
 
     if source.startswith(DUCKDB):
         return pl.scan_parquet(_store_query(source.removeprefix(DUCKDB), scratch()))
-    return _open_files(source)
+    return _open_files(source, outcome)
 
 
 def open_unstored(
-    source: str, read: Collection[str] | None = None, typed: Collection[str] = ()
+    source: str,
+    read: Collection[str] | None = None,
+    typed: Collection[str] = (),
+    outcome: str | None = None,
 ) -> pl.LazyFrame:
     """As `open_source`, with nothing stored anywhere: for those who need some columns alone.
 
@@ -53,16 +60,17 @@ def open_unstored(
         source: As in `open_source`.
         read: The columns to have values; None for all. Others of a DuckDB query hold nulls.
         typed: Columns that are to have their own type all the same.
+        outcome: As in `open_source`.
 
     Raises:
         DataError: As `open_source`.
     """
     if source.startswith(DUCKDB):
         return _read_query(source.removeprefix(DUCKDB), read, typed)
-    return _open_files(source)
+    return _open_files(source, outcome)
 
 
-def _open_files(source: str) -> pl.LazyFrame:
+def _open_files(source: str, outcome: str | None) -> pl.LazyFrame:
     """A query over files."""
     import polars as pl
 
@@ -71,19 +79,18 @@ def _open_files(source: str) -> pl.LazyFrame:
     if len(suffixes) > 1:
         raise DataError(f"{source} mixes files of different kinds: {', '.join(sorted(suffixes))}")
     (suffix,) = suffixes
-    query = _scan(suffix, paths, source)
     try:
-        query.collect_schema()
         if suffix in TEXT:
-            # Read it whole once: a row with too many fields would shift values into other columns,
-            # and a pass over some columns alone does not notice.
-            query.select(pl.all().null_count()).collect(engine="streaming")
+            # Read it whole once, as text: a row with too many fields would shift values into other
+            # columns, and a pass over some columns alone does not notice.
+            plain = _scan_text(suffix, paths, infer_schema=False)
+            plain.select(pl.all().null_count()).collect(engine="streaming")
+        query = _scan(suffix, paths, source, outcome)
+        query.collect_schema()
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        if "more fields" in str(error):
-            raise DataError(f"a row of {source} has more fields than its header") from None
-        if "could not parse" in str(error):
-            raise unreadable(error) from None
-        raise DataError(f"{source} cannot be read as {suffix[1:]}") from None
+        more = "more fields" in str(error)
+        what = "has a row with more fields than its header" if more else "cannot be read"
+        raise_alone(DataError(f"{source} {what} as {suffix[1:]}"))
     return query
 
 
@@ -101,23 +108,44 @@ def cross_columns(rows: pl.LazyFrame, name: str, secret: tuple[str, ...]) -> pl.
     return rows.with_columns(pl.concat_str(parts, separator=" | ").alias(name))
 
 
-def _scan(suffix: str, paths: list[Path], source: str) -> pl.LazyFrame:
+def _scan(suffix: str, paths: list[Path], source: str, outcome: str | None) -> pl.LazyFrame:
     import polars as pl
 
     if suffix in (".parquet", ".pq"):
         return pl.scan_parquet(paths, glob=False)
     if suffix in TEXT:
-        return pl.scan_csv(
-            paths,
-            glob=False,
-            separator="\t" if suffix == ".tsv" else ",",
-            infer_schema_length=_ROWS_TO_INFER,
+        query = _scan_text(suffix, paths, infer_schema_length=_ROWS_TO_INFER)
+        if outcome is None or outcome not in query.collect_schema():
+            return query
+        overrides = {outcome: pl.String}
+        query = _scan_text(
+            suffix, paths, infer_schema_length=_ROWS_TO_INFER, schema_overrides=overrides
         )
+        return query.with_columns(_number(pl.col(outcome)))
     if suffix in (".arrow", ".ipc", ".feather"):
         return pl.scan_ipc(paths, glob=False)
     raise DataError(
         f"{source} is of no known kind; give a .parquet, .csv, .tsv, .arrow, .ipc or .feather file"
     )
+
+
+def _scan_text(suffix: str, paths: list[Path], **options: Any) -> pl.LazyFrame:
+    import polars as pl
+
+    separator = "\t" if suffix == ".tsv" else ","
+    return pl.scan_csv(paths, glob=False, separator=separator, **options)
+
+
+def _number(text: pl.Expr) -> pl.Expr:
+    """Each text as a number; not a number where it is none, and missing where it is missing."""
+    import polars as pl
+
+    plain = text.str.strip_chars()
+    truth = plain.str.to_lowercase().replace_strict(
+        {"true": 1.0, "false": 0.0}, default=None, return_dtype=pl.Float64
+    )
+    number = pl.coalesce(truth, plain.cast(pl.Float64, strict=False))
+    return pl.when(text.is_not_null()).then(number.fill_null(float("nan"))).name.keep()
 
 
 def _find_files(source: str) -> list[Path]:
@@ -153,7 +181,7 @@ def _files_within(folder: Path) -> list[Path]:
 
 def _store_query(request: str, folder: Path) -> Path:
     """Run a query once and keep its rows: run twice, it might give others."""
-    stored = folder / "query.parquet"
+    stored = private_file(folder / "query.parquet")
     with _running_query(request, spill=folder) as rows:
         rows.write_parquet(str(stored))
     return stored
@@ -192,8 +220,8 @@ def _to_frame(
     ]
     try:
         return pl.DataFrame(_Stream(rows.project(", ".join(chosen))))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # they may quote values
-        raise DataError("the result of the DuckDB query cannot be read") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise_alone(DataError("the result of the DuckDB query cannot be read"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,4 +271,5 @@ def _running_query(request: str, spill: Path | None) -> Iterator[duckdb.DuckDBPy
             "give that"
         ) from None
     except duckdb.Error as error:
-        raise DataError(f"DuckDB could not run the query ({type(error).__name__})") from None
+        kind = type(error).__name__
+        raise_alone(DataError(f"DuckDB could not run the query ({kind})"))

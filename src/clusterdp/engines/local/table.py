@@ -23,7 +23,7 @@ from clusterdp.engines.base import (
     to_layout,
 )
 from clusterdp.engines.local.kept_columns import revealing_columns
-from clusterdp.errors import DataError
+from clusterdp.errors import DataError, raise_alone
 from clusterdp.rows.batches import RowEncoder, Tally
 from clusterdp.rows.column_leak import leak_notice
 from clusterdp.rows.duplicate_ids import IdCollector
@@ -266,7 +266,7 @@ def read_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise unreadable(error) from None
+        raise_alone(unreadable(error))
 
 
 def unreadable(error: BaseException) -> DataError:

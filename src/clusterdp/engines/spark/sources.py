@@ -12,7 +12,7 @@ from clusterdp.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 _PARQUET = (".parquet", ".pq")
@@ -28,13 +28,14 @@ _TEXT_OPTIONS: dict[str, str] = {
 }
 
 
-def open_spark_source(spark: SparkSession, source: str) -> DataFrame:
+def open_spark_source(spark: SparkSession, source: str, outcome: str | None = None) -> DataFrame:
     """A source as a Spark table, to be read as often as needed.
 
     Args:
         spark: The session.
         source: A Parquet, CSV or TSV file, a folder or glob of them: a path or a URI such as
             `s3a://bucket/folder`.
+        outcome: The column of outcomes; in text it is read row by row, as by the local engine.
 
     Raises:
         DataError: If there is no such source, or Spark cannot read it.
@@ -45,7 +46,7 @@ def open_spark_source(spark: SparkSession, source: str) -> DataFrame:
         suffix = _kind(spark, source)
         if suffix in _PARQUET:
             return spark.read.parquet(source)
-        return _read_text(spark, source, "\t" if suffix == ".tsv" else ",")
+        return _read_text(spark, source, "\t" if suffix == ".tsv" else ",", outcome)
 
 
 def cross_spark_columns(rows: DataFrame, name: str, secret: tuple[str, ...]) -> DataFrame:
@@ -62,15 +63,28 @@ def cross_spark_columns(rows: DataFrame, name: str, secret: tuple[str, ...]) -> 
     return rows.withColumn(name, sf.concat(*texts[1:]))  # null if one of them is
 
 
-def _read_text(spark: SparkSession, source: str, separator: str) -> DataFrame:
+def _read_text(spark: SparkSession, source: str, separator: str, outcome: str | None) -> DataFrame:
     """Text with the types that the local engine would give it."""
     reader = spark.read.options(**_TEXT_OPTIONS, sep=separator)
     found = reader.option("inferSchema", "true").csv(source).schema
-    return reader.option("inferSchema", "false").schema(_plain_types(found)).csv(source)
+    schema = _plain_types(found, outcome)
+    rows = reader.option("inferSchema", "false").schema(schema).csv(source)
+    return rows if outcome not in rows.columns else rows.withColumn(outcome, _number(outcome))
 
 
-def _plain_types(found: StructType) -> StructType:
-    """Whole numbers of 64 bits, and dates as text."""
+def _number(name: str) -> Column:
+    """Each text as a number; not a number where it is none, and missing where it is missing."""
+    from pyspark.sql import functions as sf
+
+    text = sf.trim(sf.col("`" + name.replace("`", "``") + "`"))
+    lower = sf.lower(text)
+    truth = sf.when(lower == "true", 1.0).when(lower == "false", 0.0)
+    number = sf.coalesce(truth, text.try_cast("double"), sf.lit(float("nan")))
+    return sf.when(text.isNotNull(), number)
+
+
+def _plain_types(found: StructType, outcome: str | None) -> StructType:
+    """Whole numbers of 64 bits, and dates and the outcome as text."""
     from pyspark.sql.types import (
         DateType,
         IntegerType,
@@ -90,7 +104,8 @@ def _plain_types(found: StructType) -> StructType:
 
     schema = StructType()
     for field in found.fields:
-        schema = schema.add(field.name, plain(field.dataType))
+        kind = StringType() if field.name == outcome else plain(field.dataType)
+        schema = schema.add(field.name, kind)
     return schema
 
 
