@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from assertions import assert_frequencies
+from assertions import assert_discrete_laplace
 from clusterdp.channels.noise import add_exact_noise, noise_variance, simulated_noise
 
 if TYPE_CHECKING:
@@ -20,33 +20,22 @@ def draw(scale: float, size: int) -> IntArray:
     return add_exact_noise(np.zeros(size, np.int64), scale)
 
 
-def check_distribution(draws: IntArray, scale: float) -> None:
-    """Draws against P(z) ∝ exp(−|z|/scale), with the tails in one class each."""
-    edge = max(2, round(scale * 4))
-    classes = np.clip(draws, -edge, edge)
-    observed = np.bincount(classes + edge, minlength=2 * edge + 1)
-    decay = np.exp(-1 / scale)
-    probs = decay ** np.abs(np.arange(-edge, edge + 1))
-    probs[[0, -1]] /= 1 - decay  # the tails are geometric
-    assert_frequencies(observed, probs)
-
-
 @pytest.mark.parametrize("scale", [0.7, 2.0, 10.0])
 def test_exact_noise_has_the_stated_distribution(scale: float) -> None:
-    check_distribution(draw(scale, N_DRAWS), scale)
+    assert_discrete_laplace(draw(scale, N_DRAWS), scale)
 
 
 @pytest.mark.parametrize("scale", [0.7, 2.0, 10.0])
 def test_simulated_noise_has_the_stated_distribution(
     scale: float, rng: np.random.Generator
 ) -> None:
-    check_distribution(simulated_noise(rng)(np.zeros(N_DRAWS, np.int64), scale), scale)
+    assert_discrete_laplace(simulated_noise(rng)(np.zeros(N_DRAWS, np.int64), scale), scale)
 
 
 @pytest.mark.parametrize("wrong", [0.9, 1.1, 0.5])
 def test_noise_of_another_scale_is_noticed(wrong: float) -> None:
     with pytest.raises(AssertionError, match="frequencies differ"):
-        check_distribution(draw(2.0 * wrong, N_DRAWS), 2.0)
+        assert_discrete_laplace(draw(2.0 * wrong, N_DRAWS), 2.0)
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 7.5, 200.0])

@@ -19,7 +19,6 @@ from clusterdp.releasing.to_folder import Prepared, Silence, write_with
 from clusterdp.rows.encoding import TABLE_CHANGED, Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.storage.folder import LocalFolder
-from spark_runs import on_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.base import Table
 
-pytestmark = on_spark
+pytestmark = pytest.mark.spark
 
 SPACE = cdp.OutcomeSpace.integers(0, 3)
 COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")

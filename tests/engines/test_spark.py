@@ -15,60 +15,27 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
-from clusterdp.channels.noise import simulated_noise
 from clusterdp.engines.spark import jobs as spark_jobs
 from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark.files import settle_store, sum_files
 from clusterdp.engines.spark.jobs import running
 from clusterdp.engines.spark.store import HadoopFolder
-from clusterdp.engines.spark.table import SparkTable
 from clusterdp.engines.spark.tasks import PublishRows
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import to_folder as publishing
-from clusterdp.releasing.in_memory import lay_out
-from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.to_folder import Prepared, Silence, write_with
-from clusterdp.rows.encoding import Columns
-from clusterdp.rows.keys import ReleaseKey
-from clusterdp.storage.files import FileSum
 from clusterdp.storage.folder import LocalFolder
-from spark_runs import MAX_RESULT_BYTES, on_spark
+from fixed_release import checksums
+from spark_releases import KEY, SPACE, to_table, write
+from spark_runs import MAX_RESULT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
-
-    from clusterdp.storage.folder import Destination
-
-pytestmark = on_spark
-
-SPACE = cdp.OutcomeSpace.integers(0, 3)
-COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
-KEY = ReleaseKey(b"k" * 32)
+    from pyspark.sql import SparkSession
 
 
-def to_table(rows: DataFrame) -> SparkTable:
-    return SparkTable(rows=rows, columns=COLUMNS, space=SPACE, clip=False)
-
-
-def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
-    """Write a release with both sources of randomness fixed."""
-    layout, encoder, notes = lay_out(table, None, None)
-    write_with(
-        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
-        cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5),
-        target,
-        progress or Silence(),
-        journal=Unrecorded(KEY),
-        add_noise=simulated_noise(np.random.default_rng(0)),
-    )
-
-
-def sums(folder: Path) -> dict[str, str]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): FileSum.of(path).sha256 for path in files}
+pytestmark = pytest.mark.spark
 
 
 def test_rows_never_reach_the_driver(
@@ -123,7 +90,7 @@ def test_retried_tasks_and_other_partitions_give_the_same_files(
     monkeypatch.setattr(spark_engine, "PublishRows", FailsFirst)
     # In the order of outcomes, which the local engine would refuse to publish.
     write(to_table(rows.repartition(5).sort("clicks")), LocalFolder(tmp_path / "retried"))
-    assert sums(tmp_path / "once") == sums(tmp_path / "retried")
+    assert checksums(tmp_path / "once") == checksums(tmp_path / "retried")
 
 
 def test_the_key_is_in_no_file(

@@ -15,12 +15,11 @@ from clusterdp.engines.spark.table import SparkTable
 from clusterdp.releasing.in_memory import lay_out
 from clusterdp.rows.column_leak import leak_notice
 from clusterdp.rows.encoding import Columns
-from spark_runs import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = on_spark
+pytestmark = pytest.mark.spark
 
 N_ROWS = 100_000
 N_POSITIVE = 12

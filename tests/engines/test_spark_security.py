@@ -20,7 +20,6 @@ from clusterdp.engines.spark.security import (
     on_this_machine,
 )
 from clusterdp.ledger.ledger import Ledger
-from spark_runs import on_spark
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-pytestmark = on_spark
+pytestmark = pytest.mark.spark
 
 STORED, SENT = "spark.io.encryption.enabled", "spark.network.crypto.enabled"
 AUTHENTICATED, SECRET = "spark.authenticate", "spark.authenticate.secret"

@@ -24,6 +24,7 @@ from clusterdp.theory.simulation import (
     simulate_experiments,
     simulate_releases,
 )
+from coverage_rates import HIGHEST, LOWEST, N_REPLICATES, coverage
 from populations import (
     experiment_one,
     make_layout,
@@ -31,7 +32,6 @@ from populations import (
     rare_binary,
     three_arms,
 )
-from test_coverage import HIGHEST, LOWEST, N_REPLICATES, coverage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.theory.simulation import simulate_experiments
+from coverage_rates import HIGHEST, LOWEST, coverage
 from populations import (
     experiment_one,
     from_units,
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
-N_REPLICATES = 8000
-LOWEST, HIGHEST = 0.935, 0.98
-
 POPULATIONS = [experiment_one, many_small_clusters, rare_binary, three_arms]
 
 
@@ -46,16 +43,6 @@ def cluster_free(space: cdp.OutcomeSpace) -> Mechanism:
 
 def uniform(space: cdp.OutcomeSpace) -> Mechanism:
     return cdp.uniform_prior_dp(epsilon=3)
-
-
-def coverage(
-    population: Population, mechanism: Mechanism, rng: np.random.Generator, shrink: float = 1.0
-) -> np.ndarray:
-    """How often the interval holds the true effect; axes `[treatment]`."""
-    drawn = simulate_experiments(population, mechanism, n_replicates=N_REPLICATES, rng=rng)
-    reach = stats.norm.isf(0.025) * np.sqrt(drawn.variances) * shrink
-    covered: np.ndarray = np.abs(drawn.effects - population.effects()) <= reach
-    return covered.mean(axis=0)
 
 
 @pytest.mark.parametrize("build", POPULATIONS, ids=lambda build: build.__name__)

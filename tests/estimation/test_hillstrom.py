@@ -20,7 +20,7 @@ from clusterdp.cli.app import app
 
 ARMS = ["Mens E-Mail", "No E-Mail", "Womens E-Mail"]
 CLUSTER = ["history_segment", "zip_code", "channel"]
-REAL = Path(__file__).parent.parent.parent / "shared" / "data" / "hillstrom.csv"
+REAL = Path(__file__).parents[3] / "shared" / "data" / "hillstrom.csv"
 
 
 def simulated(rng: np.random.Generator) -> pl.DataFrame:

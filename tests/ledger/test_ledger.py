@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from soak.postgres import Server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for a new ledger."""
     if request.param == "sqlite":

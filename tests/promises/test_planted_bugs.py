@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-import test_channel
-from assertions import assert_frequencies
+from assertions import assert_discrete_laplace, assert_frequencies
+from channel_checks import assert_unbiased
 from clusterdp.channels.noise import add_exact_noise
 from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.mechanisms.parts import PRIOR_TOTAL
@@ -18,9 +18,7 @@ from clusterdp.releasing import in_memory as pipeline
 from clusterdp.rows.alias_sampling import RandomizedRows, RowRandomizer
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
-from enumeration import joint_release
-from test_noise import check_distribution
-from test_privacy_exact import worst_loss
+from enumeration import joint_release, worst_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +43,7 @@ def audit_noise() -> None:
         outcome="y",
     )
     noise = release.cells["noisy_counts"].explode().to_numpy() - n_each
-    check_distribution(noise, scale)
+    assert_discrete_laplace(noise, scale)
 
 
 def halve_the_noise(patch: pytest.MonkeyPatch) -> None:
@@ -126,7 +124,7 @@ def ignore_the_id(patch: pytest.MonkeyPatch) -> None:
 
 def audit_decode() -> None:
     """E[debiased | true] = true, from the released integers."""
-    test_channel.test_debiased_outcomes_are_unbiased(
+    assert_unbiased(
         cdp.cluster_dp(noise_scale=3, prior_floor=0.05, resample_prob=0.7),
         cdp.OutcomeSpace.integers(0, 3),
     )

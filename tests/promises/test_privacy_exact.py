@@ -11,7 +11,7 @@ import pytest
 import clusterdp as cdp
 from clusterdp.channels.noise import noise_variance
 from clusterdp.channels.statistics import ContrastSummary, CountSummary, draw_summary
-from enumeration import JointRelease, hockey_stick, joint_release, neighbours
+from enumeration import hockey_stick, joint_release, neighbours, worst_delta, worst_loss
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -21,24 +21,6 @@ if TYPE_CHECKING:
 TWO, THREE = cdp.OutcomeSpace.binary(), cdp.OutcomeSpace.integers(-1, 1)
 # Floating-point slack on a loss; the guarantee itself is rounded up.
 SLACK = 1e-9
-
-
-def worst_loss(release: JointRelease, size: int) -> float:
-    """The largest privacy loss of (noisy counts, row) over all neighbours and outputs."""
-    n_outcomes = release.noisy.shape[1]
-    return max(
-        float((release.log_prob(before, old) - release.log_prob(after, new)).max())
-        for before, after, old, new in neighbours(size, n_outcomes)
-    )
-
-
-def worst_delta(release: JointRelease, size: int, epsilon: float) -> float:
-    """The largest δ at ε over all neighbours of one cell."""
-    n_outcomes = release.noisy.shape[1]
-    return max(
-        hockey_stick(release.log_prob(before, old), release.log_prob(after, new), epsilon)
-        for before, after, old, new in neighbours(size, n_outcomes)
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The same key and the same noise give the rows they always gave.
 
 `fixtures/rows.csv` was written before the modules were moved into packages. A change that alters
-rows on purpose writes it anew: `python tests/test_same_rows.py`.
+rows on purpose writes it anew: `python tests/promises/test_same_rows.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clusterdp.rows.keys import ReleaseKey
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
 
-FIXTURE = Path(__file__).parent / "fixtures" / "rows.csv"
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "rows.csv"
 N_ROWS = 300
 MECHANISMS = {
     "uniform": cdp.uniform_prior_dp(epsilon=1),

@@ -13,31 +13,18 @@ import pytest
 from pyarrow import parquet
 
 import clusterdp as cdp
-from clusterdp.channels.noise import simulated_noise
 from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark.sources import open_spark_source
-from clusterdp.engines.spark.table import SparkTable
-from clusterdp.releasing.in_memory import lay_out
-from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.to_folder import Prepared, Silence, write_with
-from clusterdp.rows.encoding import Columns
-from clusterdp.storage.folder import LocalFolder
-from spark_runs import on_spark
-from test_spark import KEY, sums
+from fixed_release import checksums
+from spark_releases import WIDE_SPACE, write_wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-pytestmark = on_spark
-
-# Outcomes that are written with one character, or nine.
-SPACE = cdp.OutcomeSpace.of([0, 1, 100_000_000])
-COLUMNS = Columns(
-    unit="user", arm="treated", cluster="market", outcome="clicks", kept=("name", "spend")
-)
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
@@ -48,26 +35,11 @@ def wide(rng: np.random.Generator) -> pl.DataFrame:
             "user": rng.permutation(n_rows),
             "treated": np.arange(n_rows) % 2,
             "market": np.arange(n_rows) // 2 % 5,
-            "clicks": rng.choice(SPACE.values, n_rows).astype(np.int64),
+            "clicks": rng.choice(WIDE_SPACE.values, n_rows).astype(np.int64),
             "name": [f"né {number % 17}" for number in range(n_rows)],
             "spend": rng.integers(0, 1000, n_rows) / 4,
         }
     )
-
-
-def write(rows: DataFrame, folder: Path) -> dict[str, str]:
-    """The checksums of a release without noisy statistics, of a fixed key."""
-    table = SparkTable(rows=rows, columns=COLUMNS, space=SPACE, clip=False)
-    layout, encoder, notes = lay_out(table, None, None)
-    write_with(
-        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
-        cdp.uniform_prior_dp(epsilon=1),
-        LocalFolder(folder),
-        Silence(),
-        journal=Unrecorded(KEY),
-        add_noise=simulated_noise(np.random.default_rng(0)),
-    )
-    return sums(folder)
 
 
 def changed_alike(table: pl.DataFrame, spark: SparkSession, folder: Path) -> pl.DataFrame:
@@ -76,7 +48,7 @@ def changed_alike(table: pl.DataFrame, spark: SparkSession, folder: Path) -> pl.
     changed = table.with_columns(clicks=other)
     released = []
     for name, rows in (("as it is", table), ("changed", changed)):
-        write(spark.createDataFrame(rows.to_arrow()), folder / name)
+        write_wide(spark.createDataFrame(rows.to_arrow()), folder / name)
         released.append(cdp.read_release(folder / name).units.collect().sort("user"))
     alike = released[0].filter(pl.col("released_outcome") == released[1]["released_outcome"])[
         "user"
@@ -111,11 +83,11 @@ def test_true_outcomes_inputs_and_partitions_change_no_byte(
     for name, table in (("as it is", wide), ("changed", changed)):
         rows = spark.createDataFrame(table.to_arrow())
         for n_parts in (1, 7):
-            found[f"{name}, {n_parts} parts"] = write(
+            found[f"{name}, {n_parts} parts"] = write_wide(
                 rows.repartition(n_parts), tmp_path / f"{name} {n_parts}"
             )
         by_outcome = rows.repartition("clicks").sort("clicks")
-        found[f"{name}, by outcome"] = write(by_outcome, tmp_path / f"{name} by outcome")
+        found[f"{name}, by outcome"] = write_wide(by_outcome, tmp_path / f"{name} by outcome")
         for kind in ("parquet", "csv"):
             source = tmp_path / f"{name}.{kind}"
             if kind == "csv":
@@ -125,7 +97,7 @@ def test_true_outcomes_inputs_and_partitions_change_no_byte(
             with setting(spark, "spark.sql.files.maxPartitionBytes", "16384"):
                 read = open_spark_source(spark, str(source))
                 assert read.rdd.getNumPartitions() > 1
-                found[f"{name}, {kind}"] = write(read, tmp_path / f"{name} {kind}")
+                found[f"{name}, {kind}"] = write_wide(read, tmp_path / f"{name} {kind}")
     first = found["as it is, 1 parts"]
     assert len([name for name in first if name.startswith("units/")]) == n_files
     assert {name for name, files in found.items() if files != first} == set()
@@ -137,7 +109,7 @@ def test_rows_stand_in_the_order_of_ids_as_bytes(
     letters = ["z", "é", "Z", "𝒵", "", "\uff5a"]  # UTF-16 has another order
     ids = [f"{letters[number % 6]}{number}" for number in range(len(wide))]
     table = wide.with_columns(user=pl.Series(ids))
-    write(spark.createDataFrame(table.to_arrow()), tmp_path / "out")
+    write_wide(spark.createDataFrame(table.to_arrow()), tmp_path / "out")
     found = cdp.read_release(tmp_path / "out").units.collect()["user"].to_list()
     assert found == sorted(ids, key=str.encode)
 
@@ -148,7 +120,7 @@ def test_row_groups_and_encodings_are_fixed(
     """Parquet makes groups smaller where many files are written at a time."""
     monkeypatch.setitem(spark_engine._WRITING, "parquet.block.row.count.limit", "1000")  # noqa: SLF001 - in small
     rows = spark.createDataFrame(wide.to_arrow())
-    write(rows, tmp_path / "out")
+    write_wide(rows, tmp_path / "out")
     parts = sorted((tmp_path / "out" / "units").iterdir())
     groups = parquet.ParquetFile(parts[0]).metadata
     assert [groups.row_group(place).num_rows for place in range(3)] == [1000, 1000, 1000]
@@ -163,18 +135,18 @@ import sys
 from pathlib import Path
 from clusterdp.engines.spark.session import started_session
 from clusterdp.engines.spark.sources import open_spark_source
-from test_spark_bytes import write
+from spark_releases import write_wide
 
 with started_session(sys.argv[1]) as spark:
-    write(open_spark_source(spark, sys.argv[2]), Path(sys.argv[3]))
+    write_wide(open_spark_source(spark, sys.argv[2]), Path(sys.argv[3]))
 """
 
 
 def test_cores_change_no_byte(wide: pl.DataFrame, spark: SparkSession, tmp_path: Path) -> None:
     source = tmp_path / "t.parquet"
     wide.write_parquet(source, row_group_size=500)
-    here = write(spark.read.parquet(str(source)), tmp_path / "here")
+    here = write_wide(spark.read.parquet(str(source)), tmp_path / "here")
     out: Any = tmp_path / "there"
     command = [sys.executable, "-c", _RELEASE, "local[3]", str(source), str(out)]
     subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own command
-    assert sums(out) == here
+    assert checksums(out) == here

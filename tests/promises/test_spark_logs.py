@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pytest
 
 import clusterdp as cdp
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.rows.encoding import Columns
 from clusterdp.storage.folder import LocalFolder
 from event_logs import comparable, read_log
-from spark_runs import on_spark
-from test_spark import KEY, SPACE, write
+from spark_releases import KEY, SPACE, write
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = on_spark
+pytestmark = pytest.mark.spark
 
 COLUMNS = Columns(
     unit="user", arm="treated", cluster="market", outcome="clicks", kept=("secret", "group", "name")

@@ -14,7 +14,7 @@ from clusterdp.reproduction import clusters
 from clusterdp.reproduction.study import Study
 from clusterdp.reproduction.youtube import features_from_snap, shipped_features
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SNAP = ROOT.parent / "shared" / "data" / "youtube"
 STUDY = Study(n_populations=3, n_realizations=50, n_points=3, seed=1, features=shipped_features())
 

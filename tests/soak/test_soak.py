@@ -17,7 +17,6 @@ from soak.kills import run_kills
 from soak.outages import run_database_outages, run_disk_outages, run_permission_outages
 from soak.races import run_race
 from soak.scaling import ROWS, Measured, as_guide, as_table, run_scaling
-from spark_runs import on_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,11 +41,13 @@ def test_a_race_in_a_file(tmp_path: Path) -> None:
     assert line.passed, line
 
 
+@pytest.mark.postgres
 def test_a_race_in_postgresql(postgres: Server, tmp_path: Path) -> None:
     line = run_race(postgres.new_database(tmp_path.name), "PostgreSQL", 4, 2, tmp_path)
     assert line.passed, line
 
 
+@pytest.mark.postgres
 def test_a_database_that_goes_away(postgres: Server, tmp_path: Path) -> None:
     line = run_database_outages(postgres, postgres.new_database, tmp_path)
     assert line.passed, line
@@ -68,15 +69,13 @@ def test_a_denied_permission() -> None:
     assert line.passed, line
 
 
-@on_spark[0]
-@on_spark[1]
+@pytest.mark.spark
 def test_a_lost_executor(tmp_path: Path) -> None:
     (line,) = run_executor_kills(tmp_path, 300_000, passes=(2,))
     assert line.passed, line
 
 
-@on_spark[0]
-@on_spark[1]
+@pytest.mark.spark
 def test_scaling_is_measured(tmp_path: Path) -> None:
     found = run_scaling(tmp_path, rows=(20_000,), clusters=(10,))
     assert [one.engine for one in found] == ["local", "spark"]

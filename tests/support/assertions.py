@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from scipy import stats
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from clusterdp._arrays import IntArray
 
 # Every statistical assertion of the suite fails on correct code with at most this probability.
 ALPHA = 1e-6
@@ -37,3 +40,14 @@ def assert_frequencies(observed: npt.NDArray[Any], probs: npt.NDArray[Any]) -> N
     assert expected.min() > 20, "the chi-squared approximation needs larger expected counts"
     p_value = stats.chisquare(observed, expected).pvalue
     assert p_value > ALPHA, f"frequencies differ from the stated ones (p = {p_value:.2g})"
+
+
+def assert_discrete_laplace(draws: IntArray, scale: float) -> None:
+    """Draws against P(z) ∝ exp(−|z|/scale), with the tails in one class each."""
+    edge = max(2, round(scale * 4))
+    classes = np.clip(draws, -edge, edge)
+    observed = np.bincount(classes + edge, minlength=2 * edge + 1)
+    decay = np.exp(-1 / scale)
+    probs = decay ** np.abs(np.arange(-edge, edge + 1))
+    probs[[0, -1]] /= 1 - decay  # the tails are geometric
+    assert_frequencies(observed, probs)

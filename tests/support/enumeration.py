@@ -94,3 +94,21 @@ def neighbours(
 def hockey_stick(log_p: FloatArray, log_q: FloatArray, epsilon: float) -> float:
     """δ(ε) = Σ max(0, P − e^ε Q)."""
     return float(np.maximum(np.exp(log_p) - np.exp(log_q + epsilon), 0.0).sum())
+
+
+def worst_loss(release: JointRelease, size: int) -> float:
+    """The largest privacy loss of (noisy counts, row) over all neighbours and outputs."""
+    n_outcomes = release.noisy.shape[1]
+    return max(
+        float((release.log_prob(before, old) - release.log_prob(after, new)).max())
+        for before, after, old, new in neighbours(size, n_outcomes)
+    )
+
+
+def worst_delta(release: JointRelease, size: int, epsilon: float) -> float:
+    """The largest δ at ε over all neighbours of one cell."""
+    n_outcomes = release.noisy.shape[1]
+    return max(
+        hockey_stick(release.log_prob(before, old), release.log_prob(after, new), epsilon)
+        for before, after, old, new in neighbours(size, n_outcomes)
+    )

@@ -6,8 +6,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from clusterdp.engines.spark.session import check_java
 from clusterdp.errors import ClusterDPError
 
@@ -21,19 +19,13 @@ if TYPE_CHECKING:
 MAX_RESULT_BYTES = 2**20
 
 
-def _lacks_java() -> str | None:
+def missing_java() -> str | None:
+    """Why Spark cannot run here; None where it can."""
     try:
         check_java()
     except ClusterDPError as error:
         return str(error)
     return None
-
-
-# One worker runs everything that needs a session: starting one takes longer than most tests.
-on_spark = [
-    pytest.mark.xdist_group("spark"),
-    pytest.mark.skipif(_lacks_java() is not None, reason=f"no Java: {_lacks_java()}"),
-]
 
 
 def session(scratch: Path) -> Iterator[SparkSession]:
