@@ -66,7 +66,7 @@ def test_noise_variances_are_those_of_the_transition(relative: list[int], keep_p
         keep_weight=int(keep_prob * KEEP_TOTAL),
         weights=weights[np.newaxis],
         groups=np.zeros((1, 2), dtype=np.int64),
-        values=np.arange(len(weights)) ** 1.5,
+        values=np.arange(len(weights), dtype=np.float64) ** 1.5,
     )
     transition, decode = channel.transition()[0], channel.decode()[0]
     mean = decode @ transition

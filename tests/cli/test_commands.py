@@ -239,7 +239,7 @@ def test_odd_names_in_the_readme(table: pl.DataFrame, tmp_path: Path) -> None:
         .split("```")[0]
         .replace("units.parquet", str(target / "units.parquet"))
     )
-    assert len(duckdb.sql(query).fetchall()) == 2
+    assert len(duckdb.execute(query).fetchall()) == 2
     code = (
         readme.split("```python\n")[1]
         .split("```")[0]

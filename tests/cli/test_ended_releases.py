@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from click.testing import Result
+    from typer.testing import Result
 
     from clusterdp.ledger.history import Spending
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -92,12 +92,12 @@ def test_a_plan_reads_no_outcome(table: Path, tmp_path: Path) -> None:
 
 
 def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None:
-    def planned(*budget: object) -> dict[str, object]:
+    def planned(*budget: object) -> dict[str, Any]:
         plan = tmp_path / "plan.toml"
         ran = run("plan", table, *PUBLIC, "--out", plan, "--json", *budget)
         assert ran.exit_code == 0, ran.output
         said = json.loads(ran.stdout)
-        return said["options"][0]["overall"] | {"epsilon": said["epsilon"]}
+        return {**said["options"][0]["overall"], "epsilon": said["epsilon"]}
 
     at_one = planned("--epsilon", 1)
     found = planned("--mde", at_one["detectable_effect"])

@@ -14,7 +14,10 @@ import pytest
 from cli_runs import PARTS, assert_refused, release, run, write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    Spoil = Callable[[pl.DataFrame, Path], object]
 
 
 def text_file(folder: Path) -> Path:
@@ -38,7 +41,7 @@ def ragged(table: pl.DataFrame, folder: Path) -> Path:
     return path
 
 
-BAD_TABLES = {
+BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
     "no such file": (lambda t, d: d / "none.parquet", (), "there is no file"),
     "not parquet": (lambda t, d: text_file(d), (), "cannot be read as parquet"),
     "unknown kind": (lambda t, d: shutil.copy(write(t, d), d / "t.xls"), (), "no known kind"),

@@ -19,7 +19,7 @@ from clusterdp.ledger.ledger import Ledger
 from clusterdp.releasing import to_folder as publishing
 
 if TYPE_CHECKING:
-    from click.testing import Result
+    from typer.testing import Result
 
 
 @pytest.fixture

@@ -219,7 +219,8 @@ def test_the_command(kind: str, table: pl.DataFrame, spark: SparkSession, tmp_pa
     parts = [*PARTS]
     parts[5] = "market,day"
     for engine in ("local", "spark"):
-        options = ("--outcomes", "0..3", "--epsilon", 1, "--mechanism", "uniform-prior-dp")
+        options: tuple[object, ...] = ("--outcomes", "0..3", "--epsilon", 1)
+        options += ("--mechanism", "uniform-prior-dp")
         options += ("--keep", "secret,day", "--control", 'of "0", it is', "--engine", engine)
         out = tmp_path / engine
         place = out if engine == "local" else f"file://{out}"
@@ -281,8 +282,7 @@ def test_a_dry_run_reads_public_columns_alone(
 
 def test_errors_of_workers_show_no_value(table: pl.DataFrame, spark: SparkSession) -> None:
     def break_down(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            raise ValueError(batch.to_pylist())
+        raise ValueError([batch.to_pylist() for batch in batches])
 
     rows = spark.createDataFrame(table.with_columns(user=4321).to_arrow()).coalesce(1)
     with pytest.raises(cdp.ClusterDPError) as caught, running(spark, "breaking down"):

@@ -55,6 +55,7 @@ def test_copies_of_a_rare_outcome_are_noticed_and_ordinary_columns_are_not(
     clicks = pl.col("clicks")
     # Spend of those who clicked: values of their own, and zero for everyone else.
     spend = pl.Series(rng.gamma(2, 10, N_ROWS))
+    moments = pl.lit(pl.Series(rng.permutation(N_ROWS)))
     telling = {
         "copy": 17 - 3 * clicks,
         "text": pl.format("no {}", clicks),
@@ -62,7 +63,7 @@ def test_copies_of_a_rare_outcome_are_noticed_and_ordinary_columns_are_not(
         "list": pl.concat_list(clicks, clicks),
         "gaps": pl.when(clicks == 0).then(pl.lit(1.5)),
     }
-    ordinary = {
+    ordinary: dict[str, pl.Expr | pl.Series] = {
         "number": pl.Series(rng.normal(size=N_ROWS)),
         "integer": pl.Series(rng.integers(0, 50_000, N_ROWS)),
         "few": pl.Series(rng.integers(0, 10, N_ROWS)),
@@ -70,7 +71,7 @@ def test_copies_of_a_rare_outcome_are_noticed_and_ordinary_columns_are_not(
         "name": pl.format("user {}", pl.col("user")),
         "names of few rows": pl.format("n{}", pl.Series(rng.integers(0, 8000, N_ROWS))),
         "day": pl.date(2020, 1, 1) + pl.duration(days=pl.col("user") % 3650),
-        "at": pl.datetime(2024, 1, 1) + pl.duration(seconds=pl.Series(rng.permutation(N_ROWS))),
+        "at": pl.datetime(2024, 1, 1) + pl.duration(seconds=moments),
         "missing": pl.when(pl.col("user") % 3 > 0).then(pl.Series(rng.normal(size=N_ROWS))),
     }
     table = rare_outcomes(rng).with_columns(**telling, **ordinary)

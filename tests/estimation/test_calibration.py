@@ -171,7 +171,7 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
             known = know_cells(mechanism, layout, cells.summary, cells.sums)
             assert known is not None
             weights.append(known.trust)
-        np.testing.assert_array_equal(*weights)
+        np.testing.assert_array_equal(weights[0], weights[1])
 
 
 def test_intervals_that_forget_the_noise_of_sums_do_not_cover(rng: np.random.Generator) -> None:

@@ -85,6 +85,8 @@ def test_weighing_units_alike_is_one_cluster(rng: np.random.Generator) -> None:
     found = cell_weights.weighted_effects(moments, alike, layout)
     np.testing.assert_allclose(found.effects, plain.effects)
     np.testing.assert_allclose(found.variances, plain.variances)
+    assert found.degrees is not None
+    assert plain.degrees is not None
     np.testing.assert_allclose(found.degrees, plain.degrees)
 
 

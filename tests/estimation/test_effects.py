@@ -19,7 +19,7 @@ from populations import make_layout, three_arms
 if TYPE_CHECKING:
     import pandas as pd
 
-PARTS = {"unit": "user", "arm": "treated", "cluster": "market", "outcome": "clicks"}
+PARTS: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market", "outcome": "clicks"}
 SPACE = cdp.OutcomeSpace.integers(0, 3)
 MECHANISM = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5)
 

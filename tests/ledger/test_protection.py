@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,6 @@ import clusterdp as cdp
 from cli_runs import assert_refused, release, run
 from clusterdp.cli.budget import PASSPHRASE
 from clusterdp.errors import LedgerError, ParameterError
-from clusterdp.ledger import ledger as ledgers
 from clusterdp.ledger.encryption import Vault
 from clusterdp.ledger.ledger import Ledger, verify_books
 from clusterdp.ledger.store import Books
@@ -21,7 +21,7 @@ from ledger_runs import SPACE, reserve
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from click.testing import Result
+    from typer.testing import Result
 
 PHRASE = "correct horse"
 CAP = Guarantee(epsilon=4)
@@ -122,7 +122,7 @@ def test_ids_are_long_and_unique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ledger.cancel(ended)
     other = "0123456789abcdef" * 2
     drawn = iter([first.release, ended, first.release, other])
-    monkeypatch.setattr(ledgers.system, "token_hex", lambda n_bytes: next(drawn)[: 2 * n_bytes])
+    monkeypatch.setattr(secrets, "token_hex", lambda n_bytes: next(drawn)[: 2 * n_bytes])
     second = reserve(ledger)
     assert second.release == other
     assert second.key != first.key

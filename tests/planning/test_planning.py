@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ def test_the_split_is_within_a_hundredth_of_the_best(
     request = Request(epsilon=epsilon, segment_share=segment_share)
     chosen = planning.choose(request, LAYOUT, known)
     error = planning.predict(chosen, LAYOUT, known, segment_share).std_error
-    prior = known.overall(LAYOUT) if known.is_declared else None
+    prior = known.overall(LAYOUT).tolist() if known.is_declared else None
     searched = [
         cdp.optimal(epsilon=epsilon, prior=prior, calibrate=share)
         for share in np.linspace(0, 0.5, 101)
@@ -153,7 +154,8 @@ def test_many_clusters_are_predicted_from_some() -> None:
     large = make_layout(rng.integers(50, 150, size=(2000, 2)), SPACE)
     mechanism = cdp.uniform_prior_dp(epsilon=1)
     sampled = planning.predict(mechanism, large, UNIFORM)
-    counts = large.sizes[..., np.newaxis] * UNIFORM.overall(large)
+    # Expected counts; they need not be whole.
+    counts: Any = large.sizes[..., np.newaxis] * UNIFORM.overall(large)
     whole = theory.excess_variance(counts, large, mechanism, rng=rng).value[0]
     assert sampled.privacy_std_error**2 == pytest.approx(whole, rel=0.02)
 

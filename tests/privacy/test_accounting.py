@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import opendp.prelude as dp
@@ -88,7 +89,7 @@ def test_joint_release_against_dp_accounting(delta: float, noise_scale: float, k
 @pytest.mark.parametrize("noise_scale", [0.3, 1.0, 10.0, 1234.5])
 def test_noisy_counts_against_opendp(noise_scale: float) -> None:
     dp.enable_features("contrib")
-    measurement = dp.m.make_laplace(
+    measurement: Any = dp.m.make_laplace(
         dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=noise_scale
     )
     assert acc.noisy_counts_epsilon(noise_scale) == pytest.approx(measurement.map(2), rel=1e-14)
@@ -107,7 +108,7 @@ budgets = st.fixed_dictionaries(
 
 @given(budgets, st.floats(1.05, 50))
 def test_planning_then_accounting_returns_to_the_budget(
-    budget: dict[str, float], noise_share: float
+    budget: dict[str, Any], noise_share: float
 ) -> None:
     mechanism = cdp.cluster_dp(noise_scale=2 / budget["epsilon"] * noise_share, **budget)
     stated = mechanism.guarantee(SPACE)
@@ -121,7 +122,7 @@ def test_planning_then_accounting_returns_to_the_budget(
 
 
 @given(budgets, st.floats(1.05, 50))
-def test_paper_accounting_inverts_too(budget: dict[str, float], noise_share: float) -> None:
+def test_paper_accounting_inverts_too(budget: dict[str, Any], noise_share: float) -> None:
     noise_scale = noise_share / budget["epsilon"]
     mechanism = cdp.cluster_dp(noise_scale=noise_scale, accounting="paper", **budget)
     keep = float(mechanism.response(SPACE).keep_prob)
@@ -160,7 +161,7 @@ def test_more_delta_never_costs_more_epsilon() -> None:
         ({"noise_scale": 0.5, "epsilon": 2}, "noise_scale=0.5 alone costs 4"),
     ],
 )
-def test_impossible_budgets_say_what_is_possible(arguments: dict[str, float], message: str) -> None:
+def test_impossible_budgets_say_what_is_possible(arguments: dict[str, Any], message: str) -> None:
     mechanism = cdp.cluster_dp(prior_floor=0.02, **arguments)
     with pytest.raises(cdp.ParameterError, match=message):
         mechanism.guarantee(SPACE)
@@ -209,9 +210,12 @@ def test_a_floor_above_one_over_k_is_an_error() -> None:
 
 
 def test_numpy_numbers_are_numbers() -> None:
-    mechanism = cdp.cluster_dp(
-        noise_scale=np.float32(8), prior_floor=np.float64(0.01), epsilon=np.int64(2), delta=1e-4
-    )
+    numbers: dict[str, Any] = {
+        "noise_scale": np.float32(8),
+        "prior_floor": np.float64(0.01),
+        "epsilon": np.int64(2),
+    }
+    mechanism = cdp.cluster_dp(**numbers, delta=1e-4)
     assert str(mechanism.guarantee(SPACE)) == str(
         cdp.cluster_dp(noise_scale=8, prior_floor=0.01, epsilon=2, delta=1e-4).guarantee(SPACE)
     )

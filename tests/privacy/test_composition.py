@@ -6,6 +6,7 @@ import itertools
 import math
 from decimal import Decimal
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,9 @@ from scipy.special import comb
 import clusterdp as cdp
 from clusterdp.privacy.accounting import ReleaseLoss, any_loss
 from clusterdp.privacy.composition import Composed, basic_composition, to_distribution
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 SPACE = cdp.OutcomeSpace.integers(0, 3)
 # What rounding losses up to a grid may add to the ε of each release, and δ of any.
@@ -119,8 +123,8 @@ def test_losses_of_any_size(epsilon: float) -> None:
 
 def test_asymmetric_pairs_are_seen_from_both_sides() -> None:
     """With dp-accounting's default the second direction of this pair would go unnoticed."""
-    one = {0: math.log(0.999), 1: math.log(0.001)}
-    other = {0: math.log(0.5), 1: math.log(0.5)}
+    one: dict[Hashable, float] = {0: math.log(0.999), 1: math.log(0.001)}
+    other: dict[Hashable, float] = {0: math.log(0.5), 1: math.log(0.5)}
     for lower, upper in ((one, other), (other, one)):
         pair = to_distribution(lower, upper)
         # P(1) is 0.5 against 0.001: at ε = 1, δ is at least 0.5 − 0.001e.

@@ -108,6 +108,7 @@ def leave_one_row(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: RowRandomizer, units: Any, *codes: Any) -> RandomizedRows:
         rows = honest(self, units, *codes)
+        assert self.values is not None
         rows.released[:1] = self.values[codes[-1][:1]]
         return rows
 
@@ -134,7 +135,7 @@ def shift_the_decode(patch: pytest.MonkeyPatch) -> None:
     honest = ResamplingChannel.decode
 
     def off_by_the_floor(self: ResamplingChannel) -> FloatArray:
-        return honest(self) + self.weights.min() / PRIOR_TOTAL
+        return honest(self) + float(self.weights.min()) / PRIOR_TOTAL
 
     patch.setattr(ResamplingChannel, "decode", off_by_the_floor)
 

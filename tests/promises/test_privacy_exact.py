@@ -83,6 +83,7 @@ def test_c1_the_prior_costs_two_over_sigma() -> None:
     """Counts (10, 10) → (9, 11) at σ=2: the prior alone loses 1.0, where the paper says 0.5."""
     mechanism = cdp.cluster_dp(noise_scale=2, prior_floor=0.01, resample_prob=0.5)
     release = joint_release(mechanism, TWO, size=20, reach=60, noise_scale=2)
+    assert release.weights is not None
     priors, point_of = np.unique(release.weights, axis=0, return_inverse=True)
     before, after = (
         np.bincount(point_of.ravel(), np.exp(release.log_prob_counts(counts)), len(priors))

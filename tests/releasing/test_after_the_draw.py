@@ -98,7 +98,7 @@ def test_there_is_a_plain_channel_for_every_number_of_outcomes(
     n_outcomes: int, epsilon: float
 ) -> None:
     """With values far from 0, where a mean in doubles would be off by more than is allowed."""
-    values = 1e9 + np.arange(n_outcomes)
+    values = 1e9 + np.arange(n_outcomes, dtype=np.float64)
     response = cdp.optimal(epsilon=epsilon).designed_response()
     table, outputs = plain_channel(np.full(n_outcomes, 1 / n_outcomes), values, response.max_ratio)
     assert (table.sum(axis=1) == TABLE_TOTAL).all()

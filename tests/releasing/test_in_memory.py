@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SPACE = cdp.OutcomeSpace.integers(0, 3)
-PARTS = {"unit": "user", "arm": "treated", "cluster": "market", "outcome": "clicks"}
+PARTS: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market", "outcome": "clicks"}
 CLUSTER_DP = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5)
 MECHANISMS = {
     "cluster": CLUSTER_DP,
@@ -246,7 +246,7 @@ def test_bad_input_is_explained_without_showing_data(
 ) -> None:
     with pytest.raises(cdp.ClusterDPError, match=message) as caught:
         release(spoil(table), **options)
-    errors = [caught.value]
+    errors: list[BaseException] = [caught.value]
     while errors[-1].__cause__ is not None:
         errors.append(errors[-1].__cause__)
     assert not any("77" in str(error) for error in errors)

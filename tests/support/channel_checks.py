@@ -9,13 +9,13 @@ import numpy as np
 
 from clusterdp.channels.design import design_channel
 from clusterdp.channels.noise import add_exact_noise
+from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.channels.statistics import draw_summary
 from clusterdp.mechanisms.parts import KEEP_TOTAL, PRIOR_TOTAL
 from populations import make_layout
 
 if TYPE_CHECKING:
     import clusterdp as cdp
-    from clusterdp.channels.resampling import ResamplingChannel
     from clusterdp.mechanisms.mechanism import Mechanism
 
 
@@ -25,7 +25,9 @@ def released_channel(mechanism: Mechanism, space: cdp.OutcomeSpace) -> Resamplin
     counts = rng.integers(1, 50, size=(3, 2, space.n_outcomes))
     layout = make_layout(counts.sum(axis=2), space)
     summary = draw_summary(counts, layout, mechanism.summary, add_exact_noise)
-    return design_channel(mechanism, layout, summary)
+    channel = design_channel(mechanism, layout, summary)
+    assert isinstance(channel, ResamplingChannel)
+    return channel
 
 
 def exact_transition(channel: ResamplingChannel, group: int) -> list[list[Fraction]]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import polars as pl
-    from click.testing import Result
+    from typer.testing import Result
 
 
 PARTS = ["--unit", "user", "--arm", "treated", "--cluster", "market", "--outcome", "clicks"]

@@ -10,6 +10,7 @@ from scipy import stats
 from clusterdp.theory.simulation import simulate_experiments
 
 if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
@@ -19,9 +20,9 @@ LOWEST, HIGHEST = 0.935, 0.98
 
 def coverage(
     population: Population, mechanism: Mechanism, rng: np.random.Generator, shrink: float = 1.0
-) -> np.ndarray:
+) -> FloatArray:
     """How often the interval holds the true effect; axes `[treatment]`."""
     drawn = simulate_experiments(population, mechanism, n_replicates=N_REPLICATES, rng=rng)
     reach = stats.norm.isf(0.025) * np.sqrt(drawn.variances) * shrink
-    covered: np.ndarray = np.abs(drawn.effects - population.effects()) <= reach
-    return covered.mean(axis=0)
+    covered = np.abs(drawn.effects - population.effects()) <= reach
+    return np.asarray(covered.mean(axis=0))

@@ -49,7 +49,7 @@ class JointRelease:
         """log P(noisy counts); axes `[point]`."""
         rate = 1 / self.noise_scale
         distance = np.abs(self.noisy - np.array(counts)).sum(axis=1)
-        return self.noisy.shape[1] * np.log(np.tanh(rate / 2)) - rate * distance
+        return np.asarray(self.noisy.shape[1] * np.log(np.tanh(rate / 2)) - rate * distance)
 
 
 def joint_release(

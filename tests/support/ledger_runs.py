@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +52,5 @@ def edit(where: str, statement: str) -> None:
             connection.execute(sa.text(statement))
         engine.dispose()
         return
-    with sqlite3.connect(where) as connection:
-        connection.execute(statement)
-    connection.close()
+    with closing(sqlite3.connect(where)) as file, file:
+        file.execute(statement)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusterdp.theory.population import Population
 
 POPULATIONS = [experiment_one, many_small_clusters, rare_binary, three_arms]
-by_name = {"ids": lambda build: build.__name__}
+by_name: dict[str, Any] = {"ids": lambda build: build.__name__}
 
 
 def mechanisms(space: cdp.OutcomeSpace) -> dict[str, Mechanism]:
