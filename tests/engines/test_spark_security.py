@@ -196,13 +196,12 @@ with started_session(*json.loads(sys.argv[1])) as spark:
 
 # Spark's settings name a cluster, which only Java can tell.
 _JAVA = """
-import json, os
-from pathlib import Path
+import json
+import psutil
 from clusterdp.engines.spark.session import _start_java
-from listening import descendants
 
 gateway = _start_java(None)
-names = [Path(f"/proc/{one}/comm").read_text().strip() for one in descendants(os.getpid())]
+names = [one.name() for one in psutil.Process().children(recursive=True)]
 print(json.dumps({
     "address": gateway.jvm.System.getenv("SPARK_LOCAL_IP"),
     "n_java": names.count("java"),
