@@ -246,7 +246,7 @@ def test_java_starts_again_where_a_cluster_must_reach_it() -> None:
 
 
 def test_without_loopback_there_is_no_ui_unless_settings_ask_for_it(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
     """As where spark-submit has started Java, or Spark runs elsewhere."""
     from clusterdp.engines.spark import session as spark_session
