@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test check format bench bench-variance bench-coverage soak reproduce venv clean
+.PHONY: help demo test test-fast check format bench bench-variance bench-coverage soak reproduce venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -13,6 +13,9 @@ demo: .venv/run ## A simulated ad experiment: released, estimated, compared. Sec
 
 test: .venv/dev ## The whole test suite.
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+test-fast: .venv/dev ## The tests that need seconds, and neither Java nor PostgreSQL. Under two minutes.
+	$(BIN)/python -m pytest -n auto -m "not slow and not spark and not postgres"
 
 check: .venv/dev ## Lint, formatting, strict types, and the order of imports.
 	$(BIN)/ruff check

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import psutil
 
 import clusterdp as cdp
 from clusterdp.engines.base import no_progress
@@ -32,6 +33,7 @@ from clusterdp.storage.folder import LocalFolder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_SAMPLE_SECONDS = 0.02
 COLUMNS = Columns(
     unit="user", arm="treated", cluster="market", outcome="clicks", kept=("age", "spend")
 )
@@ -103,21 +105,22 @@ def _run_release(source: Path, target: Path, *, keep_order: bool) -> dict[str, f
     return watch.seconds()
 
 
-def peak_gb() -> float:
-    """Peak memory of this process; unlike getrusage, not that of the process it was started by."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    kilobytes = re.search(r"VmHWM:\s+(\d+)", status)
-    return int(kilobytes[1]) / 1e6 if kilobytes else float("nan")
-
-
 def measure(side: str, source: Path, folder: Path) -> dict[str, Any]:
-    """Run one side in a process of its own."""
+    """Run one side in a process of its own, and look at its memory from outside meanwhile."""
     target = folder / f"{side}-{time.monotonic_ns()}"
     command = [sys.executable, __file__, "--side", side, str(source), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    peak = 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
+        seen = psutil.Process(child.pid)
+        while child.poll() is None:
+            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                peak = max(peak, seen.memory_info().rss)
+            time.sleep(_SAMPLE_SECONDS)
+        told, _ = child.communicate()
+    if child.returncode != 0:
+        raise subprocess.CalledProcessError(child.returncode, command)
     subprocess.run(["rm", "-rf", str(target)], check=True)  # noqa: S603, S607
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    return {**json.loads(told), "peak_gb": peak / 1e9}
 
 
 def compare(name: str, n_rows: int, repeats: int, *, text_ids: bool) -> None:
@@ -160,9 +163,8 @@ def main() -> None:
     if options.side:
         start = time.perf_counter()
         stages = SIDES[options.side](*options.paths)
-        peak = peak_gb()
         seconds = time.perf_counter() - start
-        print(json.dumps({"seconds": seconds, "peak_gb": peak, "stages": stages}))
+        print(json.dumps({"seconds": seconds, "stages": stages}))
         return
     compare("integer ids", options.rows, options.repeats, text_ids=False)
     compare("string ids", options.rows // 5, options.repeats, text_ids=True)

@@ -14,20 +14,34 @@ from hypothesis import settings
 
 import spark_runs
 from cli_runs import release
-from soak.postgres import MISSING, Server, find_programs, running_server
+from soak.postgres import Server, missing_server, running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
+TESTS = Path(__file__).parent
 # Programs that tests start find the modules of the tests, too.
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    [str(TESTS), str(TESTS / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 # Exhaustive searches take their time on shared machines; that is not a failure.
 settings.register_profile("clusterdp", deadline=None)
 settings.load_profile("clusterdp")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs Java or a PostgreSQL server is skipped, with the reason, where it is missing."""
+    lacks = {"spark": spark_runs.missing_java(), "postgres": missing_server()}
+    for item in items:
+        for name, reason in lacks.items():
+            if item.get_closest_marker(name) and reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+        # One worker runs all that needs a session: to start one takes longer than most tests.
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture
@@ -70,14 +84,12 @@ def published(source: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    """A PostgreSQL server."""
-    if find_programs() is None:
-        pytest.skip(MISSING)
+    """A PostgreSQL server; tests that ask for it are marked `postgres`."""
     with running_server() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A Spark session; tests that ask for it are marked `on_spark`."""
+    """A Spark session; tests that ask for it are marked `spark`."""
     yield from spark_runs.session(tmp_path_factory.mktemp("spark"))

@@ -79,6 +79,11 @@ class Server:
         )
 
 
+def missing_server() -> str | None:
+    """Why no server can run here; None where one can."""
+    return MISSING if find_programs() is None else None
+
+
 def find_programs() -> Path | None:
     """Where PostgreSQL's server programs are; None where there are none."""
     on_path = shutil.which("initdb")

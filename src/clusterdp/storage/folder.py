@@ -15,6 +15,7 @@ from clusterdp.storage.files import MANIFEST, PARTIAL_SUFFIX, SCRATCH_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
+    from types import ModuleType
 
 
 class Staged(NamedTuple):
@@ -176,17 +177,24 @@ def _scratch_of(target: Path) -> Path:
 
 def _lock(handle: int, *, exclusive: bool) -> None:
     """Lock a folder, or raise an OSError if another process has locked it."""
+    locks = _locks()
+    locks.flock(handle, (locks.LOCK_EX if exclusive else locks.LOCK_SH) | locks.LOCK_NB)
+
+
+def _locks() -> ModuleType:
+    """The system's locks, which go with the process; Windows has none."""
     try:
         import fcntl
     except ImportError:
         raise OutputError(
             "a folder can be published on Linux and macOS only; release in memory instead"
         ) from None
-    fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    return fcntl
 
 
 def check_free(target: Path) -> None:
     """Raise an OutputError unless a new folder can be made at `target`."""
+    _locks()
     if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
         raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
     try:

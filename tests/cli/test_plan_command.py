@@ -1,0 +1,224 @@
+"""`clusterdp plan`, and `release --plan`, as an owner would run them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from cli_runs import assert_refused, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PUBLIC = ["--arm", "treated", "--cluster", "market", "--outcomes", "0..5"]
+
+
+@pytest.fixture
+def table(tmp_path: Path, rng: np.random.Generator) -> Path:
+    n_users = 4000
+    path = tmp_path / "clicks.parquet"
+    pl.DataFrame(
+        {
+            "user": rng.permutation(n_users),
+            "treated": np.arange(n_users) % 2,
+            "market": rng.integers(0, 8, n_users),
+            "clicks": rng.binomial(5, 0.3, n_users),
+        }
+    ).write_parquet(path)
+    return path
+
+
+def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> None:
+    plan, figure, out = tmp_path / "plan.toml", tmp_path / "curves.svg", tmp_path / "out"
+    planned = run("plan", table, *PUBLIC, "--epsilon", 2, "--out", plan, "--plot", figure, "--json")
+    assert planned.exit_code == 0, planned.output
+    said = json.loads(planned.stdout)
+    assert said["recommended"] == "optimal"
+    names = [option["mechanism"] for option in said["options"]]
+    assert names[:2] == ["optimal", "cluster-dp"]
+    assert len(names) == 6
+    for option in said["options"]:
+        overall = option["overall"]
+        parts = overall["sampling_std_error"] ** 2 + overall["privacy_std_error"] ** 2
+        assert overall["std_error"] ** 2 == pytest.approx(parts)
+        assert overall["detectable_effect"] == pytest.approx(
+            2.8016 * overall["std_error"], rel=1e-4
+        )
+        assert (option["segment"] is None) == option["mechanism"].startswith("noisy-")
+    assert "<svg" in figure.read_text()
+    decided = tomllib.loads(plan.read_text())
+    released = run("release", "--plan", plan, "--unit", "user", "--outcome", "clicks", "--out", out)
+    assert released.exit_code == 0, released.output
+    release = cdp.read_release(out)
+    assert release.mechanism.sums is not None
+    assert release.mechanism.sums.epsilon == pytest.approx(2 * decided["calibrate"])
+    assert release.guarantee.epsilon <= 2
+    verified = run("verify", out)
+    assert verified.exit_code == 0, verified.output
+
+
+def test_a_plan_reads_no_outcome(table: Path, tmp_path: Path) -> None:
+    """Without the column, with one that nobody can read, and from cell sizes alone."""
+    rows = pl.read_parquet(table)
+    told = []
+    without = tmp_path / "without.parquet"
+    rows.drop("clicks", "user").write_parquet(without)
+    # Its bytes are overwritten: whoever touches the column fails.
+    unreadable = tmp_path / "unreadable.parquet"
+    marker = b"SENSITIVE-OUTCOME-"
+    secret = [marker.decode() + str(index) for index in range(len(rows))]
+    rows.with_columns(clicks=pl.Series(secret)).write_parquet(
+        unreadable, compression="uncompressed", statistics=False
+    )
+    spoiled = unreadable.read_bytes().replace(marker, b"\xff" * len(marker))
+    unreadable.write_bytes(spoiled)
+    with pytest.raises(pl.exceptions.PolarsError):
+        pl.read_parquet(unreadable, columns=["clicks"])
+    sizes = tmp_path / "sizes.csv"
+    rows.group_by("market", "treated").len("n").write_csv(sizes)
+    for source, more in ((table, ()), (without, ()), (unreadable, ()), (sizes, ("--size", "n"))):
+        plan = tmp_path / f"{source.stem}.toml"
+        arguments = ("plan", source, *PUBLIC, "--epsilon", 1, "--out", plan, "--json", *more)
+        planned = run(*arguments)
+        assert planned.exit_code == 0, planned.output
+        told.append(planned.stdout)
+    assert len(set(told)) == 1
+
+
+def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None:
+    def planned(*budget: object) -> dict[str, Any]:
+        plan = tmp_path / "plan.toml"
+        ran = run("plan", table, *PUBLIC, "--out", plan, "--json", *budget)
+        assert ran.exit_code == 0, ran.output
+        said = json.loads(ran.stdout)
+        return {**said["options"][0]["overall"], "epsilon": said["epsilon"]}
+
+    at_one = planned("--epsilon", 1)
+    found = planned("--mde", at_one["detectable_effect"])
+    assert found["epsilon"] == pytest.approx(1, rel=0.03)
+    assert found["detectable_effect"] <= at_one["detectable_effect"] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give --epsilon, the budget, or --mde"),
+        (("--epsilon", 1, "--mde", 1), "not both"),
+        (("--mde", 1e-6), "even without privacy"),
+        (("--epsilon", 1, "--reference", "1,2"), "6 numbers"),
+        (("--epsilon", 1, "--segment-share", 2), "segment_share"),
+        (("--epsilon", 1, "--mechanism", "magic"), "must be one of"),
+        (("--epsilon", 1, "--size", "nothing"), "no column 'nothing'"),
+        (("--epsilon", 1, "--size", "clicks"), "one row per cluster and arm"),
+        (("--epsilon", 1, "--plot", "plot.txt"), ".svg, .png or .pdf"),
+    ],
+)
+def test_what_a_plan_refuses(
+    arguments: tuple[object, ...], message: str, table: Path, tmp_path: Path
+) -> None:
+    ran = run("plan", table, *PUBLIC, "--out", tmp_path / "plan.toml", *arguments)
+    assert_refused(ran, message)
+
+
+def test_nothing_overrides_a_plan(table: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    run("plan", table, *PUBLIC, "--epsilon", 2, "--out", plan)
+    more = ("--unit", "user", "--outcome", "clicks", "--out", tmp_path / "out")
+    ran = run("release", "--plan", plan, "--epsilon", 3, *more)
+    assert_refused(ran, "decided by the plan")
+    half = tmp_path / "half.parquet"
+    pl.read_parquet(table).head(2000).write_parquet(half)
+    ran = run("release", half, "--plan", plan, *more, "--dry-run")
+    assert "the plan was made for 4,000 units" in ran.stdout
+    plan.write_text('arm = "treated"\n')
+    ran = run("release", table, "--plan", plan, *more)
+    assert_refused(ran, "is not a plan")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--mechanism", "optimal"),
+        ("--mechanism", "optimal", "--calibrate", 0.25),
+        ("--mechanism", "optimal", "--noise-scale", 8),
+        ("--mechanism", "optimal", "--prior", "5,4,3,2,1,1", "--delta", 1e-5),
+        ("--mechanism", "uniform-prior-dp", "--calibrate", 0.3),
+        ("--mechanism", "cluster-dp", "--noise-scale", 9, "--calibrate", 0.2),
+        ("--segment-share", 0.1, "--reference", "mean:1.5,std:1"),
+    ],
+)
+def test_every_combination_comes_back_whole(
+    options: tuple[object, ...], table: Path, tmp_path: Path
+) -> None:
+    """Released, read back, verified; rows alone and everything give effects, also in segments."""
+    out = tmp_path / "out"
+    names = ("--unit", "user", "--outcome", "clicks", "--out", out, "--keep", "")
+    released = run("release", table, *PUBLIC, *names, "--epsilon", 2, *options)
+    assert released.exit_code == 0, released.output
+    verified = run("verify", out)
+    assert verified.exit_code == 0, verified.output
+    assert run("inspect", out).exit_code == 0
+    release = cdp.read_release(out)
+    assert release.guarantee.epsilon <= 2
+    truth = cdp.estimate_without_privacy(
+        pl.read_parquet(table),
+        outcomes=cdp.OutcomeSpace.integers(0, 5),
+        unit="user",
+        arm="treated",
+        cluster="market",
+        outcome="clicks",
+    )
+    for source in ("everything", "rows"):
+        estimate = cdp.estimate(release, source=source, by="market")
+        (overall, *segments) = estimate.effects
+        assert len(segments) == 8
+        # Six standard errors: a false alarm in 1e8.
+        assert abs(overall.effect - truth.effect) <= 6 * overall.std_error
+    if release.mechanism.designs_rows:
+        units = release.units.collect()
+        assert (units["released_outcome"] == units["debiased_outcome"]).all()
+
+
+def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path) -> None:
+    """Resealed checksums and all: the ratio of some output is then beyond what the rows cost."""
+    from clusterdp.published import manifest
+    from clusterdp.storage.files import FileSum
+
+    out = tmp_path / "out"
+    names = ("--unit", "user", "--outcome", "clicks", "--out", out)
+    run("release", table, *PUBLIC, *names, "--epsilon", 1, "--mechanism", "optimal")
+    channels = pl.read_parquet(out / "channels.parquet")
+    weights = np.array(channels["weights"].to_list())
+    rows = np.argsort(-weights.min(axis=1))[:2]
+    place = int(weights[rows[0]].argmax())
+    weights[rows[0], place] += weights[rows[1], place] // 2
+    weights[rows[1], place] -= weights[rows[1], place] // 2
+    changed = channels.with_columns(weights=pl.Series(weights).arr.to_list())
+    (out / "channels.parquet").unlink()
+    changed.write_parquet(out / "channels.parquet")
+    content = manifest.unseal((out / "manifest.json").read_bytes())
+    path = out / "channels.parquet"
+    content["files"]["channels.parquet"] = FileSum.of(path)._asdict()
+    (out / "manifest.json").write_bytes(manifest.seal(content))
+    verified = run("verify", out)
+    assert verified.exit_code == 2
+    assert "FAIL channels are within what the rows cost" in verified.stdout
+
+
+def test_one_mechanism_alone(table: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    for name in ("noisy-histogram", "noisy-horvitz-thompson", "uniform-prior-dp"):
+        planned = run("plan", table, *PUBLIC, "--epsilon", 1, "--mechanism", name, "--out", plan)
+        assert planned.exit_code == 0, planned.output
+        assert f"recommended: {name}" in planned.stdout
+        out = tmp_path / name
+        run("release", "--plan", plan, "--unit", "user", "--outcome", "clicks", "--out", out)
+        rows_only = run("estimate", out, "--rows-only")
+        assert rows_only.exit_code == (2 if name.startswith("noisy-") else 0)

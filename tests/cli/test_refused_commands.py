@@ -1,0 +1,218 @@
+"""Everything the command line must refuse, each in one clear line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cli_runs import PARTS, assert_refused, release, run, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Spoil = Callable[[pl.DataFrame, Path], object]
+
+
+def text_file(folder: Path) -> Path:
+    path = folder / "t.parquet"
+    path.write_text("this is no table")
+    return path
+
+
+def late_text(table: pl.DataFrame, folder: Path) -> Path:
+    """A CSV whose outcome column turns into text long after its types were taken."""
+    path = folder / "t.csv"
+    many = pl.concat([table] * 200).with_columns(user=pl.int_range(pl.len()))
+    path.write_text(many.write_csv() + "999999,1,1,word4321,0.5\n")
+    return path
+
+
+def ragged(table: pl.DataFrame, folder: Path) -> Path:
+    """A CSV with one field too many in a row, which shifts an outcome into a kept column."""
+    path = folder / "t.csv"
+    path.write_text(table.write_csv() + "999999,1,1,0,3,0.5\n")
+    return path
+
+
+BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
+    "no such file": (lambda t, d: d / "none.parquet", (), "there is no file"),
+    "not parquet": (lambda t, d: text_file(d), (), "cannot be read as parquet"),
+    "unknown kind": (lambda t, d: shutil.copy(write(t, d), d / "t.xls"), (), "no known kind"),
+    "unknown column": (lambda t, d: write(t.drop("market"), d), (), "no column 'market'"),
+    "duplicate ids": (
+        lambda t, d: write(pl.concat([t, t.head(2)]), d),
+        (),
+        "repeats an id in 2 rows",
+    ),
+    "duplicate text ids": (
+        lambda t, d: write(pl.concat([t, t.head(2)]).with_columns(pl.col("user").cast(str)), d),
+        (),
+        "repeats an id in 2 rows",
+    ),
+    "null outcome": (
+        lambda t, d: write(t.with_columns(clicks=pl.col("clicks").replace(3, None)), d),
+        (),
+        "missing values",
+    ),
+    "null id": (
+        lambda t, d: write(t.with_columns(user=pl.col("user").replace(3, None)), d),
+        (),
+        "'user' (unit) has 1 missing values",
+    ),
+    "outside": (
+        lambda t, d: write(t.with_columns(clicks=pl.col("clicks").replace(3, 4321)), d),
+        (),
+        "outside the outcome space",
+    ),
+    "one-armed cluster": (
+        lambda t, d: write(t.filter((pl.col("market") > 0) | (pl.col("treated") == 0)), d),
+        (),
+        "no unit in some arm",
+    ),
+    "epsilon 0": (write, ("--epsilon", 0), "epsilon must be"),
+    "epsilon below 0": (write, ("--epsilon", -1), "epsilon must be"),
+    "no budget": (
+        write,
+        ("--mechanism", "cluster-dp", "--resample-prob", 0.5),
+        "must all be given",
+    ),
+    "bad outcomes": (write, ("--outcomes", "few"), "outcomes reads values"),
+    "bad mechanism": (write, ("--mechanism", "magic"), "must be one of"),
+    "outcome kept": (write, ("--keep", "clicks"), "must all differ"),
+    "no such folder": (
+        write,
+        ("--out", "/nowhere/at/all"),
+        "there is no folder /nowhere/at",
+    ),
+    "csv that changes type": (
+        late_text,
+        (),
+        "'clicks' (outcome) has missing values, or values that are not numbers",
+    ),
+    "csv with a field too many": (
+        ragged,
+        ("--keep", "secret"),
+        "more fields than its header",
+    ),
+    "one arm": (lambda t, d: write(t.with_columns(treated=1), d), (), "at least 2 arms"),
+    "no place to write": (write, ("--out", "/proc/out"), "cannot write in"),
+    "bad reference": (write, ("--reference", "a"), "separated by commas"),
+    "query that quotes a value": (
+        lambda t, d: f"duckdb:?select *, cast('word4321' as int) from '{write(t, d)}'",
+        (),
+        "DuckDB could not run the query",
+    ),
+    "bad query": (lambda t, d: "duckdb:?select nothing", (), "DuckDB refused"),
+    "no query": (lambda t, d: "duckdb:", (), "there is no query"),
+    "no database": (lambda t, d: "duckdb:none.db?select 1", (), "no database"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TABLES)
+def test_bad_input_is_one_clear_line(case: str, table: pl.DataFrame, tmp_path: Path) -> None:
+    spoil, options, message = BAD_TABLES[case]
+    result = release(spoil(table, tmp_path), tmp_path / "out", *options)
+    assert_refused(result, message)
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_an_existing_folder_is_never_overwritten(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    assert_refused(release(source, target), "exists already")
+    assert not list(target.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_a_full_disk(table: pl.DataFrame, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    many = pl.concat([table] * 400).with_columns(user=pl.int_range(pl.len()), noise=pl.lit(0.0))
+    rng = np.random.default_rng()
+    many = many.with_columns(noise=pl.Series(rng.normal(size=len(many)))).sample(
+        fraction=1.0, shuffle=True
+    )
+    path = write(many, tmp_path)
+    mounted = subprocess.run(  # noqa: S603
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)],  # noqa: S607
+        check=False,
+        capture_output=True,
+    )
+    if mounted.returncode:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    try:
+        result = release(path, disk / "out", "--keep", "noise")
+        assert_refused(result, "No space left")
+        assert not list(disk.iterdir())
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)  # noqa: S603, S607
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('cluster = ["market"]', "cluster that is no str"),
+        ('epsilon = "two"', "epsilon that is no int or float"),
+        ("epsilon = true", "epsilon that is no int or float"),
+        ("keep = [1, 2]", "names of columns"),
+        ('reference = [0.5, "a"]', "separated by commas"),
+        ("min_cell_size = 3.5", "min_cell_size that is no int"),
+        ('clip = "yes"', "clip that is no bool"),
+        ("epsilon = ", "is not TOML"),
+    ],
+)
+def test_specs_that_make_no_sense(line: str, message: str, source: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "experiment.toml"
+    spec.write_text(line)
+    options = [*PARTS, "--outcomes", "0..3", "--out", tmp_path / "out"]
+    if "cluster" in line:
+        del options[4:6]
+    budget = () if "epsilon" in line else ("--epsilon", 1)
+    assert_refused(run("release", source, "--spec", spec, *options, *budget), message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--adjust", "released_outcome"), "not a covariate"),
+        (("--adjust", "treated"), "not a covariate"),
+        (("--adjust", "secret,secret"), "named twice"),
+        (("--by", "colour"), "cannot cut by 'colour'"),
+        (("--level", 95), "level must lie"),
+        (("--plot", "forest.jpg"), ".svg, .png or .pdf"),
+        (("--csv", "/nowhere/x.csv"), "cannot write"),
+        (("--control", "B"), "is not an arm"),
+        (("--shares", "half"), "shares reads"),
+        (("--segments", "none.csv"), "there is no file"),
+    ],
+)
+def test_estimates_that_make_no_sense(
+    options: tuple[object, ...], message: str, published: Path
+) -> None:
+    assert_refused(run("estimate", published, *options), message)
+
+
+def test_rows_are_counted_for_an_owner_who_asks_and_never_in_json(
+    table: pl.DataFrame, tmp_path: Path
+) -> None:
+    """Six refusals that count would add up to a histogram."""
+    wild = write(table.with_columns(clicks=pl.col("clicks").replace(3, 9)), tmp_path)
+    n_wild = int((table["clicks"] == 3).sum())
+    quiet = release(wild, tmp_path / "out", "--json")
+    assert_refused(quiet, "has values outside the outcome space of 4 values; declare")
+    told = release(wild, tmp_path / "out", "--verbose")
+    assert_refused(told, f"has values outside the outcome space of 4 values in {n_wild} rows;")
+    clipped = release(wild, tmp_path / "one", "--clip", "--json")
+    assert "WARNING, for your eyes only: some outcomes of 'clicks' were clipped" in clipped.stderr
+    assert "clipped" not in clipped.stdout
+    told = release(wild, tmp_path / "two", "--clip", "--json", "--verbose")
+    assert f"in {n_wild} rows were clipped" in told.stderr
+    assert "clipped" not in told.stdout

@@ -1,0 +1,259 @@
+"""Every engine gives the same release: the same rows, cells, guarantee and refusals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.engines.spark.table import SparkTable
+from clusterdp.published.verification import verify_folder
+from clusterdp.releasing.in_memory import lay_out, run_release
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.rows.encoding import TABLE_CHANGED, Columns
+from clusterdp.rows.keys import ReleaseKey
+from clusterdp.storage.folder import LocalFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from clusterdp.engines.base import Table
+
+pytestmark = pytest.mark.spark
+
+SPACE = cdp.OutcomeSpace.integers(0, 3)
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
+CLUSTER_DP = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5)
+
+
+class Case(NamedTuple):
+    """A table to release, from the small table of all tests, and how."""
+
+    change: Callable[[pl.DataFrame], pl.DataFrame] = lambda table: table
+    mechanism: cdp.Mechanism = CLUSTER_DP
+    space: cdp.OutcomeSpace = SPACE
+    kept: tuple[str, ...] = ()
+    clip: bool = False
+    min_cell_size: int | None = None
+
+
+CASES = {
+    "64-bit ids": Case(lambda t: t.with_columns(user=pl.col("user") * 2**53 - 2**62)),
+    "ids, arms and clusters as text": Case(
+        lambda t: t.with_columns(
+            user=pl.format("né {}", pl.col("user") ** 5),
+            market="market " + pl.col("market").cast(pl.String),
+            treated=pl.col("treated").cast(pl.Boolean),
+        )
+    ),
+    "small types": Case(
+        lambda t: t.with_columns(
+            pl.col("user").cast(pl.Int32), pl.col("treated").cast(pl.Int8), pl.col("clicks") / 1
+        )
+    ),
+    "one prior for all": Case(mechanism=cdp.uniform_prior_dp(epsilon=1)),
+    "an optimal channel": Case(mechanism=cdp.optimal(epsilon=2)),
+    "aggregates alone": Case(mechanism=cdp.noisy_histogram(epsilon=1)),
+    "kept columns": Case(
+        lambda t: t.with_columns(
+            day=pl.date(2024, 1, 1) + pl.duration(days=pl.col("user") % 7),
+            at=pl.datetime(2024, 1, 1, time_zone="UTC") + pl.duration(minutes=pl.col("user")),
+        ),
+        kept=("secret", "day", "at"),
+    ),
+    "bins": Case(
+        lambda t: t.with_columns(clicks=pl.col("clicks") * 7.5),
+        space=cdp.OutcomeSpace.bins([0, 1, 10, 20, 30]),
+    ),
+    "clipping": Case(lambda t: t.with_columns(clicks=pl.col("clicks") * 2 - 1), clip=True),
+    "pooling": Case(
+        lambda t: t.with_columns(
+            market=pl.when(pl.int_range(pl.len()) < 16)
+            .then(pl.int_range(pl.len()) // 4 + 10)
+            .otherwise("market")
+        ),
+        min_cell_size=3,
+    ),
+    "skewed clusters": Case(
+        lambda t: t.with_columns(
+            market=pl.when(pl.int_range(pl.len()) < 40).then("market").otherwise(0)
+        )
+    ),
+    "odd names": Case(
+        lambda t: t.with_columns(pl.col("secret").alias("a.b `c`"), Market="secret"),
+        kept=("a.b `c`", "Market"),
+    ),
+}
+
+
+def to_spark(spark: SparkSession, table: pl.DataFrame) -> Any:
+    """The table as a Spark frame in several partitions, one of them empty."""
+    rows = spark.createDataFrame(table.to_arrow()).repartition(3)
+    return rows.union(rows.limit(0))
+
+
+def release(frame: Any, case: Case, columns: Columns = COLUMNS) -> cdp.Release:
+    """A release with both sources of randomness fixed."""
+    return run_release(
+        frame,
+        mechanism=case.mechanism,
+        outcomes=case.space,
+        columns=columns,
+        control=None,
+        clip=case.clip,
+        min_cell_size=case.min_cell_size,
+        key=ReleaseKey(b"k" * 32),
+        add_noise=simulated_noise(np.random.default_rng(0)),
+    )
+
+
+@pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
+@pytest.mark.parametrize("name", CASES)
+def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
+    case = CASES[name]
+    given = case.change(table)
+    columns = Columns(
+        unit="user", arm="treated", cluster="market", outcome="clicks", kept=case.kept
+    )
+    ours = release(given, case, columns)
+    theirs = release(to_spark(spark, given), case, columns)
+    assert theirs.guarantee == ours.guarantee
+    assert theirs.notes == ours.notes
+    assert pl.DataFrame(theirs.cells.toArrow()).equals(ours.cells)
+    if ours.units is None:
+        assert theirs.units is None
+    else:
+        rows = pl.DataFrame(theirs.units.toArrow())
+        assert rows.equals(rows.sort("user"))
+        assert rows.sort("user").equals(ours.units.sort("user"))
+    assert str(cdp.estimate(theirs)) == str(cdp.estimate(ours))
+
+
+def test_folders_are_released_alike(
+    table: pl.DataFrame, spark: SparkSession, tmp_path: Path
+) -> None:
+    columns = Columns(
+        unit="user", arm="treated", cluster="market", outcome="clicks", kept=("secret",)
+    )
+    tables: dict[str, Table] = {
+        "local": LocalTable(rows=table.lazy(), columns=columns, space=SPACE, clip=False),
+        "spark": SparkTable(rows=to_spark(spark, table), columns=columns, space=SPACE, clip=False),
+    }
+    for name, opened in tables.items():
+        write(opened, LocalFolder(tmp_path / name))
+        checks = verify_folder(tmp_path / name)
+        assert [check.problem for check in checks] == [None] * len(checks)
+    ours, theirs = cdp.read_release(tmp_path / "local"), cdp.read_release(tmp_path / "spark")
+    assert theirs.units.collect().equals(ours.units.collect().sort("user"))
+    assert theirs.cells.equals(ours.cells)
+    assert str(cdp.estimate(theirs, by="market")) == str(cdp.estimate(ours, by="market"))
+
+
+def write(table: Table, target: LocalFolder, progress: Any = None) -> None:
+    """Write a release with both sources of randomness fixed."""
+    layout, encoder, notes = lay_out(table, None, None)
+    write_with(
+        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
+        cdp.optimal(epsilon=2),
+        target,
+        progress or Silence(),
+        journal=Unrecorded(ReleaseKey(b"k" * 32)),
+        add_noise=simulated_noise(np.random.default_rng(0)),
+    )
+
+
+class Refusal(NamedTuple):
+    """A table that cannot be released, and a part of what is said of it."""
+
+    change: Callable[[pl.DataFrame], pl.DataFrame]
+    message: str
+    columns: Columns = COLUMNS
+
+
+def some(column: str, value: Any) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """A change of three rows."""
+    chosen = pl.when(pl.col("user").is_in([4, 44, 444])).then(pl.lit(value)).otherwise(column)
+    return lambda table: table.with_columns(chosen.alias(column))
+
+
+REFUSALS = {
+    "no id": Refusal(some("user", None), "'user' (unit) has 3 missing values"),
+    "no arm": Refusal(some("treated", None), "'treated' (arm) has 3 missing values"),
+    "no cluster": Refusal(some("market", None), "'market' (cluster) has 3 missing values"),
+    "no outcome": Refusal(some("clicks", None), "'clicks' (outcome) has missing values,"),
+    "not a number": Refusal(
+        lambda t: some("clicks", float("nan"))(t.with_columns(pl.col("clicks").cast(float))),
+        "'clicks' (outcome) has missing values,",
+    ),
+    "outside": Refusal(some("clicks", 4321), "has values outside the outcome space"),
+    "repeated": Refusal(some("user", 4321), "repeats an id in 2 rows"),
+    "repeated text": Refusal(
+        lambda t: some("user", "4321")(t).with_columns(pl.col("user").cast(str)),
+        "repeats an id in 2 rows",
+    ),
+    "no column": Refusal(lambda t: t.drop("market", "secret"), "there is no column 'market'"),
+    "ids of another type": Refusal(
+        lambda t: t.with_columns(pl.col("user").cast(float)), "ids must be integers or strings"
+    ),
+    "outcomes of another type": Refusal(
+        lambda t: t.with_columns(pl.col("clicks").cast(pl.Decimal(10, 2))), "not numbers"
+    ),
+    "labels of another type": Refusal(
+        lambda t: t.with_columns(market=pl.datetime(2024, 1, 1, time_zone="UTC")),
+        "labels must be text",
+    ),
+    "no rows": Refusal(lambda t: t.head(0), "the table has no rows"),
+    "an empty cell": Refusal(
+        lambda t: t.filter((pl.col("market") > 0) | (pl.col("treated") == 1)),
+        "clusters have no unit in some arm",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_tables_are_refused_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
+    refusal = REFUSALS[name]
+    given = refusal.change(table)
+    said = []
+    for frame in (given, to_spark(spark, given)):
+        with pytest.raises(cdp.DataError) as caught:
+            release(frame, Case(), refusal.columns)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert refusal.message in said[0]
+    assert "4321" not in said[0]
+
+
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_a_table_that_changes_between_passes_is_not_published(
+    engine: str, table: pl.DataFrame, spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.parquet"
+    table.write_parquet(path, compression="uncompressed")
+    columns: Any = {"columns": COLUMNS, "space": SPACE, "clip": False}
+    opened: Table = (
+        LocalTable(rows=pl.scan_parquet(path), **columns)
+        if engine == "local"
+        else SparkTable(rows=spark.read.parquet(str(path)), **columns)
+    )
+
+    class Meddler:
+        def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
+            if name == "randomizing rows":
+                # Of the same length, and yet others.
+                other = table.with_columns(clicks=3 - pl.col("clicks"))
+                other.write_parquet(path, compression="uncompressed")
+            return lambda _: None
+
+    with pytest.raises(cdp.DataError, match=TABLE_CHANGED):
+        write(opened, LocalFolder(tmp_path / "out"), Meddler())
+    assert not list(tmp_path.glob("*out*"))

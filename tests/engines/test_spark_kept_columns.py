@@ -1,0 +1,127 @@
+"""Kept columns of a Spark table that give the outcome away are noticed, over all rows."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from clusterdp.engines.spark.kept_columns import outcome_classes
+from clusterdp.engines.spark.table import SparkTable
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.rows.column_leak import leak_notice
+from clusterdp.rows.encoding import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+N_ROWS = 100_000
+N_POSITIVE = 12
+
+
+def rare_outcomes(rng: np.random.Generator) -> pl.DataFrame:
+    """A table of a rare outcome, none of it in the first 65,536 rows."""
+    clicks = np.zeros(N_ROWS, dtype=np.int64)
+    clicks[2**16 + rng.choice(N_ROWS - 2**16, N_POSITIVE, replace=False)] = 1
+    return pl.DataFrame(
+        {
+            "user": np.arange(N_ROWS),
+            "treated": np.arange(N_ROWS) % 2,
+            "market": np.arange(N_ROWS) // 2 % 5,
+            "clicks": clicks,
+        }
+    )
+
+
+def noticed(
+    spark: SparkSession, table: pl.DataFrame, space: cdp.OutcomeSpace, kept: tuple[str, ...]
+) -> tuple[str, ...]:
+    columns = Columns(unit="user", arm="treated", cluster="market", outcome="clicks", kept=kept)
+    rows = spark.createDataFrame(table.to_arrow()).repartition(3)
+    opened = SparkTable(rows=rows, columns=columns, space=space, clip=False)
+    layout, encoder, _ = lay_out(opened, None, None)
+    return opened.count(layout, encoder).notices
+
+
+def test_copies_of_a_rare_outcome_are_noticed_and_ordinary_columns_are_not(
+    spark: SparkSession, rng: np.random.Generator
+) -> None:
+    clicks = pl.col("clicks")
+    # Spend of those who clicked: values of their own, and zero for everyone else.
+    spend = pl.Series(rng.gamma(2, 10, N_ROWS))
+    moments = pl.lit(pl.Series(rng.permutation(N_ROWS)))
+    telling = {
+        "copy": 17 - 3 * clicks,
+        "text": pl.format("no {}", clicks),
+        "spend": clicks * spend,
+        "list": pl.concat_list(clicks, clicks),
+        "gaps": pl.when(clicks == 0).then(pl.lit(1.5)),
+    }
+    ordinary: dict[str, pl.Expr | pl.Series] = {
+        "number": pl.Series(rng.normal(size=N_ROWS)),
+        "integer": pl.Series(rng.integers(0, 50_000, N_ROWS)),
+        "few": pl.Series(rng.integers(0, 10, N_ROWS)),
+        "values of few rows": pl.Series(rng.integers(0, 8000, N_ROWS)),
+        "name": pl.format("user {}", pl.col("user")),
+        "names of few rows": pl.format("n{}", pl.Series(rng.integers(0, 8000, N_ROWS))),
+        "day": pl.date(2020, 1, 1) + pl.duration(days=pl.col("user") % 3650),
+        "at": pl.datetime(2024, 1, 1) + pl.duration(seconds=moments),
+        "missing": pl.when(pl.col("user") % 3 > 0).then(pl.Series(rng.normal(size=N_ROWS))),
+    }
+    table = rare_outcomes(rng).with_columns(**telling, **ordinary)
+    kept = (*ordinary, *telling)
+    found = noticed(spark, table, cdp.OutcomeSpace.binary(), kept)
+    assert found == tuple(leak_notice(name, "clicks") for name in telling)
+
+
+def test_bins_of_a_common_outcome_are_noticed(
+    spark: SparkSession, rng: np.random.Generator
+) -> None:
+    true = rng.normal(size=N_ROWS)
+    table = rare_outcomes(rng).with_columns(
+        clicks=pl.Series(np.digitize(true, np.linspace(-2, 2, 99))),
+        exact=pl.Series(true),
+        noisy=pl.Series(true + rng.normal(size=N_ROWS)),
+    )
+    space = cdp.OutcomeSpace.integers(0, 99)
+    found = noticed(spark, table, space, ("noisy", "exact"))
+    assert found == (leak_notice("exact", "clicks"),)
+
+
+def test_an_owner_of_a_frame_is_warned_and_gets_the_release(
+    table: pl.DataFrame, spark: SparkSession
+) -> None:
+    rows = spark.createDataFrame(table.with_columns(copy=17 - 3 * pl.col("clicks")).to_arrow())
+    with pytest.warns(cdp.OwnerNotice, match="column 'copy' is kept and gives 'clicks' away"):
+        released = release(rows, "copy")
+    assert released.units.count() == len(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", cdp.OwnerNotice)
+        release(rows, "secret")
+
+
+def release(rows: object, kept: str) -> cdp.Release:
+    return cdp.release(
+        rows,
+        mechanism=cdp.uniform_prior_dp(epsilon=1),
+        outcomes=cdp.OutcomeSpace.integers(0, 3),
+        unit="user",
+        arm="treated",
+        cluster="market",
+        outcome="clicks",
+        keep=(kept,),
+    )
+
+
+def test_of_many_outcomes_the_most_common_count_by_themselves(rng: np.random.Generator) -> None:
+    outcomes = rng.permutation(100)
+    classes = outcome_classes(outcomes)
+    assert classes[np.argmax(outcomes)] == 0
+    assert sorted(classes) == [*range(63), *[63] * 37]
+    assert list(outcome_classes(np.array([5, 9]))) == [0, 1]

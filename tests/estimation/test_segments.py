@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+import statsmodels.formula.api as smf
+from scipy import stats
+
+import clusterdp as cdp
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTS: dict[str, Any] = {
+    "unit": "user",
+    "arm": "treated",
+    "cluster": "market",
+    "outcome": "clicks",
+    "outcomes": cdp.OutcomeSpace.integers(0, 3),
+}
+MECHANISM = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.3)
+
+
+@pytest.fixture
+def segments(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
+    """What an analyst knows: a tier, a region and earlier clicks, in another order.
+
+    Sizes are not left to chance. Gold has one unit in each cell of markets 3 and 4, which must be
+    pooled with others; crossed with a region, all of gold is pooled.
+    """
+    market = table["market"].to_numpy()
+    nth_of_cell = np.arange(len(table)) // 10
+    gold = np.where(market < 3, nth_of_cell % 10 < 3, nth_of_cell < 2)
+    return pl.DataFrame(
+        {
+            "user": table["user"],
+            "tier": np.where(gold, "gold", "silver"),
+            "region": nth_of_cell % 2 + 1,
+            "before": table["clicks"] + rng.normal(size=len(table)),
+        }
+    ).sample(fraction=1.0, shuffle=True)
+
+
+@pytest.fixture
+def release(table: pl.DataFrame) -> cdp.Release:
+    return cdp.release(table, mechanism=MECHANISM, **PARTS)
+
+
+def chosen_pool(rows: pd.DataFrame, whole: pd.DataFrame) -> set[int]:
+    """The markets to be pooled: by scipy's hypergeometric distribution, market by market."""
+    expected, small = {}, set()
+    for market, part in rows.groupby("market"):
+        everyone = whole[whole["market"] == market]
+        sizes = [int((everyone["treated"] == arm).sum()) for arm in (0, 1)]
+        counts = [int((part["treated"] == arm).sum()) for arm in (0, 1)]
+        expected[market] = np.array([len(part) * size / len(everyone) for size in sizes])
+        chances = [stats.hypergeom(len(everyone), size, len(part)).cdf(1) for size in sizes]
+        if max(chances) > 5e-4 or min(counts) < 2:
+            small.add(market)
+    pool = set(small)
+    for market in sorted(expected, key=lambda one: expected[one].min()):
+        if pool and np.sum([expected[one] for one in pool], axis=0).min() < 10:
+            pool.add(market)
+    return pool
+
+
+def by_hand(rows: pd.DataFrame, whole: pd.DataFrame) -> tuple[float, float, int]:
+    """Effect and variance row by row: Neyman's in strata, by the inverse of shares in the pool."""
+    pool = chosen_pool(rows, whole)
+    effect = variance = 0.0
+    for _, part in rows[~rows["market"].isin(pool)].groupby("market"):
+        arms = [part.loc[part["treated"] == arm, "debiased_outcome"] for arm in (0, 1)]
+        weight = len(part) / len(rows)
+        effect += weight * (arms[1].mean() - arms[0].mean())
+        variance += weight**2 * sum(arm.var() / len(arm) for arm in arms)
+    pooled = rows[rows["market"].isin(pool)]
+    for arm in (0, 1) if len(pooled) else ():
+        weights, outcomes, cells = [], [], []
+        for market, part in pooled.groupby("market"):
+            n_all = int((whole["market"] == market).sum())
+            n_arm = int(((whole["market"] == market) & (whole["treated"] == arm)).sum())
+            inverse = n_all / n_arm
+            inverse *= 1 + (inverse - 1) * (n_all - len(part)) / (n_all - 1) / len(pooled)
+            mine = part.loc[part["treated"] == arm, "debiased_outcome"]
+            weights += [inverse] * len(mine)
+            outcomes += list(mine)
+            cells += [(market, n_arm)] * len(mine)
+        scaled = np.array(weights) / sum(weights)
+        mean = float(scaled @ np.array(outcomes))
+        weight = len(pooled) / len(rows)
+        effect += (2 * arm - 1) * weight * mean
+        factor = 1 / (1 - 2 * (scaled**3).sum() / (scaled**2).sum() + (scaled**2).sum())
+        influence = scaled * (np.array(outcomes) - mean)
+        for cell in set(cells):
+            inside = [value for value, one in zip(influence, cells, strict=True) if one == cell]
+            padded = np.array(inside + [0.0] * (cell[1] - len(inside)))
+            variance += weight**2 * factor * len(padded) * padded.var(ddof=1)
+    return effect, variance, len(rows)
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow"])
+def test_segments_by_hand(library: str, release: cdp.Release, segments: pl.DataFrame) -> None:
+    theirs = {"polars": segments, "pandas": segments.to_pandas(), "pyarrow": segments.to_arrow()}
+    estimate = cdp.estimate(
+        release, segments=theirs[library], by=["tier", "tier,region"], source="rows"
+    )
+    joined = release.units.join(segments, on="user").to_pandas()
+    labels = [effect.label for effect in estimate.effects]
+    assert labels == [
+        "overall",
+        "tier=gold",
+        "tier=silver",
+        "tier=gold, region=1",
+        "tier=gold, region=2",
+        "tier=silver, region=1",
+        "tier=silver, region=2",
+    ]
+    for effect in estimate.effects[1:]:
+        chosen = joined
+        for name, value in effect.segment:
+            chosen = chosen[chosen[name] == value]
+        expected, variance, n_rows = by_hand(chosen, joined)
+        assert effect.effect == pytest.approx(expected)
+        assert effect.std_error**2 == pytest.approx(variance)
+        assert effect.n_treated + effect.n_control == n_rows
+
+
+def test_simultaneous_intervals_are_sidaks(release: cdp.Release, segments: pl.DataFrame) -> None:
+    estimate = cdp.estimate(release, segments=segments, by=["tier", "tier,region"])
+    assert [effect.family_size for effect in estimate.effects] == [1] + [6] * 6
+    effect = estimate.effects[1]
+    reach = stats.norm.isf((1 - 0.95 ** (1 / 6)) / 2) * effect.std_error
+    assert effect.simultaneous_ci() == pytest.approx((effect.effect - reach, effect.effect + reach))
+    assert "95%, all segments at once" in str(estimate)
+
+
+def test_a_segment_without_an_arm_is_listed(release: cdp.Release, table: pl.DataFrame) -> None:
+    one_sided = table.select("user", vip=(pl.col("treated") == 1) & (pl.col("user") < 50))
+    estimate = cdp.estimate(release, segments=one_sided, by=["vip"])
+    (vip,) = [effect for effect in estimate.effects if effect.segment == (("vip", True),)]
+    assert math.isnan(vip.effect)
+    assert vip.n_control == 0
+    assert any("vip=True: no units in arm 0" in note for note in estimate.notes)
+    assert "vip=True" in str(estimate)
+
+
+def test_an_arm_of_one_unit_has_an_effect_and_no_interval(
+    release: cdp.Release, table: pl.DataFrame
+) -> None:
+    """Also where the other units of the segment are many."""
+    first = table.filter(pl.col("treated") == 1)["user"][0]
+    lone = table.select("user", vip=(pl.col("treated") == 0) | (pl.col("user") == first))
+    for estimator in ("stratified", "unstratified"):
+        estimate = cdp.estimate(release, segments=lone, by=["vip"], estimator=estimator)
+        (vip,) = [effect for effect in estimate.effects if effect.segment == (("vip", True),)]
+        assert math.isfinite(vip.effect)
+        assert math.isnan(vip.std_error)
+        assert vip.lift() is None
+        assert any("vip=True: one unit in arm 1, so no interval" in note for note in estimate.notes)
+
+
+def test_more_covariates_than_rows_give_no_interval(
+    release: cdp.Release, table: pl.DataFrame, rng: np.random.Generator
+) -> None:
+    """A regression that fits every row has no residuals, and so no standard error."""
+    names = [f"x{index}" for index in range(8)]
+    few = table.with_columns(pl.col("market").cum_count().over("treated").alias("nth"))
+    theirs = few.select("user", vip=pl.col("nth") <= 6).with_columns(
+        pl.Series(name, rng.normal(size=len(few))) for name in names
+    )
+    estimate = cdp.estimate(release, segments=theirs, by=["vip"], adjust=names)
+    (vip,) = [
+        effect
+        for effect in estimate.effects
+        if effect.adjusted and effect.segment == (("vip", True),)
+    ]
+    assert math.isnan(vip.std_error)
+
+
+def test_units_without_a_segment_count_overall(
+    release: cdp.Release, segments: pl.DataFrame
+) -> None:
+    estimate = cdp.estimate(release, segments=segments.head(500), by=["tier"])
+    assert any(note.startswith("100 of 600 released units") for note in estimate.notes)
+    assert sum(effect.n_treated + effect.n_control for effect in estimate.effects[1:]) == 500
+
+
+def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
+    from clusterdp.channels.noise import add_exact_noise
+    from clusterdp.releasing.in_memory import run_release
+    from clusterdp.rows.encoding import Columns
+    from clusterdp.rows.keys import ReleaseKey
+
+    release = run_release(
+        table.with_columns(big=pl.col("user") > 300),
+        mechanism=MECHANISM,
+        outcomes=PARTS["outcomes"],
+        columns=Columns(
+            unit="user", arm="treated", cluster="market", outcome="clicks", kept=("big",)
+        ),
+        control=None,
+        clip=False,
+        min_cell_size=None,
+        key=ReleaseKey.from_system(),
+        add_noise=add_exact_noise,
+    )
+    estimate = cdp.estimate(release, by=["big", "market"])
+    assert [effect.label for effect in estimate.effects[:3]] == [
+        "overall",
+        "big=False",
+        "big=True",
+    ]
+    assert len(estimate.effects) == 1 + 2 + 5
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda s: pl.concat([s, s.head(1)]), {"by": ["tier"]}, "repeats an id"),
+        (lambda s: s.rename({"user": "id"}), {"by": ["tier"]}, "no column 'user'"),
+        (lambda s: s.with_columns(pl.col("user").cast(str)), {"by": ["tier"]}, "convert one"),
+        (lambda s: s.rename({"tier": "market"}), {"by": ["region"]}, "both have a column 'market'"),
+        (lambda s: s, {"by": ["colour"]}, "cannot cut by 'colour'"),
+        (lambda s: s, {"by": ["treated"]}, "cannot cut by 'treated'"),
+        (lambda s: s, {"adjust": ["colour"]}, "no such column"),
+        (lambda s: s, {"adjust": ["tier"]}, "cannot adjust for 'tier'"),
+    ],
+)
+def test_segments_that_do_not_fit(
+    change: Any,
+    options: dict[str, Any],
+    message: str,
+    release: cdp.Release,
+    segments: pl.DataFrame,
+) -> None:
+    with pytest.raises(cdp.ClusterDPError, match=message):
+        cdp.estimate(release, segments=change(segments), **options)
+
+
+def test_the_join_may_use_another_name(release: cdp.Release, segments: pl.DataFrame) -> None:
+    renamed = segments.rename({"user": "id"})
+    ours = cdp.estimate(release, segments=segments, by="tier")
+    theirs = cdp.estimate(release, segments=renamed, on="id", by="tier")
+    assert str(ours) == str(theirs)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (lambda users: users.cast(pl.Float64) + 0.1, "convert one"),
+        (lambda users: users.cast(pl.Int64) + 2**40, "is in the release"),
+    ],
+    ids=["float ids", "ids too large"],
+)
+def test_ids_that_cannot_match(
+    ids: Any, message: str, table: pl.DataFrame, segments: pl.DataFrame
+) -> None:
+    narrow = table.with_columns(pl.col("user").cast(pl.Int16))
+    release = cdp.release(narrow, mechanism=MECHANISM, **PARTS)
+    theirs = segments.with_columns(ids(segments["user"]).alias("user"))
+    with pytest.raises(cdp.DataError, match=message):
+        cdp.estimate(release, segments=theirs, by=["tier"])
+
+
+def test_unstratified_segments_are_plain_differences(
+    release: cdp.Release, segments: pl.DataFrame
+) -> None:
+    estimate = cdp.estimate(
+        release, segments=segments, by=["tier"], estimator="unstratified", source="rows"
+    )
+    gold = release.units.join(segments.filter(pl.col("tier") == "gold"), on="user")
+    means = dict(gold.group_by("treated").agg(pl.col("debiased_outcome").mean()).iter_rows())
+    assert estimate.effects[1].effect == pytest.approx(means[1] - means[0])
+
+
+def test_an_empty_arm_does_not_void_the_others(table: pl.DataFrame) -> None:
+    three = table.with_columns(treated=pl.int_range(pl.len()) % 3)
+    release = cdp.release(three, mechanism=MECHANISM, control=0, **PARTS)
+    vip = three.select("user", vip=pl.col("treated") < 2)
+    effects = [
+        effect
+        for effect in cdp.estimate(release, segments=vip, by=["vip"]).effects
+        if effect.segment == (("vip", True),)
+    ]
+    assert [math.isnan(effect.effect) for effect in effects] == [False, True]
+
+
+def test_aggregates_cannot_be_cut(table: pl.DataFrame, segments: pl.DataFrame) -> None:
+    release = cdp.release(table, mechanism=cdp.noisy_histogram(epsilon=1), **PARTS)
+    with pytest.raises(cdp.ParameterError, match="publishes no rows"):
+        cdp.estimate(release, segments=segments, by=["tier"])
+
+
+def test_adjustment_in_one_cluster_is_lins(table: pl.DataFrame, segments: pl.DataFrame) -> None:
+    """Against statsmodels: debiased ~ arm * centred covariates, HC2."""
+    one = table.with_columns(market=pl.lit("all"))
+    release = cdp.release(one, mechanism=MECHANISM, **PARTS)
+    estimate = cdp.estimate(release, segments=segments, adjust=["before", "region"], source="rows")
+    (adjusted,) = [effect for effect in estimate.effects if effect.adjusted]
+    frame = release.units.join(segments, on="user").to_pandas()
+    for name in ("before", "region"):
+        frame[name] -= frame[name].mean()
+    fit = smf.ols("debiased_outcome ~ treated * (before + region)", frame).fit(cov_type="HC2")
+    assert adjusted.effect == pytest.approx(fit.params["treated"])
+    assert adjusted.std_error == pytest.approx(fit.bse["treated"], rel=0.02)
+    assert not estimate.effects[0].adjusted
+
+
+def test_adjustment_lowers_sampling_noise(rng: np.random.Generator) -> None:
+    """A covariate that explains most of the outcome takes most of the sampling variance away."""
+    n_users = 20_000
+    before = rng.binomial(3, 0.5, n_users)
+    table = pl.DataFrame(
+        {
+            "user": np.arange(n_users),
+            "treated": rng.integers(0, 2, n_users),
+            "market": rng.integers(0, 10, n_users),
+            "clicks": before,
+        }
+    )
+    release = cdp.release(table, mechanism=cdp.uniform_prior_dp(epsilon=4), **PARTS)
+    known = pl.DataFrame({"user": np.arange(n_users), "before": before + 0.0})
+    estimate = cdp.estimate(release, segments=known, adjust=["before"], by=[])
+    plain, adjusted = estimate.effects
+    assert adjusted.sampling_variance < 0.4 * plain.sampling_variance
+    # What is left is privacy noise, of which a few thousand redrawn rows are a sample.
+    assert adjusted.std_error**2 == pytest.approx(plain.privacy_variance, rel=0.3)
+    assert abs(adjusted.effect) < 6 * adjusted.std_error
+
+
+def test_rows_without_covariates_are_said(release: cdp.Release, segments: pl.DataFrame) -> None:
+    gaps = segments.with_columns(
+        before=pl.when(pl.int_range(pl.len()) < 30).then(None).otherwise("before")
+    )
+    estimate = cdp.estimate(release, segments=gaps, adjust=["before"])
+    assert any(note.startswith("30 units lack a covariate") for note in estimate.notes)
+
+
+def test_sample_ratio_mismatch_is_reported(table: pl.DataFrame) -> None:
+    uneven = table.filter((pl.col("treated") == 1) | (pl.int_range(pl.len()) % 4 == 0))
+    estimate = cdp.estimate(cdp.release(uneven, mechanism=MECHANISM, **PARTS))
+    assert any("equal shares" in note for note in estimate.notes)
+    n_control = uneven.filter(pl.col("treated") == 0).height
+    shares = {"0": n_control / len(uneven), "1": 1 - n_control / len(uneven)}
+    release = cdp.release(uneven, mechanism=MECHANISM, **PARTS)
+    assert not any("mismatch" in note for note in cdp.estimate(release, shares=shares).notes)
+    with pytest.raises(cdp.ParameterError, match="shares must give"):
+        cdp.estimate(release, shares={"0": 1})
+
+
+def test_a_cluster_with_another_ratio_is_reported(table: pl.DataFrame) -> None:
+    skewed = table.filter(
+        (pl.col("market") > 0) | (pl.col("treated") == 1) | (pl.int_range(pl.len()) < 100)
+    )
+    estimate = cdp.estimate(cdp.release(skewed, mechanism=MECHANISM, **PARTS))
+    assert any("within 1 of 5 clusters: 0;" in note for note in estimate.notes)

@@ -1,0 +1,82 @@
+"""The same key and the same noise give the rows they always gave.
+
+`fixtures/rows.csv` was written before the modules were moved into packages. A change that alters
+rows on purpose writes it anew: `python tests/promises/test_same_rows.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from clusterdp.releasing.in_memory import run_release
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import IntArray
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "rows.csv"
+N_ROWS = 300
+MECHANISMS = {
+    "uniform": cdp.uniform_prior_dp(epsilon=1),
+    "clusters": cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2, calibrate=0.2),
+    "population": cdp.cluster_free_dp(noise_scale=4, prior_floor=0.05, resample_prob=0.4),
+    "optimal": cdp.optimal(epsilon=1.5, calibrate=0.3),
+}
+IDS = {"integers": pl.col("user"), "text": pl.format("né {}", pl.col("user"))}
+
+
+def fixed_noise(values: IntArray, scale: float) -> IntArray:
+    """Numbers that look a little like noise, and are the same on every machine."""
+    pattern = np.arange(values.size).reshape(values.shape) % 5 - 2
+    return np.asarray(values + pattern * int(np.ceil(scale)))
+
+
+def rows_now() -> pl.DataFrame:
+    """One line per unit, with a column for each kind of ids and mechanism."""
+    number = pl.int_range(N_ROWS)
+    table = pl.select(
+        user=number * 7919 % 100_003,
+        treated=number % 2,
+        market=number // 2 % 3,
+        clicks=number * number % 4,
+    )
+    found = table.select("user").sort("user")
+    for kind, ids in IDS.items():
+        for name, mechanism in MECHANISMS.items():
+            released = run_release(
+                table.with_columns(unit=ids),
+                mechanism=mechanism,
+                outcomes=cdp.OutcomeSpace.integers(0, 3),
+                columns=Columns(
+                    unit="unit", arm="treated", cluster="market", outcome="clicks", kept=("user",)
+                ),
+                control=None,
+                clip=False,
+                min_cell_size=None,
+                key=ReleaseKey(bytes(range(32))),
+                add_noise=fixed_noise,
+            )
+            units = released.units.sort("user")
+            found = found.with_columns(
+                units["released_outcome"].cast(pl.Float64).alias(f"{kind} {name} released"),
+                units["debiased_outcome"].alias(f"{kind} {name} debiased"),
+            )
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
+def test_rows_are_what_they_were() -> None:
+    before, now = pl.read_csv(FIXTURE, infer_schema_length=None), rows_now()
+    assert before.columns == now.columns
+    np.testing.assert_allclose(now.to_numpy(), before.to_numpy(), rtol=1e-9, atol=1e-9)
+
+
+if __name__ == "__main__":
+    rows_now().write_csv(FIXTURE)

@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import clusterdp as cdp
+from clusterdp.channels.noise import add_exact_noise, simulated_noise
+from clusterdp.releasing.in_memory import run_release
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SPACE = cdp.OutcomeSpace.integers(0, 3)
+PARTS: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market", "outcome": "clicks"}
+CLUSTER_DP = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5)
+MECHANISMS = {
+    "cluster": CLUSTER_DP,
+    "cluster-free": cdp.cluster_free_dp(noise_scale=5, prior_floor=0.05, epsilon=2),
+    "uniform": cdp.uniform_prior_dp(epsilon=1),
+    "horvitz-thompson": cdp.noisy_horvitz_thompson(epsilon=1),
+    "histogram": cdp.noisy_histogram(epsilon=1),
+}
+
+
+def release(frame: Any, mechanism: cdp.Mechanism = CLUSTER_DP, **options: Any) -> cdp.Release:
+    return cdp.release(frame, mechanism=mechanism, outcomes=SPACE, **{**PARTS, **options})
+
+
+def keyed_release(frame: Any, key: bytes = b"k" * 32, seed: int = 0, **options: Any) -> cdp.Release:
+    """A release with both sources of randomness fixed: the tests' own door."""
+    settings: dict[str, Any] = {"control": None, "clip": False, "min_cell_size": None, **options}
+    return run_release(
+        frame,
+        mechanism=CLUSTER_DP,
+        outcomes=SPACE,
+        columns=Columns(**PARTS),
+        key=ReleaseKey(key),
+        add_noise=simulated_noise(np.random.default_rng(seed)),
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS.keys())
+def test_a_release_holds_what_it_says_and_nothing_else(
+    mechanism: cdp.Mechanism, table: pl.DataFrame
+) -> None:
+    released = release(table, mechanism)
+    assert released.guarantee == mechanism.guarantee(SPACE)
+    assert len(released.cells) == 10
+    assert released.cells["size"].sum() == len(table)
+    if mechanism.releases_rows:
+        assert released.units.columns == [
+            "user",
+            "treated",
+            "market",
+            "released_outcome",
+            "debiased_outcome",
+        ]
+        public = ["user", "treated", "market"]
+        assert released.units.select(public).equals(table.select(public).sort("user"))
+        joined = released.units.join(released.cells, on=["treated", "market"])
+        decoded = joined["decode"].list.get(joined["released_outcome"].cast(pl.Int64))
+        assert decoded.equals(joined["debiased_outcome"], check_names=False)
+        np.testing.assert_allclose(released.cells["prior"].list.sum(), 1)
+    else:
+        assert released.units is None
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda frame: frame,
+        lambda frame: frame.lazy(),
+        lambda frame: frame.to_pandas(),
+        lambda frame: frame.to_pandas().set_index("secret"),
+        lambda frame: frame.to_arrow(),
+        lambda frame: duckdb.from_arrow(frame.to_arrow()),
+    ],
+    ids=["polars", "lazy", "pandas", "pandas index", "pyarrow", "duckdb"],
+)
+def test_any_frame_in_the_same_kind_out(convert: Any, table: pl.DataFrame) -> None:
+    given = convert(table)
+    released = keyed_release(given)
+    kind = pl.DataFrame if isinstance(given, pl.LazyFrame) else type(given)
+    assert isinstance(released.units, kind)
+    assert isinstance(released.cells, kind)
+    as_polars = nw.from_native(released.units).lazy().collect("polars").to_native()
+    # pandas has no columns of lists, DuckDB relations have no order of their own
+    expected = keyed_release(table).units
+    assert as_polars.sort("user").equals(expected.sort("user"))
+
+
+def test_strings_and_integers_make_one_release_each(table: pl.DataFrame) -> None:
+    text = table.with_columns(
+        pl.col("user").cast(pl.String), market=pl.format("m{}", "market").cast(pl.Categorical)
+    )
+    first, second = keyed_release(text), keyed_release(text)
+    assert first.units.equals(second.units)
+    assert set(first.cells["market"]) == {f"m{index}" for index in range(5)}
+
+
+def test_the_same_key_gives_the_same_release_in_any_order(table: pl.DataFrame) -> None:
+    first = keyed_release(table)
+    again = keyed_release(table.sample(fraction=1.0, shuffle=True))
+    assert first.units.sort("user").equals(again.units.sort("user"))
+    other = keyed_release(table, key=b"another key of thirty-two bytes!")
+    assert not first.units.equals(other.units)
+
+
+def test_no_key_enters_a_real_release(table: pl.DataFrame) -> None:
+    """The public function takes none, and two releases of the same table differ."""
+    with pytest.raises(TypeError, match="key"):
+        release(table, key=ReleaseKey(b"k" * 32))
+    assert not release(table).units.equals(release(table).units)
+
+
+def test_a_release_does_not_hold_true_outcomes(table: pl.DataFrame) -> None:
+    """With rows almost never kept, nothing in the release tells two tables apart but noise."""
+    mechanism = cdp.uniform_prior_dp(resample_prob=1 - 2**-50)
+    settings: dict[str, Any] = {
+        "mechanism": mechanism,
+        "outcomes": SPACE,
+        "columns": Columns(**PARTS),
+        "control": None,
+        "clip": False,
+        "min_cell_size": None,
+        "key": ReleaseKey(b"k" * 32),
+        "add_noise": add_exact_noise,
+    }
+    ours = run_release(table, **settings)
+    theirs = run_release(table.with_columns(clicks=3 - pl.col("clicks")), **settings)
+    for field in dataclasses.fields(cdp.Release):
+        one, other = getattr(ours, field.name), getattr(theirs, field.name)
+        if isinstance(one, pl.DataFrame):
+            assert one.equals(other)
+        elif isinstance(one, np.ndarray):
+            np.testing.assert_array_equal(one, other)
+        else:
+            assert repr(one) == repr(other)
+
+
+def without_clicks(table: pl.DataFrame, gap: float | None) -> pl.DataFrame:
+    clicks = pl.when(pl.col("user") < 7).then(gap).otherwise(pl.col("clicks").cast(pl.Float64))
+    return table.with_columns(clicks=clicks)
+
+
+# Bad input, the options it comes with, and what the message must say.
+BROKEN: dict[str, tuple[Callable[[pl.DataFrame], Any], dict[str, Any], str]] = {
+    "unknown column": (
+        lambda table: table,
+        {"outcome": "visits"},
+        "no column 'visits' to use as outcome",
+    ),
+    "one column twice": (lambda table: table, {"arm": "market"}, "must all differ"),
+    "not a frame": (lambda _: [1, 2, 3], {}, "got list"),
+    "no rows": (lambda table: table.head(0), {}, "no rows"),
+    "duplicate unit": (
+        lambda table: pl.concat([table, table.head(3)]),
+        {},
+        r"'user' \(unit\) repeats an id in 3 rows",
+    ),
+    "missing outcome": (
+        lambda table: without_clicks(table, None),
+        {},
+        r"'clicks' \(outcome\) has missing values,",
+    ),
+    "missing as NaN": (
+        lambda table: without_clicks(table, float("nan")),
+        {},
+        r"'clicks' \(outcome\) has missing values,",
+    ),
+    "missing arm": (
+        lambda table: table.with_columns(treated=pl.col("treated").replace(1, None)),
+        {},
+        r"'treated' \(arm\) has 300 missing values",
+    ),
+    "outside the space": (
+        lambda table: without_clicks(table, 77),
+        {},
+        r"'clicks' \(outcome\) has values outside the outcome space of 4 values;",
+    ),
+    "between the values, clipped": (
+        lambda table: without_clicks(table, 1.77),
+        {"clip": True},
+        "has values outside",
+    ),
+    "text outcome": (
+        lambda table: table.with_columns(pl.col("clicks").cast(pl.String)),
+        {},
+        "not numbers",
+    ),
+    "float ids": (
+        lambda table: table.with_columns(pl.col("user") + 0.77),
+        {},
+        "integers or strings",
+    ),
+    "one-armed cluster": (
+        lambda table: table.filter((pl.col("market") > 0) | (pl.col("treated") == 1)),
+        {},
+        "1 of 5 clusters have no unit in some arm",
+    ),
+    "one arm": (
+        lambda table: table.with_columns(treated=pl.lit("on")),
+        {"control": "on"},
+        "at least 2 arms",
+    ),
+    "no named control": (
+        lambda table: table.with_columns(treated=pl.format("arm {}", "treated")),
+        {},
+        "name the control arm",
+    ),
+    "wrong control": (lambda table: table, {"control": "B"}, "control='B' is not an arm"),
+    "name that the release gives": (
+        lambda table: table.rename({"market": "prior"}),
+        {"cluster": "prior"},
+        "'prior' has a name that the release gives",
+    ),
+    "mixed types": (
+        lambda table: table.to_pandas().astype({"clicks": object}).replace({"clicks": {3: "x77"}}),
+        {},
+        r"'clicks' \(outcome\) has missing values, or values that are not numbers",
+    ),
+    "pool of nothing": (lambda table: table, {"min_cell_size": 0}, "min_cell_size must be at"),
+    "pool too small": (lambda table: table, {"min_cell_size": 500}, "even pooled"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "options", "message"), BROKEN.values(), ids=BROKEN.keys())
+def test_bad_input_is_explained_without_showing_data(
+    spoil: Callable[[pl.DataFrame], Any],
+    options: dict[str, Any],
+    message: str,
+    table: pl.DataFrame,
+) -> None:
+    with pytest.raises(cdp.ClusterDPError, match=message) as caught:
+        release(spoil(table), **options)
+    errors: list[BaseException] = [caught.value]
+    while errors[-1].__cause__ is not None:
+        errors.append(errors[-1].__cause__)
+    assert not any("77" in str(error) for error in errors)
+
+
+def test_a_budget_solved_the_papers_way_cannot_be_released(table: pl.DataFrame) -> None:
+    mechanism = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=2, accounting="paper")
+    with pytest.raises(cdp.ParameterError, match="cannot be released"):
+        release(table, mechanism)
+
+
+@pytest.mark.parametrize("by", [["market"], ["market", "treated"], ["user"]])
+def test_the_order_of_the_table_is_kept_where_it_is_declared_public(
+    by: list[str], table: pl.DataFrame
+) -> None:
+    ordered = table.sort(by)
+    assert release(ordered).units["user"].equals(table["user"].sort())
+    assert release(ordered, keep_order=True).units["user"].equals(ordered["user"])
+
+
+def test_an_index_and_metadata_are_not_published(table: pl.DataFrame) -> None:
+    indexed = table.to_pandas().set_index("clicks", drop=False)
+    indexed.attrs["mean"] = 1.5
+    units = release(indexed).units
+    assert units.index.equals(pd.RangeIndex(len(table)))
+    assert not units.attrs
+    noted = table.to_arrow().replace_schema_metadata({"mean": "1.5"})
+    assert not release(noted).units.schema.metadata
+
+
+def test_clipping_is_the_owners_choice_and_shown_to_the_owner_alone(table: pl.DataFrame) -> None:
+    wild = table.with_columns(clicks=pl.when(pl.col("user") < 5).then(77).otherwise(1))
+    with pytest.warns(cdp.OwnerNotice, match="'clicks' were clipped") as caught:
+        released = release(wild, clip=True)
+    assert caught[0].filename == __file__
+    assert "clip" not in repr(released)
+    with pytest.warns(cdp.OwnerNotice, match="in 5 rows were clipped"):
+        release(wild, clip=True, verbose=True)
+
+
+def test_small_clusters_are_pooled_when_asked(table: pl.DataFrame) -> None:
+    alone = table.with_columns(
+        market=pl.when(pl.int_range(pl.len()) < 10).then(pl.col("user") + 100).otherwise("market")
+    )
+    with pytest.raises(cdp.DataError, match="no unit in some arm"):
+        release(alone)
+    released = release(alone, min_cell_size=2)
+    note, disclosed = released.notes
+    assert "rows give outcomes away" in disclosed
+    assert (
+        note
+        == "10 clusters with fewer than 2 units in some arm were pooled into 'pooled' (10 units)"
+    )
+    assert set(released.units["market"]) == {"0", "1", "2", "3", "4", "pooled"}
+    assert note in str(cdp.estimate(released))
+    assert release(table, min_cell_size=2).notes == (disclosed,)
+
+
+def test_pandas_strings_and_nullable_columns() -> None:
+    frame = pd.DataFrame(
+        {
+            "user": pd.array(["a", "b", "c", "d"], dtype="string"),
+            "treated": pd.array([True, False, True, False], dtype="boolean"),
+            "market": pd.Categorical(["x", "x", "y", "y"]),
+            "clicks": pd.array([0, 1, 2, 3], dtype="Int64"),
+        }
+    )
+    assert len(release(frame).units) == 4
+    frame.loc[0, "clicks"] = pd.NA
+    with pytest.raises(cdp.DataError, match="has missing values,"):
+        release(frame)
+    with pytest.raises(cdp.DataError, match="missing values in 1 rows"):
+        release(frame, verbose=True)
+
+
+def test_arrow_ids_beyond_32_bits() -> None:
+    frame = pa.table(
+        {
+            "user": pa.array([2**63, 2**63 + 1, 1, 2], pa.uint64()),
+            "treated": [0, 1, 0, 1],
+            "market": [2**40, 2**40, -5, -5],
+            "clicks": [0.0, 1.0, 2.0, 3.0],
+        }
+    )
+    assert release(frame).cells["market"].to_pylist() == [-5, -5, 2**40, 2**40]

@@ -1,0 +1,101 @@
+"""Short versions of what `make soak` does at length."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from soak.closings import run_closings
+from soak.executors import run_executor_kills
+from soak.kills import run_kills
+from soak.outages import run_database_outages, run_disk_outages, run_permission_outages
+from soak.races import run_race
+from soak.scaling import ROWS, Measured, as_guide, as_table, run_scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+
+    from soak.postgres import Server
+
+
+def test_killed_and_resumed(rng: np.random.Generator, tmp_path: Path) -> None:
+    line = run_kills(4, 200_000, rng, tmp_path)
+    assert line.passed, line
+
+
+def test_closed_while_at_work(rng: np.random.Generator, tmp_path: Path) -> None:
+    line = run_closings(4, 200_000, rng, tmp_path)
+    assert line.passed, line
+
+
+def test_a_race_in_a_file(tmp_path: Path) -> None:
+    line = run_race(str(tmp_path / "budget.db"), "SQLite", 4, 2, tmp_path)
+    assert line.passed, line
+
+
+@pytest.mark.postgres
+def test_a_race_in_postgresql(postgres: Server, tmp_path: Path) -> None:
+    line = run_race(postgres.new_database(tmp_path.name), "PostgreSQL", 4, 2, tmp_path)
+    assert line.passed, line
+
+
+@pytest.mark.postgres
+def test_a_database_that_goes_away(postgres: Server, tmp_path: Path) -> None:
+    line = run_database_outages(postgres, postgres.new_database, tmp_path)
+    assert line.passed, line
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        line = run_disk_outages(tmp_path)
+    except subprocess.CalledProcessError:
+        pytest.skip("this machine does not let root mount a disk")
+    assert line.passed, line
+
+
+def test_a_denied_permission() -> None:
+    with folder_for_all() as folder:
+        line = run_permission_outages(folder)
+    assert line.passed, line
+
+
+@pytest.mark.spark
+def test_a_lost_executor(tmp_path: Path) -> None:
+    (line,) = run_executor_kills(tmp_path, 300_000, passes=(2,))
+    assert line.passed, line
+
+
+@pytest.mark.spark
+def test_scaling_is_measured(tmp_path: Path) -> None:
+    found = run_scaling(tmp_path, rows=(20_000,), clusters=(10,))
+    assert [one.engine for one in found] == ["local", "spark"]
+    assert all(one.seconds > 0 and one.peak_bytes > 1e7 for one in found)
+    assert "| 20,000 | 10 |" in as_table(found)
+
+
+def test_the_guide_follows_from_the_table() -> None:
+    """10 s to start and 2 µs a row on two cores are 4 core-microseconds."""
+    found = [Measured("spark", n_rows, 1000, 10 + 2e-6 * n_rows, 10**9) for n_rows in ROWS]
+    guide = as_guide(found)
+    assert "= 4.00" in guide
+    # 12 s for the small table, and 4e-6 × 1e9 / 32 = 125 s.
+    assert "| 1,000,000,000 | 2.3 min |" in guide
+
+
+@contextmanager
+def folder_for_all() -> Iterator[Path]:
+    """Somebody else must be able to get there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder

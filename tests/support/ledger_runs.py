@@ -1,0 +1,56 @@
+"""Releases of a ledger as the tests run them, without a table."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sqlalchemy as sa
+
+import clusterdp as cdp
+from clusterdp.channels.draw import draw_statistics
+from clusterdp.channels.noise import add_exact_noise
+from clusterdp.releasing.journal import Drawn
+from populations import make_layout
+
+if TYPE_CHECKING:
+    from clusterdp.ledger.ledger import Ledger
+    from clusterdp.ledger.reservation import Reservation
+
+SPACE = cdp.OutcomeSpace.integers(0, 3)
+LAYOUT = make_layout([[3, 4], [5, 6]], SPACE)
+
+
+def reserve(
+    ledger: Ledger, epsilon: float = 1, population: str = "us", **settings: Any
+) -> Reservation:
+    mechanism = cdp.cluster_dp(noise_scale=20, prior_floor=0.05, epsilon=epsilon, **settings)
+    return ledger.reserve(population, outcome="y", space=SPACE, mechanism=mechanism, about={})
+
+
+def some_drawn(reservation: Reservation) -> Drawn:
+    counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
+    return Drawn(
+        statistics=draw_statistics(counts, LAYOUT, reservation.mechanism, add_exact_noise),
+        table_tag=bytes(range(32)),
+    )
+
+
+def finish(reservation: Reservation) -> None:
+    reservation.keep(some_drawn(reservation))
+    reservation.seal(b"manifest")
+    reservation.commit("out")
+
+
+def edit(where: str, statement: str) -> None:
+    """Change history behind the ledger's back."""
+    if "://" in where:
+        engine = sa.create_engine(where.replace("postgresql:", "postgresql+psycopg:"))
+        with engine.begin() as connection:
+            connection.execute(sa.text(statement))
+        engine.dispose()
+        return
+    with closing(sqlite3.connect(where)) as file, file:
+        file.execute(statement)

@@ -1,0 +1,66 @@
+"""Releases of Spark tables with their key and their noise fixed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import clusterdp as cdp
+from clusterdp.channels.noise import simulated_noise
+from clusterdp.engines.spark.table import SparkTable
+from clusterdp.releasing.in_memory import lay_out
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
+from clusterdp.storage.folder import LocalFolder
+from fixed_release import checksums
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from clusterdp.storage.folder import Destination
+
+SPACE = cdp.OutcomeSpace.integers(0, 3)
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
+KEY = ReleaseKey(b"k" * 32)
+# Outcomes that are written with one character, or nine.
+WIDE_SPACE = cdp.OutcomeSpace.of([0, 1, 100_000_000])
+WIDE_COLUMNS = Columns(
+    unit="user", arm="treated", cluster="market", outcome="clicks", kept=("name", "spend")
+)
+
+
+def to_table(rows: DataFrame) -> SparkTable:
+    return SparkTable(rows=rows, columns=COLUMNS, space=SPACE, clip=False)
+
+
+def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
+    """Write a release with both sources of randomness fixed."""
+    layout, encoder, notes = lay_out(table, None, None)
+    write_with(
+        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
+        cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5),
+        target,
+        progress or Silence(),
+        journal=Unrecorded(KEY),
+        add_noise=simulated_noise(np.random.default_rng(0)),
+    )
+
+
+def write_wide(rows: DataFrame, folder: Path) -> dict[str, str]:
+    """The checksums of a release without noisy statistics, of a fixed key."""
+    table = SparkTable(rows=rows, columns=WIDE_COLUMNS, space=WIDE_SPACE, clip=False)
+    layout, encoder, notes = lay_out(table, None, None)
+    write_with(
+        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
+        cdp.uniform_prior_dp(epsilon=1),
+        LocalFolder(folder),
+        Silence(),
+        journal=Unrecorded(KEY),
+        add_noise=simulated_noise(np.random.default_rng(0)),
+    )
+    return checksums(folder)
