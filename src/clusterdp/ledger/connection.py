@@ -35,7 +35,7 @@ _REASONS = {
     "SQLITE_CORRUPT": _DAMAGED,
     # Our statements are correct, so an error in one means that a table or a column is missing.
     "SQLITE_ERROR": _NO_TABLES,
-    "SQLITE_CANTOPEN": "cannot be opened",
+    "SQLITE_CANTOPEN": "cannot be opened; check the permissions of its file and its folder",
     "SQLITE_IOERR": "cannot be read or written: the disk reports an error",
     # https://www.postgresql.org/docs/current/errcodes-appendix.html: codes, or their classes.
     "55P03": _LOCKED,
@@ -134,23 +134,28 @@ def connect(url: sa.URL) -> sa.Engine:
 
 def explain(error: sa.exc.SQLAlchemyError) -> str:
     """What went wrong, from the database's error code; it holds no data and no password."""
+    import sqlalchemy as sa
+
     original = getattr(error, "orig", None)
-    name = getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None)
-    if name is not None:
-        found = max((sign for sign in _REASONS if name.startswith(sign)), key=len, default=None)
-        return _REASONS[found] if found else f"cannot be used (error {name})"
+    code = getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None)
+    if code is not None:
+        found = max((known for known in _REASONS if code.startswith(known)), key=len, default=None)
+        return _REASONS[found] if found else f"cannot be used (error {code})"
     connection = getattr(original, "pgconn", None)
     if connection is not None:
         return _explain_refusal(connection)
+    if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
+        # Without a code, PostgreSQL's driver lost the server, and SQLite's read damaged text.
+        return _UNREACHABLE if hasattr(original, "sqlstate") else _DAMAGED
     return f"cannot be used ({type(error).__name__})"
 
 
 def _explain_refusal(connection: Any) -> str:
-    """Why PostgreSQL could not be connected to: libpq gives no code for that, and no reason."""
+    """Why PostgreSQL refused a connection; libpq gives no code for that."""
     from psycopg import conninfo, pq
 
     address = conninfo.make_conninfo(
-        host=connection.host.decode(), port=connection.port.decode(), connect_timeout=10
+        host=connection.host.decode(), port=connection.port.decode(), connect_timeout=3
     )
     if pq.PGconn.ping(address.encode()) != pq.Ping.OK:
         return _UNREACHABLE

@@ -367,23 +367,20 @@ class Ledger:
     ) -> ReleaseRecord:
         transaction.append(event=event, release_id=release_id, content=content)
         transaction.wipe(release_id)
-        (record,) = self._find(transaction, release_id)
-        return record
+        return {one.release_id: one for one in read_releases(self._entries(transaction))}[
+            release_id
+        ]
 
     def _unfinished(self, transaction: Transaction, release_id: str, verb: str) -> ReleaseRecord:
-        found = self._find(transaction, release_id)
-        if not found:
+        releases = {one.release_id: one for one in read_releases(self._entries(transaction))}
+        record = releases.get(release_id)
+        if record is None:
             raise LedgerError(f"the ledger {self} has no release {release_id}")
-        (record,) = found
         if not record.is_unfinished:
             raise LedgerError(
                 f"release {release_id} is {record.status}: there is nothing to {verb}"
             )
         return record
-
-    def _find(self, transaction: Transaction, release_id: str) -> list[ReleaseRecord]:
-        releases = read_releases(self._entries(transaction))
-        return [one for one in releases if one.release_id == release_id]
 
     def _how_to_close(self, release_id: str) -> str:
         return f"close it with: clusterdp ledger close {shlex.quote(str(self))} {release_id}"

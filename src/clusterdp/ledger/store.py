@@ -141,14 +141,12 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
         """A transaction that takes effect as a whole or not at all; other writers wait."""
-        import sqlalchemy as sa
-
         with self._errors(), self._engine.begin() as connection:
             if not self._is_file:
                 # These hold whatever the settings of the server are.
-                connection.execute(sa.text("SET LOCAL synchronous_commit = on"))
-                connection.execute(sa.text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'"))
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+                connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
             yield Transaction(connection, self._tables)
 
     def entries(self) -> list[Entry]:
@@ -163,11 +161,11 @@ class Store:
 
     def unfinished(self) -> list[str]:
         """The ids of the releases whose secrets are stored."""
-        import sqlalchemy as sa
-
         table = self._tables["secrets"]
         with self._errors(), self._engine.connect() as connection:
-            return list(connection.execute(sa.select(table.c.release_id)).scalars())
+            return list(
+                connection.execute(table.select().with_only_columns(table.c.release_id)).scalars()
+            )
 
 
 class Transaction:
@@ -187,21 +185,20 @@ class Transaction:
 
     def entries(self) -> list[Entry]:
         """All entries, in their order."""
-        import sqlalchemy as sa
-
         table = self._tables["entries"]
-        rows = self._connection.execute(sa.select(table).order_by(table.c.number))
+        rows = self._connection.execute(table.select().order_by(table.c.number))
         return [Entry(**{**row, "content": _read(row["content"])}) for row in rows.mappings()]
 
     def append(self, *, event: str, release_id: str, content: dict[str, Any]) -> Entry:
         """Add an entry at the end."""
         from datetime import UTC, datetime
 
-        import sqlalchemy as sa
-
         table = self._tables["entries"]
         last = self._connection.execute(
-            sa.select(table.c.number, table.c.hash).order_by(table.c.number.desc()).limit(1)
+            table.select()
+            .with_only_columns(table.c.number, table.c.hash)
+            .order_by(table.c.number.desc())
+            .limit(1)
         ).first()
         entry = Entry(
             number=0 if last is None else last.number + 1,
@@ -215,16 +212,14 @@ class Transaction:
         )
         entry = entry._replace(hash=entry.expected_hash())
         stored = {**entry._asdict(), "content": json.dumps(content, sort_keys=True)}
-        self._connection.execute(sa.insert(table).values(**stored))
+        self._connection.execute(table.insert().values(**stored))
         return entry
 
     def secrets(self, release_id: str) -> Secrets | None:
         """The secrets of a release; None once it is finished."""
-        import sqlalchemy as sa
-
         table = self._tables["secrets"]
         found = self._connection.execute(
-            sa.select(table).where(table.c.release_id == release_id)
+            table.select().where(table.c.release_id == release_id)
         ).first()
         if found is None:
             return None
@@ -232,37 +227,29 @@ class Transaction:
 
     def add_key(self, release_id: str, key: bytes) -> None:
         """Store the key of a release."""
-        import sqlalchemy as sa
-
         table = self._tables["secrets"]
-        self._connection.execute(sa.insert(table).values(release_id=release_id, key=key))
+        self._connection.execute(table.insert().values(release_id=release_id, key=key))
 
     def set_drawn(self, release_id: str, drawn: bytes) -> bool:
         """Store what was drawn; False if that is done already, or the release is finished."""
-        import sqlalchemy as sa
-
         table = self._tables["secrets"]
         mine = (table.c.release_id == release_id) & table.c.drawn.is_(None)
-        changed = self._connection.execute(sa.update(table).where(mine).values(drawn=drawn))
+        changed = self._connection.execute(table.update().where(mine).values(drawn=drawn))
         return changed.rowcount == 1
 
     def set_sealed(self, release_id: str, sealed: str, place: str | None) -> None:
         """Store the checksum of a manifest, and where it is going to be published."""
-        import sqlalchemy as sa
-
         table = self._tables["secrets"]
         mine = table.c.release_id == release_id
-        self._connection.execute(sa.update(table).where(mine).values(sealed=sealed, place=place))
+        self._connection.execute(table.update().where(mine).values(sealed=sealed, place=place))
 
     def wipe(self, release_id: str) -> None:
         """Delete the secrets of a release."""
-        import sqlalchemy as sa
-
         table = self._tables["secrets"]
         # Overwritten first, so that a row that the database keeps after deletion holds no secret.
         mine = table.c.release_id == release_id
-        self._connection.execute(sa.update(table).where(mine).values(key=b"", drawn=None))
-        self._connection.execute(sa.delete(table).where(mine))
+        self._connection.execute(table.update().where(mine).values(key=b"", drawn=None))
+        self._connection.execute(table.delete().where(mine))
 
 
 def _tables() -> dict[str, sa.Table]:
