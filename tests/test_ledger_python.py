@@ -48,8 +48,16 @@ def test_notebooks_show_tables(ledger: cdp.Ledger) -> None:
     assert "left for one more release: epsilon 3" in html
 
 
-def test_what_a_ledger_is_in_short(ledger: cdp.Ledger) -> None:
-    assert repr(ledger).endswith("budget.db'): epsilon 4.0, delta 1e-06 for each population")
+def test_wrong_types_are_named(ledger: cdp.Ledger, tmp_path: Path) -> None:
+    wrong: Any = "8"
+    with pytest.raises(cdp.ParameterError, match=r"cap_epsilon must be a number .*, got '8'"):
+        cdp.Ledger.create(tmp_path / "new.db", cap_epsilon=wrong)
+    with pytest.raises(cdp.ParameterError, match=r"cap_delta must be a number .*, got '8'"):
+        cdp.Ledger.create(tmp_path / "new.db", cap_delta=wrong)
+    wrong = 8
+    with pytest.raises(cdp.ParameterError, match=r"population must be a name .* got 8"):
+        ledger.balance(wrong)
+    assert repr(ledger) == f"Ledger('{tmp_path / 'budget.db'}')"
 
 
 def test_releases_are_listed_closed_and_cancelled(ledger: cdp.Ledger) -> None:

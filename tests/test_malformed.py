@@ -419,7 +419,7 @@ def test_a_schema_that_is_no_text(ledger: Path) -> None:
 
 def test_a_cap_that_is_none(tmp_path: Path) -> None:
     refused = run("ledger", "init", tmp_path / "a.db", "--cap-epsilon", 1e9)
-    assert_refused(refused, "cap_epsilon must be above 0 and at most 100")
+    assert_refused(refused, "cap_epsilon must be a number above 0 and at most 100")
 
 
 def test_releases_that_tell_nearly_everything(tmp_path: Path) -> None:

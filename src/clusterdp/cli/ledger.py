@@ -157,7 +157,7 @@ def cancel(
     release_id: Annotated[str, RELEASE_ID],
     reason: Annotated[str | None, REASON] = None,
 ) -> None:
-    """Return the budget of a release that drew nothing; its key is wiped.
+    """Give back the budget of a release that drew nothing; its key is wiped.
 
     clusterdp ledger cancel budget.db ID
     """

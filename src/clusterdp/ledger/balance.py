@@ -117,7 +117,8 @@ def normalize_population(population: str) -> str:
     Raises:
         ParameterError: If it is empty, or holds characters that cannot be printed.
     """
-    name = unicodedata.normalize("NFC", population).strip()
+    is_text = isinstance(population, str)
+    name = unicodedata.normalize("NFC", population).strip() if is_text else ""
     if not name or not name.isprintable():
         raise ParameterError(
             f"population must be a name of printable characters, got {population!r}"

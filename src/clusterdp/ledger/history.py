@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import ParameterError
@@ -142,12 +143,12 @@ def describe_opening(cap: Guarantee, encryption: Encryption, *, tight: bool) -> 
     Raises:
         ParameterError: If the cap is out of range, or has no δ for tight composition.
     """
-    if not 0 < cap.epsilon <= _LARGEST_CAP:
+    if not (isinstance(cap.epsilon, Real) and 0 < cap.epsilon <= _LARGEST_CAP):
         raise ParameterError(
-            f"cap_epsilon must be above 0 and at most {_LARGEST_CAP}, got {cap.epsilon}"
+            f"cap_epsilon must be a number above 0 and at most {_LARGEST_CAP}, got {cap.epsilon!r}"
         )
-    if not _is_cap(cap):
-        raise ParameterError(f"cap_delta must lie in [0, 1), got {cap.delta}")
+    if not (isinstance(cap.delta, Real) and _is_cap(cap)):
+        raise ParameterError(f"cap_delta must be a number in [0, 1), got {cap.delta!r}")
     if tight and not cap.delta:
         raise ParameterError("tight composition needs a cap_delta above 0, got 0")
     return {

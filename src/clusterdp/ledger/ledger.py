@@ -14,20 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import LedgerError
-from clusterdp.ledger.balance import (
-    Balance,
-    budget_in_short,
-    normalize_population,
-    population_problem,
-)
+from clusterdp.ledger.balance import Balance, normalize_population, population_problem
 from clusterdp.ledger.closing import describe_closing, describe_reason, secrets_problem
 from clusterdp.ledger.encryption import Encryption
-from clusterdp.ledger.history import (
-    describe_opening,
-    find_problems,
-    format_problem,
-    read_releases,
-)
+from clusterdp.ledger.history import describe_opening, find_problems, format_problem, read_releases
 from clusterdp.ledger.reservation import Reservation, secret_context
 from clusterdp.ledger.statement import Statement
 from clusterdp.ledger.store import Secrets, Store
@@ -85,7 +75,7 @@ class Ledger:
         return str(self._store)
 
     def __repr__(self) -> str:
-        return f"Ledger({str(self)!r}): {budget_in_short(self.cap)} for each population"
+        return f"Ledger({str(self)!r})"
 
     @classmethod
     def create(  # noqa: PLR0913 - the options of a ledger
@@ -336,7 +326,7 @@ class Ledger:
             return self._end(transaction, release_id, event, content | details)
 
     def cancel(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
-        """Return the budget of a release that drew nothing; its key is wiped.
+        """Give back the budget of a release that drew nothing; its key is wiped.
 
         A run that is working on it fails before it publishes anything.
 

@@ -225,13 +225,13 @@ class Budget:
         except DataError as error:
             if reservation.has_drawn:
                 raise self._still_reserved(error, reservation) from None
-            raise self._returned(error, reservation) from None
+            raise self._given_back(error, reservation) from None
         except ClusterDPError as error:
             if _is_published(reservation, target):
                 raise self._unrecorded(reservation, target, str(error)) from None
             raise self._still_reserved(error, reservation) from None
 
-    def _returned(self, error: DataError, reservation: Reservation) -> ClusterDPError:
+    def _given_back(self, error: DataError, reservation: Reservation) -> ClusterDPError:
         """Cancel a release that drew nothing, and say so."""
         try:
             reservation.cancel()

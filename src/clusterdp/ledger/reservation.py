@@ -111,7 +111,7 @@ class Reservation:
         self._finish("committed", {"manifest_sha256": self.sealed, "folder": absolute(place)})
 
     def cancel(self) -> None:
-        """Return the budget of a release that has drawn nothing."""
+        """Give back the budget of a release that drew nothing."""
         if self.has_drawn:
             raise LedgerError(f"release {self.release_id} has drawn noise: its budget stays spent")
         self._finish("cancelled", {"reason": "refused before anything was drawn"})
