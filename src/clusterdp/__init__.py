@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.estimate import estimate
     from clusterdp.estimation.results import Effect, Estimate
     from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.ledger.ledger import Ledger
     from clusterdp.mechanisms.catalogue import (
         cluster_dp,
         cluster_free_dp,
@@ -54,6 +55,7 @@ _HOMES = {
     "estimation.estimate": ("estimate",),
     "estimation.results": ("Effect", "Estimate"),
     "experiment.outcomes": ("OutcomeSpace",),
+    "ledger.ledger": ("Ledger",),
     "mechanisms.catalogue": (
         "cluster_dp",
         "cluster_free_dp",
@@ -78,6 +80,7 @@ __all__ = [
     "Estimate",
     "FormatError",
     "Guarantee",
+    "Ledger",
     "LedgerError",
     "Mechanism",
     "OutcomeSpace",

@@ -17,7 +17,6 @@ from assertions import assert_mean
 from cli_runs import PARTS, release, run
 from clusterdp.channels.design import public_channel
 from clusterdp.channels.disclosure import best_guesses, disclosure_notes
-from clusterdp.ledger.encryption import Vault
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.privacy.accounting import shown_percent
 
@@ -157,5 +156,5 @@ def test_it_is_said_wherever_a_release_is_shown(source: Path, tmp_path: Path) ->
 
 def test_a_ledger_says_what_its_cap_means(tmp_path: Path) -> None:
     where = tmp_path / "ledger"
-    Ledger.create(str(where), cdp.Guarantee(epsilon=2), Vault())
+    Ledger.create(str(where), 2)
     assert AT_TWO in " ".join(run("ledger", "show", where).output.split())

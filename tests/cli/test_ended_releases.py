@@ -10,7 +10,7 @@ import pytest
 
 from cli_runs import assert_refused, release, run
 from clusterdp.errors import DataError
-from clusterdp.ledger import store as books
+from clusterdp.ledger import store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.releasing import to_folder as publishing
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-    from clusterdp.ledger.history import Spending
+    from clusterdp.ledger.history import ReleaseRecord
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def spend(source: Path, where: Path, *options: object) -> Result:
     return release(source, where.with_name("out"), *paid, *options)
 
 
-def only(where: Path) -> Spending:
-    (spending,) = Ledger(str(where)).spendings()
-    return spending
+def only(where: Path) -> ReleaseRecord:
+    (record,) = Ledger(str(where)).releases()
+    return record
 
 
 def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[..., None]) -> None:
@@ -65,7 +65,7 @@ def interrupted(
     with monkeypatch.context() as patched:
         before(patched, name, stop)
         assert spend(source, where, *options).exit_code == 130
-    return only(where).release
+    return only(where).release_id
 
 
 # Before which step, and how the release can be ended there.
@@ -91,7 +91,7 @@ def test_a_run_whose_release_is_ended_publishes_nothing(
     status = {"close": "closed", "cancel": "cancelled"}[end]
 
     def end_it(*_: object) -> None:
-        ended = run("ledger", end, where, only(where).release)
+        ended = run("ledger", end, where, only(where).release_id)
         assert ended.exit_code == 0, ended.output
 
     if resumed:
@@ -102,13 +102,13 @@ def test_a_run_whose_release_is_ended_publishes_nothing(
     else:
         result = spend(source, where)
     assert result.exit_code == 2, result.output
-    told = f"error: release {only(where).release} was {status} by"
+    told = f"error: release {only(where).release_id} was {status} by"
     (error,) = (line for line in result.stderr.splitlines() if not line.startswith("reserved as"))
     assert error.startswith(told)
     assert error.endswith("while this run was at work; this run published nothing")
     assert sorted(path.name for path in where.parent.iterdir()) == ["budget.db", "clicks.parquet"]
     assert only(where).status == status
-    assert Ledger(str(where)).account("us").room == (2 if end == "close" else 4)
+    assert Ledger(str(where)).balance("us").remaining == (2 if end == "close" else 4)
     assert run("ledger", "verify", where).exit_code == 0
 
 
@@ -118,7 +118,7 @@ def test_a_refused_table_of_a_closed_release(
     """Its budget is not given back: it was closed."""
 
     def refuse(*_: object) -> None:
-        run("ledger", "close", where, only(where).release)
+        run("ledger", "close", where, only(where).release_id)
         raise DataError("the table is unsound")
 
     monkeypatch.setattr(publishing, "_draw", refuse)
@@ -137,7 +137,7 @@ def test_what_is_about_to_be_published_cannot_be_closed(
 
     def try_to_close(path: Path) -> None:
         if path.name == MANIFEST:
-            told.append(run("ledger", "close", where, only(where).release))
+            told.append(run("ledger", "close", where, only(where).release_id))
 
     before(monkeypatch, "private_file", try_to_close)
     assert spend(source, where).exit_code == 0
@@ -153,9 +153,9 @@ def test_what_is_published_is_recorded_instead_of_closed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(books.Transaction, "wipe", stop)
+        patched.setattr(store.Transaction, "wipe", stop)
         assert "is published, but that could not be" in spend(source, where).stderr
-    unfinished, out = only(where).release, where.with_name("out")
+    unfinished, out = only(where).release_id, where.with_name("out")
     content = {path.name: path.read_bytes() for path in out.iterdir()}
     closed = run("ledger", "close", where, unfinished)
     assert closed.exit_code == 0, closed.output
@@ -178,7 +178,7 @@ def test_closed_between_publishing_and_committing(
     def close_first(reservation: Reservation, place: str) -> None:
         out = where.with_name("out")
         out.rename(where.with_name("elsewhere"))
-        run("ledger", "close", where, reservation.release)
+        run("ledger", "close", where, reservation.release_id)
         where.with_name("elsewhere").rename(out)
         published(reservation, place)
 
@@ -190,7 +190,7 @@ def test_closed_between_publishing_and_committing(
     ended = only(where).ended
     assert ended is not None
     assert ended["sealed_for"] == str(where.with_name("out"))
-    assert Ledger(str(where)).account("us").room == 2
+    assert Ledger(str(where)).balance("us").remaining == 2
 
 
 def test_a_sealed_release_is_closed_with_its_checksum(
@@ -203,7 +203,7 @@ def test_a_sealed_release_is_closed_with_its_checksum(
     with monkeypatch.context() as patched:
         before(patched, "private_file", stop)
         assert spend(source, where).exit_code == 130
-    closed = run("ledger", "close", where, only(where).release, "--reason", "the table is gone")
+    closed = run("ledger", "close", where, only(where).release_id, "--reason", "the table is gone")
     assert closed.exit_code == 0, closed.output
     assert f"note: it was about to be published at {where.with_name('out')}" in closed.stdout
     ended = only(where).ended
@@ -226,7 +226,7 @@ def test_show_names_the_ways_on(source: Path, where: Path, monkeypatch: pytest.M
     assert "cancelled" in run("ledger", "show", where).stdout
     shown = json.loads(run("ledger", "show", where, "--json").stdout)
     (one,) = shown["populations"][0]["releases"]
-    assert (one["release"], one["status"]) == (unfinished, "cancelled")
+    assert (one["release_id"], one["status"]) == (unfinished, "cancelled")
     assert set(one["ended"]) == {"at", "who"}
 
 
@@ -245,7 +245,7 @@ def test_one_that_drew_can_be_closed_alone(
     assert f"closed release {unfinished}: epsilon 2.0 of population 'us' stays" in closed.stdout
     text = run("ledger", "show", where).stdout
     assert "closed" in text
-    assert "2.0 of 4.0  in sum" in text
+    assert "2.0 of 4.0  basic composition" in text
     assert "unfinished" not in text
     assert_refused(run("ledger", "close", where, unfinished), "is closed: there is nothing to")
     assert_refused(

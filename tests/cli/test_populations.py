@@ -55,7 +55,7 @@ def test_a_new_name_must_be_confirmed(
 ) -> None:
     paid = ("--ledger", where, "--population")
     first = release(source, tmp_path / "out", *paid, "us-users")
-    assert_refused(first, "'us-users' is new to the ledger, which knows no population yet")
+    assert_refused(first, "'us-users' is new to the ledger, which has no population yet")
     assert_refused(first, "confirm it with --new-population")
     confirmed = release(source, tmp_path / "out", *paid, "us-users", "--new-population")
     assert confirmed.exit_code == 0, confirmed.output
@@ -67,8 +67,8 @@ def test_a_new_name_must_be_confirmed(
     # A typo is refused before the table is opened, with what it was meant to be first.
     monkeypatch.setattr(LocalTable, "read_layout", None)
     typo = release(source, tmp_path / "third", *paid, "us-user")
-    assert_refused(typo, "which knows 'us-users', 'us-merchants', 'drivers'; if it shares nobody")
-    assert len(Ledger(str(where)).spendings()) == 4
+    assert_refused(typo, "which has 'us-users', 'us-merchants', 'drivers'; if it shares no person")
+    assert len(Ledger(str(where)).releases()) == 4
     assert not (tmp_path / "third").exists()
 
 
@@ -86,7 +86,7 @@ def test_a_dry_run_says_what_would_be_needed(source: Path, tmp_path: Path, where
         result = release(source, tmp_path / "out", *paid, *fine)
         assert result.exit_code == 0, result.output
         assert "would be refused" not in result.stdout
-    assert len(Ledger(str(where)).spendings()) == 1
+    assert len(Ledger(str(where)).releases()) == 1
 
 
 def test_it_is_confirmed_on_the_command_line_alone(
@@ -113,14 +113,14 @@ def test_names_are_checked_where_the_budget_is_reserved(where: Path) -> None:
     with pytest.raises(LedgerError, match="is not new to the ledger"):
         ledger.reserve("us", **asked, confirmed_new=True)
     ledger.reserve("us", **asked, confirmed_new=False)
-    assert len(ledger.spendings()) == 2
+    assert len(ledger.releases()) == 2
 
 
 @pytest.mark.parametrize("name", ["US", "u s", "us\u200a.", "us2"])
 def test_near_misses_are_new(name: str) -> None:
     told = population_problem(name, ["ca", "us", "uk"], confirmed=False)
     assert told is not None
-    assert "which knows 'us'" in told
+    assert "which has 'us'" in told
 
 
 def test_many_names_stay_one_short_line() -> None:
@@ -149,7 +149,7 @@ def test_an_earlier_release_of_an_outcome_is_pointed_out(
     second = release(source, tmp_path / "3", *paid)
     assert (
         "note: the ledger has 1 earlier release of outcome 'clicks' of population 'us'; all "
-        "releases about it have spent epsilon 3.0 in sum, and with this one epsilon 5.0\n"
+        "releases about this population have spent epsilon 3.0, and with this one epsilon 5.0\n"
     ) in second.stdout
     third = json.loads(release(source, tmp_path / "4", *paid, "--json").stdout)
     assert any("the ledger has 2 earlier releases of outcome" in n for n in third["plan"]["notes"])
@@ -162,12 +162,12 @@ def test_closed_releases_count_as_earlier_and_cancelled_ones_do_not(
     source: Path, tmp_path: Path, where: Path
 ) -> None:
     ledger = Ledger(str(where))
-    ledger.cancel(reserve(ledger, 1).release)
+    ledger.cancel(reserve(ledger, 1).release_id)
     paid = ("--ledger", where, "--population", "us", "--dry-run")
     columns = [part if part != "clicks" else "y" for part in PARTS]
     renamed = tmp_path / "y.parquet"
     pl.read_parquet(source).rename({"clicks": "y"}).write_parquet(renamed)
     command = ("release", renamed, *columns, "--outcomes", "0..3", "--epsilon", 1, *paid)
     assert "earlier release" not in run(*command).stdout
-    ledger.close(reserve(ledger, 1).release)
+    ledger.close(reserve(ledger, 1).release_id)
     assert "the ledger has 1 earlier release of outcome 'y'" in run(*command).stdout

@@ -14,7 +14,7 @@ import pytest
 import clusterdp as cdp
 from cli_runs import assert_refused, release, run
 from clusterdp.engines.local.table import LocalTable
-from clusterdp.ledger import store as books
+from clusterdp.ledger import store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.releasing import to_folder as publishing
 
@@ -31,7 +31,7 @@ def where(tmp_path: Path) -> Path:
 
 
 def spend(source: Path, target: Path, where: Path, *options: object) -> Result:
-    known = any(one.population == "us" for one in Ledger(str(where)).spendings())
+    known = any(one.population == "us" for one in Ledger(str(where)).releases())
     confirmed = () if known else ("--new-population",)
     return release(source, target, "--ledger", where, "--population", "us", *confirmed, *options)
 
@@ -53,9 +53,9 @@ def test_a_budget_is_spent_and_runs_out(source: Path, tmp_path: Path, where: Pat
     assert "the budget of population 'us' does not allow it" in refused.stderr
     assert "No outcome was read, and nothing was spent" in refused.stderr
     assert not (tmp_path / "third").exists()
-    (account,) = shown(where)["populations"]
-    assert account["basic_epsilon"] == pytest.approx(4)
-    assert [one["status"] for one in account["releases"]] == ["committed", "committed"]
+    (balance,) = shown(where)["populations"]
+    assert balance["basic_epsilon"] == pytest.approx(4)
+    assert [one["status"] for one in balance["releases"]] == ["committed", "committed"]
     other = release(
         *(source, tmp_path / "third", "--ledger", where, "--epsilon", 4),
         *("--population", "ca", "--new-population"),
@@ -82,9 +82,9 @@ def test_a_refused_table_gives_its_budget_back(
     assert refused.exit_code == 2
     assert "has values outside the outcome space" in refused.stderr
     assert "(the budget was given back)" in refused.stderr
-    (account,) = shown(where)["populations"]
-    assert account["room_epsilon"] == 4
-    assert account["releases"][0]["status"] == "cancelled"
+    (balance,) = shown(where)["populations"]
+    assert balance["remaining_epsilon"] == 4
+    assert balance["releases"][0]["status"] == "cancelled"
     assert run("ledger", "verify", where).exit_code == 0
 
 
@@ -120,23 +120,23 @@ def test_an_interrupted_release_is_finished(
     assert stopped.exit_code == 130
     assert "the budget stays reserved; finish with: clusterdp release --resume" in stopped.stderr
     assert not (tmp_path / "out").exists()
-    (account,) = shown(where)["populations"]
-    (unfinished,) = account["releases"]
+    (balance,) = shown(where)["populations"]
+    (unfinished,) = balance["releases"]
     assert unfinished["status"] == ("drawn" if drew else "reserved")
-    reservation = Ledger(str(where)).resume(unfinished["release"])
+    reservation = Ledger(str(where)).resume(unfinished["release_id"])
     kept = reservation.recall()
     assert (kept is not None) == drew
-    resumed = run("release", "--resume", unfinished["release"], "--ledger", where)
+    resumed = run("release", "--resume", unfinished["release_id"], "--ledger", where)
     assert resumed.exit_code == 0, resumed.output
     published = cdp.read_release(tmp_path / "out")
     if kept is not None and kept.statistics.sums is not None:
         assert published.sums is not None
         assert (published.sums.sums == kept.statistics.sums.sums).all()
-    (account,) = shown(where)["populations"]
-    assert [one["status"] for one in account["releases"]] == ["committed"]
-    assert account["basic_epsilon"] == unfinished["epsilon"]
+    (balance,) = shown(where)["populations"]
+    assert [one["status"] for one in balance["releases"]] == ["committed"]
+    assert balance["basic_epsilon"] == unfinished["epsilon"]
     assert run("verify", tmp_path / "out").exit_code == 0
-    again = run("release", "--resume", unfinished["release"], "--ledger", where)
+    again = run("release", "--resume", unfinished["release_id"], "--ledger", where)
     assert_refused(again, "is committed: there is nothing to resume")
 
 
@@ -146,8 +146,8 @@ def leave_unfinished(
     with monkeypatch.context() as patched:
         interrupt(patched, publishing, "complete", KeyboardInterrupt)
         spend(source, target, where)
-    (account,) = shown(where)["populations"]
-    return str(account["releases"][-1]["release"])
+    (balance,) = shown(where)["populations"]
+    return str(balance["releases"][-1]["release_id"])
 
 
 def test_it_is_finished_with_the_same_table_alone(
@@ -181,13 +181,13 @@ def test_published_and_not_committed(
     source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        interrupt(patched, books.Transaction, "wipe", KeyboardInterrupt)
+        interrupt(patched, store.Transaction, "wipe", KeyboardInterrupt)
         stopped = spend(source, tmp_path / "out", where)
     assert stopped.exit_code == 2
     assert "is published, but that could not be recorded (interrupted); record it" in stopped.stderr
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    (account,) = shown(where)["populations"]
-    unfinished = account["releases"][0]["release"]
+    (balance,) = shown(where)["populations"]
+    unfinished = balance["releases"][0]["release_id"]
     resumed = run("release", "--resume", unfinished, "--ledger", where)
     assert resumed.exit_code == 0, resumed.output
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
@@ -203,10 +203,10 @@ def test_one_reservation_gives_one_release(
     import sqlite3
 
     with monkeypatch.context() as patched:
-        interrupt(patched, books.Transaction, "wipe", KeyboardInterrupt)
+        interrupt(patched, store.Transaction, "wipe", KeyboardInterrupt)
         spend(source, tmp_path / "out", where)
     (unfinished,) = shown(where)["populations"][0]["releases"]
-    resume = ("release", "--resume", unfinished["release"], "--ledger", where)
+    resume = ("release", "--resume", unfinished["release_id"], "--ledger", where)
     with sqlite3.connect(where) as connection:
         connection.execute("update clusterdp_secrets set drawn = null")
     connection.close()
@@ -221,10 +221,10 @@ def test_what_was_sealed_is_all_that_can_be_published(
     source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        interrupt(patched, books.Transaction, "wipe", KeyboardInterrupt)
+        interrupt(patched, store.Transaction, "wipe", KeyboardInterrupt)
         spend(source, tmp_path / "out", where)
     (unfinished,) = shown(where)["populations"][0]["releases"]
-    resume = ("release", "--resume", unfinished["release"], "--ledger", where)
+    resume = ("release", "--resume", unfinished["release_id"], "--ledger", where)
     with monkeypatch.context() as patched:
         patched.setattr(publishing, "write_readme", lambda *_: "another release")
         refused = run(*resume, "--out", tmp_path / "second")
@@ -244,7 +244,7 @@ def test_names_of_populations(source: Path, tmp_path: Path, where: Path) -> None
     result = release(
         source, tmp_path / "dry", "--ledger", where, "--population", " us ", "--dry-run"
     )
-    assert "has room for epsilon 2" in result.stdout
+    assert "has epsilon 2 left" in result.stdout
     for name in ("", " ", "a\nb", "\x1b[31mred"):
         refused = release(source, tmp_path / "dry", "--ledger", where, "--population", name)
         assert refused.exit_code == 2
@@ -273,7 +273,7 @@ def test_what_was_decided_is_not_decided_again(
     assert_refused(run(*resume, "--epsilon", 1), "--epsilon was decided when the release began")
     assert_refused(run("release", "--resume", unfinished), "--resume needs --ledger")
     assert_refused(run("release", "--resume", "none", "--ledger", where), "has no release none")
-    monkeypatch.setattr("clusterdp.cli.budget.__version__", "9.9")
+    monkeypatch.setattr("clusterdp.ledger.paid_release.__version__", "9.9")
     assert_refused(run(*resume), "only that version finishes it exactly")
 
 
@@ -292,7 +292,7 @@ def test_a_dry_run_shows_the_budget_and_spends_nothing(
 ) -> None:
     result = spend(source, tmp_path / "out", where, "--dry-run")
     assert result.exit_code == 0, result.output
-    assert "has room for epsilon 4" in result.stdout
+    assert "has epsilon 4 left" in result.stdout
     result = spend(source, tmp_path / "out", where, "--dry-run", "--epsilon", 5)
     assert "the budget does not allow this release" in result.stdout
     assert shown(where)["populations"] == []
@@ -306,8 +306,8 @@ def test_show_is_for_people(
     unfinished = leave_unfinished(monkeypatch, source, tmp_path / "out", where)
     text = run("ledger", "show", where).stdout
     assert "█" * 30 + "░" * 10 in text
-    assert "3.0 of 4.0  in sum" in text
-    assert "room for a release of epsilon 1\n" in text
+    assert "3.0 of 4.0  basic composition: this decides" in text
+    assert "left for one more release: epsilon 1\n" in text
     assert f"{unfinished} is unfinished: clusterdp release --resume {unfinished}" in text
     assert_refused(run("ledger", "show", where, "--population", "ca"), "nothing was spent on 'ca'")
 
@@ -343,7 +343,7 @@ def test_encrypted_from_init_to_commit(
     key_file.write_bytes(bytes(range(32)))
     made = run("ledger", "init", where, "--cap-epsilon", 4, "--key-file", key_file)
     assert made.exit_code == 0, made.output
-    assert "is kept as it is" not in made.stdout
+    assert "not encrypted" not in made.stdout
     assert stat.S_IMODE(where.stat().st_mode) == 0o600
     assert_refused(spend(source, tmp_path / "out", where), "give its key file")
     plain = tmp_path / "plain.db"

@@ -17,8 +17,9 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.fixture
-def names(table: pl.DataFrame, tmp_path: Path) -> dict[str, Any]:
+def names(table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the examples take for given: a table, a published folder, an analyst's table."""
+    monkeypatch.chdir(tmp_path)
     source = tmp_path / "clicks.parquet"
     table.write_parquet(source)
     options = "--unit user --arm treated --cluster market --outcome clicks --outcomes 0..3"

@@ -338,10 +338,10 @@ def test_an_interrupted_release_is_finished(
     with monkeypatch.context() as patched:
         patched.setattr(publishing, "complete", stop)
         assert run(*command, "--out", out).exit_code == 130
-    (unfinished,) = Ledger(str(where)).spendings()
-    kept = Ledger(str(where)).resume(unfinished.release).recall()
+    (unfinished,) = Ledger(str(where)).releases()
+    kept = Ledger(str(where)).resume(unfinished.release_id).recall()
     assert unfinished.status == "drawn"
-    resumed = run("release", "--resume", unfinished.release, "--ledger", where)
+    resumed = run("release", "--resume", unfinished.release_id, "--ledger", where)
     assert resumed.exit_code == 0, resumed.output
     published = cdp.read_release(out)
     assert kept is not None
@@ -349,7 +349,7 @@ def test_an_interrupted_release_is_finished(
     assert published.sums is not None
     assert np.array_equal(published.sums.sums, kept.statistics.sums.sums)
     assert (out / "units" / "part-00000.parquet").exists()
-    assert [one.status for one in Ledger(str(where)).spendings()] == ["committed"]
+    assert [one.status for one in Ledger(str(where)).releases()] == ["committed"]
 
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])

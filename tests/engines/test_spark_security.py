@@ -160,7 +160,7 @@ def test_the_command_refuses_before_anything_is_reserved(source: Path, tmp_path:
     )
     command = ("release", source, *PARTS, "--outcomes", "0..3", *paid, "--out", out)
     assert_refused(run(*command), "must encrypt what it stores and sends")
-    assert not Ledger(str(where)).spendings()
+    assert not Ledger(str(where)).releases()
     assert not out.exists()
     assert run(*command, "--allow-unencrypted-spark").exit_code == 0
     assert cdp.read_release(out).layout.n_units

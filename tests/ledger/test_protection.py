@@ -12,10 +12,7 @@ import clusterdp as cdp
 from cli_runs import assert_refused, release, run
 from clusterdp.cli.budget import PASSPHRASE
 from clusterdp.errors import LedgerError, ParameterError
-from clusterdp.ledger.encryption import Vault
-from clusterdp.ledger.ledger import Ledger, verify_books
-from clusterdp.ledger.store import Books
-from clusterdp.privacy.accounting import Guarantee
+from clusterdp.ledger.ledger import Ledger
 from ledger_runs import SPACE, reserve
 
 if TYPE_CHECKING:
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
 PHRASE = "correct horse"
-CAP = Guarantee(epsilon=4)
+CAP = 4
 
 
 def spend(source: Path, where: Path, *options: object) -> Result:
@@ -46,9 +43,9 @@ def test_a_passphrase_is_never_ignored(
 ) -> None:
     """An encrypted ledger is replaced by one that is not, to get the next key in clear."""
     where = tmp_path / "budget.db"
-    Ledger.create(str(where), CAP, Vault.new(passphrase=PHRASE))
+    Ledger.create(str(where), CAP, passphrase=PHRASE)
     where.unlink()
-    Ledger.create(str(where), CAP, Vault())
+    Ledger.create(str(where), CAP)
     before = where.read_bytes()
     monkeypatch.setenv(PASSPHRASE, phrase)
     refused = spend(source, where)
@@ -65,19 +62,19 @@ def test_a_passphrase_is_never_ignored(
 
 def test_a_key_file_is_never_ignored(source: Path, tmp_path: Path, key_file: Path) -> None:
     where = tmp_path / "budget.db"
-    Ledger.create(str(where), CAP, Vault())
+    Ledger.create(str(where), CAP)
     assert_refused(
         spend(source, where, "--ledger-key-file", key_file),
         "a key file was given, but this ledger keeps keys unencrypted",
     )
-    assert Ledger(str(where)).spendings() == []
+    assert Ledger(str(where)).releases() == []
 
 
 def test_a_resumed_release_does_not_ignore_it_either(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = tmp_path / "budget.db"
-    unfinished = reserve(Ledger.create(str(where), CAP, Vault())).release
+    unfinished = reserve(Ledger.create(str(where), CAP)).release_id
     monkeypatch.setenv(PASSPHRASE, PHRASE)
     assert_refused(
         run("release", "--resume", unfinished, "--ledger", where), "keeps keys unencrypted"
@@ -115,19 +112,19 @@ def test_a_key_file_of_others_is_refused(
 
 def test_ids_are_long_and_unique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = str(tmp_path / "budget.db")
-    ledger = Ledger.create(where, CAP, Vault())
+    ledger = Ledger.create(where, CAP)
     first = reserve(ledger)
-    assert re.fullmatch("[0-9a-f]{32}", first.release)
-    ended = reserve(ledger).release
+    assert re.fullmatch("[0-9a-f]{32}", first.release_id)
+    ended = reserve(ledger).release_id
     ledger.cancel(ended)
     other = "0123456789abcdef" * 2
-    drawn = iter([first.release, ended, first.release, other])
+    drawn = iter([first.release_id, ended, first.release_id, other])
     monkeypatch.setattr(secrets, "token_hex", lambda n_bytes: next(drawn)[: 2 * n_bytes])
     second = reserve(ledger)
-    assert second.release == other
+    assert second.release_id == other
     assert second.key != first.key
-    assert ledger.resume(first.release).key == first.key
-    assert verify_books(Books(where)) == []
+    assert ledger.resume(first.release_id).key == first.key
+    assert Ledger(where).verify() == []
 
 
 def test_sums_decide_unless_asked_otherwise(tmp_path: Path) -> None:
@@ -150,13 +147,13 @@ def test_sums_decide_unless_asked_otherwise(tmp_path: Path) -> None:
     told = "It holds only if the parameters of later releases are not chosen from earlier results"
     assert told in made.stdout
     assert count(tmp_path / "tight.db") > 8
-    for name, in_sum, together in (
+    for name, basic, tight in (
         ("basic", ": this decides", ""),
         ("tight", "", ": this decides"),
     ):
         text = run("ledger", "show", tmp_path / f"{name}.db").stdout
-        assert f"of 2.0  in sum{in_sum}\n" in text
-        assert f"together, at delta 1e-05{together}\n" in text
+        assert f"of 2.0  basic composition{basic}\n" in text
+        assert f"tight composition at delta 1e-05{tight}\n" in text
         shown = run("ledger", "show", tmp_path / f"{name}.db", "--json").stdout
         assert f'"decides": "{name}"' in shown
 
@@ -165,7 +162,7 @@ def test_the_tight_composition_needs_a_delta(tmp_path: Path) -> None:
     refused = run("ledger", "init", tmp_path / "l", "--cap-epsilon", 2, "--tight")
     assert_refused(refused, "tight composition needs a cap_delta above 0")
     with pytest.raises(ParameterError, match="cap_delta"):
-        Ledger.create(str(tmp_path / "l"), CAP, Vault(), tight=True)
+        Ledger.create(str(tmp_path / "l"), CAP, tight=True)
     assert not (tmp_path / "l").exists()
     assert run("ledger", "init", tmp_path / "l", "--cap-epsilon", 2, "--basic").exit_code == 2
 
@@ -173,12 +170,11 @@ def test_the_tight_composition_needs_a_delta(tmp_path: Path) -> None:
 def test_another_format_is_not_called_an_edit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for version in (1, 3):
+    for version in (2, 4):
         where = tmp_path / f"format-{version}.db"
         with monkeypatch.context() as patched:
-            patched.setattr("clusterdp.ledger.ledger.FORMAT_VERSION", version)
             patched.setattr("clusterdp.ledger.history.FORMAT_VERSION", version)
-            Ledger.create(str(where), CAP, Vault())
+            Ledger.create(str(where), CAP)
         assert_refused(run("ledger", "show", where), f"has format {version}, and this version of")
         assert f"FAIL the ledger has format {version}" in run("ledger", "verify", where).stdout
 

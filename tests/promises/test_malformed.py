@@ -18,10 +18,8 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
 from clusterdp.errors import LedgerError
-from clusterdp.ledger.encryption import Vault
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.store import Entry
-from clusterdp.privacy.accounting import Guarantee
 from soak import malformed
 from soak.attempts import write_folder
 from soak.sound_folders import as_parquet, seal, sealed, sound_folders
@@ -344,7 +342,7 @@ def test_a_plan_that_says_half_of_what_it_was_made_for(source: Path, tmp_path: P
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
     path = tmp_path / "budget.db"
-    opened = Ledger.create(str(path), Guarantee(epsilon=8.0, delta=1e-6), Vault())
+    opened = Ledger.create(str(path), 8.0, 1e-6)
     opened.reserve(
         "users",
         outcome="clicks",
@@ -356,7 +354,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def rewrite(path: Path, number: int, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Edit an entry and write the chain anew: only a hash that was noted elsewhere could tell."""
+    """Edit an entry and write the history anew: only a hash that was noted elsewhere shows it."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT * FROM clusterdp_entries ORDER BY number").fetchall()
         previous = rows[number - 1][-1] if number else "0" * 64
@@ -378,11 +376,11 @@ def rewrite(path: Path, number: int, edit: Callable[[dict[str, Any]], None]) -> 
     [
         (0, put("cap_epsilon", "much")),
         (0, put("cap_epsilon", -1)),
-        (0, put("vault", {})),
-        (0, put("vault", {"protection": "magic"})),
-        (0, put("vault", {"protection": "magic", "salt": "A" * 22 + "==", "test": "AAAA"})),
-        (0, put("vault", {"protection": "passphrase", "salt": "?", "test": "AAAA"})),
-        (0, put("vault", {"protection": ["none"]})),
+        (0, put("encryption", {})),
+        (0, put("encryption", {"protection": "magic"})),
+        (0, put("encryption", {"protection": "magic", "salt": "A" * 22 + "==", "test": "AAAA"})),
+        (0, put("encryption", {"protection": "passphrase", "salt": "?", "test": "AAAA"})),
+        (0, put("encryption", {"protection": ["none"]})),
         (0, put("format_version", None)),
         (1, put("guarantee", "epsilon", 0.1)),
         (1, put("outcome", "values", ["a", "b"])),
@@ -395,10 +393,10 @@ def test_entries_that_make_no_sense(
 ) -> None:
     assert run("ledger", "verify", ledger).exit_code == 0
     rewrite(ledger, number, edit)
-    assert_refused(run("ledger", "show", ledger), "does not say what it should")
+    assert_refused(run("ledger", "show", ledger), "has invalid content")
     verified = run("ledger", "verify", ledger)
     assert verified.exit_code == 2
-    assert f"FAIL entry {number} does not say" in verified.stdout
+    assert f"FAIL entry {number} has invalid content" in verified.stdout
 
 
 @pytest.mark.parametrize("value", [b"\x00\x01", 7, "[" * 100_000])
@@ -421,13 +419,13 @@ def test_a_schema_that_is_no_text(ledger: Path) -> None:
 
 def test_a_cap_that_is_none(tmp_path: Path) -> None:
     refused = run("ledger", "init", tmp_path / "a.db", "--cap-epsilon", 1e9)
-    assert_refused(refused, "cap_epsilon must lie between 0 and 100")
+    assert_refused(refused, "cap_epsilon must be a number above 0 and at most 100")
 
 
 def test_releases_that_tell_nearly_everything(tmp_path: Path) -> None:
     """They are composed as if they told all, and refused in so many words."""
-    space, cap = cdp.OutcomeSpace.integers(0, 3), Guarantee(epsilon=100.0, delta=1e-6)
-    ledger = Ledger.create(str(tmp_path / "b.db"), cap, Vault())
+    space = cdp.OutcomeSpace.integers(0, 3)
+    ledger = Ledger.create(tmp_path / "b.db", 100, 1e-6)
     for epsilon in (1, 80):
         mechanism = cdp.noisy_horvitz_thompson(epsilon=epsilon)
         ledger.reserve("us", outcome="y", space=space, mechanism=mechanism, about={})

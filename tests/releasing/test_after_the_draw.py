@@ -16,7 +16,6 @@ from cli_runs import assert_refused, release
 from clusterdp.channels.draw import check_exact
 from clusterdp.channels.optimal import MOST_BIAS, DesignedChannel, design_channels
 from clusterdp.channels.plain import k_ary, plain_channel, two_points
-from clusterdp.ledger.encryption import Vault
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.mechanisms.parts import TABLE_TOTAL, BudgetedDesign, NoisySums
@@ -174,7 +173,7 @@ def test_a_ledger_reserves_nothing_for_what_cannot_be_released(tmp_path: Path) -
             "clicks": np.zeros(n_rows, np.int64),
         }
     ).write_parquet(source)
-    Ledger.create(str(ledger), cdp.Guarantee(epsilon=5), Vault())
+    Ledger.create(str(ledger), 5)
     refused = release(
         source,
         tmp_path / "out",
@@ -182,7 +181,7 @@ def test_a_ledger_reserves_nothing_for_what_cannot_be_released(tmp_path: Path) -
         *("--ledger", ledger, "--population", "us", "--new-population"),
     )
     assert_refused(refused, "64-bit sums")
-    assert not Ledger(str(ledger)).account("us").releases
+    assert not Ledger(str(ledger)).balance("us").releases
 
 
 def test_infinite_arms_are_refused_before_anything_is_drawn(table: pl.DataFrame) -> None:

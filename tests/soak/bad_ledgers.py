@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import clusterdp as cdp
 from clusterdp.channels.draw import Statistics
-from clusterdp.ledger.encryption import Vault
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.store import Entry
-from clusterdp.privacy.accounting import Guarantee
 from clusterdp.releasing.journal import Drawn
 from soak.attempts import Tried, damaged, run_command
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-_FIELDS = ("number", "at", "who", "event", "release", "content", "previous", "hash")
+_FIELDS = ("number", "at", "who", "event", "release_id", "content", "previous", "hash")
 _ODDITIES: list[Any] = [
     *("", "x", "0", "reserved", "committed", "cancelled", "closed", "opened"),
     *("{}", "[]", "null", "[" * 9999),
@@ -45,7 +43,7 @@ class SoundLedger:
 
 def sound_ledger(path: Path) -> SoundLedger:
     """A ledger with releases that are committed, cancelled, closed, and unfinished."""
-    ledger = Ledger.create(str(path), Guarantee(epsilon=9.0, delta=1e-6), Vault())
+    ledger = Ledger.create(str(path), 9.0, 1e-6)
     mechanisms = (
         cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2),
         cdp.optimal(epsilon=1),
@@ -67,9 +65,9 @@ def sound_ledger(path: Path) -> SoundLedger:
         elif number == 1:
             reservation.cancel()
         elif number == 2:
-            ledger.close(reservation.release, "the table is gone")
+            ledger.close(reservation.release_id, "the table is gone")
     return SoundLedger(
-        path.read_bytes(), ledger.head().hash, _tables(path), ledger.spendings()[-1].release
+        path.read_bytes(), ledger.head().hash, _tables(path), ledger.releases()[-1].release_id
     )
 
 
@@ -101,7 +99,7 @@ def _tables(path: Path) -> list[list[tuple[Any, ...]]]:
     with closing(sqlite3.connect(path)) as connection:
         return [
             connection.execute("SELECT * FROM clusterdp_entries ORDER BY number").fetchall(),
-            connection.execute("SELECT release FROM clusterdp_secrets").fetchall(),
+            connection.execute("SELECT release_id FROM clusterdp_secrets").fetchall(),
         ]
 
 
@@ -183,7 +181,7 @@ def _edited(content: dict[str, Any], rng: np.random.Generator, odd: Any) -> dict
 
 
 def _rehash(connection: sqlite3.Connection, number: int) -> None:
-    """Write the chain anew from an entry on, as a careful forger would."""
+    """Write the history anew from an entry on, as a careful forger would."""
     entries = connection.execute("SELECT * FROM clusterdp_entries ORDER BY number").fetchall()
     previous = entries[number - 1][-1] if number else "0" * 64
     for row in entries[number:]:

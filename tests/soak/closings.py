@@ -8,10 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import LedgerError
-from clusterdp.ledger.encryption import Vault
-from clusterdp.ledger.ledger import Ledger, verify_books
-from clusterdp.ledger.store import Books
-from clusterdp.privacy.accounting import Guarantee
+from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from soak.owner import Owner, release_options, write_table
 from soak.report import Line
@@ -32,19 +29,19 @@ def run_closings(n_runs: int, n_rows: int, rng: np.random.Generator, folder: Pat
         folder: Where to work.
     """
     source, where = write_table(folder / "table.parquet", n_rows), str(folder / "budget.db")
-    ledger = Ledger.create(where, Guarantee(epsilon=2), Vault())
+    ledger = Ledger.create(where, 2)
     seconds, wrong = _undisturbed(ledger, source, folder / "whole"), list[str]()
     for run in range(n_runs):
         end = ("close", "cancel")[run % 2]
         wrong += _trial(ledger, source, folder / f"out-{run}", end, rng.uniform(0, seconds))
-    statuses = Counter(one.status for one in ledger.spendings())
-    wrong += verify_books(Books(where))
+    statuses = Counter(one.status for one in ledger.releases())
+    wrong += Ledger(where).verify()
     return Line(
         trial="closed or cancelled while a process is at work",
         runs=n_runs,
         faults=statuses["closed"] + statuses["cancelled"],
         lost=len(wrong),
-        overspent=sum(_misspent(ledger, one.population) for one in ledger.spendings()),
+        overspent=sum(_misspent(ledger, one.population) for one in ledger.releases()),
         partial=0,
         details=(
             f"{statuses['closed']} closed, {statuses['cancelled']} cancelled, "
@@ -61,7 +58,7 @@ def _reserved(ledger: Ledger, source: Path, target: Path) -> Owner:
         *("--population", target.name, "--new-population"),
     )
     owner.begin()
-    while owner.runs() and not ledger.account(target.name).releases:
+    while owner.runs() and not ledger.balance(target.name).releases:
         time.sleep(0.001)
     return owner
 
@@ -82,25 +79,25 @@ def _trial(ledger: Ledger, source: Path, target: Path, end: str, seconds: float)
     """One release, ended so long after it was reserved; returns what is wrong then."""
     owner = _reserved(ledger, source, target)
     time.sleep(seconds)
-    (spending,) = ledger.account(target.name).releases
+    (record,) = ledger.balance(target.name).releases
     recorded = False
     # Otherwise it drew, is about to be published, or is finished.
     with suppress(LedgerError):
-        recorded = getattr(ledger, end)(spending.release).status == "committed"
+        recorded = getattr(ledger, end)(record.release_id).status == "committed"
     code, told = owner.wait()
-    (spending,) = ledger.account(target.name).releases
-    if spending.status == "committed":
+    (record,) = ledger.balance(target.name).releases
+    if record.status == "committed":
         problems = [check.problem for check in verify_folder(target) if check.problem]
         return problems if code == 0 or recorded else [*problems, told]
     left = list(target.parent.glob(f"*{target.name}*"))
-    clear = code == 2 and f"was {spending.status} by" in told and "published nothing" in told
+    clear = code == 2 and f"was {record.status} by" in told and "published nothing" in told
     return ([] if clear else [told]) + [f"{path.name} is left" for path in left]
 
 
 def _misspent(ledger: Ledger, population: str) -> bool:
     """Whether a cancelled release counts, or one that drew does not."""
-    account = ledger.account(population)
-    (one,) = account.releases
+    balance = ledger.balance(population)
+    (one,) = balance.releases
     if one.status == "cancelled":
-        return bool(account.spent) or one.drawn_sha256 is not None
-    return account.basic != one.guarantee
+        return bool(balance.spent) or one.drawn_sha256 is not None
+    return balance.basic != one.guarantee

@@ -12,9 +12,7 @@ from unittest import mock
 import polars as pl
 
 import clusterdp as cdp
-from clusterdp.ledger.encryption import Vault
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published.verification import verify_folder
 from soak.kills import undisturbed_run
 from soak.owner import Owner, release_options, write_table
@@ -42,7 +40,7 @@ def run_executor_kills(
     """Kill an executor in each pass; compare with an undisturbed run on the local engine."""
     source = write_table(folder / "table.parquet", n_rows)
     where = folder / "budget.db"
-    ledger = Ledger.create(str(where), Guarantee(epsilon=2), Vault())
+    ledger = Ledger.create(str(where), 2)
     return [_kill_in(number, source, where, ledger, n_rows) for number in passes]
 
 
@@ -58,9 +56,9 @@ def _kill_in(number: int, source: Path, where: Path, ledger: Ledger, n_rows: int
             *_CLUSTER,
         )
     owner.begin()
-    _wait(owner, lambda: any(one.population == population for one in ledger.spendings()))
-    (spending,) = (one for one in ledger.spendings() if one.population == population)
-    key = ledger.resume(spending.release).key
+    _wait(owner, lambda: any(one.population == population for one in ledger.releases()))
+    (record,) = (one for one in ledger.releases() if one.population == population)
+    key = ledger.resume(record.release_id).key
     _wait(owner, lambda: begun[number].exists() or target.exists())
     # Into the work of the stage, and not before its first task.
     time.sleep(0.5)
@@ -74,8 +72,8 @@ def _kill_in(number: int, source: Path, where: Path, ledger: Ledger, n_rows: int
         lost = [told.strip()]
     else:
         lost = [check.problem for check in verify_folder(target) if check.problem]
-        lost += _differences(target, undisturbed_run(target, source, key, spending))
-    status = [one.status for one in ledger.account(population).spent]
+        lost += _differences(target, undisturbed_run(target, source, key, record))
+    status = [one.status for one in ledger.balance(population).spent]
     return Line(
         trial=f"Spark: an executor killed in pass {number}, speculation on",
         runs=1,

@@ -15,10 +15,7 @@ from clusterdp.channels.draw import Statistics
 from clusterdp.channels.noise import add_exact_noise
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.errors import ClusterDPError
-from clusterdp.ledger.encryption import Vault
-from clusterdp.ledger.ledger import Ledger, verify_books
-from clusterdp.ledger.store import Books
-from clusterdp.privacy.accounting import Guarantee
+from clusterdp.ledger.ledger import Ledger
 from clusterdp.published import manifest as manifests
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.in_memory import lay_out
@@ -32,7 +29,7 @@ from soak.report import Line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.ledger.history import Spending
+    from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.rows.keys import ReleaseKey
 
 # One for each kind of channel and of statistics.
@@ -72,7 +69,7 @@ def run_kills(
     """
     source = write_table(folder / "table.parquet", n_rows)
     where = folder / "budget.db"
-    Ledger.create(str(where), Guarantee(epsilon=2), Vault())
+    Ledger.create(str(where), 2)
     seconds = [
         _undisturbed(_command(source, folder / f"whole-{name}", where, f"whole-{name}"), options)
         for name, options in enumerate(_MECHANISMS)
@@ -88,7 +85,7 @@ def run_kills(
         owner.wait()
         _judge(tally, str(where), name, target, source)
         report(kill + 1)
-    problems = verify_books(Books(str(where)))
+    problems = Ledger(str(where)).verify()
     return Line(
         trial="SIGKILL at random points, then resume",
         runs=n_kills,
@@ -126,34 +123,36 @@ def _undisturbed(command: list[str], options: tuple[str, ...]) -> float:
 def _judge(tally: _Tally, where: str, population: str, target: Path, source: Path) -> None:
     """What the kill left behind, and what resuming makes of it."""
     ledger = Ledger(where)
-    found = [one for one in ledger.spendings() if one.population == population]
+    found = [one for one in ledger.releases() if one.population == population]
     if not found:
         tally.before += 1
         tally.partial += target.exists()
         return
-    (spending,) = found
-    if spending.status == "committed":
+    (record,) = found
+    if record.status == "committed":
         tally.finished += 1
         tally.lost += _problems(target)
         return
-    reservation = ledger.resume(spending.release)
+    reservation = ledger.resume(record.release_id)
     key, kept = reservation.key, reservation.recall()
     if target.exists():
         tally.published += 1
     else:
         tally.resumed += 1
         tally.partial += sum(_is_accepted(left) for left in target.parent.glob(f".{target.name}*"))
-    code, told = run("release", "--resume", spending.release, "--ledger", where)
+    code, told = run("release", "--resume", record.release_id, "--ledger", where)
     if code != 0:
         tally.lost.append(told.strip())
         return
-    account = ledger.account(population)
-    once = [(one.release, one.status) for one in account.spent] == [(spending.release, "committed")]
-    tally.overspent += not once or account.basic != spending.guarantee
+    balance = ledger.balance(population)
+    once = [(one.release_id, one.status) for one in balance.spent] == [
+        (record.release_id, "committed")
+    ]
+    tally.overspent += not once or balance.basic != record.guarantee
     tally.lost += _problems(target)
     if kept is not None and not _same_statistics(kept.statistics, target):
         tally.lost.append("other noise than was drawn")
-    tally.lost += _differences(target, undisturbed_run(target, source, key, spending))
+    tally.lost += _differences(target, undisturbed_run(target, source, key, record))
 
 
 def _is_accepted(folder: Path) -> bool:
@@ -214,7 +213,7 @@ def prepare(source: Path) -> Prepared:
     return Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
 
 
-def undisturbed_run(target: Path, source: Path, key: ReleaseKey, spending: Spending) -> Path:
+def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: ReleaseRecord) -> Path:
     """What the local engine publishes undisturbed, with the key and the noise of a release."""
     prepared = prepare(source)
     seen = prepared.table.count(prepared.layout, prepared.encoder).seen
@@ -223,7 +222,7 @@ def undisturbed_run(target: Path, source: Path, key: ReleaseKey, spending: Spend
     again = target.with_name(f"{target.name}-again")
     write_with(
         prepared,
-        manifests.read_mechanism(spending.content),
+        manifests.read_mechanism(record.content),
         LocalFolder(again),
         Silence(),
         journal=Replay(key, drawn),

@@ -11,10 +11,8 @@ from unittest import mock
 from typer.testing import CliRunner
 
 from clusterdp.cli.app import app
-from clusterdp.ledger.encryption import Vault
-from clusterdp.ledger.ledger import Ledger, verify_books
-from clusterdp.ledger.store import Books
-from clusterdp.privacy.accounting import Guarantee
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.store import Store
 from clusterdp.published.verification import verify_folder
 from soak.owner import release_options, write_table
 from soak.report import Line
@@ -52,7 +50,7 @@ class Trial:
         """Make the table and the ledger."""
         self.where, self.target = where, folder / "out"
         self.source = write_table(folder / "table.parquet", n_rows)
-        self.ledger = Ledger.create(where, Guarantee(epsilon=2), Vault())
+        self.ledger = Ledger.create(where, 2)
 
     def release(self, cause: str, target: Path | None = None) -> Outcome:
         """Run the release; it is expected to fail for a cause."""
@@ -68,23 +66,23 @@ class Trial:
 
     def status(self) -> str | None:
         """What the ledger says of the release."""
-        spendings = self.ledger.spendings()
+        spendings = self.ledger.releases()
         return spendings[0].status if spendings else None
 
     def finish(self, target: Path | None = None) -> list[str]:
         """Resume, or release anew where nothing was reserved; returns what is wrong then."""
         target = target or self.target
         if self.status() in ("reserved", "drawn"):
-            release = self.ledger.spendings()[0].release
+            release = self.ledger.releases()[0].release_id
             command = ["release", "--resume", release, "--ledger", self.where]
             command += ["--out", str(target)]
         else:
             command = self._command(target)
         result = CliRunner().invoke(app, command)
         wrong = [] if result.exit_code == 0 else [result.stderr.strip()]
-        wrong += verify_books(Books(self.where))
+        wrong += Ledger(self.where).verify()
         wrong += [check.problem for check in verify_folder(target) if check.problem]
-        if [one.status for one in self.ledger.account("people").spent] != ["committed"]:
+        if [one.status for one in self.ledger.balance("people").spent] != ["committed"]:
             wrong.append("the budget is not spent once")
         return wrong
 
@@ -136,10 +134,10 @@ def run_database_outages(server: Server, names: Callable[[str], str], folder: Pa
 @contextmanager
 def _stopped_before(server: Server, number: int) -> Iterator[None]:
     """Stop the server just before it is written to for the so-many-th time."""
-    writing, written = Books.writing, 0
+    writing, written = Store.writing, 0
 
     @contextmanager
-    def stopping(self: Books) -> Iterator[Transaction]:
+    def stopping(self: Store) -> Iterator[Transaction]:
         nonlocal written
         if written == number:
             server.stop()
@@ -147,7 +145,7 @@ def _stopped_before(server: Server, number: int) -> Iterator[None]:
         with writing(self) as transaction:
             yield transaction
 
-    with mock.patch.object(Books, "writing", stopping):
+    with mock.patch.object(Store, "writing", stopping):
         yield
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import clusterdp as cdp
-from clusterdp.ledger.encryption import Vault
-from clusterdp.ledger.ledger import Ledger, verify_books
-from clusterdp.ledger.store import Books
-from clusterdp.privacy.accounting import Guarantee
+from clusterdp.ledger.ledger import Ledger
 from soak.owner import Owner, release_options, write_table
 from soak.report import Line
 
@@ -27,7 +24,7 @@ def run_race(where: str, kind: str, n_processes: int, n_fit: int, folder: Path) 
         folder: Where to work.
     """
     source = write_table(folder / "table.parquet", 5000)
-    ledger = Ledger.create(where, Guarantee(epsilon=n_fit), Vault())
+    ledger = Ledger.create(where, n_fit)
     # The population is known before they race, and nothing is spent on it.
     ledger.reserve(
         "everyone",
@@ -53,16 +50,16 @@ def run_race(where: str, kind: str, n_processes: int, n_fit: int, folder: Path) 
     )
     succeeded = sum(code == 0 for code, _ in ended)
     refused = sum(code == 2 and "does not allow it" in told for code, told in ended)
-    account = ledger.account("everyone")
-    committed = sum(one.status == "committed" for one in account.spent)
+    balance = ledger.balance("everyone")
+    committed = sum(one.status == "committed" for one in balance.spent)
     return Line(
         trial=f"{n_processes} processes at once, room for {n_fit}, {kind}",
         runs=n_processes,
         faults=0,
         lost=abs(n_fit - succeeded)
         + abs(n_processes - n_fit - refused)
-        + len(verify_books(Books(where))),
-        overspent=abs(n_fit - committed) + (account.basic.epsilon > n_fit),
+        + len(Ledger(where).verify()),
+        overspent=abs(n_fit - committed) + (balance.basic.epsilon > n_fit),
         partial=abs(published - succeeded),
         details=f"{succeeded} published, {refused} refused clearly",
     )

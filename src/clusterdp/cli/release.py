@@ -18,8 +18,8 @@ from clusterdp.rows.encoding import Columns
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.cli.budget import Budget
     from clusterdp.cli.engines import Engine
+    from clusterdp.ledger.paid_release import Budget
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.journal import Journal
     from clusterdp.storage.folder import Destination
@@ -83,11 +83,12 @@ def run_resume_command(
     as_json: bool,
 ) -> None:
     """Finish a release that was interrupted; it spends nothing more."""
-    from clusterdp.cli.budget import Budget, resumed_options
+    from clusterdp.cli.budget import open_ledger
+    from clusterdp.ledger.paid_release import Budget, resumed_options
 
     if given["ledger"] is None:
         raise ParameterError("--resume needs --ledger, where the release is written down")
-    budget = Budget(given["ledger"], None, key_file)
+    budget = Budget(open_ledger(given["ledger"], key_file), None, say=say_aside)
     reservation = budget.ledger.resume(release)
     spec = resumed_options(reservation, given)
     with ExitStack() as stack:
@@ -123,9 +124,11 @@ def _open_budget(
         return None
     if not population:
         raise ParameterError("a --ledger needs a --population: whose budget is it?")
-    from clusterdp.cli.budget import Budget
+    from clusterdp.cli.budget import open_ledger
+    from clusterdp.ledger.paid_release import Budget
 
-    return Budget(ledger, population, key_file, confirmed_new=new_population)
+    opened = open_ledger(ledger, key_file)
+    return Budget(opened, population, confirmed_new=new_population, say=say_aside)
 
 
 def prepare(

@@ -1,4 +1,4 @@
-"""One population's budget: what was spent, what is left, whether one more release fits."""
+"""The balance of one population: what was spent, what is left, whether one more release fits."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ from clusterdp.privacy.composition import Composed, basic_composition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp.ledger.history import Spending
+    from clusterdp.ledger.history import ReleaseRecord
 
-# How finely what is left is searched for, as a share of the cap.
-_FINENESS = 1000
-# How many names of populations one line lists.
+# Under tight composition, what is left is found to this fraction of the cap.
+_N_STEPS = 1000
+# How many names of populations a message lists.
 _MOST_NAMES = 20
+_CONFIRMATION = "--new-population (in Python: new_population=True)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class Balance:
     """What was spent on one population, and the cap that holds for it.
 
     Attributes:
         population: Its name.
-        cap: What may be spent in all.
-        tight: Whether a release is also allowed if the tight composition alone allows it. That
+        cap: What may be spent in total.
+        tight: Whether a release is also allowed if tight composition alone allows it. Tight
             composition holds only if parameters are not chosen from earlier results.
-        releases: Every release about it, in order.
+        releases: Every release about the population, in the order of reservation.
     """
 
     population: str
     cap: Guarantee
     tight: bool
-    releases: tuple[Spending, ...]
+    releases: tuple[ReleaseRecord, ...]
 
     @cached_property
-    def spent(self) -> tuple[Spending, ...]:
-        """The releases that count: all but cancelled ones. Closed ones do."""
+    def spent(self) -> tuple[ReleaseRecord, ...]:
+        """The releases that count: all except cancelled ones."""
         return tuple(one for one in self.releases if one.status != "cancelled")
 
     @cached_property
     def basic(self) -> Guarantee:
-        """Σε and Σδ."""
+        """Basic composition of the releases that count: Σε and Σδ."""
         return basic_composition([one.guarantee for one in self.spent])
 
     @cached_property
@@ -55,9 +56,9 @@ class Account:
         return Composed.of([one.loss for one in self.spent])
 
     def tight_epsilon(self) -> float | None:
-        """ε of all releases together at the cap's δ, whether it decides or not.
+        """ε of the releases that count at the cap's δ, by tight composition.
 
-        None if the cap has no δ, or if it does not decide and dp-accounting is not installed.
+        None if the cap has no δ, or if basic composition decides and dp-accounting is missing.
         """
         if not self.cap.delta:
             return None
@@ -80,76 +81,81 @@ class Account:
         return self._together.and_more(loss).delta(self.cap.epsilon) <= self.cap.delta
 
     @cached_property
-    def room(self) -> float:
-        """The largest ε of one more release without δ that stays within the cap, rounded down."""
+    def remaining(self) -> float:
+        """The largest ε of one more release with δ = 0 that stays within the cap, rounded down."""
         left = max(0.0, self.cap.epsilon - self.basic.epsilon)
         if not self._allows_pure(left):
             left = math.nextafter(left, 0.0) if self._allows_pure(0.0) else 0.0
-        return max(left, self._tight_room()) if self.tight else left
+        return max(left, self._tight_remaining()) if self.tight else left
 
     def refusal(self, guarantee: Guarantee) -> str:
-        """What to say to a release that is not allowed."""
+        """The message for a release that is not allowed."""
         return (
-            f"the budget of population {self.population!r} does not allow it: of "
-            f"{budget_in_short(self.cap)}, releases so far have spent "
-            f"{budget_in_short(self.basic)} in sum; one more may cost epsilon "
-            f"{shown_below(self.room)}, and this one costs {budget_in_short(guarantee)}. No "
-            "outcome was read, and nothing was spent"
+            f"the budget of population {self.population!r} does not allow it: the cap is "
+            f"{budget_in_short(self.cap)}, earlier releases spent {budget_in_short(self.basic)}, "
+            f"epsilon {shown_below(self.remaining)} is left, and this release costs "
+            f"{budget_in_short(guarantee)}. No outcome was read, and nothing was spent"
         )
 
     def _allows_pure(self, epsilon: float) -> bool:
         return self.allows(Guarantee(epsilon=epsilon), ReleaseLoss(atoms=any_loss(epsilon)))
 
-    def _tight_room(self) -> float:
-        low, high = 0, _FINENESS
+    def _tight_remaining(self) -> float:
+        low, high = 0, _N_STEPS
         while low < high:
             middle = (low + high + 1) // 2
-            if self._allows_pure(self.cap.epsilon * middle / _FINENESS):
+            if self._allows_pure(self.cap.epsilon * middle / _N_STEPS):
                 low = middle
             else:
                 high = middle - 1
-        return self.cap.epsilon * low / _FINENESS
+        return self.cap.epsilon * low / _N_STEPS
 
 
-def plain_name(population: str) -> str:
-    """The name of a population, in the one way it is written.
+def normalize_population(population: str) -> str:
+    """The name of a population without spaces around it, in Unicode's normal form C.
 
     Raises:
-        ParameterError: If it is empty, or holds what cannot be seen.
+        ParameterError: If it is empty, or holds characters that cannot be printed.
     """
-    name = unicodedata.normalize("NFC", population).strip()
+    is_text = isinstance(population, str)
+    name = unicodedata.normalize("NFC", population).strip() if is_text else ""
     if not name or not name.isprintable():
-        raise ParameterError("a population needs a name of letters, digits and the like")
+        raise ParameterError(
+            f"population must be a name of printable characters, got {population!r}"
+        )
     return name
 
 
 def population_problem(name: str, known: Sequence[str], *, confirmed: bool) -> str | None:
-    """What speaks against spending on a population: a typo would open a budget of its own.
+    """Why a release may not use a population: a typo would open a second budget.
 
     Args:
         name: The population.
         known: The populations of the ledger.
-        confirmed: Whether the owner says that it is new.
+        confirmed: Whether the owner confirms that it is new.
     """
     if name in known:
         if confirmed:
-            return f"population {name!r} is not new to the ledger: leave out --new-population"
+            return (
+                f"population {name!r} is not new to the ledger: leave out --new-population "
+                "(in Python: new_population=False)"
+            )
         return None
     if confirmed:
         return None
     if not known:
         return (
-            f"population {name!r} is new to the ledger, which knows no population yet; confirm it "
-            "with --new-population"
+            f"population {name!r} is new to the ledger, which has no population yet; confirm it "
+            f"with {_CONFIRMATION}"
         )
     return (
-        f"population {name!r} is new to the ledger, which knows {_listed(name, known)}; if it "
-        "shares nobody with these, confirm it with --new-population"
+        f"population {name!r} is new to the ledger, which has {_listed(name, known)}; if it "
+        f"shares no person with these, confirm it with {_CONFIRMATION}"
     )
 
 
 def _listed(name: str, known: Sequence[str]) -> str:
-    """Names, those that are most like one first."""
+    """Known names, the most similar to `name` first."""
     from difflib import SequenceMatcher
 
     def unlike(other: str) -> float:

@@ -1,4 +1,4 @@
-"""Where a ledger is: a file of SQLite that its owner alone can read, or PostgreSQL by URL."""
+"""Where a ledger is stored: a SQLite file that only its owner can read, or a PostgreSQL URL."""
 
 from __future__ import annotations
 
@@ -14,19 +14,54 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 _POSTGRES = ("postgresql", "postgres")
-# How long a writer waits for others, in seconds.
-PATIENCE = 120
+# How long a writer waits for the lock, in seconds.
+LOCK_TIMEOUT = 120
+
+_LOCKED = "is locked by another command; try again later"
+_FULL = "cannot be written: the disk is full"
+_DENIED = "cannot be written: permission denied"
+_NO_TABLES = "is not a ledger that this version can read; make one with: clusterdp ledger init"
+_REFUSED = "refused the user or the password"
+_UNREACHABLE = "cannot be reached"
+_DAMAGED = "is damaged"
+_REASONS = {
+    # https://www.sqlite.org/rescode.html: names of results, without their extensions.
+    "SQLITE_BUSY": _LOCKED,
+    "SQLITE_LOCKED": _LOCKED,
+    "SQLITE_FULL": _FULL,
+    "SQLITE_READONLY": _DENIED,
+    "SQLITE_PERM": _DENIED,
+    "SQLITE_NOTADB": "is not a ledger",
+    "SQLITE_CORRUPT": _DAMAGED,
+    # Our statements are correct, so an error in one means that a table or a column is missing.
+    "SQLITE_ERROR": _NO_TABLES,
+    "SQLITE_CANTOPEN": "cannot be opened; check the permissions of its file and its folder",
+    "SQLITE_IOERR": "cannot be read or written: the disk reports an error",
+    # https://www.postgresql.org/docs/current/errcodes-appendix.html: codes, or their classes.
+    "55P03": _LOCKED,
+    "40P01": _LOCKED,
+    "53100": _FULL,
+    "25006": _DENIED,
+    "42501": _DENIED,
+    "42P01": _NO_TABLES,
+    "42703": _NO_TABLES,
+    "3D000": "names a database that does not exist; create the database first",
+    "28": _REFUSED,
+    "08": _UNREACHABLE,
+    "57P": _UNREACHABLE,
+    "XX": _DAMAGED,
+}
 
 
 def resolve(where: str) -> tuple[str, sa.URL]:
-    """How to show a place without its password, and its URL."""
+    """The location without its password, for messages; and its URL."""
     try:
         import sqlalchemy as sa
     except ImportError:
         raise LedgerError("ledgers need SQLAlchemy: pip install 'clusterdp[ledger]'") from None
 
     if "://" not in where and not where.startswith(tuple(f"{name}:" for name in _POSTGRES)):
-        return where, sa.URL.create("sqlite", database=os.path.abspath(where))  # noqa: PTH100
+        return where, sa.URL.create("sqlite", database=os.path.abspath(where))  # noqa: PTH100 - resolve() would follow links
     try:
         url = sa.make_url(where)
     except (sa.exc.ArgumentError, ValueError):
@@ -37,19 +72,19 @@ def resolve(where: str) -> tuple[str, sa.URL]:
 
 
 def create_file(path: Path) -> None:
-    """Make an empty file that its owner alone can read."""
+    """Create an empty file that only its owner can read."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         raise LedgerError(f"{path.name} exists already") from None
     except OSError as error:
-        raise LedgerError(f"cannot make {path.name}: {error.strerror}") from None
+        raise LedgerError(f"cannot create {path.name}: {error.strerror}") from None
     except ValueError:
-        raise LedgerError("a file's name cannot hold that") from None
+        raise LedgerError("the ledger has a name that no file can have") from None
 
 
 def check_file(path: Path) -> None:
-    """Raise a LedgerError unless a ledger's file is there, and its owner's alone."""
+    """Raise a LedgerError unless the file exists and only its owner can read it."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -58,7 +93,7 @@ def check_file(path: Path) -> None:
             "--cap-epsilon 8"
         ) from None
     if not stat.S_ISREG(mode):
-        raise LedgerError(f"{path.name} is not a file, and so no ledger")
+        raise LedgerError(f"{path.name} is not a ledger: it is not a file")
     if stat.S_IMODE(mode) & 0o077:
         raise LedgerError(
             f"others can read the ledger {path.name}, and it may hold keys: chmod 600 {path.name}"
@@ -66,7 +101,7 @@ def check_file(path: Path) -> None:
 
 
 def connect(url: sa.URL) -> sa.Engine:
-    """A way to the database, whose transactions are one after another and on its disk."""
+    """An engine whose transactions run one after another and are on disk when they end."""
     import sqlalchemy as sa
 
     if url.get_backend_name() != "sqlite":
@@ -80,14 +115,14 @@ def connect(url: sa.URL) -> sa.Engine:
         url,
         poolclass=sa.NullPool,
         hide_parameters=True,
-        connect_args={"timeout": PATIENCE},
+        connect_args={"timeout": LOCK_TIMEOUT},
     )
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # transactions begin as said below, not as Python likes
+        connection.isolation_level = None  # transactions begin below, not when Python decides
         connection.execute("PRAGMA secure_delete = ON")
-        # A commit is on the disk, with the removal of its journal, before anything is published.
+        # A commit, and the removal of its journal, are on disk before anything is published.
         connection.execute("PRAGMA synchronous = EXTRA")
 
     @sa.event.listens_for(engine, "begin")
@@ -97,29 +132,33 @@ def connect(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def reason(error: sa.exc.SQLAlchemyError) -> str:
-    """What went wrong, in words that hold no data and no password."""
+def explain(error: sa.exc.SQLAlchemyError) -> str:
+    """What went wrong, from the database's error code; it holds no data and no password."""
     import sqlalchemy as sa
 
-    told = str(getattr(error, "orig", None) or "").lower()
-    reasons = {
-        "is locked": "is locked by another command",
-        "lock timeout": "is locked by another command",
-        "full": "cannot be written: the disk is full",
-        "no space left": "cannot be written: the disk is full",
-        "readonly": "cannot be written: permission denied",
-        "permission denied": "cannot be written: permission denied",
-        "not a database": "is not a ledger",
-        "malformed": "is damaged",
-        "no such table": "is not a ledger: make one with clusterdp ledger init",
-        'relation "': "is not a ledger: make one with clusterdp ledger init",
-        'database "': "is in no database of that name: create one first",
-        'role "': "refused the user or the password",
-        "authentication failed": "refused the user or the password",
-    }
-    for sign, reason in reasons.items():
-        if sign in told:
-            return reason
+    original = getattr(error, "orig", None)
+    code = getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None)
+    if code is not None:
+        found = max((known for known in _REASONS if code.startswith(known)), key=len, default=None)
+        return _REASONS[found] if found else f"cannot be used (error {code})"
+    connection = getattr(original, "pgconn", None)
+    if connection is not None:
+        return _explain_refusal(connection)
     if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
-        return "cannot be reached"
+        # Without a code, PostgreSQL's driver lost the server, and SQLite's read damaged text.
+        return _UNREACHABLE if hasattr(original, "sqlstate") else _DAMAGED
     return f"cannot be used ({type(error).__name__})"
+
+
+def _explain_refusal(connection: Any) -> str:
+    """Why PostgreSQL refused a connection; libpq gives no code for that."""
+    from psycopg import conninfo, pq
+
+    address = conninfo.make_conninfo(
+        host=connection.host.decode(), port=connection.port.decode(), connect_timeout=3
+    )
+    if pq.PGconn.ping(address.encode()) != pq.Ping.OK:
+        return _UNREACHABLE
+    if connection.needs_password or connection.used_password:
+        return _REFUSED
+    return "was refused by its server; check that the database exists and that the user may use it"

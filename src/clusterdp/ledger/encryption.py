@@ -1,4 +1,4 @@
-"""Secrets at rest: what a ledger keeps of an unfinished release, encrypted if it was set up so."""
+"""Encryption of the secrets of unfinished releases, with a passphrase or a key file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 import shlex
 import stat
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from clusterdp.errors import LedgerError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 Protection = Literal["none", "passphrase", "key file"]
@@ -27,12 +26,12 @@ _SCRYPT_COST = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class Vault:
-    """Encrypts and decrypts with one key; without a key it does neither.
+class Encryption:
+    """Encrypts and decrypts with one key; without a key it leaves secrets as they are.
 
     Attributes:
         protection: Where the key comes from.
-        salt: Makes the key this ledger's own.
+        salt: Random bytes, so that two ledgers with one passphrase have different keys.
     """
 
     protection: Protection = "none"
@@ -40,10 +39,12 @@ class Vault:
     _key: bytes | None = field(default=None, repr=False)
 
     @classmethod
-    def new(cls, *, passphrase: str | None = None, key_file: Path | None = None) -> Vault:
-        """A vault for a new ledger."""
+    def new(
+        cls, *, passphrase: str | None = None, key_file: str | Path | None = None
+    ) -> Encryption:
+        """The encryption of a new ledger; none without a passphrase and a key file."""
         if passphrase is not None and key_file is not None:
-            raise LedgerError("give a passphrase or a key file, and not both")
+            raise LedgerError("give a passphrase or a key file, not both")
         return _open(os.urandom(_SALT_BYTES), passphrase, key_file)
 
     @classmethod
@@ -52,20 +53,20 @@ class Vault:
         described: dict[str, Any],
         *,
         passphrase: str | None = None,
-        key_file: Path | None = None,
-    ) -> Vault:
-        """The vault of a ledger that describes it so.
+        key_file: str | Path | None = None,
+    ) -> Encryption:
+        """The encryption of a ledger, from its description.
 
         Raises:
-            LedgerError: If the passphrase or the key file is missing or another one, or if one is
-                given and the ledger says that it encrypts nothing: whoever can replace the ledger
-                would otherwise be given keys in clear.
+            LedgerError: If the passphrase or the key file is missing or wrong, or if one is given
+                for a ledger that encrypts nothing: somebody who can replace the ledger could
+                otherwise read the next key.
         """
         wanted = described["protection"]
         if wanted == "none":
             if key_file is not None or passphrase is not None:
                 kind = "passphrase" if key_file is None else "key file"
-                raise LedgerError(unencrypted(f"a {kind} was given", kind))
+                raise unencrypted_error(f"a {kind} was given", kind)
             return cls()
         if key_file is not None and wanted != "key file":
             raise LedgerError("the ledger was not made with a key file; give its passphrase")
@@ -73,33 +74,33 @@ class Vault:
         if given is None:
             raise LedgerError(f"the ledger's secrets are encrypted; give its {wanted}")
         salt = base64.b64decode(described["salt"])
-        vault = _open(salt, passphrase, key_file if wanted == "key file" else None)
-        if vault.reveal(base64.b64decode(described["test"]), "test") != _KNOWN:
+        encryption = _open(salt, passphrase, key_file if wanted == "key file" else None)
+        if encryption.decrypt(base64.b64decode(described["test"]), "test") != _KNOWN:
             raise LedgerError(f"this is not the ledger's {wanted}")
-        return vault
+        return encryption
 
     def describe(self) -> dict[str, Any]:
-        """What a ledger must remember to unlock it again; none of it is secret."""
+        """What a ledger stores to unlock it again; none of it is secret."""
         if self._key is None:
             return {"protection": "none"}
         return {
             "protection": self.protection,
             "salt": base64.b64encode(self.salt).decode(),
-            "test": base64.b64encode(self.protect(_KNOWN, "test")).decode(),
+            "test": base64.b64encode(self.encrypt(_KNOWN, "test")).decode(),
         }
 
-    def protect(self, secret: bytes, place: str) -> bytes:
-        """Encrypt a secret that belongs to a place, so that it cannot be moved to another."""
+    def encrypt(self, secret: bytes, context: str) -> bytes:
+        """Encrypt a secret; it can only be decrypted in the same context."""
         if self._key is None:
             return secret
         nonce = os.urandom(_NONCE_BYTES)
-        return nonce + _cipher(self._key).encrypt(nonce, secret, place.encode())
+        return nonce + _cipher(self._key).encrypt(nonce, secret, context.encode())
 
-    def reveal(self, stored: bytes, place: str) -> bytes:
-        """The secret again.
+    def decrypt(self, stored: bytes, context: str) -> bytes:
+        """Decrypt a secret.
 
         Raises:
-            LedgerError: If the key is another one, or what was stored was changed.
+            LedgerError: If the key is wrong, or the stored bytes or their context were changed.
         """
         if self._key is None:
             return stored
@@ -107,7 +108,7 @@ class Vault:
 
         nonce, encrypted = stored[:_NONCE_BYTES], stored[_NONCE_BYTES:]
         try:
-            return _cipher(self._key).decrypt(nonce, encrypted, place.encode())
+            return _cipher(self._key).decrypt(nonce, encrypted, context.encode())
         except (InvalidTag, ValueError):
             raise LedgerError(
                 f"this is not the ledger's {self.protection}, or its secrets were changed"
@@ -115,7 +116,7 @@ class Vault:
 
 
 def is_described(described: Any) -> bool:
-    """Whether a ledger describes its vault in a way that can be used."""
+    """Whether a ledger's description of its encryption is complete."""
     try:
         protection = described["protection"]
         if protection != "none":
@@ -128,20 +129,20 @@ def is_described(described: Any) -> bool:
     return True
 
 
-def unencrypted(given: str, kind: str) -> str:
-    """What to say when a ledger encrypts nothing, although its owner expects it to."""
-    return (
+def unencrypted_error(given: str, kind: str) -> LedgerError:
+    """The error for a ledger that encrypts nothing although its owner expects it to."""
+    return LedgerError(
         f"{given}, but this ledger keeps keys unencrypted: somebody may have replaced it; use the "
         f"ledger that was made with the {kind}"
     )
 
 
-def _open(salt: bytes, passphrase: str | None, key_file: Path | None) -> Vault:
+def _open(salt: bytes, passphrase: str | None, key_file: str | Path | None) -> Encryption:
     if key_file is not None:
-        return Vault("key file", salt, _from_file(key_file, salt))
+        return Encryption("key file", salt, _from_file(Path(key_file), salt))
     if passphrase is not None:
-        return Vault("passphrase", salt, _from_passphrase(passphrase, salt))
-    return Vault()
+        return Encryption("passphrase", salt, _from_passphrase(passphrase, salt))
+    return Encryption()
 
 
 def _from_passphrase(passphrase: str, salt: bytes) -> bytes:

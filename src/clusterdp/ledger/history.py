@@ -1,11 +1,13 @@
-"""A ledger's history: what its entries say, and whether anybody changed them."""
+"""A ledger's history: the releases that its entries record, and whether entries were changed."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from clusterdp.errors import ParameterError
 from clusterdp.ledger.encryption import is_described
 from clusterdp.ledger.store import FIRST_PREVIOUS
 from clusterdp.privacy.accounting import Guarantee
@@ -14,11 +16,14 @@ from clusterdp.published import manifest as manifests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp.ledger.encryption import Encryption
     from clusterdp.ledger.store import Entry
     from clusterdp.privacy.accounting import ReleaseLoss
 
-FORMAT_VERSION = 2
-# What may follow what, in the life of a release.
+FORMAT_VERSION = 3
+# A larger ε protects nobody.
+_LARGEST_CAP = 100
+# Which event may follow which, for one release.
 _STEPS = {
     (None, "reserved"),
     ("reserved", "drawn"),
@@ -30,24 +35,23 @@ _STEPS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
-    """One release, as the ledger has it.
+class ReleaseRecord:
+    """A release as the ledger records it.
 
     Attributes:
-        release: Its id.
-        population: Whom it is about.
-        status: "reserved", "drawn", "committed", "cancelled" or "closed": the last that happened
-            to it.
-        at: When it was reserved.
-        who: Who did.
-        content: What was said of it when it was reserved.
+        release_id: Its id.
+        population: The people it is about.
+        status: Its last event: "reserved", "drawn", "committed", "cancelled" or "closed".
+        at: When it was reserved, in UTC.
+        who: The user who reserved it.
+        content: Its parameters and options, from its reservation.
         drawn_sha256: The checksum of what it drew, as it is stored; None before.
-        manifest_sha256: The checksum of what was published; None before.
+        manifest_sha256: The checksum of the published manifest; None before.
         folder: Where it was published; None before.
-        ended: When it was closed or cancelled, by whom, and what was said then; None otherwise.
+        ended: When it was closed or cancelled, by whom and why; None otherwise.
     """
 
-    release: str
+    release_id: str
     population: str
     status: str
     at: str
@@ -59,89 +63,116 @@ class Spending:
     ended: dict[str, Any] | None = None
 
     @property
-    def is_open(self) -> bool:
-        """Whether it can be resumed."""
+    def is_unfinished(self) -> bool:
+        """Whether it is neither published nor given up."""
         return self.status in ("reserved", "drawn")
 
     @property
     def guarantee(self) -> Guarantee:
-        """What it costs."""
+        """What it costs in (ε, δ)."""
         stated = self.content["guarantee"]
         return Guarantee(epsilon=stated["epsilon"], delta=stated["delta"])
 
     @property
     def loss(self) -> ReleaseLoss:
-        """What it can tell, from its parameters."""
+        """The distribution of its privacy loss, from its parameters."""
         space = manifests.read_space(self.content)
         return manifests.read_mechanism(self.content).loss(space)
 
 
-def read_spendings(entries: Sequence[Entry]) -> list[Spending]:
-    """The releases that entries tell of, in the order of reservation."""
+def read_releases(entries: Sequence[Entry]) -> list[ReleaseRecord]:
+    """The releases that entries record, in the order of reservation."""
     found: dict[str, dict[str, Any]] = {}
     for entry in entries:
         if entry.event == "reserved":
-            found[entry.release] = {
-                "release": entry.release,
+            found[entry.release_id] = {
+                "release_id": entry.release_id,
                 "population": entry.content["population"],
                 "at": entry.at,
                 "who": entry.who,
                 "content": entry.content,
             }
-        if entry.release in found:
-            one = found[entry.release]
+        if entry.release_id in found:
+            one = found[entry.release_id]
             one["status"] = entry.event
             for name in ("drawn_sha256", "manifest_sha256", "folder"):
                 if name in entry.content:
                     one[name] = entry.content[name]
             if entry.event in ("cancelled", "closed"):
                 one["ended"] = {"at": entry.at, "who": entry.who, **entry.content}
-    return [Spending(**one) for one in found.values()]
+    return [ReleaseRecord(**one) for one in found.values()]
 
 
-def chain_problems(entries: Sequence[Entry]) -> list[str]:
-    """What is wrong with a chain of entries."""
+def find_problems(entries: Sequence[Entry]) -> list[str]:
+    """Everything that is wrong with a history."""
     if not entries or entries[0].event != "opened":
         return ["the first entry is missing"]
     problems = []
     previous, status = FIRST_PREVIOUS, dict[str, str]()
-    known = other_format(entries) is None
-    for place, entry in enumerate(entries):
-        if entry.number != place:
-            problems.append(f"entry {place} is missing")
+    known = format_problem(entries) is None
+    for number, entry in enumerate(entries):
+        if entry.number != number:
+            problems.append(f"entry {number} is missing")
             break
         if entry.hash != entry.expected_hash():
-            problems.append(f"entry {place} was changed")
+            problems.append(f"entry {number} was changed")
         elif entry.previous != previous:
-            problems.append(f"entry {place} does not follow the one before")
-        elif known and place and (status.get(entry.release), entry.event) not in _STEPS:
-            problems.append(f"entry {place} is out of turn")
-        elif known and not _says_what_it_should(entry):
-            problems.append(f"entry {place} does not say what it should")
-        previous, status[entry.release] = entry.hash, entry.event
+            problems.append(f"entry {number} does not follow the one before")
+        elif known and number and (status.get(entry.release_id), entry.event) not in _STEPS:
+            problems.append(f"entry {number} has an event that is not allowed there")
+        elif known and not _is_valid(entry):
+            problems.append(f"entry {number} has invalid content")
+        previous, status[entry.release_id] = entry.hash, entry.event
     return problems
 
 
-def other_format(entries: Sequence[Entry]) -> int | None:
-    """The format of a ledger that another version of this software made; None if it is this one."""
+def format_problem(entries: Sequence[Entry]) -> str | None:
+    """Why a ledger of another format cannot be used; None if it has this version's format."""
     version = entries[0].content.get("format_version")
-    return version if type(version) is int and version != FORMAT_VERSION else None
+    if type(version) is not int or version == FORMAT_VERSION:
+        return None
+    return (
+        f"has format {version}, and this version of clusterdp reads format {FORMAT_VERSION}; use "
+        "the version that made it"
+    )
 
 
-def is_cap(cap: Guarantee) -> bool:
-    """Whether something can be a cap."""
+def describe_opening(cap: Guarantee, encryption: Encryption, *, tight: bool) -> dict[str, Any]:
+    """The content of the first entry of a new ledger.
+
+    Raises:
+        ParameterError: If the cap is out of range, or has no δ for tight composition.
+    """
+    if not (isinstance(cap.epsilon, Real) and 0 < cap.epsilon <= _LARGEST_CAP):
+        raise ParameterError(
+            f"cap_epsilon must be a number above 0 and at most {_LARGEST_CAP}, got {cap.epsilon!r}"
+        )
+    if not (isinstance(cap.delta, Real) and _is_cap(cap)):
+        raise ParameterError(f"cap_delta must be a number in [0, 1), got {cap.delta!r}")
+    if tight and not cap.delta:
+        raise ParameterError("tight composition needs a cap_delta above 0, got 0")
+    return {
+        "format_version": FORMAT_VERSION,
+        "cap_epsilon": float(cap.epsilon),
+        "cap_delta": float(cap.delta),
+        "composition": "tight" if tight else "basic",
+        "encryption": encryption.describe(),
+    }
+
+
+def _is_cap(cap: Guarantee) -> bool:
     return 0 < cap.epsilon < math.inf and 0 <= cap.delta < 1
 
 
-def _says_what_it_should(entry: Entry) -> bool:
-    """Whether an entry's content can be counted with: a cap, or a release at its true cost."""
+def _is_valid(entry: Entry) -> bool:
+    """Whether an entry's content is complete, and a release costs what its parameters cost."""
     content = entry.content
     try:
         if entry.event == "opened":
             cap = Guarantee(epsilon=content["cap_epsilon"], delta=content["cap_delta"])
             known = content["format_version"] == FORMAT_VERSION
             named = content["composition"] in ("tight", "basic")
-            return is_cap(cap) and known and named and is_described(content["vault"])
+            return _is_cap(cap) and known and named and is_described(content["encryption"])
         if entry.event == "reserved":
             manifests.read_guarantee(content)
             names = (
@@ -151,7 +182,7 @@ def _says_what_it_should(entry: Entry) -> bool:
             )
             return all(isinstance(name, str) for name in names)
         if entry.event in ("cancelled", "closed"):
-            return all(isinstance(said, str) for said in content.values())
+            return all(isinstance(value, str) for value in content.values())
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return False
     return True

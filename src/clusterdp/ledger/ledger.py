@@ -1,155 +1,237 @@
-"""The budget ledger: what was spent on whom, and what is left.
+"""The ledger: what was spent on each population, and what is left.
 
-A release reserves its budget before any outcome is read, and commits when it is published. Between
-the two the ledger keeps what is needed to finish it: the key, and what was drawn. A release that
-cannot be finished is closed, and stays spent; one that drew nothing can be cancelled instead.
+A release reserves its budget before any outcome is read, and commits when it is published. In
+between, the ledger keeps what is needed to finish it: the key, and what was drawn. A release that
+cannot be finished is closed, and its budget stays spent. One that drew nothing can be cancelled.
 """
 
 from __future__ import annotations
 
 import secrets as system
 import shlex
-from hashlib import sha256
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import LedgerError, ParameterError
-from clusterdp.ledger.balance import Account, plain_name, population_problem
-from clusterdp.ledger.encryption import Vault
-from clusterdp.ledger.history import (
-    FORMAT_VERSION,
-    chain_problems,
-    is_cap,
-    other_format,
-    read_spendings,
-)
-from clusterdp.ledger.reservation import Reservation, place_of
-from clusterdp.ledger.store import Books, Secrets
+from clusterdp.errors import LedgerError
+from clusterdp.ledger.balance import Balance, normalize_population, population_problem
+from clusterdp.ledger.closing import describe_closing, describe_reason, secrets_problem
+from clusterdp.ledger.encryption import Encryption
+from clusterdp.ledger.history import describe_opening, find_problems, format_problem, read_releases
+from clusterdp.ledger.reservation import Reservation, secret_context
+from clusterdp.ledger.statement import Statement
+from clusterdp.ledger.store import Secrets, Store
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published import manifest as manifests
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.storage.folder import LocalFolder, is_being_written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.ledger.history import Spending
+    from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.ledger.store import Entry, Transaction
     from clusterdp.mechanisms.mechanism import Mechanism
 
-# Beyond this a budget protects nobody.
-_LARGEST_CAP = 100
-# So many that two releases never share one by chance; the ledger sees to it all the same.
+# Long enough that two releases never have the same id by chance; the ledger checks it anyway.
 _ID_BYTES = 16
-_LONGEST_REASON = 500
 
 
 class Ledger:
-    """A ledger that is open. Everything it says comes from its entries."""
+    """The budget that releases about the same people share.
 
-    def __init__(self, where: str) -> None:
+    Example:
+        ```python
+        ledger = cdp.Ledger.create("budget.db", cap_epsilon=8)
+        ledger.show()
+        ```
+    """
+
+    def __init__(
+        self,
+        where: str | Path,
+        passphrase: str | None = None,
+        key_file: str | Path | None = None,
+    ) -> None:
         """Open a ledger.
 
         Args:
             where: A file, or a PostgreSQL URL.
+            passphrase: The passphrase that the ledger was made with, if any.
+            key_file: The key file that the ledger was made with, if any. Only releases need the
+                passphrase or the key file.
 
         Raises:
-            LedgerError: If it is none, or was edited.
+            LedgerError: If there is no ledger, or the passphrase or the key file is wrong.
         """
-        self._books = Books(where)
-        first = self._entries()[0].content
-        self.cap = Guarantee(epsilon=first["cap_epsilon"], delta=first["cap_delta"])
-        self.tight: bool = first["composition"] == "tight" and self.cap.delta > 0
-        self._locked: dict[str, Any] = first["vault"]
-        self._vault: Vault | None = None
+        self._store = Store(str(where))
+        self._store.entries()  # raises an error unless there is something to read
+        self._encryption: Encryption | None = None
+        self.key_file: Path | None = None
+        if passphrase is not None or key_file is not None:
+            self.unlock(passphrase=passphrase, key_file=key_file)
 
     def __str__(self) -> str:
-        return str(self._books)
+        return str(self._store)
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self)!r})"
 
     @classmethod
-    def create(cls, where: str, cap: Guarantee, vault: Vault, *, tight: bool = False) -> Ledger:
-        """Make a ledger.
+    def create(  # noqa: PLR0913 - the options of a ledger
+        cls,
+        where: str | Path,
+        cap_epsilon: float = 8,
+        cap_delta: float = 0.0,
+        *,
+        passphrase: str | None = None,
+        key_file: str | Path | None = None,
+        tight: bool = False,
+    ) -> Ledger:
+        """Make a ledger, and open it.
 
         Args:
             where: A file that does not exist, or the URL of a database without a ledger.
-            cap: What may be spent on each population.
-            vault: How secrets are kept.
-            tight: Whether the tight composition may decide, and not sums alone. It holds only if
-                parameters of later releases are not chosen from earlier results.
+            cap_epsilon: The total ε that may be spent on each population.
+            cap_delta: The total δ that may be spent on each population.
+            passphrase: Encrypts the keys of unfinished releases.
+            key_file: The same, with a file of at least 32 random bytes.
+            tight: Whether tight composition decides, instead of basic composition. It holds only
+                if the parameters of later releases are not chosen from earlier results.
 
         Raises:
-            ParameterError: If the cap is none, or has no δ for the tight composition.
+            ParameterError: If the cap is out of range, or has no δ for tight composition.
+            LedgerError: If the ledger exists already, or cannot be made.
         """
-        if not 0 < cap.epsilon <= _LARGEST_CAP:
-            raise ParameterError(
-                f"cap_epsilon must lie between 0 and {_LARGEST_CAP}, got {cap.epsilon}"
-            )
-        if not is_cap(cap):
-            raise ParameterError(f"cap_delta must lie in [0, 1), got {cap.delta}")
-        if tight and not cap.delta:
-            raise ParameterError("tight composition needs a cap_delta above 0, got 0")
-        content = {
-            "format_version": FORMAT_VERSION,
-            "cap_epsilon": float(cap.epsilon),
-            "cap_delta": float(cap.delta),
-            "composition": "tight" if tight else "basic",
-            "vault": vault.describe(),
-        }
-        Books.create(where, content)
-        return cls(where)
+        cap = Guarantee(epsilon=cap_epsilon, delta=cap_delta)
+        encryption = Encryption.new(passphrase=passphrase, key_file=key_file)
+        Store.create(str(where), describe_opening(cap, encryption, tight=tight))
+        return cls(where, passphrase, key_file)
+
+    @cached_property
+    def _opening(self) -> dict[str, Any]:
+        """The content of the first entry."""
+        return self._entries()[0].content
+
+    @property
+    def cap(self) -> Guarantee:
+        """What may be spent on each population."""
+        return Guarantee(epsilon=self._opening["cap_epsilon"], delta=self._opening["cap_delta"])
+
+    @property
+    def tight(self) -> bool:
+        """Whether tight composition decides; basic composition otherwise."""
+        return self._opening["composition"] == "tight" and self.cap.delta > 0
 
     @property
     def protection(self) -> str:
-        """How secrets are kept."""
-        return str(self._locked["protection"])
+        """What the secrets of unfinished releases are encrypted with."""
+        return str(self._opening["encryption"]["protection"])
 
-    def unlock(self, *, passphrase: str | None = None, key_file: Path | None = None) -> None:
-        """Give what the secrets are encrypted with; must come before a release."""
-        self._vault = Vault.unlocked(self._locked, passphrase=passphrase, key_file=key_file)
+    def unlock(self, *, passphrase: str | None = None, key_file: str | Path | None = None) -> None:
+        """Give the passphrase or the key file, which reserving and resuming a release need."""
+        self._encryption = Encryption.unlocked(
+            self._opening["encryption"], passphrase=passphrase, key_file=key_file
+        )
+        self.key_file = None if key_file is None else Path(key_file)
 
-    @property
-    def vault(self) -> Vault:
-        """The open vault."""
-        if self._vault is None:
+    def _unlocked(self) -> Encryption:
+        if self._encryption is None:
             self.unlock()
-        assert self._vault is not None  # noqa: S101 - unlocked, or refused
-        return self._vault
+        assert self._encryption is not None  # noqa: S101 - unlocked, or refused
+        return self._encryption
 
     def head(self) -> Entry:
-        """The last entry; its hash stands for all of history."""
+        """The last entry. Its hash depends on the whole history."""
         return self._entries()[-1]
 
-    def spendings(self) -> list[Spending]:
+    def releases(self) -> list[ReleaseRecord]:
         """Every release, in the order of reservation."""
-        return read_spendings(self._entries())
+        return read_releases(self._entries())
 
-    def accounts(self) -> list[Account]:
-        """Everyone that something was spent on."""
-        by_population: dict[str, list[Spending]] = {}
-        for one in self.spendings():
-            by_population.setdefault(one.population, []).append(one)
-        return [self._account(name, releases) for name, releases in by_population.items()]
+    def balances(self) -> list[Balance]:
+        """The balance of every population."""
+        releases = self.releases()
+        return [self._balance(name, releases) for name in _populations(releases)]
 
-    def account(self, population: str) -> Account:
-        """What was spent on a population."""
-        return self._account(population, self.spendings())
+    def balance(self, population: str) -> Balance:
+        """The balance of one population."""
+        return self._balance(normalize_population(population), self.releases())
 
-    def _account(self, population: str, releases: Sequence[Spending]) -> Account:
+    def _balance(self, population: str, releases: Sequence[ReleaseRecord]) -> Balance:
         theirs = tuple(one for one in releases if one.population == population)
-        return Account(population=population, cap=self.cap, tight=self.tight, releases=theirs)
+        return Balance(population=population, cap=self.cap, tight=self.tight, releases=theirs)
+
+    def show(self, population: str | None = None) -> Statement:
+        """What was spent, by which releases, and what is left.
+
+        Args:
+            population: Only this population; all of them by default.
+
+        Returns:
+            A value that prints itself, and that notebooks show as a table.
+
+        Raises:
+            LedgerError: If the ledger has no release about that population.
+        """
+        balances = self.balances()
+        if population is not None:
+            name, known = normalize_population(population), [one.population for one in balances]
+            balances = [one for one in balances if one.population == name]
+            if not balances:
+                listed = ", ".join(map(repr, known)) or "none"
+                raise LedgerError(f"nothing was spent on {name!r}; populations are: {listed}")
+        return Statement(
+            ledger=str(self),
+            cap=self.cap,
+            tight=self.tight,
+            balances=tuple(balances),
+            head=self.head().hash,
+        )
+
+    def verify(self, head: str | None = None) -> list[str]:
+        """Everything that is wrong with the ledger's history; empty if nothing is.
+
+        Args:
+            head: A hash of the last entry that was noted earlier. Without it, nobody can notice
+                that entries were removed from the end, or that the whole history was replaced.
+        """
+        entries = self._store.entries()
+        problems = find_problems(entries)
+        if head is not None and head not in {entry.hash for entry in entries}:
+            problems.append("no entry has the hash that was given: history was changed")
+        if not problems and format_problem(entries):
+            problems.append(f"the ledger {format_problem(entries)}")
+        if problems:
+            return problems
+        unfinished = {one.release_id: one for one in read_releases(entries) if one.is_unfinished}
+        for release_id, record in unfinished.items():
+            problem = secrets_problem(record, self._store.secrets(release_id))
+            if problem:
+                problems.append(
+                    f"release {release_id} cannot be finished: {problem}; "
+                    f"{self._how_to_close(release_id)}"
+                )
+        return problems + [
+            f"secrets of {release_id} are stored, which is not an unfinished release"
+            for release_id in sorted(set(self._store.unfinished()) - set(unfinished))
+        ]
 
     def _entries(self, transaction: Transaction | None = None) -> list[Entry]:
-        """All entries; nothing is said of a chain that is broken, nor built on it."""
-        entries = (transaction or self._books).entries()
-        problems = chain_problems(entries)
+        """All entries.
+
+        Raises:
+            LedgerError: If the history was changed, or another version made the ledger.
+        """
+        entries = (transaction or self._store).entries()
+        problems = find_problems(entries)
         if problems:
             raise LedgerError(
                 f"the ledger {self} was edited: {problems[0]}; look with: clusterdp ledger verify "
                 f"{shlex.quote(str(self))}"
             )
-        if other_format(entries) is not None:
-            raise LedgerError(f"the ledger {self} {_other_version(entries)}")
+        if format_problem(entries):
+            raise LedgerError(f"the ledger {self} {format_problem(entries)}")
         return entries
 
     def reserve(  # noqa: PLR0913 - what a release is, and for whom
@@ -165,13 +247,13 @@ class Ledger:
         """Spend the budget of a release that is about to begin.
 
         Args:
-            population: Whom it is about.
+            population: The people it is about.
             outcome: The name of the outcome.
-            space: The values it can take.
-            mechanism: What is going to be published of it.
-            about: What else there is to say of it, as JSON can hold it.
-            confirmed_new: Whether the owner says that the population is new to the ledger, which
-                must then be so, and else must not; None if nobody was asked.
+            space: The values the outcome can take.
+            mechanism: The mechanism that is going to publish it.
+            about: More to record about the release, as JSON can hold it.
+            confirmed_new: Whether the owner confirms that the population is new to the ledger. It
+                must be new if so, and known if not. None skips the check.
 
         Raises:
             LedgerError: If the cap does not allow it, or the population is new and should not be,
@@ -179,208 +261,135 @@ class Ledger:
         """
         guarantee, loss = mechanism.guarantee(space), mechanism.loss(space)
         key = ReleaseKey.from_system()
-        content = {
-            "population": plain_name(population),
-            **manifests.describe_terms(outcome, space, mechanism, guarantee),
-            **about,
-        }
-        vault = self.vault
-        with self._books.writing() as transaction:
+        name = normalize_population(population)
+        terms = manifests.describe_terms(outcome, space, mechanism, guarantee)
+        encryption = self._unlocked()
+        with self._store.writing() as transaction:
             entries = self._entries(transaction)
-            spendings = read_spendings(entries)
+            releases = read_releases(entries)
             if confirmed_new is not None:
-                _check_population(content["population"], spendings, confirmed=confirmed_new)
-            account = self._account(content["population"], spendings)
-            if not account.allows(guarantee, loss):
-                raise LedgerError(account.refusal(guarantee))
-            release = _unused_id(transaction, entries)
-            stored = vault.protect(key.expose(), place_of(release, "key"))
-            entry = transaction.append(event="reserved", release=release, content=content)
-            transaction.add_key(release, stored)
-        (spending,) = read_spendings([entry])
-        return Reservation(self._books, vault, spending, Secrets(stored))
+                _check_population(name, releases, confirmed=confirmed_new)
+            balance = self._balance(name, releases)
+            if not balance.allows(guarantee, loss):
+                raise LedgerError(balance.refusal(guarantee))
+            release_id = _unused_id(transaction, entries)
+            stored = encryption.encrypt(key.expose(), secret_context(release_id, "key"))
+            content = {"population": name, **terms, **about}
+            entry = transaction.append(event="reserved", release_id=release_id, content=content)
+            transaction.add_key(release_id, stored)
+        (record,) = read_releases([entry])
+        return Reservation(self._store, encryption, record, Secrets(stored))
 
     def check_population(self, population: str, *, confirmed_new: bool) -> None:
-        """Raise a LedgerError unless a population is new to the ledger exactly if it is said so."""
-        _check_population(plain_name(population), self.spendings(), confirmed=confirmed_new)
+        """Raise a LedgerError unless a population is new to the ledger exactly if confirmed so."""
+        name = normalize_population(population)
+        _check_population(name, self.releases(), confirmed=confirmed_new)
 
-    def resume(self, release: str) -> Reservation:
-        """A reservation that is not finished.
+    def resume(self, release_id: str) -> Reservation:
+        """The reservation of an unfinished release.
 
         Raises:
-            LedgerError: If there is none of that id, it is finished, or its secrets were changed.
+            LedgerError: If there is no such release, it is finished, or its secrets were changed.
         """
-        vault = self.vault
-        with self._books.writing() as transaction:
-            spending = self._unfinished(transaction, release, "resume")
-            kept = transaction.secrets(release)
-        problem = _secrets_problem(spending, kept)
+        encryption = self._unlocked()
+        with self._store.writing() as transaction:
+            record = self._unfinished(transaction, release_id, "resume")
+            kept = transaction.secrets(release_id)
+        problem = secrets_problem(record, kept)
         if kept is None or problem:
             raise LedgerError(
-                f"release {release} cannot be finished: {problem}; {self._how_to_close(release)}"
+                f"release {release_id} cannot be finished: {problem}; "
+                f"{self._how_to_close(release_id)}"
             )
-        return Reservation(self._books, vault, spending, kept)
+        return Reservation(self._store, encryption, record, kept)
 
-    def close(self, release: str, reason: str | None = None) -> Spending:
-        """Give a release up: its budget stays spent, and its key and what it drew are wiped.
+    def close(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
+        """Give up a release. Its budget stays spent; its key and what it drew are wiped.
 
-        A run that is at work on it fails before it publishes anything. If the release turns out to
-        be published at the place that it was sealed for, it is committed instead.
+        A run that is working on it fails before it publishes anything. If the release turns out to
+        be published already, it is committed instead.
 
         Args:
-            release: Its id.
-            reason: What to say of it in the ledger.
+            release_id: Its id.
+            reason: One line that the ledger keeps.
 
         Returns:
             The release as it is now, "closed" or "committed".
 
         Raises:
-            LedgerError: If there is none of that id, it is finished, or a run is publishing it.
+            LedgerError: If there is no such release, it is finished, or a run is publishing it.
         """
-        content = _said(reason)
-        with self._books.writing() as transaction:
-            spending = self._unfinished(transaction, release, "close")
-            event, ending = _ending(spending, transaction.secrets(release))
-            transaction.append(event=event, release=release, content=content | ending)
-            transaction.wipe(release)
-            return _find(read_spendings(self._entries(transaction)), release)[0]
+        content = describe_reason(reason)
+        with self._store.writing() as transaction:
+            record = self._unfinished(transaction, release_id, "close")
+            event, details = describe_closing(record, transaction.secrets(release_id))
+            return self._end(transaction, release_id, event, content | details)
 
-    def cancel(self, release: str, reason: str | None = None) -> Spending:
-        """Give the budget of a release back that drew nothing; its key is wiped.
+    def cancel(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
+        """Give back the budget of a release that drew nothing; its key is wiped.
 
-        A run that is at work on it fails before it publishes anything.
+        A run that is working on it fails before it publishes anything.
 
         Args:
-            release: Its id.
-            reason: What to say of it in the ledger.
+            release_id: Its id.
+            reason: One line that the ledger keeps.
+
+        Returns:
+            The release as it is now, "cancelled".
 
         Raises:
-            LedgerError: If there is none of that id, it is finished, or it may have drawn noise.
+            LedgerError: If there is no such release, it is finished, or it may have drawn noise.
         """
-        content = _said(reason)
-        with self._books.writing() as transaction:
-            spending = self._unfinished(transaction, release, "cancel")
-            kept = transaction.secrets(release)
-            problem = _secrets_problem(spending, kept)
-            if spending.status != "reserved" or problem or (kept and kept.sealed):
+        content = describe_reason(reason)
+        with self._store.writing() as transaction:
+            record = self._unfinished(transaction, release_id, "cancel")
+            kept = transaction.secrets(release_id)
+            problem = secrets_problem(record, kept)
+            if record.status != "reserved" or problem or (kept and kept.sealed):
                 raise LedgerError(
-                    f"release {release} cannot be cancelled: {problem or 'it has drawn noise'}, so "
-                    f"its budget stays spent; {self._how_to_close(release)}"
+                    f"release {release_id} cannot be cancelled: {problem or 'it has drawn noise'}, "
+                    f"so its budget stays spent; {self._how_to_close(release_id)}"
                 )
-            transaction.append(event="cancelled", release=release, content=content)
-            transaction.wipe(release)
-            return _find(read_spendings(self._entries(transaction)), release)[0]
+            return self._end(transaction, release_id, "cancelled", content)
 
-    def _unfinished(self, transaction: Transaction, release: str, verb: str) -> Spending:
-        found = _find(read_spendings(self._entries(transaction)), release)
-        if not found:
-            raise LedgerError(f"the ledger {self} has no release {release}")
-        (spending,) = found
-        if not spending.is_open:
-            raise LedgerError(f"release {release} is {spending.status}: there is nothing to {verb}")
-        return spending
+    def _end(
+        self, transaction: Transaction, release_id: str, event: str, content: dict[str, str]
+    ) -> ReleaseRecord:
+        transaction.append(event=event, release_id=release_id, content=content)
+        transaction.wipe(release_id)
+        return {one.release_id: one for one in read_releases(self._entries(transaction))}[
+            release_id
+        ]
 
-    def _how_to_close(self, release: str) -> str:
-        return f"close it with: clusterdp ledger close {shlex.quote(str(self))} {release}"
-
-
-def verify_books(books: Books, head: str | None = None) -> list[str]:
-    """Everything that is wrong with a ledger, also one that is too broken to open.
-
-    Args:
-        books: The ledger.
-        head: A hash that the chain showed earlier; without it, entries that were removed from the
-            end, or a chain that was written anew as a whole, cannot be noticed.
-    """
-    entries = books.entries()
-    problems = chain_problems(entries)
-    if head is not None and head not in {entry.hash for entry in entries}:
-        problems.append("no entry has the hash that was given: history was changed")
-    if problems or other_format(entries) is not None:
-        return problems or [f"the ledger {_other_version(entries)}"]
-    unfinished = {one.release: one for one in read_spendings(entries) if one.is_open}
-    for release, spending in unfinished.items():
-        problem = _secrets_problem(spending, books.secrets(release))
-        if problem:
-            problems.append(
-                f"release {release} cannot be finished: {problem}; `clusterdp ledger close` closes "
-                "it"
-            )
-    problems += [
-        f"secrets of {release} are kept, which is not an unfinished release"
-        for release in sorted(set(books.unfinished()) - set(unfinished))
-    ]
-    return problems
-
-
-def _secrets_problem(spending: Spending, kept: Secrets | None) -> str | None:
-    """Whether the secrets of an unfinished release are those that its entries speak of."""
-    if kept is None:
-        return "its secrets are lost"
-    drawn = None if kept.drawn is None else sha256(kept.drawn).hexdigest()
-    if drawn != spending.drawn_sha256:
-        return "what it drew was changed or is lost"
-    return None
-
-
-def _ending(spending: Spending, kept: Secrets | None) -> tuple[str, dict[str, str]]:
-    """What closing a release comes to: the event, and what its entry says of what was sealed.
-
-    A sealed release may be published, or about to be. Who publishes to a local folder holds a lock
-    beside it from before the sealing until after the rename, so: first the lock, then the folder.
-    """
-    if kept is None or not isinstance(kept.sealed, str):
-        return "closed", {}
-    sealed, place = kept.sealed, kept.place
-    # A database may hold bytes where text belongs.
-    if not isinstance(place, str) or "\0" in place:
-        return "closed", {"sealed_sha256": sealed}
-    if "://" not in place:
-        if is_being_written(Path(place)):
+    def _unfinished(self, transaction: Transaction, release_id: str, verb: str) -> ReleaseRecord:
+        releases = {one.release_id: one for one in read_releases(self._entries(transaction))}
+        record = releases.get(release_id)
+        if record is None:
+            raise LedgerError(f"the ledger {self} has no release {release_id}")
+        if not record.is_unfinished:
             raise LedgerError(
-                f"a run is about to publish release {spending.release} at {place}; end that run, "
-                "and then close the release"
+                f"release {release_id} is {record.status}: there is nothing to {verb}"
             )
-        manifest = LocalFolder(Path(place)).manifest()
-        published = manifest is not None and sha256(manifest).hexdigest() == sealed
-        if published and spending.status == "drawn":
-            return "committed", {"manifest_sha256": sealed, "folder": place}
-    return "closed", {"sealed_sha256": sealed, "sealed_for": place}
+        return record
+
+    def _how_to_close(self, release_id: str) -> str:
+        return f"close it with: clusterdp ledger close {shlex.quote(str(self))} {release_id}"
 
 
-def _said(reason: str | None) -> dict[str, str]:
-    """A reason as an entry holds it."""
-    if reason is None:
-        return {}
-    if not reason.isprintable() or len(reason) > _LONGEST_REASON:
-        raise ParameterError(
-            f"reason must be one line of at most {_LONGEST_REASON} characters; shorten it"
-        )
-    return {"reason": reason}
+def _populations(releases: Sequence[ReleaseRecord]) -> list[str]:
+    return list(dict.fromkeys(one.population for one in releases))
 
 
-def _find(spendings: Sequence[Spending], release: str) -> list[Spending]:
-    return [one for one in spendings if one.release == release]
-
-
-def _check_population(name: str, spendings: Sequence[Spending], *, confirmed: bool) -> None:
-    known = list(dict.fromkeys(one.population for one in spendings))
-    problem = population_problem(name, known, confirmed=confirmed)
+def _check_population(name: str, releases: Sequence[ReleaseRecord], *, confirmed: bool) -> None:
+    problem = population_problem(name, _populations(releases), confirmed=confirmed)
     if problem:
         raise LedgerError(problem)
 
 
 def _unused_id(transaction: Transaction, entries: Sequence[Entry]) -> str:
     """An id that no release of the ledger has."""
-    used = {entry.release for entry in entries}
+    used = {entry.release_id for entry in entries}
     while True:
-        release = system.token_hex(_ID_BYTES)
-        if release not in used and transaction.secrets(release) is None:
-            return release
-
-
-def _other_version(entries: Sequence[Entry]) -> str:
-    return (
-        f"has format {other_format(entries)}, and this version of clusterdp reads format "
-        f"{FORMAT_VERSION}; use the version that made it"
-    )
+        release_id = system.token_hex(_ID_BYTES)
+        if release_id not in used and transaction.secrets(release_id) is None:
+            return release_id

@@ -1,4 +1,4 @@
-"""A release whose budget is spent, and what is kept of it until it is published."""
+"""A release whose budget is spent, until it is published or given up."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from clusterdp.releasing.journal import Drawn
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
-    from clusterdp.ledger.encryption import Vault
-    from clusterdp.ledger.history import Spending
-    from clusterdp.ledger.store import Books, Secrets, Transaction
+    from clusterdp.ledger.encryption import Encryption
+    from clusterdp.ledger.history import ReleaseRecord
+    from clusterdp.ledger.store import Secrets, Store, Transaction
     from clusterdp.mechanisms.mechanism import Mechanism
 
 
@@ -25,33 +25,35 @@ class OvertakenError(LedgerError):
 
 @dataclass(slots=True)
 class Reservation:
-    """The journal of a release whose budget is spent: what makes it resumable.
+    """The journal of a release whose budget is spent; it makes the release resumable.
 
     Attributes:
-        spending: The release, as the ledger has it.
-        place: Where it is going to be published, for whoever closes it; None if nobody says.
+        record: The release as the ledger records it.
+        place: Where it is going to be published; None if that is not known.
     """
 
-    _books: Books
-    _vault: Vault
-    spending: Spending
+    _store: Store
+    _encryption: Encryption
+    record: ReleaseRecord
     _kept: Secrets = field(repr=False)
     place: str | None = None
 
     @property
-    def release(self) -> str:
+    def release_id(self) -> str:
         """The id of the release."""
-        return self.spending.release
+        return self.record.release_id
 
     @property
     def mechanism(self) -> Mechanism:
-        """What the release publishes, by the parameters that were reserved."""
-        return manifests.read_mechanism(self.spending.content)
+        """The mechanism with the parameters that were reserved."""
+        return manifests.read_mechanism(self.record.content)
 
     @property
     def key(self) -> ReleaseKey:
         """The key of its rows."""
-        return ReleaseKey(self._vault.reveal(self._kept.key, place_of(self.release, "key")))
+        return ReleaseKey(
+            self._encryption.decrypt(self._kept.key, secret_context(self.release_id, "key"))
+        )
 
     @property
     def sealed(self) -> str | None:
@@ -68,7 +70,9 @@ class Reservation:
         stored = self._kept.drawn
         if stored is None:
             return None
-        return Drawn.from_bytes(self._vault.reveal(stored, place_of(self.release, "drawn")))
+        return Drawn.from_bytes(
+            self._encryption.decrypt(stored, secret_context(self.release_id, "drawn"))
+        )
 
     def keep(self, drawn: Drawn) -> None:
         """Write down what was drawn.
@@ -76,13 +80,13 @@ class Reservation:
         Raises:
             OvertakenError: If another run was faster, or the release was closed or cancelled.
         """
-        stored = self._vault.protect(bytes(drawn), place_of(self.release, "drawn"))
+        stored = self._encryption.encrypt(bytes(drawn), secret_context(self.release_id, "drawn"))
         content = {"drawn_sha256": sha256(stored).hexdigest()}
-        with self._books.writing() as transaction:
+        with self._store.writing() as transaction:
             self._still_kept(transaction)
-            if not transaction.set_drawn(self.release, stored):
-                raise OvertakenError(f"another run is finishing release {self.release}")
-            transaction.append(event="drawn", release=self.release, content=content)
+            if not transaction.set_drawn(self.release_id, stored):
+                raise OvertakenError(f"another run is finishing release {self.release_id}")
+            transaction.append(event="drawn", release_id=self.release_id, content=content)
         self._kept = self._kept._replace(drawn=stored)
 
     def seal(self, manifest: bytes) -> None:
@@ -90,57 +94,57 @@ class Reservation:
 
         Raises:
             LedgerError: If it is not what an earlier run was about to publish: two different
-                releases with one key would tell outcomes. Or if the release was closed.
+                releases with one key would reveal outcomes. Or if the release was closed.
         """
         checksum = sha256(manifest).hexdigest()
-        with self._books.writing() as transaction:
+        with self._store.writing() as transaction:
             if self._still_kept(transaction).sealed not in (None, checksum):
                 raise LedgerError(
-                    "this would be another release than the one that was about to be published; "
-                    "nothing was"
+                    "this would be another release than the one that was about to be published, so "
+                    "nothing was published"
                 )
-            transaction.set_sealed(self.release, checksum, self.place)
+            transaction.set_sealed(self.release_id, checksum, self.place)
         self._kept = self._kept._replace(sealed=checksum)
 
     def commit(self, place: str) -> None:
-        """The release is published at a place: say so, and wipe its secrets."""
+        """Record that the release is published at a place, and wipe its secrets."""
         self._finish("committed", {"manifest_sha256": self.sealed, "folder": absolute(place)})
 
     def cancel(self) -> None:
-        """Give the budget back: nothing was drawn, so nothing can have got out."""
+        """Give back the budget of a release that drew nothing."""
         if self.has_drawn:
-            raise LedgerError(f"release {self.release} has drawn noise: its budget stays spent")
+            raise LedgerError(f"release {self.release_id} has drawn noise: its budget stays spent")
         self._finish("cancelled", {"reason": "refused before anything was drawn"})
 
     def _finish(self, event: str, content: dict[str, Any]) -> None:
-        with self._books.writing() as transaction:
+        with self._store.writing() as transaction:
             kept = self._still_kept(transaction)
             if event == "cancelled" and kept.drawn is not None:
-                raise OvertakenError(f"another run is finishing release {self.release}")
-            transaction.append(event=event, release=self.release, content=content)
-            transaction.wipe(self.release)
+                raise OvertakenError(f"another run is finishing release {self.release_id}")
+            transaction.append(event=event, release_id=self.release_id, content=content)
+            transaction.wipe(self.release_id)
 
     def _still_kept(self, transaction: Transaction) -> Secrets:
-        """What is kept of the release by now."""
-        kept = transaction.secrets(self.release)
+        """The secrets of the release as they are stored now."""
+        kept = transaction.secrets(self.release_id)
         if kept is not None:
             return kept
-        theirs = [one for one in transaction.entries() if one.release == self.release]
+        theirs = [one for one in transaction.entries() if one.release_id == self.release_id]
         if theirs and theirs[-1].event in ("closed", "cancelled"):
             event, who = theirs[-1].event, theirs[-1].who
             raise OvertakenError(
-                f"release {self.release} was {event} by {who} while this run was at work"
+                f"release {self.release_id} was {event} by {who} while this run was at work"
             )
-        raise OvertakenError(f"another run has finished release {self.release}")
+        raise OvertakenError(f"another run has finished release {self.release_id}")
 
 
-def place_of(release: str, part: str) -> str:
-    """Where a secret belongs, for the vault."""
-    return f"{release}/{part}"
+def secret_context(release_id: str, part: str) -> str:
+    """What a secret is encrypted for; it can be decrypted for nothing else."""
+    return f"{release_id}/{part}"
 
 
 def absolute(place: str) -> str:
-    """A place that means the same in another working directory."""
+    """A path that means the same in another working directory; a URL as it is."""
     if "://" in place:
         return place
     return os.path.abspath(place)  # noqa: PTH100 - resolve() would follow links

@@ -1,7 +1,7 @@
-"""The ledger's storage: a chain of entries, and the secrets of releases that are not finished.
+"""The ledger's store: its entries, and the secrets of unfinished releases.
 
-SQLite in a file of its own, or PostgreSQL by URL. Whoever writes holds a lock over the whole ledger
-until its transaction ends, so entries follow one another and budgets are never read half-way.
+It is a SQLite file or a PostgreSQL database. A writer locks the whole ledger until its transaction
+ends, so entries follow one another and nobody reads a budget that is half written.
 """
 
 from __future__ import annotations
@@ -14,29 +14,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp.errors import LedgerError
-from clusterdp.ledger.connection import PATIENCE, check_file, connect, create_file, reason, resolve
+from clusterdp.ledger.connection import (
+    LOCK_TIMEOUT,
+    check_file,
+    connect,
+    create_file,
+    explain,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import sqlalchemy as sa
 
-# The lock of all ledgers in a PostgreSQL database; any number will do.
+# The number of the lock that all ledgers in a PostgreSQL database share; any number works.
 _LOCK = 0x636C7573
-# What stands for the hash before the first.
+# The previous hash of the first entry.
 FIRST_PREVIOUS = "0" * 64
 
 
 class Entry(NamedTuple):
-    """One line of the ledger. Entries are added, and never changed.
+    """One entry of the ledger. Entries are added and never changed.
 
     Attributes:
-        number: Its place in the chain, from 0.
-        at: When, in UTC.
-        who: The user that ran the command.
+        number: Its position in the history, from 0.
+        at: When it was added, in UTC.
+        who: The user who added it.
         event: "opened", "reserved", "drawn", "committed", "cancelled" or "closed".
-        release: The release it is about; empty for the first.
-        content: What there is to say.
+        release_id: The release it is about; empty for the first entry.
+        content: The details of the event.
         previous: The hash of the entry before.
         hash: The hash of all of the above.
     """
@@ -45,26 +52,26 @@ class Entry(NamedTuple):
     at: str
     who: str
     event: str
-    release: str
+    release_id: str
     content: dict[str, Any]
     previous: str
     hash: str
 
     def expected_hash(self) -> str:
         """The hash that the entry should have."""
-        # A database may hold bytes where text belongs; that makes another hash, too.
-        said = json.dumps(self[:-1], sort_keys=True, separators=(",", ":"), default=repr)
-        return hashlib.sha256(said.encode()).hexdigest()
+        # An edited database may hold bytes in place of text; their hash is different, too.
+        text = json.dumps(self[:-1], sort_keys=True, separators=(",", ":"), default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Secrets(NamedTuple):
-    """What is kept of an unfinished release, as it is stored.
+    """What the ledger keeps of an unfinished release, as it is stored.
 
     Attributes:
         key: The key of its rows.
-        drawn: What its first pass drew; None before.
+        drawn: The noisy statistics of its first pass; None before that pass.
         sealed: The checksum of the manifest it is about to publish; None before. Not a secret.
-        place: Where it is about to be published; None before, or if nobody said. Not a secret.
+        place: Where it is about to be published; None if that is not known. Not a secret.
     """
 
     key: bytes
@@ -73,14 +80,14 @@ class Secrets(NamedTuple):
     place: str | None = None
 
 
-class Books:
-    """A ledger's tables, in a database."""
+class Store:
+    """A ledger's tables in a database."""
 
     def __init__(self, where: str) -> None:
         """Open the tables.
 
         Raises:
-            LedgerError: If there are none, or others can read them.
+            LedgerError: If there is no such file, or others can read it.
         """
         self._shown, url = resolve(where)
         self._is_file = url.get_backend_name() == "sqlite"
@@ -92,20 +99,20 @@ class Books:
 
     @classmethod
     def create(cls, where: str, content: dict[str, Any]) -> None:
-        """Make the tables, with a first entry.
+        """Create the tables and the first entry.
 
         Raises:
-            LedgerError: If there are some already, or they cannot be made.
+            LedgerError: If there is a ledger already, or the tables cannot be created.
         """
         _, url = resolve(where)
         path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
         if path is not None:
             create_file(path)
         try:
-            books = cls(where)
-            with books.writing() as transaction:
+            store = cls(where)
+            with store.writing() as transaction:
                 transaction.create()
-                transaction.append(event="opened", release="", content=content)
+                transaction.append(event="opened", release_id="", content=content)
         except BaseException:
             if path is not None:
                 path.unlink()
@@ -126,22 +133,20 @@ class Books:
             raise LedgerError(
                 "PostgreSQL ledgers need psycopg: pip install 'clusterdp[postgres]'"
             ) from None
-        except UnicodeDecodeError:  # SQLite quotes what it found in place of text
+        except UnicodeDecodeError:  # SQLite quotes damaged text in its message
             raise LedgerError(f"the ledger {self._shown} is damaged") from None
         except sa.exc.SQLAlchemyError as error:
-            raise LedgerError(f"the ledger {self._shown} {reason(error)}") from None
+            raise LedgerError(f"the ledger {self._shown} {explain(error)}") from None
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """A transaction that nobody else writes during: all of it happens, or none."""
-        import sqlalchemy as sa
-
+        """A transaction that takes effect as a whole or not at all; other writers wait."""
         with self._errors(), self._engine.begin() as connection:
             if not self._is_file:
-                # Whatever the server is set to: a commit is on its disk, and waits for its turn.
-                connection.execute(sa.text("SET LOCAL synchronous_commit = on"))
-                connection.execute(sa.text(f"SET LOCAL lock_timeout = '{PATIENCE}s'"))
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+                # These hold whatever the settings of the server are.
+                connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
             yield Transaction(connection, self._tables)
 
     def entries(self) -> list[Entry]:
@@ -149,18 +154,18 @@ class Books:
         with self._errors(), self._engine.connect() as connection:
             return Transaction(connection, self._tables).entries()
 
-    def secrets(self, release: str) -> Secrets | None:
-        """What is kept of a release; None once it is finished."""
+    def secrets(self, release_id: str) -> Secrets | None:
+        """The secrets of a release; None once it is finished."""
         with self._errors(), self._engine.connect() as connection:
-            return Transaction(connection, self._tables).secrets(release)
+            return Transaction(connection, self._tables).secrets(release_id)
 
     def unfinished(self) -> list[str]:
-        """The releases whose secrets are kept."""
-        import sqlalchemy as sa
-
+        """The ids of the releases whose secrets are stored."""
         table = self._tables["secrets"]
         with self._errors(), self._engine.connect() as connection:
-            return list(connection.execute(sa.select(table.c.release)).scalars())
+            return list(
+                connection.execute(table.select().with_only_columns(table.c.release_id)).scalars()
+            )
 
 
 class Transaction:
@@ -170,7 +175,7 @@ class Transaction:
         self._connection, self._tables = connection, tables
 
     def create(self) -> None:
-        """Make the tables."""
+        """Create the tables."""
         import sqlalchemy as sa
 
         entries = self._tables["entries"]
@@ -180,80 +185,71 @@ class Transaction:
 
     def entries(self) -> list[Entry]:
         """All entries, in their order."""
-        import sqlalchemy as sa
-
         table = self._tables["entries"]
-        rows = self._connection.execute(sa.select(table).order_by(table.c.number))
+        rows = self._connection.execute(table.select().order_by(table.c.number))
         return [Entry(**{**row, "content": _read(row["content"])}) for row in rows.mappings()]
 
-    def append(self, *, event: str, release: str, content: dict[str, Any]) -> Entry:
-        """Add an entry to the chain."""
+    def append(self, *, event: str, release_id: str, content: dict[str, Any]) -> Entry:
+        """Add an entry at the end."""
         from datetime import UTC, datetime
-
-        import sqlalchemy as sa
 
         table = self._tables["entries"]
         last = self._connection.execute(
-            sa.select(table.c.number, table.c.hash).order_by(table.c.number.desc()).limit(1)
+            table.select()
+            .with_only_columns(table.c.number, table.c.hash)
+            .order_by(table.c.number.desc())
+            .limit(1)
         ).first()
         entry = Entry(
             number=0 if last is None else last.number + 1,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
-            who=_user(),
+            who=current_user(),
             event=event,
-            release=release,
+            release_id=release_id,
             content=content,
             previous=FIRST_PREVIOUS if last is None else last.hash,
             hash="",
         )
         entry = entry._replace(hash=entry.expected_hash())
         stored = {**entry._asdict(), "content": json.dumps(content, sort_keys=True)}
-        self._connection.execute(sa.insert(table).values(**stored))
+        self._connection.execute(table.insert().values(**stored))
         return entry
 
-    def secrets(self, release: str) -> Secrets | None:
-        """What is kept of a release."""
-        import sqlalchemy as sa
-
+    def secrets(self, release_id: str) -> Secrets | None:
+        """The secrets of a release; None once it is finished."""
         table = self._tables["secrets"]
-        found = self._connection.execute(sa.select(table).where(table.c.release == release)).first()
+        found = self._connection.execute(
+            table.select().where(table.c.release_id == release_id)
+        ).first()
         if found is None:
             return None
         return Secrets(found.key, found.drawn, found.sealed, found.place)
 
-    def add_key(self, release: str, key: bytes) -> None:
-        """Keep the key of a release."""
-        import sqlalchemy as sa
-
+    def add_key(self, release_id: str, key: bytes) -> None:
+        """Store the key of a release."""
         table = self._tables["secrets"]
-        self._connection.execute(sa.insert(table).values(release=release, key=key))
+        self._connection.execute(table.insert().values(release_id=release_id, key=key))
 
-    def set_drawn(self, release: str, drawn: bytes) -> bool:
-        """Keep what was drawn; False if something is kept already, or the release is finished."""
-        import sqlalchemy as sa
-
+    def set_drawn(self, release_id: str, drawn: bytes) -> bool:
+        """Store what was drawn; False if that is done already, or the release is finished."""
         table = self._tables["secrets"]
-        mine = (table.c.release == release) & table.c.drawn.is_(None)
-        changed = self._connection.execute(sa.update(table).where(mine).values(drawn=drawn))
+        mine = (table.c.release_id == release_id) & table.c.drawn.is_(None)
+        changed = self._connection.execute(table.update().where(mine).values(drawn=drawn))
         return changed.rowcount == 1
 
-    def set_sealed(self, release: str, sealed: str, place: str | None) -> None:
-        """Keep the checksum of a manifest, and where it is going to be."""
-        import sqlalchemy as sa
-
+    def set_sealed(self, release_id: str, sealed: str, place: str | None) -> None:
+        """Store the checksum of a manifest, and where it is going to be published."""
         table = self._tables["secrets"]
-        mine = table.c.release == release
-        self._connection.execute(sa.update(table).where(mine).values(sealed=sealed, place=place))
+        mine = table.c.release_id == release_id
+        self._connection.execute(table.update().where(mine).values(sealed=sealed, place=place))
 
-    def wipe(self, release: str) -> None:
-        """Forget the secrets of a release."""
-        import sqlalchemy as sa
-
+    def wipe(self, release_id: str) -> None:
+        """Delete the secrets of a release."""
         table = self._tables["secrets"]
-        # Overwritten before it is removed: what a database keeps of old rows is then of no use.
-        mine = table.c.release == release
-        self._connection.execute(sa.update(table).where(mine).values(key=b"", drawn=None))
-        self._connection.execute(sa.delete(table).where(mine))
+        # Overwritten first, so that a row that the database keeps after deletion holds no secret.
+        mine = table.c.release_id == release_id
+        self._connection.execute(table.update().where(mine).values(key=b"", drawn=None))
+        self._connection.execute(table.delete().where(mine))
 
 
 def _tables() -> dict[str, sa.Table]:
@@ -266,13 +262,13 @@ def _tables() -> dict[str, sa.Table]:
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
         *(
             sa.Column(name, sa.Text, nullable=False)
-            for name in ("at", "who", "event", "release", "content", "previous", "hash")
+            for name in ("at", "who", "event", "release_id", "content", "previous", "hash")
         ),
     )
     secrets = sa.Table(
         "clusterdp_secrets",
         metadata,
-        sa.Column("release", sa.Text, primary_key=True),
+        sa.Column("release_id", sa.Text, primary_key=True),
         sa.Column("key", sa.LargeBinary, nullable=False),
         sa.Column("drawn", sa.LargeBinary),
         sa.Column("sealed", sa.Text),
@@ -281,10 +277,14 @@ def _tables() -> dict[str, sa.Table]:
     return {"entries": entries, "secrets": secrets}
 
 
-def _user() -> str:
-    """Who runs the command, as the system says."""
-    import pwd
+def current_user() -> str:
+    """The user of this process, by the system's records where it has some."""
+    try:
+        import pwd
+    except ImportError:  # Windows
+        import getpass
 
+        return getpass.getuser()
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

@@ -1,0 +1,287 @@
+"""A release that a ledger pays for: reserve the budget, write the release, commit it."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clusterdp import __version__
+from clusterdp.engines.source_names import DUCKDB
+from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
+from clusterdp.ledger.balance import (
+    budget_in_short,
+    normalize_population,
+    population_problem,
+    shown_below,
+)
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.reservation import OvertakenError, absolute
+from clusterdp.privacy.composition import basic_composition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.ledger.balance import Balance
+    from clusterdp.ledger.reservation import Reservation
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.releasing.journal import Journal
+    from clusterdp.releasing.to_folder import Prepared
+    from clusterdp.storage.folder import Destination
+
+# The options that may change when a release is resumed: they are locations.
+_PLACES = ("input", "out")
+
+
+class Write(Protocol):
+    """A function that writes a release."""
+
+    def __call__(
+        self,
+        prepared: Prepared,
+        mechanism: Mechanism,
+        target: Destination,
+        journal: Journal | None = None,
+    ) -> dict[str, Any]:
+        """Write it, and return what to show."""
+        ...
+
+
+class Budget:
+    """The budget of one population in a ledger, for one release."""
+
+    def __init__(  # noqa: PLR0913 - how to open a ledger, and whom to tell
+        self,
+        ledger: Ledger | str | Path,
+        population: str | None,
+        *,
+        passphrase: str | None = None,
+        key_file: str | Path | None = None,
+        confirmed_new: bool = False,
+        say: Callable[[str], None],
+        resume_hint: Callable[[str], str] | None = None,
+    ) -> None:
+        """Open the ledger, unless it is open.
+
+        Args:
+            ledger: An open ledger, a file, or a PostgreSQL URL.
+            population: The people the release is about; None when a release is resumed, because
+                its reservation names them.
+            passphrase: The passphrase of the ledger, if it is not open.
+            key_file: The key file of the ledger, if it is not open.
+            confirmed_new: Whether the owner confirms that the population is new to the ledger.
+            say: Takes messages for the owner.
+            resume_hint: How to finish the release with a given id, for messages; the command line
+                by default.
+        """
+        if not isinstance(ledger, Ledger):
+            ledger = Ledger(ledger, passphrase, key_file)
+        self.ledger = ledger
+        self._population = None if population is None else normalize_population(population)
+        self._confirmed_new = confirmed_new
+        self._say = say
+        self._resume_hint = resume_hint or self._command
+
+    def check_population(self) -> None:
+        """Raise a LedgerError if the population is new and unconfirmed, or the reverse."""
+        self.ledger.check_population(self._named(), confirmed_new=self._confirmed_new)
+
+    def describe(self, mechanism: Mechanism, space: OutcomeSpace, outcome: str) -> dict[str, Any]:
+        """The balance before and after a release; everything in it is public."""
+        balance = self.ledger.balance(self._named())
+        guarantee = mechanism.guarantee(space)
+        after = basic_composition([balance.basic, guarantee])
+        earlier = sum(one.content["outcome"]["name"] == outcome for one in balance.spent)
+        notes = []
+        if not balance.allows(guarantee, mechanism.loss(space)):
+            notes.append("the budget does not allow this release: it would be refused")
+        notes += self._population_notes(balance)
+        if earlier:
+            times = "1 earlier release" if earlier == 1 else f"{earlier} earlier releases"
+            notes.append(
+                f"the ledger has {times} of outcome {outcome!r} of population "
+                f"{balance.population!r}; all releases about this population have spent "
+                f"{budget_in_short(balance.basic)}, and with this one {budget_in_short(after)}"
+            )
+        return {
+            "population": balance.population,
+            "cap_epsilon": balance.cap.epsilon,
+            "cap_delta": balance.cap.delta,
+            "spent_epsilon": balance.basic.epsilon,
+            "spent_delta": balance.basic.delta,
+            "after_epsilon": after.epsilon,
+            "after_delta": after.delta,
+            "earlier_releases_of_outcome": earlier,
+            "remaining_epsilon": balance.remaining,
+            "notes": notes,
+            "in_short": (
+                f"{budget_in_short(guarantee)} of population {balance.population!r}, which has "
+                f"epsilon {shown_below(balance.remaining)} left (cap "
+                f"{budget_in_short(balance.cap)})"
+            ),
+        }
+
+    def release(
+        self,
+        prepared: Prepared,
+        mechanism: Mechanism,
+        target: Destination,
+        spec: dict[str, Any],
+        write: Write,
+    ) -> dict[str, Any]:
+        """Reserve the budget, and write the release.
+
+        Args:
+            prepared: The table, with its public columns read.
+            mechanism: What is published.
+            target: Where it is published.
+            spec: The options, to resume it with.
+            write: Writes it.
+        """
+        layout = prepared.layout
+        reservation = self.ledger.reserve(
+            self._named(),
+            outcome=prepared.table.columns.outcome,
+            space=layout.space,
+            mechanism=mechanism,
+            about={
+                "software": __version__,
+                "n_units": layout.n_units,
+                "n_clusters": len(layout.clusters),
+                "options": _portable(spec),
+            },
+            confirmed_new=self._confirmed_new,
+        )
+        self._say(
+            f"reserved as release {reservation.release_id}; if this is interrupted, finish it "
+            f"with: {self._hint(reservation)}"
+        )
+        return self.finish(reservation, prepared, target, write)
+
+    def finish(
+        self, reservation: Reservation, prepared: Prepared, target: Destination, write: Write
+    ) -> dict[str, Any]:
+        """Write a release whose budget is reserved."""
+        content, layout = reservation.record.content, prepared.layout
+        if (content["n_units"], content["n_clusters"]) != (layout.n_units, len(layout.clusters)):
+            raise DataError("the table is not the one that the release was reserved for")
+        reservation.place = absolute(str(target))
+        with self._explained_errors(reservation, target):
+            # With the parameters from the ledger, so that every run does the same.
+            finished = write(prepared, reservation.mechanism, target, reservation)
+        return {**finished, "release_id": reservation.release_id}
+
+    def finish_published(
+        self, reservation: Reservation, target: Destination
+    ) -> dict[str, Any] | None:
+        """Commit a release that was published just before its run was interrupted.
+
+        Returns:
+            What to show; None if the release is not published.
+        """
+        if not _is_published(reservation, target):
+            return None
+        reservation.commit(str(target))
+        return {"folder": str(target), "release_id": reservation.release_id}
+
+    def _named(self) -> str:
+        assert self._population is not None  # noqa: S101 - only resumed releases name none
+        return self._population
+
+    def _population_notes(self, balance: Balance) -> list[str]:
+        known = [one.population for one in self.ledger.balances()]
+        problem = population_problem(balance.population, known, confirmed=self._confirmed_new)
+        return [f"this release would be refused: {problem}"] if problem else []
+
+    def _command(self, release_id: str) -> str:
+        """How to resume on the command line."""
+        where = shlex.quote(absolute(str(self.ledger)))
+        key_file = self.ledger.key_file
+        key = "" if key_file is None else f" --ledger-key-file {shlex.quote(str(key_file))}"
+        return f"clusterdp release --resume {release_id} --ledger {where}{key}"
+
+    def _hint(self, reservation: Reservation) -> str:
+        return self._resume_hint(reservation.release_id)
+
+    @contextmanager
+    def _explained_errors(self, reservation: Reservation, target: Destination) -> Iterator[None]:
+        """Add to every error what happened to the budget."""
+        try:
+            yield
+        except OvertakenError as error:
+            if _is_published(reservation, target):
+                raise LedgerError(
+                    f"{target} is published, but {error}: its budget stays spent"
+                ) from None
+            raise OvertakenError(f"{error}; this run published nothing") from None
+        except KeyboardInterrupt:
+            if _is_published(reservation, target):
+                raise self._unrecorded(reservation, target, "interrupted") from None
+            self._say(f"the budget stays reserved; finish with: {self._hint(reservation)}")
+            raise
+        except DataError as error:
+            if reservation.has_drawn:
+                raise self._still_reserved(error, reservation) from None
+            raise self._given_back(error, reservation) from None
+        except ClusterDPError as error:
+            if _is_published(reservation, target):
+                raise self._unrecorded(reservation, target, str(error)) from None
+            raise self._still_reserved(error, reservation) from None
+
+    def _given_back(self, error: DataError, reservation: Reservation) -> ClusterDPError:
+        """Cancel a release that drew nothing, and say so."""
+        try:
+            reservation.cancel()
+        except OvertakenError as overtaken:
+            return DataError(f"{error} ({overtaken})")
+        except LedgerError:  # it stays reserved then, which the ledger shows
+            return self._still_reserved(error, reservation)
+        return DataError(f"{error} (the budget was given back)")
+
+    def _unrecorded(self, reservation: Reservation, target: Destination, why: str) -> LedgerError:
+        return LedgerError(
+            f"{target} is published, but that could not be recorded ({why}); record it with: "
+            f"{self._hint(reservation)}"
+        )
+
+    def _still_reserved(self, error: ClusterDPError, reservation: Reservation) -> ClusterDPError:
+        return type(error)(
+            f"{error}. The budget stays reserved; finish with: {self._hint(reservation)}"
+        )
+
+
+def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a release from its reservation, with locations that may be given anew."""
+    content = reservation.record.content
+    if content["software"] != __version__:
+        raise LedgerError(
+            f"release {reservation.release_id} was begun with clusterdp {content['software']}; "
+            "only that version finishes it exactly: pip install "
+            f"clusterdp=={content['software']}"
+        )
+    more = [key for key in given if given[key] is not None and key not in (*_PLACES, "ledger")]
+    if more:
+        name = more[0].replace("_", "-")
+        raise ParameterError(f"--{name} was decided when the release began; leave it out")
+    moved = {key: given[key] for key in _PLACES if given[key] is not None}
+    return {**content["options"], **moved}
+
+
+def _portable(spec: dict[str, Any]) -> dict[str, Any]:
+    """Options that mean the same in another working directory; a frame has no `input`."""
+    options = {key: value for key, value in spec.items() if key != "ledger"}
+    source = str(spec.get("input", ""))
+    if source.startswith(DUCKDB):
+        database, mark, query = source.removeprefix(DUCKDB).partition("?")
+        options["input"] = DUCKDB + (database and absolute(database)) + mark + query
+    elif source:
+        options["input"] = absolute(source)
+    return {**options, "out": absolute(str(spec["out"]))}
+
+
+def _is_published(reservation: Reservation, target: Destination) -> bool:
+    manifest = target.manifest()
+    return manifest is not None and sha256(manifest).hexdigest() == reservation.sealed

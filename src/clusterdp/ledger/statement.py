@@ -1,0 +1,154 @@
+"""The balances of a ledger for people: text, HTML and plain values."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.estimation.formatting import aligned
+from clusterdp.ledger.balance import budget_in_short, shown_below
+from clusterdp.privacy.accounting import shown
+
+if TYPE_CHECKING:
+    from clusterdp.ledger.balance import Balance
+    from clusterdp.ledger.history import ReleaseRecord
+    from clusterdp.privacy.accounting import Guarantee
+
+_BAR_WIDTH = 40
+_HEADER = ("release", "when (UTC)", "who", "outcome", "mechanism", "epsilon", "delta", "status")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Statement:
+    """What was spent on each population, by which releases, and what is left.
+
+    Attributes:
+        ledger: Where the ledger is, without a password.
+        cap: What may be spent on each population.
+        tight: Whether tight composition decides; basic composition otherwise.
+        balances: The balance of each population.
+        head: The hash of the last entry.
+    """
+
+    ledger: str
+    cap: Guarantee
+    tight: bool
+    balances: tuple[Balance, ...]
+    head: str
+
+    def __repr__(self) -> str:
+        lines = [self._title()]
+        for balance in self.balances:
+            rows = [_cells(one) for one in balance.releases]
+            lines += ["", balance.population, *aligned([_HEADER, *rows])]
+            lines += [f"  {line}" for line in self._totals(balance)]
+        return "\n".join([*lines, "", f"last entry {self.head}"])
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{escape(self._title())}</p>"]
+        for balance in self.balances:
+            rows = [_html_row("td", _cells(one)) for one in balance.releases]
+            parts.append(
+                f"<h4>{escape(balance.population)}</h4><table><thead>{_html_row('th', _HEADER)}"
+                f"</thead><tbody>{''.join(rows)}</tbody></table>"
+                f"<pre>{escape(chr(10).join(self._totals(balance)))}</pre>"
+            )
+        return "".join([*parts, f"<p>last entry {escape(self.head)}</p>"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, as `clusterdp ledger show --json` prints them."""
+        return {
+            "head": self.head,
+            "decides": "tight" if self.tight else "basic",
+            "populations": [_describe(balance) for balance in self.balances],
+        }
+
+    def _title(self) -> str:
+        nothing = "" if self.balances else "\nnothing was spent yet"
+        return (
+            f"{self.ledger}: {budget_in_short(self.cap)} for each population: "
+            f"{self.cap.in_odds()}{nothing}"
+        )
+
+    def _totals(self, balance: Balance) -> list[str]:
+        """What is spent and left of one population, and how to finish what is unfinished."""
+        basic, tight = ("", ": this decides") if self.tight else (": this decides", "")
+        lines = [f"{_bar(balance.basic.epsilon, self.cap.epsilon)}  basic composition{basic}"]
+        epsilon = balance.tight_epsilon()
+        if epsilon is not None:
+            at_delta = f"tight composition at delta {shown(self.cap.delta)}"
+            lines.append(f"{_bar(epsilon, self.cap.epsilon)}  {at_delta}{tight}")
+        lines.append(f"left for one more release: epsilon {shown_below(balance.remaining)}")
+        for one in balance.releases:
+            if one.is_unfinished:
+                lines += _next_steps(one, shlex.quote(self.ledger))
+        return lines
+
+
+def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
+    """What the owner can do about an unfinished release."""
+    release_id = one.release_id
+    cancel = (
+        f"  it drew nothing; to get its budget back: clusterdp ledger cancel {ledger} {release_id}"
+    )
+    return [
+        f"{release_id} is unfinished: clusterdp release --resume {release_id} --ledger {ledger}",
+        *([cancel] if one.status == "reserved" else []),
+        f"  to give it up, its budget spent: clusterdp ledger close {ledger} {release_id}",
+    ]
+
+
+def _cells(one: ReleaseRecord) -> tuple[str, ...]:
+    return (
+        one.release_id,
+        one.at[:16].replace("T", " "),
+        one.who,
+        one.content["outcome"]["name"],
+        one.content["mechanism"]["name"],
+        shown(one.guarantee.epsilon),
+        shown(one.guarantee.delta),
+        "unfinished" if one.is_unfinished else one.status,
+    )
+
+
+def _html_row(tag: str, cells: tuple[str, ...]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _bar(spent: float, cap: float) -> str:
+    """A bar that shows how much of a cap is spent."""
+    filled = round(_BAR_WIDTH * min(1.0, spent / cap)) if math.isfinite(spent) else _BAR_WIDTH
+    return "█" * filled + "░" * (_BAR_WIDTH - filled) + f"  {shown(spent)} of {shown(cap)}"
+
+
+def _describe(balance: Balance) -> dict[str, Any]:
+    return {
+        "population": balance.population,
+        "cap_epsilon": balance.cap.epsilon,
+        "cap_delta": balance.cap.delta,
+        "basic_epsilon": balance.basic.epsilon,
+        "basic_delta": balance.basic.delta,
+        "tight_epsilon": balance.tight_epsilon(),
+        "remaining_epsilon": balance.remaining,
+        "releases": [_describe_release(one) for one in balance.releases],
+    }
+
+
+def _describe_release(one: ReleaseRecord) -> dict[str, Any]:
+    return {
+        "release_id": one.release_id,
+        "status": one.status,
+        "at": one.at,
+        "who": one.who,
+        "outcome": one.content["outcome"]["name"],
+        "mechanism": one.content["mechanism"]["name"],
+        "epsilon": one.guarantee.epsilon,
+        "delta": one.guarantee.delta,
+        "n_units": one.content.get("n_units"),
+        "folder": one.folder,
+        "manifest_sha256": one.manifest_sha256,
+        "ended": one.ended,
+    }

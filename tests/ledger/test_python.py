@@ -1,0 +1,159 @@
+"""A ledger in Python: all that the command line can do, with the same words."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import clusterdp as cdp
+from cli_runs import run
+from clusterdp.errors import DataError, LedgerError
+from clusterdp.ledger import store
+from clusterdp.ledger.paid_release import Budget
+from clusterdp.storage.folder import LocalFolder
+from ledger_runs import LAYOUT, SPACE, finish, reserve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> cdp.Ledger:
+    return cdp.Ledger.create(tmp_path / "budget.db", cap_epsilon=4, cap_delta=1e-6)
+
+
+def test_show_is_what_the_command_line_shows(ledger: cdp.Ledger, tmp_path: Path) -> None:
+    assert "nothing was spent yet" in str(ledger.show())
+    finish(reserve(ledger, 1))
+    reserve(ledger, 2, "ca")
+    statement = cdp.Ledger(tmp_path / "budget.db").show()
+    assert repr(statement) == str(statement)
+    assert run("ledger", "show", tmp_path / "budget.db").stdout == f"{statement}\n"
+    shown = run("ledger", "show", tmp_path / "budget.db", "--json").stdout
+    assert json.loads(shown) == statement.to_dict()
+    assert [one.population for one in ledger.show("ca").balances] == ["ca"]
+    with pytest.raises(LedgerError, match="nothing was spent on 'uk'; populations are: 'us', 'ca'"):
+        ledger.show("uk")
+
+
+def test_notebooks_show_tables(ledger: cdp.Ledger) -> None:
+    reserve(ledger, 1, "<b>us</b>")
+    html = ledger.show()._repr_html_()
+    assert "<h4>&lt;b&gt;us&lt;/b&gt;</h4><table>" in html
+    assert "<td>Cluster-DP</td>" in html
+    assert "left for one more release: epsilon 3" in html
+
+
+def test_wrong_types_are_named(ledger: cdp.Ledger, tmp_path: Path) -> None:
+    wrong: Any = "8"
+    with pytest.raises(cdp.ParameterError, match=r"cap_epsilon must be a number .*, got '8'"):
+        cdp.Ledger.create(tmp_path / "new.db", cap_epsilon=wrong)
+    with pytest.raises(cdp.ParameterError, match=r"cap_delta must be a number .*, got '8'"):
+        cdp.Ledger.create(tmp_path / "new.db", cap_delta=wrong)
+    wrong = 8
+    with pytest.raises(cdp.ParameterError, match=r"population must be a name .* got 8"):
+        ledger.balance(wrong)
+    assert repr(ledger) == f"Ledger('{tmp_path / 'budget.db'}')"
+
+
+def test_releases_are_listed_closed_and_cancelled(ledger: cdp.Ledger) -> None:
+    first, second = reserve(ledger, 1), reserve(ledger, 2)
+    assert ledger.close(first.release_id, reason="the table is gone").status == "closed"
+    assert ledger.cancel(second.release_id).status == "cancelled"
+    assert [one.status for one in ledger.releases()] == ["closed", "cancelled"]
+    assert ledger.balance(" us ").remaining == pytest.approx(3)
+    head = ledger.head().hash
+    assert ledger.verify(head=head) == []
+    assert ledger.verify(head="0" * 64) == [
+        "no entry has the hash that was given: history was changed"
+    ]
+
+
+class TestPaidRelease:
+    """Releases that are paid for without a terminal."""
+
+    @pytest.fixture
+    def said(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    def prepared(self) -> Any:
+        class Columns:
+            outcome = "y"
+
+        class Table:
+            columns = Columns()
+
+        class Prepared:
+            table, layout = Table(), LAYOUT
+
+        return Prepared()
+
+    def budget(self, ledger: cdp.Ledger | Path, said: list[str], **options: Any) -> Budget:
+        return Budget(ledger, "us", confirmed_new=True, say=said.append, **options)
+
+    def test_it_is_reserved_written_and_committed(
+        self, ledger: cdp.Ledger, said: list[str], prepared: Any, tmp_path: Path
+    ) -> None:
+        mechanism = cdp.uniform_prior_dp(epsilon=1)
+
+        def write(*given: Any, **_: Any) -> dict[str, Any]:
+            finish(given[-1])
+            return {"folder": "out"}
+
+        budget = self.budget(tmp_path / "budget.db", said)
+        budget.check_population()
+        described = budget.describe(mechanism, SPACE, "y")
+        assert described["remaining_epsilon"] == 4
+        target = LocalFolder(tmp_path / "out")
+        spec = {"out": "out", "ledger": "budget.db"}
+        finished = budget.release(prepared, mechanism, target, spec, write)
+        (record,) = ledger.releases()
+        assert finished == {"folder": "out", "release_id": record.release_id}
+        assert record.status == "committed"
+        assert record.content["options"] == {"out": os.path.abspath("out")}  # noqa: PTH100 - as it does
+        assert [line.split(";")[0] for line in said] == [f"reserved as release {record.release_id}"]
+
+    def test_a_refused_table_gets_its_budget_back(
+        self, ledger: cdp.Ledger, said: list[str], prepared: Any, tmp_path: Path
+    ) -> None:
+        def write(*_: Any, **__: Any) -> dict[str, Any]:
+            raise DataError("the table is unsound")
+
+        target, spec = LocalFolder(tmp_path / "out"), {"out": "out"}
+        mechanism = cdp.uniform_prior_dp(epsilon=1)
+        with pytest.raises(DataError, match="the budget was given back"):
+            self.budget(ledger, said).release(prepared, mechanism, target, spec, write)
+        assert ledger.balance("us").remaining == 4
+
+    def test_an_interrupted_one_says_how_it_is_finished(
+        self, ledger: cdp.Ledger, said: list[str], prepared: Any, tmp_path: Path
+    ) -> None:
+        def write(*_: Any, **__: Any) -> dict[str, Any]:
+            raise KeyboardInterrupt
+
+        target, spec = LocalFolder(tmp_path / "out"), {"out": "out"}
+        mechanism = cdp.uniform_prior_dp(epsilon=1)
+        budget = self.budget(ledger, said, resume_hint=lambda release_id: f"resume={release_id!r}")
+        with pytest.raises(KeyboardInterrupt):
+            budget.release(prepared, mechanism, target, spec, write)
+        (record,) = ledger.releases()
+        assert record.status == "reserved"
+        assert said[-1] == f"the budget stays reserved; finish with: resume='{record.release_id}'"
+
+
+def test_who_it_was_where_there_is_no_pwd(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_pwd(name: str, *rest: Any) -> Any:
+        if name == "pwd":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setenv("LOGNAME", "maya")
+    monkeypatch.setattr(builtins, "__import__", without_pwd)
+    assert store.current_user() == "maya"
