@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import DataError
+from clusterdp.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.encoding import Columns
 
 
-def read_frame(frame: Any) -> nw.DataFrame[Any]:
+def read_frame(frame: Any, parameter: str = "frame") -> nw.DataFrame[Any]:
     """Any frame narwhals knows, as an eager one.
 
     A lazy frame is evaluated here, once: evaluated again later it could give other rows, and
@@ -24,8 +24,8 @@ def read_frame(frame: Any) -> nw.DataFrame[Any]:
     try:
         table = nw.from_native(frame)
     except TypeError as error:
-        raise DataError(
-            f"frame must be a pandas, Polars, PyArrow, DuckDB or Spark table, "
+        raise ParameterError(
+            f"{parameter} must be a pandas, Polars, PyArrow, DuckDB or Spark table, "
             f"got {type(frame).__name__}"
         ) from error
     return table.collect() if isinstance(table, nw.LazyFrame) else table
