@@ -23,7 +23,7 @@ from clusterdp.channels.optimal import DesignedChannel
 from clusterdp.estimation import adjustment, cell_weights
 from clusterdp.estimation import estimate as analysis
 from clusterdp.estimation import moments as estimators
-from clusterdp.estimation.calibration import know_cells
+from clusterdp.estimation.calibration import read_cells
 from clusterdp.experiment.layout import Layout
 from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.mechanisms.parts import TABLE_TOTAL
@@ -154,10 +154,10 @@ def segment_effects(
     released = draw_released_counts(inside, cells.channel, rng)
     everyone = released + draw_released_counts(others, cells.channel, rng)
     moments = estimators.row_moments(released, cells.channel)
-    known = know_cells(mechanism, layout, cells.summary, cells.sums)
-    if known is not None:
+    readings = read_cells(mechanism, layout, cells.summary, cells.sums)
+    if readings is not None:
         whole = estimators.row_moments(everyone, cells.channel)
-        moments = estimators.calibrated(moments, whole, known)
+        moments = estimators.calibrated(moments, whole, readings)
     found = []
     for arm in layout.treatments:
         pair = [layout.control, arm]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import clusterdp as cdp
+from clusterdp._figures import new_figure, save_figure
 from clusterdp.channels.design import design_channel
-from clusterdp.estimation.forest_plot import new_figure, save_figure
 from clusterdp.experiment.layout import Layout
 from clusterdp.planning import assumptions as reference
 from clusterdp.planning import choose as planning
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.moments import Source
+    from clusterdp.estimation.moments import Use
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
@@ -47,9 +47,7 @@ class Table(NamedTuple):
     counts: IntArray
     layout: Layout
 
-    def excess(
-        self, mechanism: Mechanism, share: float, source: Source, n_draws: int = 20
-    ) -> float:
+    def excess(self, mechanism: Mechanism, share: float, use: Use, n_draws: int = 20) -> float:
         """Of the treatment that is known least."""
         found = theory.excess_variance(
             self.counts,
@@ -57,7 +55,7 @@ class Table(NamedTuple):
             mechanism,
             rng=np.random.default_rng(0),
             n_draws=n_draws,
-            source=source,
+            use=use,
             segment_share=share,
         )
         return float(found.value.max())

@@ -83,10 +83,10 @@ def compare(table: pl.DataFrame, planned: cdp.Mechanism, true_effect: float) -> 
     print(f"\n  {'mechanism':24}{'effect':>8}  {'95% interval':>18}  {'holds it':>8}  user-level")
     for name, mechanism in mechanisms(planned).items():
         ours = "Optimal" in name or not mechanism.releases_rows
-        source: Literal["everything", "rows"] = "everything" if ours else "rows"
+        use: Literal["everything", "rows"] = "everything" if ours else "rows"
         release = cdp.release(table, mechanism=mechanism, **PARTS)
         rows = "yes" if mechanism.releases_rows else "no: aggregates alone"
-        _print_row(name, cdp.estimate(release, source=source), true_effect, rows)
+        _print_row(name, cdp.estimate(release, use=use), true_effect, rows)
     _print_row("without privacy", cdp.estimate_without_privacy(table, **PARTS), true_effect, "")
 
 

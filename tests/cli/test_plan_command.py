@@ -175,8 +175,8 @@ def test_every_combination_comes_back_whole(
         cluster="market",
         outcome="clicks",
     )
-    for source in ("everything", "rows"):
-        estimate = cdp.estimate(release, source=source, by="market")
+    for use in ("everything", "rows"):
+        estimate = cdp.estimate(release, use=use, by="market")
         (overall, *segments) = estimate.effects
         assert len(segments) == 8
         # Six standard errors: a false alarm in 1e8.

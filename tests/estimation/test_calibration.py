@@ -16,7 +16,7 @@ from assertions import assert_mean, assert_variance
 from clusterdp.channels.draw import release_cells
 from clusterdp.channels.noise import simulated_noise
 from clusterdp.estimation import moments as estimators
-from clusterdp.estimation.calibration import know_cells
+from clusterdp.estimation.calibration import read_cells
 from clusterdp.theory import formulas as theory
 from clusterdp.theory.simulation import (
     draw_released_counts,
@@ -79,7 +79,7 @@ def test_excess_variance_is_what_releases_show(
     population, mechanism = build(rng), MECHANISMS[name]
     layout, counts = population.layout, population.assign(1, rng)[0]
     predicted = theory.excess_variance(
-        counts, layout, mechanism, rng=rng, n_draws=12, source="everything"
+        counts, layout, mechanism, rng=rng, n_draws=12, use="everything"
     )
     drawn = simulate_releases(counts, layout, mechanism, n_replicates=4000, rng=rng)
     means = counts @ layout.space.as_array() / layout.sizes
@@ -137,10 +137,12 @@ def released_segment(
     assert channel is not None
     released = draw_released_counts(inside, channel, rng)
     everyone = released + draw_released_counts(others, channel, rng)
-    known = know_cells(mechanism, layout, summary, sums)
-    assert known is not None
+    readings = read_cells(mechanism, layout, summary, sums)
+    assert readings is not None
     moments = estimators.calibrated(
-        estimators.row_moments(released, channel), estimators.row_moments(everyone, channel), known
+        estimators.row_moments(released, channel),
+        estimators.row_moments(everyone, channel),
+        readings,
     )
     return estimators.stratified_effects(moments, layout)
 
@@ -152,9 +154,9 @@ def test_a_small_segment_gains_what_the_design_says(rng: np.random.Generator) ->
     mechanism = cdp.optimal(epsilon=4, calibrate=0.5)
     whole, half = (
         theory.excess_variance(
-            counts, population.layout, mechanism, rng=rng, source=source, segment_share=0.5
+            counts, population.layout, mechanism, rng=rng, use=use, segment_share=0.5
         ).value[0]
-        for source in ("rows", "everything")
+        for use in ("rows", "everything")
     )
     assert half / whole == pytest.approx(0.5, abs=0.06)
 
@@ -168,9 +170,9 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
         for _ in range(2):
             counts = population.assign(1, rng)[0]
             cells = release_cells(counts, layout, mechanism, simulated_noise(rng))
-            known = know_cells(mechanism, layout, cells.summary, cells.sums)
-            assert known is not None
-            weights.append(known.trust)
+            readings = read_cells(mechanism, layout, cells.summary, cells.sums)
+            assert readings is not None
+            weights.append(readings.shrinkage)
         np.testing.assert_array_equal(weights[0], weights[1])
 
 

@@ -44,7 +44,7 @@ def stratified_by_statsmodels(frame: pd.DataFrame, outcome: str) -> tuple[float,
 
 def test_stratified_rows_against_statsmodels(table: pl.DataFrame) -> None:
     release = released(table.sample(fraction=0.9))
-    estimate = cdp.estimate(release, source="rows")
+    estimate = cdp.estimate(release, use="rows")
     effect, variance = stratified_by_statsmodels(release.units.to_pandas(), "debiased_outcome")
     assert estimate.effect == pytest.approx(effect)
     assert estimate.std_error**2 == pytest.approx(variance)
@@ -52,7 +52,7 @@ def test_stratified_rows_against_statsmodels(table: pl.DataFrame) -> None:
 
 def test_unstratified_rows_against_statsmodels(table: pl.DataFrame) -> None:
     release = released(table)
-    estimate = cdp.estimate(release, estimator="unstratified", source="rows")
+    estimate = cdp.estimate(release, estimator="unstratified", use="rows")
     effect, variance = regression(release.units.to_pandas(), "debiased_outcome")
     assert estimate.effect == pytest.approx(effect)
     assert estimate.std_error**2 == pytest.approx(variance)
@@ -80,7 +80,7 @@ def test_kancharla_and_kangs_estimator(table: pl.DataFrame) -> None:
         release.units.group_by("treated").agg(pl.col("released_outcome").mean()).iter_rows()
     )
     theirs = (means[1] - means[0]) / 0.75
-    assert cdp.estimate(release, estimator="unstratified", source="rows").effect == pytest.approx(
+    assert cdp.estimate(release, estimator="unstratified", use="rows").effect == pytest.approx(
         theirs
     )
 
@@ -197,7 +197,7 @@ def test_html_escapes_labels(table: pl.DataFrame) -> None:
 def test_several_arms_are_taken_by_label(table: pl.DataFrame) -> None:
     arms = table.with_columns(treated=pl.int_range(pl.len()) % 3)
     release = cdp.release(arms, mechanism=MECHANISM, outcomes=SPACE, control=0, **PARTS)
-    estimate = cdp.estimate(release, source="rows")
+    estimate = cdp.estimate(release, use="rows")
     assert [effect.arm for effect in estimate.effects] == [1, 2]
     assert estimate[2].effect == estimate["2"].effect
     with pytest.raises(cdp.ParameterError, match=r"take one: estimate\[arm\]"):

@@ -105,7 +105,7 @@ def by_hand(rows: pd.DataFrame, whole: pd.DataFrame) -> tuple[float, float, int]
 def test_segments_by_hand(library: str, release: cdp.Release, segments: pl.DataFrame) -> None:
     theirs = {"polars": segments, "pandas": segments.to_pandas(), "pyarrow": segments.to_arrow()}
     estimate = cdp.estimate(
-        release, segments=theirs[library], by=["tier", "tier,region"], source="rows"
+        release, segments=theirs[library], by=["tier", "tier,region"], use="rows"
     )
     joined = release.units.join(segments, on="user").to_pandas()
     labels = [effect.label for effect in estimate.effects]
@@ -269,7 +269,7 @@ def test_unstratified_segments_are_plain_differences(
     release: cdp.Release, segments: pl.DataFrame
 ) -> None:
     estimate = cdp.estimate(
-        release, segments=segments, by=["tier"], estimator="unstratified", source="rows"
+        release, segments=segments, by=["tier"], estimator="unstratified", use="rows"
     )
     gold = release.units.join(segments.filter(pl.col("tier") == "gold"), on="user")
     means = dict(gold.group_by("treated").agg(pl.col("debiased_outcome").mean()).iter_rows())
@@ -298,7 +298,7 @@ def test_adjustment_in_one_cluster_is_lins(table: pl.DataFrame, segments: pl.Dat
     """Against statsmodels: debiased ~ arm * centred covariates, HC2."""
     one = table.with_columns(market=pl.lit("all"))
     release = cdp.release(one, mechanism=MECHANISM, **PARTS)
-    estimate = cdp.estimate(release, segments=segments, adjust=["before", "region"], source="rows")
+    estimate = cdp.estimate(release, segments=segments, adjust=["before", "region"], use="rows")
     (adjusted,) = [effect for effect in estimate.effects if effect.adjusted]
     frame = release.units.join(segments, on="user").to_pandas()
     for name in ("before", "region"):

@@ -48,7 +48,7 @@ def test_excess_variance_is_what_releases_show(
     mechanism = mechanisms(layout.space)[name]
     counts = population.assign(1, rng)[0]
     predicted = theory.excess_variance(counts, layout, mechanism, rng=rng, n_draws=400)
-    drawn = simulate_releases(counts, layout, mechanism, n_replicates=4000, rng=rng, source="rows")
+    drawn = simulate_releases(counts, layout, mechanism, n_replicates=4000, rng=rng, use="rows")
     true = simulate_free_effects(population, counts)
     for position in range(len(layout.treatments)):
         value = predicted.value[position]

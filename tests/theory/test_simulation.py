@@ -53,12 +53,12 @@ def test_simulated_counts_agree_with_released_rows(
             key=ReleaseKey(rng.bytes(32)),
             add_noise=simulated_noise(rng),
         )
-        estimates.append(cdp.estimate(release, source="rows"))
+        estimates.append(cdp.estimate(release, use="rows"))
     rows = LocalTable(rows=table.lazy(), columns=COLUMNS, space=SPACE, clip=False)
     layout, encoder = rows.read_layout(None)
     counts = rows.count(layout, encoder).counts
     simulated = simulate_releases(
-        counts, layout, mechanism, n_replicates=20_000, rng=rng, source="rows"
+        counts, layout, mechanism, n_replicates=20_000, rng=rng, use="rows"
     )
     variance = theory.excess_variance(counts, layout, mechanism, rng=rng, n_draws=400).value[0]
     truth = cdp.estimate_without_privacy(

@@ -11,8 +11,6 @@ from clusterdp.engines.local.sources import open_unstored
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation import formatting as report
 from clusterdp.estimation.estimate import estimate
-from clusterdp.estimation.forest_plot import forest_plot
-from clusterdp.published.folder import read_release
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,10 +36,10 @@ def run_estimate_command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Estimate and show."""
     result = estimate(
-        read_release(folder),
+        folder,
         control=control,
         estimator="unstratified" if unstratified else "stratified",
-        source="rows" if rows_only else "everything",
+        use="rows" if rows_only else "everything",
         segments=None if segments is None else _read_segments(segments),
         on=on,
         by=by,
@@ -54,7 +52,7 @@ def run_estimate_command(  # noqa: PLR0913 - one parameter per option
     if csv is not None:
         _write_csv(result, csv)
     if plot is not None:
-        forest_plot(result, plot)
+        result.plot(plot)
     if as_json:
         print_json(result.to_dict())
         return
@@ -87,10 +85,8 @@ def _check_not_input(path: Path | None, folder: Path, segments: str | None) -> N
 
 
 def _write_csv(result: Estimate, path: Path) -> None:
-    import polars as pl
-
     try:
-        pl.DataFrame(result.to_rows(), infer_schema_length=None).write_csv(path)
+        result.to_polars().write_csv(path)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or 'no such place'}") from None
 

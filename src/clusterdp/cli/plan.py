@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._figures import new_figure
 from clusterdp.channels.disclosure import disclosure_notes
 from clusterdp.cli import options_file as specs
 from clusterdp.cli.console import print_json, say
@@ -13,7 +14,6 @@ from clusterdp.engines.local.sources import cross_columns, open_unstored
 from clusterdp.engines.local.table import read_layout
 from clusterdp.engines.source_names import possible_parts
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation.forest_plot import new_figure
 from clusterdp.estimation.formatting import aligned
 from clusterdp.planning import plan as plans
 from clusterdp.planning.figure import trade_off_plot

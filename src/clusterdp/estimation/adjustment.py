@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.segments import Segment
     from clusterdp.published.release import Release
 
 
-def read_covariates(
-    rows: pl.LazyFrame, release: Release, covariates: tuple[str, ...]
+def select_covariates(
+    rows: pl.LazyFrame, release: Release, covariates: tuple[str, ...], more: list[str]
 ) -> pl.LazyFrame:
-    """The rows whose covariates are all known, with only what the regression needs.
+    """The rows whose covariates are all known: cells, debiased outcomes, covariates and `more`.
 
     Raises:
         ParameterError: If a covariate is missing or not numeric.
@@ -51,7 +52,8 @@ def read_covariates(
     known = pl.all_horizontal(
         pl.col(name).cast(pl.Float64).is_finite().fill_null(value=False) for name in covariates
     )
-    return rows.filter(known)
+    needed = dict.fromkeys((columns.cluster, columns.arm, DEBIASED, *covariates, *more))
+    return rows.filter(known).select(*needed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,9 +80,22 @@ class CovariateRows:
 
 
 def to_covariate_rows(
-    rows: pl.DataFrame, release: Release, covariates: tuple[str, ...]
+    rows: pl.DataFrame, release: Release, covariates: tuple[str, ...], segment: Segment
 ) -> CovariateRows:
-    """Released rows with their covariates, as arrays."""
+    """The rows of a segment with their covariates, as arrays.
+
+    Raises:
+        DataError: If there are none.
+    """
+    import polars as pl
+
+    for name, value in segment:
+        rows = rows.filter(pl.col(name) == value)
+    if rows.is_empty():
+        where = "a segment" if segment else "the release"
+        raise DataError(
+            f"{where} has no row with all of {', '.join(covariates)}; adjust for fewer columns"
+        )
     cells = released_cells(rows, release.columns, release.layout)
     shape = release.layout.sizes.shape
     return CovariateRows(
@@ -148,7 +163,7 @@ class ArmCells(NamedTuple):
 def _fit_arm(
     rows: CovariateRows, chosen: IntArray, cells: ArmCells, target: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Adjusted means of an arm's cells, and the sums of squares that tell their variance."""
+    """Adjusted means of an arm's cells, and the sums of squares for their variance."""
     clusters = rows.cells[chosen] // rows.sizes.shape[1]
     centred = rows.covariates[chosen] - cells.centres(cells.covariates)[clusters]
     residual = rows.outcomes[chosen] - cells.centres(cells.outcomes)[clusters]
@@ -168,12 +183,6 @@ def _fit_arm(
     # Rows of the pool were compared with its mean: what their cells' distance adds is in already.
     distance = means - cells.centres(means)
     return means, total - cells.sizes * distance**2
-
-
-def check_enough(n_rows: int, n_all: int, covariates: tuple[str, ...]) -> None:
-    """Raise a DataError when no row has all covariates."""
-    if n_rows == 0:
-        raise DataError(f"none of {n_all} rows has all of {', '.join(covariates)}")
 
 
 def _like(flags: BoolArray, values: FloatArray) -> BoolArray:

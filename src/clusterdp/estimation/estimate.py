@@ -1,9 +1,10 @@
-"""The analyst's half: effects with honest intervals from a release alone."""
+"""The analyst's half: effects with intervals, from a release alone."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,91 +14,93 @@ from clusterdp.errors import ParameterError
 from clusterdp.estimation import adjustment, cell_weights
 from clusterdp.estimation import moments as estimators
 from clusterdp.estimation import segments as cutting
-from clusterdp.estimation.calibration import know_cells
-from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate
+from clusterdp.estimation.calibration import read_cells
+from clusterdp.estimation.formatting import segment_label
+from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
-from clusterdp.published.row_counts import collect_rows, count_released
-from clusterdp.rows.encoding import DEBIASED
+from clusterdp.published.folder import read_release
+from clusterdp.published.release import Release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.adjustment import CovariateRows
-    from clusterdp.estimation.calibration import CellKnowledge
+    from clusterdp.estimation.calibration import CellReadings
     from clusterdp.estimation.cell_weights import CellWeights
-    from clusterdp.estimation.moments import CellMoments, EffectArrays, Estimator, Source
-    from clusterdp.estimation.segments import JoinedUnits, Segment
+    from clusterdp.estimation.moments import CellMoments, EffectArrays, Estimator, Use
+    from clusterdp.estimation.segments import RowMoments, Segment
     from clusterdp.experiment.layout import Layout
-    from clusterdp.published.release import Release
 
 
 def estimate(  # noqa: PLR0913 - what to estimate, all by name
-    release: Release,
+    release: Release | str | Path,
     *,
     control: Any = None,
     estimator: Estimator = "stratified",
-    source: Source = "everything",
+    use: Use = "everything",
     segments: Any = None,
     on: str | None = None,
     by: Sequence[str | Sequence[str]] | str | None = None,
     adjust: Sequence[str] | str = (),
-    shares: dict[str, float] | None = None,
+    shares: dict[Any, float] | None = None,
     level: float = 0.95,
 ) -> Estimate:
     """Average effects from a release, each arm against control.
 
     Args:
-        release: From `release` or `read_release`.
+        release: A published folder, or a release from `release` or `read_release`.
         control: The arm to compare with; the release's own by default.
-        estimator: "stratified" compares within clusters and weighs them by size; "unstratified"
-            compares overall means.
-        source: "everything" combines rows with what noisy sums or counts tell of their cells;
-            "rows" uses rows alone, which is valid too and less precise.
-        segments: The analyst's own table, joined to the rows by unit id.
+        estimator: "stratified" compares within clusters and weights clusters by size;
+            "unstratified" compares overall means.
+        use: "everything" combines rows with noisy sums and counts of their cells, if the release
+            has them; "rows" uses rows alone, which is valid too and less precise.
+        segments: The analyst's own table. It is joined to the rows by unit id.
         on: The column of ids in that table; by default named as in the release.
         by: Columns to cut by, kept or joined. Several in one entry are crossed: `["tier",
             "tier,region"]`.
-        adjust: Numeric columns, kept or joined, to adjust for; adjusted effects stand beside the
-            others.
-        shares: The share of units each arm was meant to have, for the check of sample ratios.
-        level: The confidence level that intervals are shown at.
+        adjust: Numeric columns, kept or joined, to adjust for. Adjusted effects are listed beside
+            the others.
+        shares: The planned share of each arm, for the check of sample ratios.
+        level: The confidence level of the intervals that are shown.
+
+    Raises:
+        ParameterError: If an argument is of another type or out of its range.
+        FormatError: If the folder is not a release, or was damaged or edited.
+        DataError: If the analyst's table does not fit the release.
     """
-    if estimator not in ("stratified", "unstratified"):
-        raise ParameterError(f'estimator must be "stratified" or "unstratified", got {estimator!r}')
-    if source not in ("everything", "rows"):
-        raise ParameterError(f'source must be "everything" or "rows", got {source!r}')
-    if source == "rows" and release.units is None:
-        raise ParameterError(f"{release.mechanism.name} publishes no rows to estimate from")
+    release = _open(release)
+    _check_choice("estimator", estimator, ("stratified", "unstratified"))
+    _check_choice("use", use, ("everything", "rows"))
+    check_level(level)
+    if on is not None and not isinstance(on, str):
+        raise ParameterError(f"on must be the name of a column, got {on!r}")
     layout = release.layout if control is None else release.layout.with_control(control)
-    notes = [*release.notes, *_summary_notes(release, layout)]
+    ratio_notes = sample_ratio_notes(layout, shares)
+    notes = [*release.notes, *_contrast_notes(release, layout)]
     dimensions = cutting.parse_dimensions(by, release)
-    covariates = (adjust,) if isinstance(adjust, str) else tuple(adjust)
-    if release.units is None and (dimensions or covariates or segments is not None):
-        raise ParameterError(f"{release.mechanism.name} publishes no rows to cut or adjust")
-    knowledge = None
-    if source == "everything":
-        knowledge = know_cells(release.mechanism, layout, release.summary, release.sums)
+    covariates = cutting.parse_names("adjust", adjust)
+    rows = None
+    if release.units is not None:
+        rows = cutting.read_rows(release, segments, on, dimensions, covariates)
+    elif use == "rows" or dimensions or covariates or segments is not None:
+        raise ParameterError(
+            f"{release.mechanism.name} publishes no rows; leave out use, segments, by and adjust"
+        )
+    readings = None
+    if use == "everything":
+        readings = read_cells(release.mechanism, layout, release.summary, release.sums)
     arrays = estimators.estimate_effects(
         layout,
         estimator,
+        moments=None if rows is None else rows.whole,
         summary=release.summary,
-        channel=release.channel,
-        released_counts=None if release.units is None else count_released(release),
-        knowledge=knowledge,
+        readings=readings,
     )
     effects = to_effects(arrays, layout, layout.sizes.sum(axis=0))
-    if dimensions or covariates or segments is not None:
-        joined = cutting.join_segments(release, segments, on)
-        more, remarks = _joined_effects(
-            joined,
-            release,
-            layout,
-            estimator,
-            dimensions=dimensions,
-            covariates=covariates,
-            knowledge=knowledge,
-        )
+    if rows is not None:
+        how = _How(release, layout, estimator, covariates, readings)
+        more, remarks = _segment_effects(rows, how)
         effects += more
         notes += remarks
     return Estimate(
@@ -105,54 +108,66 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         outcome=release.columns.outcome,
         treatment=release.columns.arm,
         estimator=estimator,
-        source=release.mechanism.name,
+        mechanism=release.mechanism.name,
         guarantee=release.guarantee,
         level=level,
-        notes=(*notes, *layout_notes(layout, estimator), *sample_ratio_notes(layout, shares)),
+        notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
     )
 
 
-def _joined_effects(  # noqa: PLR0913 - one step of `estimate`
-    joined: JoinedUnits,
-    release: Release,
-    layout: Layout,
-    estimator: Estimator,
-    *,
-    dimensions: list[tuple[str, ...]],
-    covariates: tuple[str, ...],
-    knowledge: CellKnowledge | None,
-) -> tuple[list[Effect], list[str]]:
-    """Adjusted and segment effects, and what is to be said about them."""
-    notes = []
-    if joined.n_unmatched:
+def _open(release: Any) -> Release:
+    if isinstance(release, str | Path):
+        return read_release(release)
+    if not isinstance(release, Release):
+        raise ParameterError(
+            "release must be a Release or the path of a published folder, "
+            f"got {type(release).__name__}"
+        )
+    return release
+
+
+def _check_choice(parameter: str, value: Any, choices: tuple[str, str]) -> None:
+    if value not in choices:
+        raise ParameterError(f'{parameter} must be "{choices[0]}" or "{choices[1]}", got {value!r}')
+
+
+class _How(NamedTuple):
+    """How the effects of segments are estimated."""
+
+    release: Release
+    layout: Layout
+    estimator: Estimator
+    covariates: tuple[str, ...]
+    readings: CellReadings | None
+
+
+def _segment_effects(rows: RowMoments, how: _How) -> tuple[list[Effect], list[str]]:
+    """Adjusted effects and those of segments, with notes about them."""
+    layout, notes = how.layout, []
+    if rows.n_unmatched:
         notes.append(
-            f"{joined.n_unmatched:,} of {layout.n_units:,} released units are not in the segments "
+            f"{rows.n_unmatched:,} of {layout.n_units:,} released units are not in the segments "
             "table; they count overall and in no segment"
         )
-    cutting.check_dimensions(joined.rows, dimensions, release)
-    assert release.channel is not None  # noqa: S101 - the caller has rows
-    whole = estimators.row_moments(count_released(release), release.channel)
-    found: list[tuple[Segment, CellMoments]] = [((), whole)] if covariates else []
-    cut = [pair for dim in dimensions for pair in cutting.segment_moments(joined, release, dim)]
-    family = max(1, len(cut) * len(layout.treatments))
+    family = max(1, len(rows.segments) * len(layout.treatments))
     effects: list[Effect] = []
-    for segment, moments in [*found, *cut]:
+    for segment, moments in [((), rows.whole), *rows.segments]:
         used = moments
-        if knowledge is not None:
-            used = estimators.calibrated(moments, whole, knowledge)
-        cut_by = _Cut(layout, estimator, segment, family if segment else 1)
+        if how.readings is not None:
+            used = estimators.calibrated(moments, rows.whole, how.readings)
+        cut = _Cut(layout, how.estimator, segment, family if segment else 1)
         if segment:
-            plain = cut_by.effects(moments.sizes, _Plain(used))
+            plain = cut.effects(moments.sizes, _Plain(used))
             effects += plain
-            notes += _segment_notes(moments, cut_by, plain)
-        if covariates and not cutting.empty_arms(moments, layout):
-            rows = _covariate_rows(joined, release, segment, covariates, moments)
-            effects += cut_by.effects(rows.sizes, _Adjusted(rows, used, moments.privacy))
-            n_lost = int(moments.sizes.sum() - rows.sizes.sum())
+            notes += _segment_notes(moments, cut, plain)
+        if rows.covariates is not None and not cutting.empty_arms(moments, layout):
+            known = adjustment.to_covariate_rows(
+                rows.covariates, how.release, how.covariates, segment
+            )
+            effects += cut.effects(known.sizes, _Adjusted(known, used, moments.privacy))
+            n_lost = int(moments.sizes.sum() - known.sizes.sum())
             if n_lost and not segment:
-                notes.append(
-                    f"{n_lost:,} units lack a covariate; adjusted effects are of the others"
-                )
+                notes.append(f"{n_lost:,} units lack a covariate; adjusted effects leave them out")
     return effects, notes
 
 
@@ -167,7 +182,7 @@ class _Plain(NamedTuple):
 
 
 class _Adjusted(NamedTuple):
-    """Cell moments after adjustment, with the calibration of the others."""
+    """Cell moments after adjustment, with the same calibration as without."""
 
     rows: CovariateRows
     used: CellMoments
@@ -182,7 +197,7 @@ class _Adjusted(NamedTuple):
         used = self.used.of_arms(arms)
         if used.saved is None:
             return adjusted
-        # Units without covariates are missing.
+        # Units without covariates are left out, so cells have fewer units.
         per_unit = used.privacy + used.sizes * used.saved
         privacy = np.maximum(per_unit - adjusted.sizes * used.saved, 0.0)
         return replace(adjusted, shifts=used.shifts, saved=used.saved, privacy=privacy)
@@ -202,7 +217,7 @@ class _Cut(NamedTuple):
             return cell_weights.weigh_units_alike(sizes, arms)
         return cell_weights.weigh_cells(sizes, self.layout, arms)
 
-    def effects(self, sizes: IntArray, source: _Plain | _Adjusted) -> list[Effect]:
+    def effects(self, sizes: IntArray, moments: _Plain | _Adjusted) -> list[Effect]:
         """Effects arm by arm: NaN where an arm has no units."""
         effects = []
         for arm in self.layout.treatments:
@@ -212,7 +227,7 @@ class _Cut(NamedTuple):
             if arm_sizes.all():
                 weights = self.weigh(sizes, pair)
                 arrays = cell_weights.weighted_effects(
-                    source.of_arms(pair, weights), weights, two_arms, source.n_slopes
+                    moments.of_arms(pair, weights), weights, two_arms, moments.n_slopes
                 )
             effects += to_effects(
                 arrays,
@@ -220,28 +235,9 @@ class _Cut(NamedTuple):
                 arm_sizes,
                 segment=self.segment,
                 family=self.family,
-                is_adjusted=source.n_slopes > 0,
+                is_adjusted=moments.n_slopes > 0,
             )
         return effects
-
-
-def _covariate_rows(
-    joined: JoinedUnits,
-    release: Release,
-    segment: Segment,
-    covariates: tuple[str, ...],
-    moments: CellMoments,
-) -> CovariateRows:
-    import polars as pl
-
-    rows = adjustment.read_covariates(joined.rows, release, covariates)
-    for name, value in segment:
-        rows = rows.filter(pl.col(name) == value)
-    columns = release.columns
-    needed = rows.select(columns.cluster, columns.arm, DEBIASED, *covariates)
-    collected = collect_rows(needed)
-    adjustment.check_enough(len(collected), int(moments.sizes.sum()), covariates)
-    return adjustment.to_covariate_rows(collected, release, covariates)
 
 
 def to_effects(  # noqa: PLR0913 - assembles values from their parts
@@ -260,7 +256,7 @@ def to_effects(  # noqa: PLR0913 - assembles values from their parts
         layout: Arms and control.
         arm_sizes: Units by arm.
         segment: The segment that they are of.
-        family: How many effects are told together.
+        family: How many effects are reported together.
         is_adjusted: Whether covariates were adjusted for.
     """
     effects = []
@@ -295,7 +291,7 @@ def to_effects(  # noqa: PLR0913 - assembles values from their parts
     return effects
 
 
-def _summary_notes(release: Release, layout: Layout) -> list[str]:
+def _contrast_notes(release: Release, layout: Layout) -> list[str]:
     if not isinstance(release.summary, ContrastSummary):
         return []
     if layout.control != release.layout.control:
@@ -303,12 +299,12 @@ def _summary_notes(release: Release, layout: Layout) -> list[str]:
             f"{release.mechanism.name} published contrasts against "
             f"{release.layout.arms[release.layout.control]!r}; no other control is possible"
         )
-    return ["the release does not tell sampling variance; its largest possible is charged"]
+    return ["the release holds no estimate of the sampling variance; the largest possible is used"]
 
 
 def _segment_notes(moments: CellMoments, cut: _Cut, effects: list[Effect]) -> list[str]:
     layout = cut.layout
-    name = ", ".join(f"{column}={value}" for column, value in cut.segment)
+    name = segment_label(cut.segment)
     empty = cutting.empty_arms(moments, layout)
     if empty:
         return [f"{name}: no units in arm {', '.join(map(str, empty))}, so no effect"]
@@ -318,8 +314,8 @@ def _segment_notes(moments: CellMoments, cut: _Cut, effects: list[Effect]) -> li
     n_pooled = max(int((one.pooled[:, 0] & there).sum()) for one in weights)
     if n_pooled and cut.estimator == "stratified":
         notes.append(
-            f"{name}: {n_pooled} clusters with few units of the segment were pooled; units there "
-            "are weighed by the inverse of their arm's share"
+            f"{name}: clusters with few units of the segment were pooled ({n_pooled}); units there "
+            "are weighted by the inverse of their arm's share"
         )
     arm_sizes = moments.sizes.sum(axis=0)
     lone = [str(layout.arms[arm]) for arm in np.flatnonzero(arm_sizes == 1)]
@@ -335,7 +331,7 @@ def _segment_notes(moments: CellMoments, cut: _Cut, effects: list[Effect]) -> li
 
 
 def layout_notes(layout: Layout, estimator: Estimator) -> tuple[str, ...]:
-    """What a reader should know of estimates from such cells."""
+    """Remarks on estimates from cells of these sizes."""
     notes = []
     n_single = int((layout.sizes == 1).sum())
     if n_single and estimator == "stratified":

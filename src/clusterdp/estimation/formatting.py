@@ -1,4 +1,4 @@
-"""Estimates for people: text and HTML, from one table of words."""
+"""Estimates as text and as HTML, from one table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from clusterdp.estimation.results import Effect, Estimate
+    from clusterdp.estimation.segments import Segment
 
 
 def as_text(estimate: Estimate) -> str:
@@ -47,7 +48,7 @@ def title(estimate: Estimate) -> str:
     control = estimate.effects[0].control
     text = (
         f"Effect on {estimate.outcome} of {estimate.treatment}, against {estimate.treatment} = "
-        f"{control}; {estimate.estimator}, from {estimate.source}"
+        f"{control}; {estimate.estimator}, from {estimate.mechanism}"
     )
     return f"{text} ({estimate.guarantee.in_short()})" if estimate.guarantee else text
 
@@ -87,6 +88,11 @@ def _cells(
         cells.append(f"{lift[0]:+.1%} [{lift[1]:+.1%}, {lift[2]:+.1%}]" if lift else "")
     share = "" if math.isnan(effect.privacy_share) else f"{effect.privacy_share:.0%}"
     return (*cells, share, f"{effect.n_treated:,} vs {effect.n_control:,}")
+
+
+def segment_label(segment: Segment) -> str:
+    """A segment in words: "tier=gold, region=1", or "overall"."""
+    return ", ".join(f"{name}={value}" for name, value in segment) or "overall"
 
 
 def _interval(bounds: tuple[float, float]) -> str:

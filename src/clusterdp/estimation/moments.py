@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.channels.design import Channel
     from clusterdp.channels.statistics import Summary
-    from clusterdp.estimation.calibration import CellKnowledge
+    from clusterdp.estimation.calibration import CellReadings
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.outcomes import OutcomeSpace
 
 Estimator = Literal["stratified", "unstratified"]
-# What estimates are made of: all that a release holds, or its rows alone.
-Source = Literal["everything", "rows"]
+# What an estimate uses: rows combined with noisy sums and counts, or rows alone.
+Use = Literal["everything", "rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellMoments:
-    """What an estimator needs to know of each cell; axes `[..., cluster, arm]`.
+    """Sizes, means and spreads of each cell; axes `[..., cluster, arm]`.
 
     Attributes:
         sizes: Numbers of units.
@@ -105,7 +105,7 @@ class EffectArrays:
         effects: Estimated average effects.
         variances: Estimated variances, of assignment and privacy together.
         privacy_variances: The part of them that privacy cost.
-        control_means: The mean outcome of control, axes `[...]`; None where it is not known.
+        control_means: The mean outcome of control, axes `[...]`; None if it is not estimated.
         control_variances: Its estimated variance.
         degrees: Degrees of freedom of the variances; None where these are known, not estimated.
     """
@@ -124,29 +124,26 @@ NO_EFFECT = EffectArrays(
 )
 
 
-def estimate_effects(  # noqa: PLR0913 - the parts of a release
+def estimate_effects(
     layout: Layout,
     estimator: Estimator,
     *,
+    moments: CellMoments | None,
     summary: Summary | None,
-    channel: Channel | None,
-    released_counts: IntArray | None,
-    knowledge: CellKnowledge | None = None,
+    readings: CellReadings | None = None,
 ) -> EffectArrays:
-    """Effects from whatever a release holds: its rows where there are any, else its summary.
+    """Effects from the rows of a release if it has any, else from its summary.
 
     Args:
         layout: What is public.
         estimator: "stratified", or "unstratified" for a release of rows.
+        moments: Of the rows, if there are any.
         summary: The noisy summary, if any.
-        channel: The channel of the rows, if any.
-        released_counts: How often each outcome was released; axes `[..., cluster, arm, released]`.
-        knowledge: What the summary tells of cells; None for rows alone.
+        readings: What noisy sums and counts estimate for every cell; None for rows alone.
     """
-    if channel is not None and released_counts is not None:
-        moments = row_moments(released_counts, channel)
-        if knowledge is not None:
-            moments = calibrated(moments, moments, knowledge)
+    if moments is not None:
+        if readings is not None:
+            moments = calibrated(moments, moments, readings)
         return moment_effects(moments, layout, estimator)
     if estimator == "unstratified":
         raise ParameterError("a release without rows has stratified effects only")
@@ -181,37 +178,38 @@ def row_moments(released_counts: IntArray, channel: Channel) -> CellMoments:
     return CellMoments(sizes=sizes, means=means, squares=squares, privacy=privacy)
 
 
-def calibrated(moments: CellMoments, whole: CellMoments, known: CellKnowledge) -> CellMoments:
-    """Moments of all rows or of a segment, moved by what is known of their cells.
+def calibrated(moments: CellMoments, whole: CellMoments, readings: CellReadings) -> CellMoments:
+    """Moments of all rows or of a segment, combined with readings of their cells.
 
-    Only cells are known, so a segment's mean is moved by what its cell's mean is off, see
-    `calibration`. The noise variance v of a cell's units follows from its rows and from what is
-    known: it is what their squares exceed the squares of true outcomes by.
+    Readings are of whole cells, so a segment's mean is moved by the error of its cell's mean, see
+    `calibration`. The noise variance v of a cell's units is the mean square of their debiased
+    outcomes minus the reading of the mean square of true outcomes.
 
     Args:
         moments: Of all rows, or of a segment.
         whole: Of all rows.
-        known: What is known of cells.
+        readings: Of all rows.
     """
-    trust, told = known.trust, known.means
+    kappa, summary, centre = readings.shrinkage, readings.means, readings.centre
     whole_sizes, sizes = np.maximum(whole.sizes, 1), np.maximum(moments.sizes, 1)
-    cell_noise = _mean_squares(whole, known.centre) - known.squares.value
+    cell_noise = _mean_squares(whole, centre) - readings.squares.value
     # A segment whose outcomes are unlike those of its cells has another noise variance.
     noise = cell_noise + (moments.privacy - whole.privacy)
-    shifts = -trust * (whole.means - told.value)
-    saved = 2 * trust * noise / whole_sizes - trust**2 * (cell_noise / whole_sizes + told.variance)
+    shifts = -kappa * (whole.means - summary.value)
+    cell_variance = cell_noise / whole_sizes + summary.variance
+    saved = 2 * kappa * noise / whole_sizes - kappa**2 * cell_variance
     moved = replace(moments, shifts=shifts, saved=saved)
     mean_noise = noise / sizes - saved
     # Deviations are taken from the better means, and what is left of their noise is added.
-    spread = _mean_squares(moments, known.centre) - noise
-    spread = spread - (moved.centred - known.centre) ** 2 + mean_noise
+    spread = _mean_squares(moments, centre) - noise
+    spread = spread - (moved.centred - centre) ** 2 + mean_noise
     squares = moments.sizes * spread + (sizes - 1) * noise
     return replace(
         moved,
         squares=np.where(moments.sizes > 1, squares, 0.0),
         uncalibrated=moments.squares,
-        # An estimate, but never less than what the noise of the summary alone makes of it.
-        privacy=np.maximum(mean_noise, trust**2 * told.variance) * moments.sizes,
+        # An estimate, but never less than the share that the noise of the summary has in it.
+        privacy=np.maximum(mean_noise, kappa**2 * summary.variance) * moments.sizes,
     )
 
 
@@ -290,7 +288,7 @@ def histogram_effects(summary: CountSummary, layout: Layout) -> EffectArrays:
 def contrast_effects(summary: ContrastSummary, layout: Layout) -> EffectArrays:
     """Effects from noisy contrasts alone (algNHT), stratified.
 
-    Nothing in the release tells how outcomes spread, so sampling is charged at its largest
+    The release holds no estimate of how outcomes spread, so the sampling variance is the largest
     possible: a variable on an interval has variance at most (y_max − y_min)²/4 (Popoviciu).
     """
     cluster_sizes = layout.sizes.sum(axis=-1, keepdims=True)

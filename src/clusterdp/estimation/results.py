@@ -1,15 +1,22 @@
-"""Effects and estimates as values: numbers, intervals, and the forms they are shown in."""
+"""Effects and estimates as values: numbers, intervals, and conversions to tables and figures."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import formatting as report
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+    import polars as pl
+    from matplotlib.figure import Figure
+
     from clusterdp.estimation.moments import Estimator
     from clusterdp.estimation.segments import Segment
     from clusterdp.privacy.accounting import Guarantee
@@ -33,10 +40,10 @@ class Effect:
         n_control: Units in control.
         segment: Columns and values that define the segment; empty for the overall effect.
         adjusted: Whether covariates were adjusted for.
-        family_size: How many segment effects are told together; simultaneous intervals cover all.
-        control_mean: Mean outcome of control, where the release tells it.
+        family_size: How many segment effects simultaneous intervals cover together.
+        control_mean: Mean outcome of control; None if the release has no estimate of it.
         control_std_error: Its standard error.
-        degrees: Degrees of freedom of the standard error; infinite where the normal will do.
+        degrees: Degrees of freedom of the standard error; infinite if intervals are normal.
     """
 
     arm: Any
@@ -57,7 +64,7 @@ class Effect:
     @property
     def label(self) -> str:
         """The segment in words."""
-        text = ", ".join(f"{name}={value}" for name, value in self.segment) or "overall"
+        text = report.segment_label(self.segment)
         return f"{text} (adjusted)" if self.adjusted else text
 
     @property
@@ -153,16 +160,16 @@ class Effect:
 class Estimate:
     """Effects of every arm against control, the overall ones first.
 
-    With one treatment arm, `effect`, `std_error` and `ci` speak of its overall effect; with
-    several, take one by its label: `estimate["B"].effect`. Any library that reads Arrow streams
-    reads it as a table.
+    With one treatment arm, `effect`, `std_error` and `ci` are of its overall effect. Other effects
+    are selected by arm, by segment or by both: `estimate["B"]`, `estimate["tier=gold"]`,
+    `estimate["B", "tier=gold"]`. Any library that reads Arrow streams reads an estimate as a table.
 
     Attributes:
         effects: The overall effects, then those of segments.
         outcome: What the effects are on.
         treatment: The column of arms.
         estimator: "stratified" or "unstratified".
-        source: The mechanism behind the numbers, or "true outcomes".
+        mechanism: The name of the mechanism that released the data, or "true outcomes".
         guarantee: What the release cost, or None for true outcomes.
         level: The confidence level that intervals are shown at.
         notes: What a reader should know about these numbers.
@@ -172,19 +179,25 @@ class Estimate:
     outcome: str
     treatment: str
     estimator: Estimator
-    source: str
+    mechanism: str
     guarantee: Guarantee | None
     level: float = 0.95
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _quantile(self.level)  # refuses a level that is none
+        check_level(self.level)
 
-    def __getitem__(self, arm: Any) -> Effect:
-        for effect in self._overall():
-            if effect.arm == arm or str(effect.arm) == str(arm):
-                return effect
-        raise KeyError(arm)
+    def __getitem__(self, key: Any) -> Effect:
+        """The effect of an arm, of a segment (`effect.label`), or of an arm in a segment."""
+        if isinstance(key, tuple) and len(key) == 2:
+            found = self._of_arm(key[0], str(key[1]))
+        else:
+            found = self._of_arm(key, "overall") or [
+                effect for effect in self.effects if effect.label == key
+            ]
+        if len(found) != 1:
+            raise KeyError(self._why_not(key, found))
+        return found[0]
 
     @property
     def effect(self) -> float:
@@ -206,7 +219,7 @@ class Estimate:
             "outcome": self.outcome,
             "treatment": self.treatment,
             "estimator": self.estimator,
-            "source": self.source,
+            "mechanism": self.mechanism,
             "epsilon": self.guarantee.epsilon if self.guarantee else None,
             "delta": self.guarantee.delta if self.guarantee else None,
             "effects": [effect.to_dict(self.level) for effect in self.effects],
@@ -220,14 +233,26 @@ class Estimate:
             for effect in self.effects
         ]
 
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+    def to_polars(self) -> pl.DataFrame:
+        """One row per effect, as a Polars frame."""
         import polars as pl
 
-        table = pl.DataFrame(self.to_rows(), infer_schema_length=None)
-        return table.__arrow_c_stream__(requested_schema)
+        return pl.DataFrame(self.to_rows(), infer_schema_length=None)
 
-    def __str__(self) -> str:
-        return report.as_text(self)
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per effect, as a pandas frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_rows())
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """A forest plot, which notebooks show; written to a .svg, .png or .pdf file if asked."""
+        from clusterdp.estimation.forest_plot import forest_plot
+
+        return forest_plot(self, path)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_polars().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         return report.as_text(self)
@@ -235,11 +260,22 @@ class Estimate:
     def _repr_html_(self) -> str:
         return report.as_html(self)
 
-    def _overall(self) -> list[Effect]:
-        return [effect for effect in self.effects if not effect.segment and not effect.adjusted]
+    def _of_arm(self, arm: Any, label: str) -> list[Effect]:
+        return [
+            effect
+            for effect in self.effects
+            if effect.label == label and (effect.arm == arm or str(effect.arm) == str(arm))
+        ]
+
+    def _why_not(self, key: Any, found: list[Effect]) -> str:
+        arms = ", ".join(dict.fromkeys(repr(effect.arm) for effect in self.effects))
+        if found:
+            return f"there are several arms ({arms}); take one: estimate[arm, {key!r}]"
+        labels = ", ".join(dict.fromkeys(repr(effect.label) for effect in self.effects))
+        return f"no effect of {key!r}; the arms are {arms}, the segments {labels}"
 
     def _only(self) -> Effect:
-        overall = self._overall()
+        overall = [effect for effect in self.effects if effect.label == "overall"]
         if len(overall) != 1:
             arms = ", ".join(repr(effect.arm) for effect in overall)
             raise ParameterError(
@@ -248,10 +284,15 @@ class Estimate:
         return overall[0]
 
 
+def check_level(level: Any) -> None:
+    """Raise a ParameterError unless this is a confidence level."""
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0 < float(level) < 1:
+        raise ParameterError(f"level must be a number strictly between 0 and 1, got {level!r}")
+
+
 def _quantile(level: float, degrees: float = math.inf) -> float:
     """How many standard errors an interval reaches to each side."""
-    if not 0 < level < 1:
-        raise ParameterError(f"level must lie strictly between 0 and 1, got {level}")
+    check_level(level)
     from scipy.special import ndtri, stdtrit
 
     prob = (1 + level) / 2

@@ -1,8 +1,10 @@
-"""Checks an experimenter expects: do the arms have the shares they were meant to have?"""
+"""The check of sample ratios: do the arms have the shares that were planned?"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,18 +14,18 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.layout import Layout
 
-# The probability of a false alarm about a table: half of it is for the arms of the whole table,
-# half for those of its clusters.
+# The probability of a false alarm about a table. Half of it is for the arms of the whole table; the
+# other half is for the arms of its clusters.
 _LEVEL = 1e-3
 _CLUSTERS_SHOWN = 3
 
 
-def sample_ratio_notes(layout: Layout, expected: dict[str, float] | None = None) -> list[str]:
-    """What is wrong with the shares of the arms, overall and cluster by cluster.
+def sample_ratio_notes(layout: Layout, expected: dict[Any, float] | None = None) -> list[str]:
+    """Arms whose shares of units are not as planned, overall and cluster by cluster.
 
     Args:
         layout: The cells.
-        expected: The share each arm was meant to have, by label. Without it arms are compared with
+        expected: The planned share of each arm, by label. Without it arms are compared with
             equal shares, and clusters with the shares of all clusters together.
     """
     shares = _expected_shares(layout, expected)
@@ -36,19 +38,20 @@ def sample_ratio_notes(layout: Layout, expected: dict[str, float] | None = None)
     p_values = _family_p_values(cell_p_values)
     notes = []
     if p_value < _LEVEL / 2:
-        meant = "the stated shares" if expected else "equal shares, if these were meant"
+        planned = "the stated shares" if expected else "equal shares, if these were planned"
         found = ", ".join(
             f"{arm}: {size / layout.n_units:.2%}"
             for arm, size in zip(layout.arms, arm_sizes, strict=True)
         )
-        notes.append(f"sample-ratio mismatch: arms have {found}, not {meant} (p = {p_value:.2g})")
+        notes.append(f"sample-ratio mismatch: arms have {found}, not {planned} (p = {p_value:.2g})")
     off = np.flatnonzero(p_values < _LEVEL / 2 / len(layout.clusters))
     if len(off):
         named = ", ".join(str(layout.clusters[index]) for index in off[:_CLUSTERS_SHOWN])
         more = f" and {len(off) - _CLUSTERS_SHOWN} more" if len(off) > _CLUSTERS_SHOWN else ""
         notes.append(
             f"sample-ratio mismatch within {len(off)} of {len(layout.clusters)} clusters: "
-            f"{named}{more}; fine if shares were meant to differ, a sign of trouble if not"
+            f"{named}{more}; expected if planned shares differ between clusters, else an error in "
+            "assignment or logging"
         )
     return notes
 
@@ -104,19 +107,27 @@ def _two_sided(logs: FloatArray, rises: FloatArray, falls: FloatArray) -> FloatA
 
 
 def _family_p_values(p_values: FloatArray) -> FloatArray:
-    """One p-value for all arms, the last axis (Bonferroni); two arms tell the same."""
+    """One p-value for all arms, the last axis (Bonferroni). Two arms have the same."""
     n_arms = p_values.shape[-1]
-    n_told = 1 if n_arms == 2 else n_arms
-    return np.asarray(np.minimum(n_told * p_values.min(axis=-1), 1.0))
+    n_tests = 1 if n_arms == 2 else n_arms
+    return np.asarray(np.minimum(n_tests * p_values.min(axis=-1), 1.0))
 
 
-def _expected_shares(layout: Layout, expected: dict[str, float] | None) -> FloatArray:
+def _expected_shares(layout: Layout, expected: dict[Any, float] | None) -> FloatArray:
+    """Shares that add up to one; arms are found by the text of their labels."""
     if expected is None:
         return np.full(len(layout.arms), 1 / len(layout.arms))
-    shares = np.array([expected.get(str(arm), 0.0) for arm in layout.arms], dtype=np.float64)
-    if (shares <= 0).any() or len(expected) != len(layout.arms):
-        raise ParameterError(
-            "shares must give a number above 0 for every arm: "
-            + ", ".join(str(arm) for arm in layout.arms)
-        )
-    return np.asarray(shares / shares.sum())
+    arms = [str(arm) for arm in layout.arms]
+    if isinstance(expected, dict):
+        given = {str(arm): share for arm, share in expected.items()}
+        if sorted(given) == sorted(arms) and all(map(_is_share, given.values())):
+            shares = np.array([given[arm] for arm in arms], dtype=np.float64)
+            return np.asarray(shares / shares.sum())
+    raise ParameterError(
+        f"shares must give a number above 0 for every arm ({', '.join(arms)}), got {expected!r}"
+    )
+
+
+def _is_share(share: Any) -> bool:
+    is_number = isinstance(share, Real) and not isinstance(share, bool)
+    return is_number and 0 < float(share) < math.inf

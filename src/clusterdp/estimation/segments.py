@@ -1,4 +1,4 @@
-"""Segments: the analyst's own table, joined to released rows and cut by any of its columns."""
+"""Released rows reduced to moments: of all rows, and of segments by kept or joined columns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation import moments as estimators
-from clusterdp.published.row_counts import collect_rows, group_released, scan_units, to_counts
+from clusterdp.estimation.adjustment import select_covariates
+from clusterdp.estimation.moments import row_moments
+from clusterdp.published.row_counts import (
+    COUNT,
+    collect_together,
+    count_released,
+    group_released,
+    scan_units,
+    to_counts,
+    to_whole_counts,
+)
 from clusterdp.rows.encoding import DEBIASED, RELEASED, plain_column
 from clusterdp.rows.frames import read_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import polars as pl
 
@@ -23,39 +32,86 @@ if TYPE_CHECKING:
     from clusterdp.published.release import Release
 
 Segment = tuple[tuple[str, Any], ...]
+# True for units that the analyst's table has; null for the others.
+_MATCHED = "__clusterdp_matched"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JoinedUnits:
-    """Released rows with the analyst's columns beside them.
+class RowMoments:
+    """The released rows, reduced in one pass to what an estimate needs.
 
     Attributes:
-        rows: The rows, as a Polars query.
+        whole: Moments of all rows.
+        segments: Every segment with the moments of its rows.
         n_unmatched: Released units that the analyst's table does not have.
+        covariates: Rows whose covariates are all known; None if nothing is adjusted for.
     """
 
-    rows: pl.LazyFrame
-    n_unmatched: int
+    whole: CellMoments
+    segments: tuple[tuple[Segment, CellMoments], ...] = ()
+    n_unmatched: int = 0
+    covariates: pl.DataFrame | None = None
 
 
-def join_segments(release: Release, segments: Any, on: str | None) -> JoinedUnits:
-    """Released rows joined to the analyst's table by unit id. The table stays with its owner.
+def read_rows(
+    release: Release,
+    table: Any,
+    on: str | None,
+    dimensions: list[tuple[str, ...]],
+    covariates: tuple[str, ...],
+) -> RowMoments:
+    """Moments of the rows of a release. The rows are read once, however many segments there are.
 
     Args:
-        release: The release.
-        segments: The analyst's frame, of any library; None for kept columns alone.
+        release: A release of rows.
+        table: The analyst's frame, of any library; None for kept columns alone.
         on: The column of ids in that frame; the release's own name by default.
+        dimensions: The columns to cut by, see `parse_dimensions`.
+        covariates: The columns to adjust for.
 
     Raises:
-        DataError: If the columns do not fit.
+        DataError: If the analyst's table does not fit the release.
+        ParameterError: If there is no such column to cut by or to adjust for.
     """
+    assert release.channel is not None  # noqa: S101 - the caller has rows
+    if table is None and not dimensions and not covariates:
+        return RowMoments(whole=row_moments(count_released(release), release.channel))
+    rows = scan_units(release)
+    flags: tuple[str, ...] = ()
+    if table is not None:
+        rows, flags = _join(rows, release, table, on), (_MATCHED,)
+    _check_dimensions(rows, dimensions, release)
+    queries = [
+        group_released(rows, release.columns, (*dimension, *flags))
+        for dimension in dimensions or [()]
+    ]
+    if covariates:
+        names = [name for dimension in dimensions for name in dimension]
+        queries.append(select_covariates(rows, release, covariates, names))
+    tables = collect_together(queries)
+    n_matched = release.layout.n_units
+    if table is not None:
+        n_matched = int(tables[0].filter(_MATCHED)[COUNT].sum())
+        if n_matched == 0:
+            raise DataError(
+                f"no id in column {on or release.columns.unit!r} of the segments table is in the "
+                "release; check that both use the same ids"
+            )
+    groups = zip(dimensions, tables, strict=False)
+    return RowMoments(
+        whole=row_moments(to_whole_counts(tables[0], release), release.channel),
+        segments=tuple(pair for dim, found in groups for pair in _moments(found, release, dim)),
+        n_unmatched=release.layout.n_units - n_matched,
+        covariates=tables[-1] if covariates else None,
+    )
+
+
+def _join(units: pl.LazyFrame, release: Release, segments: Any, on: str | None) -> pl.LazyFrame:
+    """Released rows joined to the analyst's table by unit id, with a column `_MATCHED`."""
     import polars as pl
 
-    units = scan_units(release)
-    if segments is None:
-        return JoinedUnits(rows=units, n_unmatched=0)
     unit, key = release.columns.unit, on or release.columns.unit
-    table = read_frame(segments).to_polars()
+    table = read_frame(segments, "segments").to_polars()
     if key not in table.columns:
         raise DataError(f"the segments table has no column {key!r} to join units on")
     if table[key].n_unique() < len(table):
@@ -78,76 +134,69 @@ def join_segments(release: Release, segments: Any, on: str | None) -> JoinedUnit
             f"ids are {ours} in the release and {theirs} in the segments table; convert one"
         )
     matched = pl.lit(value=True).alias(_MATCHED)
-    rows = units.join(
-        # An id too large for the release's type is nobody's there.
+    return units.join(
+        # An id that does not fit the release's type becomes null, and no unit has it.
         table.lazy().with_columns(pl.col(unit).cast(ours, strict=False), matched).drop_nulls(unit),
         on=unit,
         how="left",
         maintain_order="left",
     )
-    n_matched = collect_rows(rows.select(pl.col(_MATCHED).sum())).item()
-    if n_matched == 0:
-        raise DataError(f"no id of the segments table's {key!r} is in the release")
-    return JoinedUnits(rows=rows, n_unmatched=release.layout.n_units - n_matched)
 
 
-_MATCHED = "__clusterdp_matched"
-
-
-def parse_dimensions(
-    by: Sequence[str | Sequence[str]] | str | None, release: Release
-) -> list[tuple[str, ...]]:
+def parse_dimensions(by: Any, release: Release) -> list[tuple[str, ...]]:
     """What to cut by: each entry a column, or several that are crossed (`"tier,region"`).
 
     A name that the release has itself is never split. Repeated entries count once.
     """
     if by is None:
         return []
+    entries = [by] if isinstance(by, str) else by
+    if not isinstance(entries, list | tuple):
+        raise ParameterError(f"by must be a column or a list of columns, got {by!r}")
     found: dict[tuple[str, ...], None] = {}
-    for entry in [by] if isinstance(by, str) else by:
+    for entry in entries:
+        names = entry
         if isinstance(entry, str):
             whole = entry in release.columns.public
             names = [entry] if whole else [name.strip() for name in entry.split(",")]
-        elif isinstance(entry, list | tuple) and all(isinstance(name, str) for name in entry):
-            names = list(entry)
-        else:
-            raise ParameterError(f"by takes names of columns, got {entry!r}")
-        found[tuple(dict.fromkeys(names))] = None
+        found[tuple(dict.fromkeys(parse_names("by", names)))] = None
     return list(found)
 
 
-def check_dimensions(
+def parse_names(parameter: str, names: Any) -> tuple[str, ...]:
+    """One column or several, as a tuple."""
+    listed = (names,) if isinstance(names, str) else names
+    if isinstance(listed, list | tuple) and all(isinstance(name, str) for name in listed):
+        return tuple(listed)
+    raise ParameterError(f"{parameter} must be a column or a list of columns, got {names!r}")
+
+
+def _check_dimensions(
     rows: pl.LazyFrame, dimensions: list[tuple[str, ...]], release: Release
 ) -> None:
-    """Raise a ParameterError unless every dimension is a usable column."""
-    names = rows.collect_schema().names()
+    """Raise a ParameterError unless segments can be cut by every column."""
     columns = release.columns
     reserved = (columns.unit, columns.arm, RELEASED, DEBIASED, _MATCHED)
-    offered = [name for name in names if name not in reserved]
-    for name in {name for dimension in dimensions for name in dimension}:
+    offered = [name for name in rows.collect_schema().names() if name not in reserved]
+    for name in (name for dimension in dimensions for name in dimension):
         if name not in offered:
             raise ParameterError(
                 f"cannot cut by {name!r}; there are {', '.join(map(repr, offered))}"
             )
 
 
-def segment_moments(
-    joined: JoinedUnits, release: Release, dimension: tuple[str, ...]
+def _moments(
+    groups: pl.DataFrame, release: Release, dimension: tuple[str, ...]
 ) -> Iterator[tuple[Segment, CellMoments]]:
     """Each segment of a dimension, in sorted order, with its moments by cell.
 
     Rows without a value in the dimension belong to no segment.
     """
     assert release.channel is not None  # noqa: S101 - the caller has rows
-    groups = group_released(joined.rows, release.columns, dimension).drop_nulls(list(dimension))
-    for key, group in sorted(
-        groups.partition_by(dimension, as_dict=True).items(), key=lambda item: _sort_key(item[0])
-    ):
+    parts = groups.drop_nulls(list(dimension)).partition_by(dimension, as_dict=True)
+    for key, group in sorted(parts.items(), key=lambda item: _sort_key(item[0])):
         counts = to_counts(group, release)
-        yield (
-            tuple(zip(dimension, key, strict=True)),
-            estimators.row_moments(counts, release.channel),
-        )
+        yield tuple(zip(dimension, key, strict=True)), row_moments(counts, release.channel)
 
 
 def empty_arms(moments: CellMoments, layout: Layout) -> list[Any]:

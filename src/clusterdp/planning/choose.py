@@ -116,7 +116,7 @@ def predict(
         mechanism,
         rng=np.random.default_rng(0),
         n_draws=_DESIGNED_DRAWS if per_cell else _DRAWS,
-        source="everything",
+        use="everything",
         segment_share=segment_share,
     ).value
     everywhere = reference.of_clusters(np.arange(len(layout.clusters)))

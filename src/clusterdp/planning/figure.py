@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.estimation.forest_plot import COLOURS, new_figure, save_figure
+from clusterdp._figures import COLOURS, new_figure, save_figure
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -117,7 +117,7 @@ class _Predictor:
             self._noise(epsilon),
             self._layout.sizes,
             segment_share,
-            told=summary_mean_variance(mechanism, self._layout),
+            by_summary=summary_mean_variance(mechanism, self._layout),
             public=self._public(epsilon),
         )
         total = theory.weighted(cells, self._layout) + self._sampling / segment_share

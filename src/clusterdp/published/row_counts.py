@@ -1,4 +1,4 @@
-"""Released rows as counts: all that an estimator needs to know of them."""
+"""Released rows as counts by cell and released outcome: all that estimators read of them."""
 
 from __future__ import annotations
 
@@ -48,27 +48,24 @@ def count_released(release: Release) -> IntArray:
     Raises:
         DataError: If the rows do not fill the cells.
     """
-    columns = release.columns
     if is_spark(release.units):
         from clusterdp.engines.spark.frame import count_groups  # only Spark can count its rows
 
+        columns = release.columns
         groups = count_groups(release.units, [columns.cluster, columns.arm, RELEASED], COUNT)
     else:
-        groups = group_released(scan_units(release), columns, ())
-    counts = to_counts(groups, release)
-    if not np.array_equal(counts.sum(axis=-1), release.layout.sizes):
-        raise DataError("the rows are not as many as the cells of the release say")
-    return counts
+        groups = collect_rows(group_released(scan_units(release), release.columns))
+    return to_whole_counts(groups, release)
 
 
 def group_released(
-    units: pl.LazyFrame, columns: Columns, dimensions: tuple[str, ...]
-) -> pl.DataFrame:
+    units: pl.LazyFrame, columns: Columns, dimensions: tuple[str, ...] = ()
+) -> pl.LazyFrame:
     """Rows counted by some dimensions, cell and released outcome, in a column `COUNT`."""
     import polars as pl
 
     by = dict.fromkeys((*dimensions, columns.cluster, columns.arm, RELEASED))
-    return collect_rows(units.group_by(*by).agg(pl.len().alias(COUNT)))
+    return units.group_by(*by).agg(pl.len().alias(COUNT))
 
 
 def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:
@@ -77,21 +74,43 @@ def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:
     Raises:
         FormatError: If their files cannot be read.
     """
+    return collect_together([query])[0]
+
+
+def collect_together(queries: list[pl.LazyFrame]) -> list[pl.DataFrame]:
+    """Run queries over released rows in one pass: what they share is read and joined once.
+
+    Raises:
+        FormatError: If the files of rows cannot be read.
+    """
     import polars as pl
 
     try:
-        return query.collect(engine="streaming")
+        return pl.collect_all(queries, engine="streaming")
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise FormatError(
             f"the files of rows cannot be read ({type(error).__name__}); they are damaged"
         ) from None
 
 
+def to_whole_counts(groups: pl.DataFrame, release: Release) -> IntArray:
+    """Counts of a table of all rows, see `to_counts`.
+
+    Raises:
+        DataError: If the rows do not fill the cells.
+    """
+    counts = to_counts(groups, release)
+    if not np.array_equal(counts.sum(axis=-1), release.layout.sizes):
+        raise DataError("the rows are not as many as the cells of the release say")
+    return counts
+
+
 def to_counts(groups: pl.DataFrame, release: Release) -> IntArray:
-    """Counts of a table that holds one row per cluster, arm and released outcome.
+    """Counts by cluster, arm and released outcome; axes `[cluster, arm, released]`.
 
     Args:
-        groups: Columns of cluster, arm, released outcome, and `COUNT`.
+        groups: Columns of cluster, arm, released outcome, and `COUNT`. Rows with the same cell and
+            outcome are added up.
         release: The release they are from.
 
     Raises:

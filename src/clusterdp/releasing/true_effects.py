@@ -42,7 +42,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
         outcome=outcome,
         treatment=arm,
         estimator=estimator,
-        source="true outcomes (not private)",
+        mechanism="true outcomes (not private)",
         guarantee=None,
         notes=(*layout_notes(layout, estimator), *sample_ratio_notes(layout)),
     )

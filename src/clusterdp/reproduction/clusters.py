@@ -49,7 +49,7 @@ def experiment_two(study: Study) -> Findings:
                         made,
                         n_replicates=study.n_realizations,
                         rng=rng,
-                        source="rows",
+                        use="rows",
                     )
                     .effects[:, 0]
                     .var(ddof=1)

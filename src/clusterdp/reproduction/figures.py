@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp.errors import ParameterError
+from clusterdp._figures import COLOURS, new_figure, save_figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from clusterdp.reproduction.claims import Findings
 
-# Colour-blind safe (Okabe and Ito), with a marker each, so that they can be told apart in grey.
+# Colour-blind safe (Okabe and Ito), with a marker each, so that they can be distinguished in grey.
 STYLES: dict[str, dict[str, Any]] = {
-    "Cluster-DP": {"color": "#0072B2", "marker": "o"},
-    "Cluster-Free-DP": {"color": "#D55E00", "marker": "s"},
-    "Uniform-Prior-DP": {"color": "#009E73", "marker": "^"},
-    "Uniform-Prior-DP, unstratified": {"color": "#009E73", "marker": "v", "linestyle": "--"},
-    "Noisy Horvitz–Thompson": {"color": "#CC79A7", "marker": "D"},
-    "Noisy Histogram": {"color": "#E69F00", "marker": "P"},
+    "Cluster-DP": {"color": COLOURS[0], "marker": "o"},
+    "Cluster-Free-DP": {"color": COLOURS[1], "marker": "s"},
+    "Uniform-Prior-DP": {"color": COLOURS[2], "marker": "^"},
+    "Uniform-Prior-DP, unstratified": {"color": COLOURS[2], "marker": "v", "linestyle": "--"},
+    "Noisy Horvitz–Thompson": {"color": COLOURS[3], "marker": "D"},
+    "Noisy Histogram": {"color": COLOURS[4], "marker": "P"},
     "without privacy": {"color": "#555555", "marker": "", "linestyle": ":"},
 }
 TITLES = {"paper": "the paper's accounting", "valid": "valid accounting"}
@@ -32,24 +32,17 @@ TITLES = {"paper": "the paper's accounting", "valid": "valid accounting"}
 
 def draw_figures(findings: Findings, folder: Path) -> list[str]:
     """Write every figure of an experiment, as SVG and PNG; returns their names without suffix."""
-    import matplotlib as mpl
-
     names = []
     for name, draw in FIGURES.get(findings.number, {}).items():
         figure = draw(findings.tables)
-        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "clusterdp"}):
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-            figure.savefig(folder / f"{name}.png", dpi=110)
+        for suffix in ("svg", "png"):
+            save_figure(figure, folder / f"{name}.{suffix}", dpi=110)
         names.append(name)
     return names
 
 
 def _figure(n_panels: int, **options: Any) -> tuple[Figure, list[Axes]]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ParameterError("figures need matplotlib: pip install 'clusterdp[plot]'") from None
-    figure = Figure(figsize=(4.8 * n_panels, 3.9), layout="constrained")
+    figure = new_figure(None, (4.8 * n_panels, 3.9))
     axes = figure.subplots(1, n_panels, squeeze=False, **options)[0]
     for panel in axes:
         panel.grid(color="#eeeeee")
@@ -142,7 +135,7 @@ def _bound(tables: dict[str, list[dict[str, Any]]]) -> Figure:
         beta,
         [row["first_term"] for row in rows],
         [row["bound"] for row in rows],
-        color="#56B4E9",
+        color=COLOURS[5],
         alpha=0.3,
         label="between the first term and the bound",
     )
@@ -166,7 +159,7 @@ def _bound(tables: dict[str, list[dict[str, Any]]]) -> Figure:
 def _errors(tables: dict[str, list[dict[str, Any]]]) -> Figure:
     figure, (histogram, quantiles) = _figure(2)
     errors = np.array([row["error"] for row in tables["errors"]])
-    histogram.hist(errors, bins=30, color="#56B4E9", edgecolor="white", linewidth=0.5)
+    histogram.hist(errors, bins=30, color=COLOURS[5], edgecolor="white", linewidth=0.5)
     histogram.axvline(0, color="#888888", linewidth=0.8)
     histogram.set_xlabel("τ̂ − τ")
     histogram.set_ylabel("realizations")
@@ -186,7 +179,7 @@ def _quantiles(panel: Axes, errors: np.ndarray) -> None:
     probs = (np.arange(len(errors)) + 0.5) / len(errors)
     normal = ndtri(probs)
     panel.plot(normal, errors.std(ddof=1) * normal, color="#888888", linewidth=1)
-    panel.plot(normal, np.sort(errors), "o", color="#0072B2", markersize=2.5)
+    panel.plot(normal, np.sort(errors), "o", color=COLOURS[0], markersize=2.5)
     panel.set_xlabel("standard normal quantiles")
     panel.set_ylabel("quantiles of τ̂ − τ")
 

@@ -66,7 +66,7 @@ def empirical_variances(
             n_replicates=study.n_realizations,
             rng=rng,
             estimator=estimator,
-            source="rows",
+            use="rows",
         )
         variances.append(drawn.effects[:, 0].var(ddof=1))
     return np.array(variances)

@@ -63,7 +63,7 @@ def experiment_five(study: Study) -> Findings:
                 DEFAULT,
                 n_replicates=study.n_realizations,
                 rng=rng,
-                source="rows",
+                use="rows",
             )
             free = float(theory.non_private_variance(population)[0])
             gaps.append(float(drawn.effects[:, 0].var(ddof=1)) - free)
@@ -99,7 +99,7 @@ def _errors(
         mechanism,
         n_replicates=max(study.n_realizations, 500),
         rng=rng,
-        source="rows",
+        use="rows",
     )
     return np.asarray(drawn.effects[:, 0] - population.effects()[0])
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import DataError, raise_alone
+from clusterdp.errors import DataError, ParameterError, raise_alone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.encoding import Columns
 
 
-def read_frame(frame: Any) -> nw.DataFrame[Any]:
+def read_frame(frame: Any, parameter: str = "frame") -> nw.DataFrame[Any]:
     """Any frame narwhals knows, as an eager one.
 
     A lazy frame is evaluated here, once: evaluated again later it could give other rows, and
@@ -29,8 +29,8 @@ def read_frame(frame: Any) -> nw.DataFrame[Any]:
     try:
         table = nw.from_native(frame)
     except TypeError as error:
-        raise DataError(
-            f"frame must be a pandas, Polars, PyArrow, DuckDB or Spark table, "
+        raise ParameterError(
+            f"{parameter} must be a pandas, Polars, PyArrow, DuckDB or Spark table, "
             f"got {type(frame).__name__}"
         ) from error
     if isinstance(table, nw.DataFrame):

@@ -14,12 +14,12 @@ from clusterdp.channels.design import design_channel, public_noise_variance
 from clusterdp.channels.noise import noise_variance, simulated_noise
 from clusterdp.channels.statistics import contrast_noise, draw_summary
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.calibration import summary_mean_variance, trust
+from clusterdp.estimation.calibration import shrinkage, summary_mean_variance
 from clusterdp.mechanisms.parts import NoisyContrasts, NoisyCounts
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.moments import Source
+    from clusterdp.estimation.moments import Use
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
@@ -70,7 +70,7 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
     *,
     rng: np.random.Generator,
     n_draws: int = 2000,
-    source: Source = "rows",
+    use: Use = "rows",
     segment_share: float = 1.0,
 ) -> Averaged:
     """What privacy adds to the variance of the stratified estimator, given observed counts.
@@ -84,7 +84,7 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
         mechanism: The mechanism.
         rng: For the noise of the summary.
         n_draws: How many noisy summaries to average over.
-        source: "rows", or "everything" for estimates that use sums and counts as well.
+        use: "rows", or "everything" for estimates that use sums and counts as well.
         segment_share: The share of every cell that the estimate is of.
     """
     exact = np.zeros(len(layout.treatments))
@@ -99,9 +99,11 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
 
     def draw() -> FloatArray:
         per_unit = unit_noise(counts, layout, mechanism, rng)
-        told = summary_mean_variance(mechanism, layout) if source == "everything" else None
-        public = 0.0 if told is None else public_noise_variance(mechanism, layout.space)
-        per_cell = mean_noise(per_unit, layout.sizes, segment_share, told=told, public=public)
+        by_summary = summary_mean_variance(mechanism, layout) if use == "everything" else None
+        public = 0.0 if by_summary is None else public_noise_variance(mechanism, layout.space)
+        per_cell = mean_noise(
+            per_unit, layout.sizes, segment_share, by_summary=by_summary, public=public
+        )
         return weighted(per_cell, layout)
 
     if mechanism.summary is None:
@@ -209,7 +211,7 @@ def mean_noise(
     sizes: IntArray,
     segment_share: float,
     *,
-    told: FloatArray | None,
+    by_summary: FloatArray | None,
     public: float,
 ) -> FloatArray:
     """The privacy variance of a segment's mean in every cell; axes `[cluster, arm]`.
@@ -220,14 +222,16 @@ def mean_noise(
         per_unit: v, the noise variance of a unit.
         sizes: n.
         segment_share: f.
-        told: w, the noise variance of cell means by the summary; None for rows alone.
-        public: What v is publicly thought to be, which makes κ.
+        by_summary: w, the noise variance of cell means by the summary; None for rows alone.
+        public: The public approximation of v that κ is computed from.
     """
     by_rows = per_unit / sizes
-    if told is None:
+    if by_summary is None:
         return np.asarray(by_rows / segment_share)
-    weight = trust(public / sizes, told)
-    return np.asarray(by_rows / segment_share - 2 * weight * by_rows + weight**2 * (by_rows + told))
+    weight = shrinkage(public / sizes, by_summary)
+    return np.asarray(
+        by_rows / segment_share - 2 * weight * by_rows + weight**2 * (by_rows + by_summary)
+    )
 
 
 def unit_noise(

@@ -11,7 +11,7 @@ from clusterdp.channels.draw import release_cells
 from clusterdp.channels.noise import simulated_noise
 from clusterdp.channels.optimal import DesignedChannel
 from clusterdp.estimation import moments as estimators
-from clusterdp.estimation.calibration import know_cells
+from clusterdp.estimation.calibration import read_cells
 from clusterdp.mechanisms.parts import TABLE_TOTAL
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import IntArray
     from clusterdp.channels.design import Channel
-    from clusterdp.estimation.moments import Estimator, Source
+    from clusterdp.estimation.moments import Estimator, Use
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
@@ -35,7 +35,7 @@ def simulate_experiments(  # noqa: PLR0913 - what to draw, by name
     n_replicates: int,
     rng: np.random.Generator,
     estimator: Estimator = "stratified",
-    source: Source = "everything",
+    use: Use = "everything",
 ) -> estimators.EffectArrays:
     """Estimates from fresh assignments and fresh releases; axes `[replicate, treatment]`."""
     return _joined(
@@ -45,7 +45,7 @@ def simulate_experiments(  # noqa: PLR0913 - what to draw, by name
             mechanism,
             rng,
             estimator,
-            source,
+            use,
         )
         for size in _chunks(n_replicates, population.potential_counts().size)
     )
@@ -59,7 +59,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
     n_replicates: int,
     rng: np.random.Generator,
     estimator: Estimator = "stratified",
-    source: Source = "everything",
+    use: Use = "everything",
 ) -> estimators.EffectArrays:
     """Estimates from fresh releases of the same observed counts; axes `[replicate, treatment]`.
 
@@ -70,7 +70,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
         n_replicates: How many releases to draw.
         rng: Where randomness comes from.
         estimator: As in `estimate`.
-        source: As in `estimate`.
+        use: As in `estimate`.
     """
     return _joined(
         simulate_estimates(
@@ -79,7 +79,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
             mechanism,
             rng,
             estimator,
-            source,
+            use,
         )
         for size in _chunks(n_replicates, counts.size)
     )
@@ -91,22 +91,18 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     mechanism: Mechanism,
     rng: np.random.Generator,
     estimator: Estimator,
-    source: Source,
+    use: Use,
 ) -> estimators.EffectArrays:
     """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
     about_cells = release_cells(counts, layout, mechanism, simulated_noise(rng))
-    released_counts = knowledge = None
+    moments = readings = None
     if about_cells.channel is not None:
         released_counts = draw_released_counts(counts, about_cells.channel, rng)
-    if source == "everything":
-        knowledge = know_cells(mechanism, layout, about_cells.summary, about_cells.sums)
+        moments = estimators.row_moments(released_counts, about_cells.channel)
+    if use == "everything":
+        readings = read_cells(mechanism, layout, about_cells.summary, about_cells.sums)
     return estimators.estimate_effects(
-        layout,
-        estimator,
-        summary=about_cells.summary,
-        channel=about_cells.channel,
-        released_counts=released_counts,
-        knowledge=knowledge,
+        layout, estimator, moments=moments, summary=about_cells.summary, readings=readings
     )
 
 
