@@ -59,7 +59,7 @@ class CellWeights:
         return _ratio(self._pool_sum(self.shares * means), self._pool_sum(self.shares))
 
     def pool_factors(self) -> FloatArray:
-        """The small-sample correction for deviations from the pool's own mean; axes `[..., 1, arm]`.
+        """The correction for deviations from the pool's own mean; axes `[..., 1, arm]`.
 
         With weights h that add up to one, a squared residual is expected to be 1 − 2h + Σh² times
         the variance; this is the inverse of the average of that by h². With equal weights it is
