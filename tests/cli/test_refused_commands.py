@@ -186,7 +186,7 @@ def test_specs_that_make_no_sense(line: str, message: str, source: Path, tmp_pat
         (("--adjust", "treated"), "not a covariate"),
         (("--adjust", "secret,secret"), "named twice"),
         (("--by", "colour"), "cannot cut by 'colour'"),
-        (("--level", 95), "level must lie"),
+        (("--level", 95), "level must be a number strictly between"),
         (("--plot", "forest.jpg"), ".svg, .png or .pdf"),
         (("--csv", "/nowhere/x.csv"), "cannot write"),
         (("--control", "B"), "is not an arm"),

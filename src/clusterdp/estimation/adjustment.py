@@ -27,17 +27,10 @@ if TYPE_CHECKING:
     from clusterdp.published.release import Release
 
 
-def select_covariates(
-    rows: pl.LazyFrame, release: Release, covariates: tuple[str, ...], more: list[str]
-) -> pl.LazyFrame:
-    """The rows whose covariates are all known: cells, debiased outcomes, covariates and `more`.
-
-    Raises:
-        ParameterError: If a covariate is missing or not numeric.
-    """
+def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str, ...]) -> None:
+    """Raise a ParameterError unless covariates are numeric columns of the rows."""
     import polars as pl
 
-    schema = rows.collect_schema()
     if len(set(covariates)) < len(covariates):
         raise ParameterError(f"a covariate is named twice in {', '.join(covariates)}")
     columns = release.columns
@@ -49,11 +42,16 @@ def select_covariates(
             raise ParameterError(f"cannot adjust for {name!r}: there is no such column")
         if not (schema[name].is_numeric() or schema[name] == pl.Boolean):
             raise ParameterError(f"cannot adjust for {name!r}: it holds {schema[name]}")
+
+
+def with_covariates(rows: pl.LazyFrame, covariates: tuple[str, ...]) -> pl.DataFrame:
+    """The rows whose covariates are all known."""
+    import polars as pl
+
     known = pl.all_horizontal(
         pl.col(name).cast(pl.Float64).is_finite().fill_null(value=False) for name in covariates
     )
-    needed = dict.fromkeys((columns.cluster, columns.arm, DEBIASED, *covariates, *more))
-    return rows.filter(known).select(*needed)
+    return rows.filter(known).collect()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

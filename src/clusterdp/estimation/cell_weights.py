@@ -1,10 +1,10 @@
-"""Public weights of cells: how an arm's mean in a segment is made of the means of its cells.
+"""Public weights of cells: an arm's mean in a segment is a weighted mean of its cells' means.
 
-Within each cluster the arms were drawn at random, so arm a is expected to have m_c·n_ac/n_c of a
-segment's m_c units there. Where both arms can count on two units, the cluster is a stratum of its
-own, and its cells count for m_c/m each. The other clusters are pooled: a unit there counts for
-n_c/n_ac, the inverse of its arm's share, so that both arms stand for the same mix of clusters. An
-arm's weights are scaled to add up to one.
+Arms were assigned at random within each cluster, so arm a is expected to have m_c·n_ac/n_c of a
+segment's m_c units there. If both arms almost surely have two units, the cluster is a stratum, and
+its cells have weight m_c/m each. The other clusters are pooled: a unit there has weight n_c/n_ac,
+the inverse of its arm's share, so that both arms represent the same mix of clusters. An arm's
+weights are scaled to add up to one.
 
 Weights follow from counts of units alone, never from outcomes. m_c counts the units of all arms:
 every arm's effect is on the same people.
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from clusterdp.estimation.moments import CellMoments
     from clusterdp.experiment.layout import Layout
 
-# A cluster is a stratum of its own where each arm has fewer units of the segment than these with at
-# most this probability, before arms are drawn. If an arm has fewer all the same, the cluster joins
-# the pool: a choice by what was drawn biases, but so rare a one not to notice.
+# A cluster is a stratum if each arm has fewer units of the segment than these with at most this
+# probability, before assignment. If an arm has fewer after assignment, the cluster joins the pool.
+# A choice that depends on assignment causes a bias; this one is too rare for the bias to matter.
 _ENOUGH_FOUND = 2
 _FEW_PROB = 5e-4
 # An arm that expects this many units has fewer than two less often than that (it is 4.99e-4 for a
@@ -36,7 +36,7 @@ ENOUGH_EXPECTED = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellWeights:
-    """What each cell's mean counts for in its arm; axes `[..., cluster, arm]`.
+    """The weight of each cell's mean in the mean of its arm; axes `[..., cluster, arm]`.
 
     Attributes:
         shares: Weights of cell means; those of an arm add up to one. NaN where an arm has no units.
@@ -51,7 +51,7 @@ class CellWeights:
     inverse_sizes: FloatArray
 
     def of_units(self) -> FloatArray:
-        """What each unit of a cell counts for: the cell's share, divided by its units."""
+        """The weight of each unit of a cell: the cell's share, divided by its units."""
         return np.asarray(self.shares / np.maximum(self.sizes, 1))
 
     def pool_means(self, means: FloatArray) -> FloatArray:
@@ -59,7 +59,7 @@ class CellWeights:
         return _ratio(self._pool_sum(self.shares * means), self._pool_sum(self.shares))
 
     def pool_factors(self) -> FloatArray:
-        """What an arm's pool loses by being compared with its own mean; axes `[..., 1, arm]`.
+        """The correction for deviations from the pool's own mean; axes `[..., 1, arm]`.
 
         With weights h that add up to one, a squared residual is expected to be 1 − 2h + Σh² times
         the variance; this is the inverse of the average of that by h². With equal weights it is
@@ -105,7 +105,7 @@ def weigh_cells(sizes: IntArray, layout: Layout, arms: list[int]) -> CellWeights
     pooled = _choose_pool(small, found, inside / inverse)
     pool_size = np.where(pooled, inside, 0).sum(axis=-2, keepdims=True)
     # A ratio of two sums is biased by their covariance over the square of the lower one (Beale,
-    # 1962): units with a large weight are too often the only ones. This takes it away.
+    # 1962): units with a large weight are too often the only ones. This removes the bias.
     spare = (whole - inside) / np.maximum(whole - 1, 1)
     beale = 1 + (inverse - 1) * spare / np.maximum(pool_size, 1)
     weight = np.where(pooled, found * inverse * beale, 0.0)
@@ -137,8 +137,8 @@ def weighted_effects(
 
     A stratum's variance is Neyman's. In the pool a unit's residual e is its distance from the arm's
     pooled mean. Arms were drawn within clusters, so what a cell adds is the variance of n_ac
-    numbers: e for its units of the segment, zero for the others. Calibration moves and sharpens
-    cells, so its part is weighed as cells are; at least the variance of privacy is left.
+    numbers: e for its units of the segment, zero for the others. Calibration applies
+    to cells, so what it saves has the weights of cells; at least the variance of privacy is left.
 
     Args:
         moments: Of the segment, of the arms that were weighed.
@@ -209,7 +209,7 @@ def _choose_pool(small: BoolArray, found: IntArray, expected: FloatArray) -> Boo
     for terms, enough in ((expected, ENOUGH_EXPECTED), (found, _ENOUGH_FOUND)):
         ordered = np.take_along_axis(np.broadcast_to(terms, found.shape), order, axis=-2)
         before = np.cumsum(ordered, axis=-2) - ordered
-        # Sums of floats: a hair below enough is enough.
+        # Sums of floats have rounding errors.
         unsafe |= (before < enough - 1e-9).any(axis=-1, keepdims=True)
     joins = np.zeros_like(small)
     np.put_along_axis(joins, order, unsafe, axis=-2)
@@ -217,5 +217,5 @@ def _choose_pool(small: BoolArray, found: IntArray, expected: FloatArray) -> Boo
 
 
 def _ratio(above: FloatArray | IntArray, below: FloatArray, missing: float = 0.0) -> FloatArray:
-    """A ratio, or another number where there is nothing to divide by."""
+    """A ratio, or `missing` where the denominator is zero."""
     return np.where(below > 0, above / np.where(below > 0, below, 1), missing)

@@ -172,7 +172,7 @@ class Estimate:
         mechanism: The name of the mechanism that released the data, or "true outcomes".
         guarantee: What the release cost, or None for true outcomes.
         level: The confidence level that intervals are shown at.
-        notes: What a reader should know about these numbers.
+        notes: Remarks for whoever uses these numbers.
     """
 
     effects: tuple[Effect, ...]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation.adjustment import select_covariates
+from clusterdp.estimation.adjustment import check_covariates, with_covariates
 from clusterdp.estimation.moments import row_moments
 from clusterdp.published.row_counts import (
     COUNT,
-    collect_together,
+    collect_rows,
     count_released,
-    group_released,
+    count_together,
     scan_units,
     to_counts,
     to_whole_counts,
@@ -81,14 +81,15 @@ def read_rows(
     if table is not None:
         rows, flags = _join(rows, release, table, on), (_MATCHED,)
     _check_dimensions(rows, dimensions, release)
-    queries = [
-        group_released(rows, release.columns, (*dimension, *flags))
-        for dimension in dimensions or [()]
-    ]
     if covariates:
-        names = [name for dimension in dimensions for name in dimension]
-        queries.append(select_covariates(rows, release, covariates, names))
-    tables = collect_together(queries)
+        check_covariates(rows.collect_schema(), release, covariates)
+        names = (*(name for dimension in dimensions for name in dimension), *flags, *covariates)
+        public = (release.columns.cluster, release.columns.arm, RELEASED, DEBIASED)
+        # A regression needs its rows in memory.
+        rows = collect_rows(rows.select(dict.fromkeys((*public, *names)).keys())).lazy()
+    # Counts by ("tier", "region") include those by ("tier",).
+    finest = [one for one in dimensions if not any(set(one) < set(other) for other in dimensions)]
+    tables = count_together(rows, release.columns, [(*one, *flags) for one in finest or [()]])
     n_matched = release.layout.n_units
     if table is not None:
         n_matched = int(tables[0].filter(_MATCHED)[COUNT].sum())
@@ -97,12 +98,15 @@ def read_rows(
                 f"no id in column {on or release.columns.unit!r} of the segments table is in the "
                 "release; check that both use the same ids"
             )
-    groups = zip(dimensions, tables, strict=False)
+    segments: list[tuple[Segment, CellMoments]] = []
+    for dimension in dimensions:
+        place = next(i for i, one in enumerate(finest) if set(dimension) <= set(one))
+        segments += _moments(tables[place], release, dimension)
     return RowMoments(
         whole=row_moments(to_whole_counts(tables[0], release), release.channel),
-        segments=tuple(pair for dim, found in groups for pair in _moments(found, release, dim)),
+        segments=tuple(segments),
         n_unmatched=release.layout.n_units - n_matched,
-        covariates=tables[-1] if covariates else None,
+        covariates=with_covariates(rows, covariates) if covariates else None,
     )
 
 

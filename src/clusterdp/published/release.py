@@ -1,9 +1,12 @@
-"""A release as a value: everything that is published, whatever it is kept in."""
+"""A release as a value: everything that is published, in memory or in a folder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
+
+from clusterdp.rows.encoding import DEBIASED, RELEASED
 
 if TYPE_CHECKING:
     from clusterdp.channels.design import Channel
@@ -12,6 +15,9 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.rows.encoding import Columns
+
+# More outcomes than this are abbreviated.
+_MOST_VALUES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,7 +39,7 @@ class Release:
         summary: The noisy statistics, as arrays.
         sums: The noisy sums that estimates are calibrated by, as arrays.
         channel: The channel of the rows, as arrays.
-        notes: What a reader should know about this release.
+        notes: Remarks for whoever uses this release.
     """
 
     units: Any
@@ -48,12 +54,46 @@ class Release:
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        lines = [
-            (
-                f"{self.mechanism.name} release of {self.layout.n_units:,} units "
-                f"in {len(self.layout.clusters):,} clusters and {len(self.layout.arms)} arms"
-            ),
-            f"  {self.guarantee}",
-            *(f"  note: {note}" for note in self.notes),
+        facts = self._facts()
+        width = max(map(len, facts))
+        lines = [f"  {name:{width}}  {text}" for name, text in facts.items()]
+        notes = [f"  note: {note}" for note in self.notes]
+        return "\n".join([self._title(), *lines, *notes])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
+            for name, text in self._facts().items()
+        )
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        body = f"<p>{escape(self._title())}</p><table><tbody>{rows}</tbody></table>"
+        return body + (f"<ul>{notes}</ul>" if notes else "")
+
+    def _title(self) -> str:
+        return f"Release of {self.columns.outcome} by {self.mechanism.name}"
+
+    def _facts(self) -> dict[str, str]:
+        """What was released, what it costs and how to use it; shared by text and HTML."""
+        layout, columns = self.layout, self.columns
+        arms = [
+            f"{arm} (control)" if place == layout.control else str(arm)
+            for place, arm in enumerate(layout.arms)
         ]
-        return "\n".join(lines)
+        values = [f"{value:g}" for value in layout.space.values]
+        if len(values) > _MOST_VALUES:
+            values = [*values[: _MOST_VALUES - 1], "…", values[-1]]
+        facts = {
+            "guarantee": self.guarantee.in_short(),
+            "units": f"{layout.n_units:,}",
+            "clusters": f"{len(layout.clusters):,}",
+            "arms": ", ".join(arms),
+            "outcomes": ", ".join(values),
+        }
+        if self.units is None:
+            facts["rows"] = "none; noisy statistics of cells alone"
+        else:
+            parts = {columns.unit: "unit", columns.arm: "arm", columns.cluster: "cluster"}
+            parts |= dict.fromkeys(columns.kept, "kept")
+            named = [f"{name} ({part})" for name, part in parts.items()]
+            facts["columns"] = ", ".join([*named, RELEASED, DEBIASED])
+        return {**facts, "to estimate": "clusterdp.estimate(release)"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from clusterdp.rows.encoding import RELEASED, CellEncoder, Labels
 from clusterdp.rows.frames import is_spark
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
     import polars as pl
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 # A name that no column of a user has.
 COUNT = "__clusterdp_count"
+_BATCH_ROWS = 500_000
 
 
 def scan_units(release: Release) -> pl.LazyFrame:
@@ -68,25 +72,48 @@ def group_released(
     return units.group_by(*by).agg(pl.len().alias(COUNT))
 
 
-def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:
-    """Run a query over released rows.
+def count_together(
+    units: pl.LazyFrame, columns: Columns, dimensions: list[tuple[str, ...]]
+) -> list[pl.DataFrame]:
+    """Rows counted by each of some dimensions, see `group_released`, in one pass.
 
-    Raises:
-        FormatError: If their files cannot be read.
-    """
-    return collect_together([query])[0]
-
-
-def collect_together(queries: list[pl.LazyFrame]) -> list[pl.DataFrame]:
-    """Run queries over released rows in one pass: what they share is read and joined once.
+    Memory holds a batch of rows and the counts.
 
     Raises:
         FormatError: If the files of rows cannot be read.
     """
     import polars as pl
 
+    if len(dimensions) == 1:
+        return [collect_rows(group_released(units, columns, dimensions[0]))]
+    names = [name for dimension in dimensions for name in dimension]
+    read = units.select(dict.fromkeys((*names, columns.cluster, columns.arm, RELEASED)).keys())
+    counts = [group_released(read.clear(), columns, one).collect() for one in dimensions]
+    with _read_errors():
+        for batch in read.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
+            for place, one in enumerate(dimensions):
+                more = group_released(batch.lazy(), columns, one).collect()
+                both = pl.concat([counts[place], more])
+                counts[place] = both.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
+    return counts
+
+
+def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:
+    """Run a query over released rows.
+
+    Raises:
+        FormatError: If their files cannot be read.
+    """
+    with _read_errors():
+        return query.collect(engine="streaming")
+
+
+@contextmanager
+def _read_errors() -> Iterator[None]:
+    import polars as pl
+
     try:
-        return pl.collect_all(queries, engine="streaming")
+        yield
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise FormatError(
             f"the files of rows cannot be read ({type(error).__name__}); they are damaged"
