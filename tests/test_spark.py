@@ -26,9 +26,9 @@ from clusterdp.engines.spark.tasks import PublishRows
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import to_folder as publishing
-from clusterdp.releasing.in_memory import lay_out
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.releasing.prepare import prepare_table
+from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.storage.files import FileSum
@@ -55,9 +55,8 @@ def to_table(rows: DataFrame) -> SparkTable:
 
 def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
     """Write a release with both sources of randomness fixed."""
-    layout, encoder, notes = lay_out(table, None, None)
     write_with(
-        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
+        prepare_table(table),
         cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5),
         target,
         progress or Silence(),

@@ -17,9 +17,9 @@ from clusterdp.channels.noise import simulated_noise
 from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark.sources import open_spark_source
 from clusterdp.engines.spark.table import SparkTable
-from clusterdp.releasing.in_memory import lay_out
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.releasing.prepare import prepare_table
+from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.storage.folder import LocalFolder
 from spark_runs import on_spark
@@ -58,9 +58,8 @@ def wide(rng: np.random.Generator) -> pl.DataFrame:
 def write(rows: DataFrame, folder: Path) -> dict[str, str]:
     """The checksums of a release without noisy statistics, of a fixed key."""
     table = SparkTable(rows=rows, columns=COLUMNS, space=SPACE, clip=False)
-    layout, encoder, notes = lay_out(table, None, None)
     write_with(
-        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
+        prepare_table(table),
         cdp.uniform_prior_dp(epsilon=1),
         LocalFolder(folder),
         Silence(),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
-from clusterdp import __version__
+from clusterdp._version import __version__
 from clusterdp.cli.console import say_aside
 from clusterdp.engines.source_names import DUCKDB
 from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.reservation import Reservation
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.journal import Journal
-    from clusterdp.releasing.to_folder import Prepared
+    from clusterdp.releasing.prepare import Prepared
     from clusterdp.storage.folder import Destination
 
 PASSPHRASE = "CLUSTERDP_LEDGER_PASSPHRASE"  # noqa: S105 - where it is, not what it is

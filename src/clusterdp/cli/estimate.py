@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.cli.console import console, print_json, say
-from clusterdp.cli.options_file import parse_names
 from clusterdp.engines.local.sources import open_unstored
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation import formatting as report
 from clusterdp.estimation.estimate import estimate
 from clusterdp.estimation.forest_plot import forest_plot
+from clusterdp.experiment.lists import parse_names
 from clusterdp.published.folder import read_release
 
 if TYPE_CHECKING:

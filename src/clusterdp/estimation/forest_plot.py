@@ -62,13 +62,13 @@ def forest_plot(estimate: Estimate, path: Path) -> None:
     save_figure(figure, path)
 
 
-def new_figure(path: Path, size: tuple[float, float]) -> Figure:
-    """An empty figure, if it can be drawn and written there."""
+def new_figure(path: Path | None, size: tuple[float, float]) -> Figure:
+    """An empty figure, if it can be drawn and written there; None if it is not to be written."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ParameterError("plots need matplotlib: pip install 'clusterdp[plot]'") from None
-    if path.suffix not in (".svg", ".png", ".pdf"):
+    if path is not None and path.suffix not in (".svg", ".png", ".pdf"):
         raise ParameterError(f"a plot is a .svg, .png or .pdf file, got {path}")
     return Figure(figsize=size, layout="constrained")
 

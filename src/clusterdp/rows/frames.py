@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import narwhals as nw
     import polars as pl
-
-    from clusterdp.rows.encoding import Columns
 
 
 def read_frame(frame: Any) -> nw.DataFrame[Any]:
@@ -31,12 +31,17 @@ def read_frame(frame: Any) -> nw.DataFrame[Any]:
     return table.collect() if isinstance(table, nw.LazyFrame) else table
 
 
-def to_polars(table: nw.DataFrame[Any], columns: Columns) -> pl.DataFrame:
-    """The columns that are needed, in Polars, without any index or metadata."""
+def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFrame:
+    """The columns that are needed, in Polars, without any index or metadata.
+
+    Args:
+        table: The table.
+        parts: The names of the columns, with the parts they play; some may be missing.
+    """
     import polars as pl
 
     series = []
-    for name, part in columns.parts.items():
+    for name, part in parts.items():
         if name not in table.columns:
             continue  # the engine says what is missing
         try:
@@ -47,24 +52,24 @@ def to_polars(table: nw.DataFrame[Any], columns: Columns) -> pl.DataFrame:
             message = f"column {name!r} ({part}) mixes values of different types ({kind})"
             raise DataError(message) from None
     if not series:
-        raise DataError(f"the table has none of the columns {', '.join(columns.parts)}")
+        raise DataError(f"the table has none of the columns {', '.join(parts)}")
     return pl.DataFrame(series)
 
 
-def table_like(like: nw.DataFrame[Any], columns: pl.DataFrame) -> nw.DataFrame[Any]:
-    """A Polars frame as a table of the same library as another."""
-    import narwhals as nw
-
-    return nw.from_arrow(columns, backend=like.implementation)
-
-
-def to_native(table: nw.DataFrame[Any], given: Any) -> Any:
-    """The table as a frame of the library that `given` came from.
+def frame_like(read: nw.DataFrame[Any], given: Any, published: pl.DataFrame) -> Any:
+    """A published table as a frame of the library that `given` came from.
 
     A DuckDB relation comes back as a relation over rows that are already computed. Other lazy
     frames come back eager, for the reason given in `read_frame`.
+
+    Args:
+        read: The frame that was given, evaluated.
+        given: The same as it was given.
+        published: The table.
     """
-    native = table.to_native()
+    import narwhals as nw
+
+    native = nw.from_arrow(published, backend=read.implementation).to_native()
     if type(given).__module__.split(".")[0] in {"duckdb", "_duckdb"}:
         import duckdb
 
