@@ -156,7 +156,7 @@ def test_a_full_disk(table: pl.DataFrame, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('cluster = [1]', "cluster must be the name of a column, or a list to be crossed; got [1]"),
+        ("cluster = [1]", "cluster must be the name of a column, or a list to be crossed; got [1]"),
         ('epsilon = "two"', "epsilon must be a number; got 'two' in"),
         ("epsilon = true", "epsilon must be a number; got True"),
         ("keep = [1, 2]", "names of columns"),

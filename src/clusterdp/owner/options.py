@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path  # noqa: TC003 - msgspec resolves hints
 from typing import Annotated, Any, get_type_hints
 
@@ -118,8 +119,9 @@ class Options(Struct, frozen=True, kw_only=True):
         named = _normalized(given, where)
         unknown = [name for name in named if name not in OPTION_NAMES]
         if unknown:
+            like = get_close_matches(unknown[0], OPTION_NAMES, n=1) or [", ".join(OPTION_NAMES)]
             raise ParameterError(
-                f"there is no option {unknown[0]!r}{where}; there are {', '.join(OPTION_NAMES)}"
+                f"there is no option {unknown[0]!r}{where}; did you mean {like[0]}?"
             )
         return cls(**{group: _convert(kind, named, where) for group, kind in _GROUPS.items()})
 

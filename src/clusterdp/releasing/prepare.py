@@ -117,11 +117,9 @@ def _pool(
         pooled, codes = pool_small_clusters(layout, min_cell_size)
         if pooled is not layout:
             n_pooled = len(layout.clusters) - len(pooled.clusters) + 1
-            verb = "was" if n_pooled == 1 else "were"
             note = (
-                f"{counted(n_pooled, 'cluster')} with fewer than "
-                f"{counted(min_cell_size, 'unit')} in some arm {verb} pooled into "
-                f"{POOLED_LABEL!r} ({counted(int(pooled.sizes[-1].sum()), 'unit')})"
+                f"{n_pooled:,} clusters with fewer than {counted(min_cell_size, 'unit')} in some "
+                f"arm were pooled into {POOLED_LABEL!r} ({int(pooled.sizes[-1].sum()):,} units)"
             )
             layout, regroup, notes = pooled, codes, (note,)
     layout.check()
@@ -151,8 +149,9 @@ def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
         raise ParameterError(f"engine must be local or spark, got {engine!r}")
     if is_spark(source):
         from clusterdp.engines.spark.engine import SparkEngine
+        from clusterdp.engines.spark.frame import checked_frame
 
-        return SparkEngine(source.sparkSession, allow_unencrypted)
+        return SparkEngine(checked_frame(source).sparkSession, allow_unencrypted)
     if engine != "spark":
         for name, given in (("master", master), ("allow_unencrypted_spark", allow_unencrypted)):
             if given:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import DataError
+from clusterdp.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +24,8 @@ def read_frame(frame: Any) -> nw.DataFrame[Any]:
     try:
         table = nw.from_native(frame)
     except TypeError as error:
-        raise DataError(
-            f"frame must be a pandas, Polars, PyArrow, DuckDB or Spark table, "
+        raise ParameterError(
+            f"the table must be a pandas, Polars, PyArrow, DuckDB or Spark frame, "
             f"got {type(frame).__name__}"
         ) from error
     return table.collect() if isinstance(table, nw.LazyFrame) else table
