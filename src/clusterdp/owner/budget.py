@@ -39,7 +39,7 @@ def reopen_budget(
     """An interrupted release: its budget, what is kept of it, and its options."""
     if given["ledger"] is None:
         raise ParameterError(
-            "to resume a release, give the ledger it is written down in: ledger=... (--ledger)"
+            "resuming a release needs the ledger it is written down in: give ledger=... (--ledger)"
         )
     from clusterdp.cli.budget import Budget, resumed_options
 

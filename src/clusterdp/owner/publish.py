@@ -305,7 +305,7 @@ def run_resume(
     options = Options.of(kept)
     if source is None:
         source = options.table.input
-    if source == _FRAME:
+    if isinstance(source, str) and source == _FRAME:
         raise ParameterError(
             "the release was of a frame, which the ledger does not hold: finish it in Python with "
             f"clusterdp.resume({release_id!r}, frame, ledger=...)"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._words import counted
+
 if TYPE_CHECKING:
     from clusterdp.channels.design import Channel
     from clusterdp.channels.statistics import Summary, SumSummary
@@ -50,8 +52,8 @@ class Release:
     def __repr__(self) -> str:
         lines = [
             (
-                f"{self.mechanism.name} release of {self.layout.n_units:,} units "
-                f"in {len(self.layout.clusters):,} clusters and {len(self.layout.arms)} arms"
+                f"{self.mechanism.name} release of {counted(self.layout.n_units, 'unit')} in "
+                f"{counted(len(self.layout.clusters), 'cluster')} and {len(self.layout.arms)} arms"
             ),
             f"  {self.guarantee}",
             *(f"  note: {note}" for note in self.notes),

@@ -305,8 +305,8 @@ def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncode
         cells = select(rows, *asked.read)
         cluster, arm, *size = cells.columns
         n_units = sf.sum(size[0]) if size else sf.count("*")
-        counts = cells.groupBy(cluster, arm).agg(n_units, sf.count("*"))
-        sizes = to_polars(counts)
+        counts = (n_units.alias("size"), sf.count("*").alias("n_rows"))
+        sizes = to_polars(cells.groupBy(cluster, arm).agg(*counts))
     sizes.columns = [asked.cluster, asked.arm, "size", "n_rows"]
     return to_layout(sizes, asked)
 
