@@ -21,10 +21,11 @@ from clusterdp.planning.plan import compare, smallest_epsilon, to_options
 from clusterdp.releasing.prepare import named, open_engine, read_cells
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from matplotlib.figure import Figure
 
+    from clusterdp.engines.base import Engine
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -124,17 +125,25 @@ def make_plan(
 
 
 def _read_cells(source: Any, options: Options, size: str | None) -> tuple[Layout, tuple[str, ...]]:
-    table, run = options.table, options.run
+    table = options.table
     asked = CellOptions(table.cluster or "", table.arm or "", options.space, table.control, size)
     with ExitStack() as stack:
-        engine = open_engine(
-            source,
-            stack,
-            engine=run.engine,
-            master=run.master,
-            allow_unencrypted=bool(run.allow_unencrypted_spark),
-        )
-        return read_cells(source, asked, table.min_cell_size, engine)
+        return read_cells(source, asked, table.min_cell_size, engine_for(source, options, stack))
+
+
+def engine_for(
+    source: Any, options: Options, stack: ExitStack, say: Callable[[str], None] | None = None
+) -> Engine:
+    """What reads a source, as the options ask; `stack` closes what it opens."""
+    run = options.run
+    return open_engine(
+        source,
+        stack,
+        engine=run.engine,
+        master=run.master,
+        allow_unencrypted=bool(run.allow_unencrypted_spark),
+        say=say,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -12,10 +12,10 @@ from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.owner.budget import open_budget, reopen_budget
 from clusterdp.owner.options import MechanismOptions, Options
-from clusterdp.owner.plan import with_plan
+from clusterdp.owner.plan import engine_for, with_plan
 from clusterdp.owner.preview import choose_mechanism, describe
 from clusterdp.published.folder import read_release
-from clusterdp.releasing.prepare import named, open_engine, prepare
+from clusterdp.releasing.prepare import named, prepare
 from clusterdp.releasing.to_folder import write_release
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def readied(source: Any, wanted: Wanted, how: How, out: str | None) -> Iterator[
     """Open everything and choose the mechanism; nothing is spent, no outcome is read."""
     options = wanted.options
     with ExitStack() as stack:
-        engine = _engine(source, options, stack, how)
+        engine = engine_for(source, options, stack, how.say)
         target = None if out is None else engine.place(out)
         if target is not None:
             target.check_free()
@@ -311,7 +311,7 @@ def run_resume(
             f"clusterdp.resume({release_id!r}, frame, ledger=...)"
         )
     with ExitStack() as stack:
-        engine = _engine(source, options, stack, how)
+        engine = engine_for(source, options, stack, how.say)
         out = options.run.out or ""
         target = engine.place(out)
         finished = budget.finish_published(reservation, target)
@@ -338,18 +338,6 @@ def prepare_options(
         verbose=verbose,
         engine=engine,
         out=out,
-    )
-
-
-def _engine(source: Any, options: Options, stack: ExitStack, how: How) -> Engine:
-    run = options.run
-    return open_engine(
-        source,
-        stack,
-        engine=run.engine,
-        master=run.master,
-        allow_unencrypted=bool(run.allow_unencrypted_spark),
-        say=how.say,
     )
 
 

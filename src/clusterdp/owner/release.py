@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.channels.noise import add_exact_noise
 from clusterdp.errors import ParameterError
+from clusterdp.owner.plan import engine_for
 from clusterdp.owner.preview import choose_mechanism
 from clusterdp.owner.publish import prepare_options, wanted_by
 from clusterdp.releasing.in_memory import release_in_memory
-from clusterdp.releasing.prepare import open_engine
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         raise ParameterError("release takes a frame, got the name of a table; publish takes names")
     options, made = wanted_by(given, plan)
     with ExitStack() as stack:
-        allowed = bool(options.run.allow_unencrypted_spark)
-        engine = open_engine(source, stack, allow_unencrypted=allowed)
+        engine = engine_for(source, options, stack)
         prepared = prepare_options(source, options, engine, None, verbose=verbose)
         made = made or choose_mechanism(options, prepared.layout)
         return release_in_memory(prepared, made, ReleaseKey.from_system(), add_exact_noise)
