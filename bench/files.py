@@ -24,9 +24,8 @@ import psutil
 
 import clusterdp as cdp
 from clusterdp.engines.base import no_progress
-from clusterdp.engines.local.table import LocalTable
-from clusterdp.releasing.in_memory import lay_out
-from clusterdp.releasing.to_folder import Prepared, write_release
+from clusterdp.releasing.prepare import prepare
+from clusterdp.releasing.to_folder import write_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.storage.folder import LocalFolder
 
@@ -91,15 +90,8 @@ def run_kept_order(source: Path, target: Path) -> dict[str, float]:
 
 def _run_release(source: Path, target: Path, *, keep_order: bool) -> dict[str, float]:
     watch = Stopwatch()
-    table = LocalTable(
-        rows=pl.scan_parquet(source),
-        columns=COLUMNS,
-        space=cdp.OutcomeSpace.integers(-5, 6),
-        clip=False,
-        keep_order=keep_order,
-    )
-    layout, encoder, notes = lay_out(table, None, None)
-    prepared = Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
+    space = cdp.OutcomeSpace.integers(-5, 6)
+    prepared = prepare(source, columns=COLUMNS, space=space, keep_order=keep_order)
     mechanism = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2)
     write_release(prepared, mechanism, LocalFolder(target), watch)
     return watch.seconds()

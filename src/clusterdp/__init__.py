@@ -1,7 +1,7 @@
 """Publish user-level results of randomized experiments under label differential privacy.
 
-The data owner declares an `OutcomeSpace`, chooses a mechanism and calls `release`; the analyst
-calls `estimate` on what was released. Names are loaded when they are first used, so that importing
+The data owner calls `plan`, then `publish` (a folder) or `release` (in memory); the analyst calls
+`estimate` on what was released. Names are loaded when they are first used, so that importing
 this package is fast.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from clusterdp._version import __version__
 
 if TYPE_CHECKING:
     from clusterdp.errors import (
@@ -33,13 +35,14 @@ if TYPE_CHECKING:
         uniform_prior_dp,
     )
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.owner.plan import Plan, plan
+    from clusterdp.owner.preview import Preview
+    from clusterdp.owner.publish import Published, preview, publish, resume
+    from clusterdp.owner.release import release
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.published.folder import read_release
     from clusterdp.published.release import Release
-    from clusterdp.releasing.in_memory import release
     from clusterdp.releasing.true_effects import estimate_without_privacy
-
-__version__ = "0.2.0"
 
 # Where each public name is defined.
 _HOMES = {
@@ -65,10 +68,13 @@ _HOMES = {
         "uniform_prior_dp",
     ),
     "mechanisms.mechanism": ("Mechanism",),
+    "owner.plan": ("Plan", "plan"),
+    "owner.preview": ("Preview",),
+    "owner.publish": ("Published", "preview", "publish", "resume"),
+    "owner.release": ("release",),
     "privacy.accounting": ("Guarantee",),
     "published.folder": ("read_release",),
     "published.release": ("Release",),
-    "releasing.in_memory": ("release",),
     "releasing.true_effects": ("estimate_without_privacy",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -87,7 +93,11 @@ __all__ = [
     "OutputError",
     "OwnerNotice",
     "ParameterError",
+    "Plan",
+    "Preview",
+    "Published",
     "Release",
+    "__version__",
     "cluster_dp",
     "cluster_free_dp",
     "estimate",
@@ -95,8 +105,12 @@ __all__ = [
     "noisy_histogram",
     "noisy_horvitz_thompson",
     "optimal",
+    "plan",
+    "preview",
+    "publish",
     "read_release",
     "release",
+    "resume",
     "uniform_prior_dp",
 ]
 

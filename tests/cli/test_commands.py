@@ -113,7 +113,8 @@ def test_a_spec_is_overridden_by_the_command_line(source: Path, tmp_path: Path) 
     spec.write_text("epsilom = 3")
     refused = run("release", "--spec", spec)
     assert refused.exit_code == 2
-    assert "unknown key 'epsilom'" in refused.stderr
+    assert "there is no option 'epsilom'" in refused.stderr
+    assert "did you mean epsilon?" in refused.stderr
 
 
 def test_a_dry_run_reads_no_outcome(table: pl.DataFrame, tmp_path: Path) -> None:

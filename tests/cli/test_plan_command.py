@@ -108,7 +108,7 @@ def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "give --epsilon, the budget, or --mde"),
+        ((), "give epsilon, the budget (--epsilon), or mde"),
         (("--epsilon", 1, "--mde", 1), "not both"),
         (("--mde", 1e-6), "even without privacy"),
         (("--epsilon", 1, "--reference", "1,2"), "6 numbers"),

@@ -96,10 +96,10 @@ def test_it_is_confirmed_on_the_command_line_alone(
     spec = tmp_path / "spec.toml"
     spec.write_text(f'ledger = "{where}"\npopulation = "us"\nnew_population = true\n')
     assert_refused(
-        release(source, tmp_path / "out", "--spec", spec), "unknown key 'new_population'"
+        release(source, tmp_path / "out", "--spec", spec), "there is no option 'new_population'"
     )
     alone = release(source, tmp_path / "out", "--new-population")
-    assert_refused(alone, "--new-population and --ledger-key-file belong to a --ledger")
+    assert_refused(alone, "--new-population and --ledger-key-file) belong to a ledger")
 
 
 def test_names_are_checked_where_the_budget_is_reserved(where: Path) -> None:

@@ -64,7 +64,7 @@ BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
     "null id": (
         lambda t, d: write(t.with_columns(user=pl.col("user").replace(3, None)), d),
         (),
-        "'user' (unit) has 1 missing values",
+        "'user' (unit) has 1 missing value;",
     ),
     "outside": (
         lambda t, d: write(t.with_columns(clicks=pl.col("clicks").replace(3, 4321)), d),
@@ -159,13 +159,13 @@ def test_a_full_disk(table: pl.DataFrame, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('cluster = ["market"]', "cluster that is no str"),
-        ('epsilon = "two"', "epsilon that is no int or float"),
-        ("epsilon = true", "epsilon that is no int or float"),
+        ("cluster = [1]", "cluster must be the name of a column, or a list to be crossed; got [1]"),
+        ('epsilon = "two"', "epsilon must be a number; got 'two' in"),
+        ("epsilon = true", "epsilon must be a number; got True"),
         ("keep = [1, 2]", "names of columns"),
         ('reference = [0.5, "a"]', "separated by commas"),
-        ("min_cell_size = 3.5", "min_cell_size that is no int"),
-        ('clip = "yes"', "clip that is no bool"),
+        ("min_cell_size = 3.5", "min_cell_size must be a whole number; got 3.5"),
+        ('clip = "yes"', "clip must be true or false; got 'yes'"),
         ("epsilon = ", "is not TOML"),
     ],
 )

@@ -13,9 +13,10 @@ from clusterdp.channels.noise import simulated_noise
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.in_memory import lay_out, run_release
+from clusterdp.releasing.in_memory import run_release
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.releasing.prepare import prepare_table
+from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import TABLE_CHANGED, Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.storage.folder import LocalFolder
@@ -160,9 +161,8 @@ def test_folders_are_released_alike(
 
 def write(table: Table, target: LocalFolder, progress: Any = None) -> None:
     """Write a release with both sources of randomness fixed."""
-    layout, encoder, notes = lay_out(table, None, None)
     write_with(
-        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
+        prepare_table(table),
         cdp.optimal(epsilon=2),
         target,
         progress or Silence(),

@@ -244,7 +244,7 @@ REFUSED = {
     "another kind": ("t.arrow", (), "is of no kind that Spark reads here"),
     "DuckDB": ("duckdb:?select 1", (), "read by the local engine"),
     "a broken row": ("broken.csv", (), "cannot be read"),
-    "no such engine": ("t.arrow", ("--engine", "flink"), "engine is local or spark"),
+    "no such engine": ("t.arrow", ("--engine", "flink"), "engine must be local or spark"),
     "a master of nothing": ("t.arrow", ("--engine", "local", "--master", "x"), "--engine spark"),
     "a store without Spark": (
         "t.arrow",

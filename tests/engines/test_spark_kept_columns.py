@@ -11,8 +11,7 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.engines.spark.kept_columns import outcome_classes
-from clusterdp.engines.spark.table import SparkTable
-from clusterdp.releasing.in_memory import lay_out
+from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.column_leak import leak_notice
 from clusterdp.rows.encoding import Columns
 
@@ -44,9 +43,8 @@ def noticed(
 ) -> tuple[str, ...]:
     columns = Columns(unit="user", arm="treated", cluster="market", outcome="clicks", kept=kept)
     rows = spark.createDataFrame(table.to_arrow()).repartition(3)
-    opened = SparkTable(rows=rows, columns=columns, space=space, clip=False)
-    layout, encoder, _ = lay_out(opened, None, None)
-    return opened.count(layout, encoder).notices
+    prepared = prepare(rows, columns=columns, space=space)
+    return prepared.table.count(prepared.layout, prepared.encoder).notices
 
 
 def test_copies_of_a_rare_outcome_are_noticed_and_ordinary_columns_are_not(

@@ -149,7 +149,8 @@ def test_arguments_of_a_wrong_type(options: dict[str, Any], message: str, publis
 
 
 def test_shares_are_found_by_label_or_its_text(published: Path) -> None:
-    for shares in ({0: 1, 1: 1}, {"0": 0.5, "1": 0.5}):
+    given: list[dict[Any, float]] = [{0: 1, 1: 1}, {"0": 0.5, "1": 0.5}]
+    for shares in given:
         assert not any(
             "stated shares" in note for note in cdp.estimate(published, shares=shares).notes
         )

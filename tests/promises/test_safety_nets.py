@@ -12,9 +12,8 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run, write
-from clusterdp.engines.local.table import LocalTable
-from clusterdp.releasing.in_memory import lay_out
-from clusterdp.releasing.to_folder import Prepared, write_release
+from clusterdp.releasing.prepare import prepare
+from clusterdp.releasing.to_folder import write_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.storage.folder import LocalFolder, staged_folder
 
@@ -172,9 +171,7 @@ def test_a_table_that_changes_between_passes_is_not_published(
 ) -> None:
     path = tmp_path / "t.csv"
     table.write_csv(path)
-    rows = LocalTable(rows=pl.scan_csv(path), columns=COLUMNS, space=SPACE, clip=False)
-    layout, encoder, notes = lay_out(rows, None, None)
-    prepared = Prepared(table=rows, layout=layout, encoder=encoder, notes=notes)
+    prepared = prepare(path, columns=COLUMNS, space=SPACE)
 
     class Meddler:
         def stage(self, name: str, n_rows: int) -> Callable[[int], None]:

@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 import clusterdp as cdp
 from clusterdp.channels.draw import Statistics
 from clusterdp.channels.noise import add_exact_noise
-from clusterdp.engines.local.table import LocalTable
 from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published import manifest as manifests
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.in_memory import lay_out
 from clusterdp.releasing.journal import Drawn
-from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.releasing.prepare import Prepared
+from clusterdp.releasing.prepare import prepare as prepare_release
+from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.storage.folder import LocalFolder
 from soak.owner import Owner, release_options, run, write_table
@@ -203,14 +202,7 @@ def prepare(source: Path) -> Prepared:
     columns = Columns(
         unit="user", arm="treated", cluster="market", outcome="clicks", kept=("tier",)
     )
-    table = LocalTable(
-        rows=pl.scan_parquet(source),
-        columns=columns,
-        space=cdp.OutcomeSpace.integers(0, 5),
-        clip=False,
-    )
-    layout, encoder, notes = lay_out(table, None, None)
-    return Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
+    return prepare_release(source, columns=columns, space=cdp.OutcomeSpace.integers(0, 5))
 
 
 def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: ReleaseRecord) -> Path:

@@ -12,10 +12,9 @@ import polars as pl
 
 import clusterdp as cdp
 from clusterdp.channels.noise import simulated_noise
-from clusterdp.engines.local.table import LocalTable
-from clusterdp.releasing.in_memory import lay_out
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.releasing.prepare import prepare
+from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.storage.folder import LocalFolder
@@ -111,10 +110,9 @@ def _publish(  # noqa: PLR0917 - the parts of a release
     columns = Columns(
         unit="user", arm="treated", cluster="market", outcome="clicks", kept=("tier",)
     )
-    opened = LocalTable(rows=rows.lazy(), columns=columns, space=space, clip=False)
-    layout, encoder, notes = lay_out(opened, rows["treated"].min(), 4)
+    control = rows["treated"].min()
     write_with(
-        Prepared(table=opened, layout=layout, encoder=encoder, notes=notes),
+        prepare(rows, columns=columns, space=space, control=control, min_cell_size=4),
         mechanism,
         LocalFolder(target),
         Silence(),

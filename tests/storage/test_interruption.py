@@ -29,21 +29,17 @@ from pathlib import Path
 import polars as pl
 import clusterdp as cdp
 from clusterdp.rows.encoding import Columns
-from clusterdp.engines.local.table import LocalTable
-from clusterdp.releasing.to_folder import Prepared, write_release
+from clusterdp.releasing.prepare import prepare
+from clusterdp.releasing.to_folder import write_release
 from clusterdp.storage.folder import LocalFolder
-from clusterdp.releasing.in_memory import lay_out
 import opendp.prelude, cryptography.hazmat.primitives.ciphers
 
 print("ready", flush=True)
-table = LocalTable(
-    rows=pl.scan_parquet(sys.argv[1]),
+prepared = prepare(
+    sys.argv[1],
     columns=Columns(unit="user", arm="arm", cluster="cluster", outcome="y", kept=("extra",)),
     space=cdp.OutcomeSpace.integers(0, 5),
-    clip=False,
 )
-layout, encoder, notes = lay_out(table, None, None)
-prepared = Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
 target = LocalFolder(Path(sys.argv[2]))
 write_release(
     prepared, cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=2), target

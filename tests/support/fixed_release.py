@@ -15,9 +15,9 @@ import numpy as np
 import clusterdp as cdp
 from clusterdp.engines.local.sources import open_source
 from clusterdp.engines.local.table import LocalTable
-from clusterdp.releasing.in_memory import lay_out
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.releasing.prepare import prepare_table
+from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.storage.files import FileSum
@@ -55,9 +55,8 @@ def release_rows(
 ) -> dict[str, str]:
     """Release a query into a folder; returns the checksums of what is published."""
     table = LocalTable(rows=rows, columns=COLUMNS, space=SPACE, clip=False, keep_order=keep_order)
-    layout, encoder, notes = lay_out(table, None, None)
     write_with(
-        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
+        prepare_table(table),
         MECHANISMS[mechanism],
         LocalFolder(out),
         Silence(),

@@ -9,9 +9,9 @@ import numpy as np
 import clusterdp as cdp
 from clusterdp.channels.noise import simulated_noise
 from clusterdp.engines.spark.table import SparkTable
-from clusterdp.releasing.in_memory import lay_out
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.to_folder import Prepared, Silence, write_with
+from clusterdp.releasing.prepare import prepare_table
+from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.storage.folder import LocalFolder
@@ -40,9 +40,8 @@ def to_table(rows: DataFrame) -> SparkTable:
 
 def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
     """Write a release with both sources of randomness fixed."""
-    layout, encoder, notes = lay_out(table, None, None)
     write_with(
-        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
+        prepare_table(table),
         cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5),
         target,
         progress or Silence(),
@@ -54,9 +53,8 @@ def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
 def write_wide(rows: DataFrame, folder: Path) -> dict[str, str]:
     """The checksums of a release without noisy statistics, of a fixed key."""
     table = SparkTable(rows=rows, columns=WIDE_COLUMNS, space=WIDE_SPACE, clip=False)
-    layout, encoder, notes = lay_out(table, None, None)
     write_with(
-        Prepared(table=table, layout=layout, encoder=encoder, notes=notes),
+        prepare_table(table),
         cdp.uniform_prior_dp(epsilon=1),
         LocalFolder(folder),
         Silence(),

@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from clusterdp.cli.console import errors_in_one_line
 from clusterdp.cli.ledger import app as ledger_app
 from clusterdp.cli.options import (
-    ARM,
-    BUDGET,
-    CLUSTER,
-    CONTROL,
-    DELTA,
-    ENGINE,
-    EPSILON,
-    LEDGER_KEY_FILE,
-    MIN_CELL_SIZE,
-    NEW_POPULATION,
-    OUTCOMES,
     OUTPUT,
     PRIVACY,
-    REFERENCE,
-    SEGMENT_SHARE,
     TABLE,
-    WITHIN_SHARE,
+    AllowUnencrypted,
+    Arm,
+    AsJson,
+    Calibrate,
+    Clip,
+    Cluster,
+    Control,
+    Delta,
+    DryRun,
+    EngineName,
+    Epsilon,
+    Input,
+    Keep,
+    KeepOrder,
+    LedgerKeyFile,
+    LedgerPlace,
+    Master,
+    MechanismName,
+    MinCellSize,
+    NewPopulation,
+    NoiseScale,
+    Outcome,
+    Outcomes,
+    Population,
+    Prior,
+    PriorFloor,
+    ReferenceText,
+    ResampleProb,
+    Resume,
+    SegmentShare,
+    Spec,
+    Unit,
+    Verbose,
+    WithinShare,
 )
 
 app = typer.Typer(
@@ -44,7 +64,7 @@ app.add_typer(ledger_app, name="ledger")
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
     if wanted:
-        from clusterdp import __version__
+        from clusterdp._version import __version__
 
         typer.echo(f"clusterdp {__version__}")
         raise typer.Exit
@@ -62,146 +82,41 @@ def _options(
 
 @app.command()
 def release(
-    table: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="INPUT",
-            help="A Parquet, CSV or Arrow file, a folder or a glob of them, or "
-            "'duckdb:warehouse.db?select ...'; with Spark also s3a://... or hdfs://...",
-        ),
-    ] = None,
-    unit: Annotated[str | None, typer.Option(help="Column of ids.", rich_help_panel=TABLE)] = None,
-    arm: Annotated[str | None, ARM] = None,
-    cluster: Annotated[str | None, CLUSTER] = None,
-    outcome: Annotated[
-        str | None, typer.Option(help="Column of sensitive outcomes.", rich_help_panel=TABLE)
-    ] = None,
-    outcomes: Annotated[str | None, OUTCOMES] = None,
-    control: Annotated[str | None, CONTROL] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COL,...",
-            help="Public columns to publish as they are; nothing else of the table is.",
-            rich_help_panel=TABLE,
-        ),
-    ] = None,
-    clip: Annotated[
-        bool | None,
-        typer.Option(
-            "--clip",
-            help="Move outcomes beyond the ends to the nearest end.",
-            rich_help_panel=TABLE,
-        ),
-    ] = None,
-    min_cell_size: Annotated[int | None, MIN_CELL_SIZE] = None,
-    keep_order: Annotated[
-        bool | None,
-        typer.Option(
-            "--keep-order",
-            help="Publish rows in the order of the table, which is then public, instead of the "
-            "order of ids.",
-            rich_help_panel=TABLE,
-        ),
-    ] = None,
-    epsilon: Annotated[float | None, EPSILON] = None,
-    delta: Annotated[float | None, DELTA] = None,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            help="optimal, cluster-dp, cluster-free-dp, uniform-prior-dp, noisy-horvitz-thompson "
-            "or noisy-histogram; the best that releases rows by default.",
-            rich_help_panel=PRIVACY,
-        ),
-    ] = None,
-    noise_scale: Annotated[
-        float | None, typer.Option(help="Scale of the noise on counts.", rich_help_panel=PRIVACY)
-    ] = None,
-    prior_floor: Annotated[
-        float | None,
-        typer.Option(help="Least prior probability of an outcome.", rich_help_panel=PRIVACY),
-    ] = None,
-    resample_prob: Annotated[
-        float | None,
-        typer.Option(
-            help="Probability that a row is redrawn, instead of --epsilon.",
-            rich_help_panel=PRIVACY,
-        ),
-    ] = None,
-    calibrate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Share of --epsilon for noisy cell sums, which estimates then use.",
-            rich_help_panel=PRIVACY,
-        ),
-    ] = None,
-    prior: Annotated[
-        str | None,
-        typer.Option(
-            metavar="P,P,...",
-            help="Public prior that the optimal channel is designed for; costs nothing.",
-            rich_help_panel=PRIVACY,
-        ),
-    ] = None,
-    reference: Annotated[str | None, REFERENCE] = None,
-    within_share: Annotated[float | None, WITHIN_SHARE] = None,
-    segment_share: Annotated[float | None, SEGMENT_SHARE] = None,
+    table: Input = None,
+    unit: Unit = None,
+    arm: Arm = None,
+    cluster: Cluster = None,
+    outcome: Outcome = None,
+    outcomes: Outcomes = None,
+    control: Control = None,
+    keep: Keep = None,
+    clip: Clip = None,
+    min_cell_size: MinCellSize = None,
+    keep_order: KeepOrder = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    mechanism: MechanismName = None,
+    noise_scale: NoiseScale = None,
+    prior_floor: PriorFloor = None,
+    resample_prob: ResampleProb = None,
+    calibrate: Calibrate = None,
+    prior: Prior = None,
+    reference: ReferenceText = None,
+    within_share: WithinShare = None,
+    segment_share: SegmentShare = None,
     plan: Annotated[
         Path | None,
         typer.Option(help="Carry out a plan of `clusterdp plan` to the letter."),
     ] = None,
-    spec: Annotated[
-        Path | None,
-        typer.Option(help="These options in a TOML file; the command line overrides it."),
-    ] = None,
-    ledger: Annotated[
-        str | None,
-        typer.Option(
-            help="Budget ledger to spend from: a file, or postgresql://user@host/database.",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
-    population: Annotated[
-        str | None,
-        typer.Option(
-            help="Whose budget: releases about the same people add up.", rich_help_panel=BUDGET
-        ),
-    ] = None,
-    new_population: Annotated[bool, NEW_POPULATION] = False,
-    ledger_key_file: Annotated[Path | None, LEDGER_KEY_FILE] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="Finish an interrupted release of a --ledger; it spends nothing more.",
-            rich_help_panel=BUDGET,
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="local|spark",
-            help="What reads the table: this process (the default), or Spark.",
-            rich_help_panel=ENGINE,
-        ),
-    ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            help="Where Spark runs, such as local[2] or yarn; by default on all cores here.",
-            rich_help_panel=ENGINE,
-        ),
-    ] = None,
-    allow_unencrypted_spark: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-unencrypted-spark",
-            help="Use a Spark cluster that does not encrypt what it stores and sends: who reads "
-            "its disks or network can learn the key, and with it every outcome.",
-            rich_help_panel=ENGINE,
-        ),
-    ] = None,
+    spec: Spec = None,
+    ledger: LedgerPlace = None,
+    population: Population = None,
+    new_population: NewPopulation = False,
+    ledger_key_file: LedgerKeyFile = None,
+    resume: Resume = None,
+    engine: EngineName = None,
+    master: Master = None,
+    allow_unencrypted_spark: AllowUnencrypted = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -209,102 +124,29 @@ def release(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Show what would be released, from public columns; publish nothing.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            help="Say how many rows an error or a warning is about. For your eyes only: such "
-            "numbers depend on true outcomes, and several of them add up to a histogram.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)
-    ] = False,
+    dry_run: DryRun = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn a table into a published folder, once.
 
     clusterdp release clicks.parquet --unit user --arm treated --cluster market
     --outcome clicks --outcomes 0..5 --epsilon 2 --out published/
     """
-    from clusterdp.cli.release import run_release_command, run_resume_command
+    given = locals()
+    from clusterdp.cli.release import run_release_command
 
-    given: dict[str, Any] = {
-        "input": table,
-        "unit": unit,
-        "arm": arm,
-        "cluster": cluster,
-        "outcome": outcome,
-        "outcomes": outcomes,
-        "control": control,
-        "keep": keep,
-        "clip": clip,
-        "min_cell_size": min_cell_size,
-        "keep_order": keep_order,
-        "mechanism": mechanism,
-        "epsilon": epsilon,
-        "delta": delta,
-        "noise_scale": noise_scale,
-        "prior_floor": prior_floor,
-        "resample_prob": resample_prob,
-        "calibrate": calibrate,
-        "prior": prior,
-        "reference": reference,
-        "within_share": within_share,
-        "segment_share": segment_share,
-        "engine": engine,
-        "master": master,
-        "allow_unencrypted_spark": allow_unencrypted_spark,
-        "out": out,
-        "ledger": ledger,
-        "population": population,
-    }
     with errors_in_one_line():
-        if resume is not None:
-            also = {
-                "plan": plan,
-                "spec": spec,
-                "dry_run": dry_run or None,
-                "new_population": new_population or None,
-            }
-            run_resume_command(
-                resume,
-                given | also,
-                key_file=ledger_key_file,
-                verbose=verbose,
-                as_json=as_json,
-            )
-            return
-        run_release_command(
-            spec,
-            plan,
-            given,
-            key_file=ledger_key_file,
-            new_population=new_population,
-            dry_run=dry_run,
-            verbose=verbose,
-            as_json=as_json,
-        )
+        run_release_command(given)
 
 
 @app.command()
 def plan(
-    table: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="INPUT", help="As for release; only arms and clusters are read of it."
-        ),
-    ] = None,
-    arm: Annotated[str | None, ARM] = None,
-    cluster: Annotated[str | None, CLUSTER] = None,
+    table: Input = None,
+    unit: Unit = None,
+    arm: Arm = None,
+    cluster: Cluster = None,
+    outcome: Outcome = None,
     size: Annotated[
         str | None,
         typer.Option(
@@ -312,10 +154,11 @@ def plan(
             rich_help_panel=TABLE,
         ),
     ] = None,
-    outcomes: Annotated[str | None, OUTCOMES] = None,
-    control: Annotated[str | None, CONTROL] = None,
-    min_cell_size: Annotated[int | None, MIN_CELL_SIZE] = None,
-    epsilon: Annotated[float | None, EPSILON] = None,
+    outcomes: Outcomes = None,
+    control: Control = None,
+    keep: Keep = None,
+    min_cell_size: MinCellSize = None,
+    epsilon: Epsilon = None,
     mde: Annotated[
         float | None,
         typer.Option(
@@ -323,17 +166,17 @@ def plan(
             rich_help_panel=PRIVACY,
         ),
     ] = None,
-    delta: Annotated[float | None, DELTA] = None,
+    delta: Delta = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="Only this mechanism.", rich_help_panel=PRIVACY)
+        str | None, typer.Option(help="Compare only this one.", rich_help_panel=PRIVACY)
     ] = None,
-    reference: Annotated[str | None, REFERENCE] = None,
-    within_share: Annotated[float | None, WITHIN_SHARE] = None,
-    segment_share: Annotated[float | None, SEGMENT_SHARE] = None,
-    spec: Annotated[
-        Path | None,
-        typer.Option(help="Options in a TOML file; the command line overrides it."),
-    ] = None,
+    reference: ReferenceText = None,
+    within_share: WithinShare = None,
+    segment_share: SegmentShare = None,
+    spec: Spec = None,
+    engine: EngineName = None,
+    master: Master = None,
+    allow_unencrypted_spark: AllowUnencrypted = None,
     out: Annotated[Path, typer.Option(help="The plan to write.", rich_help_panel=OUTPUT)] = Path(
         "plan.toml"
     ),
@@ -344,33 +187,20 @@ def plan(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Choose a mechanism and split its budget, before any outcome is read.
+
+    Of the table, only arms and clusters are read.
 
     clusterdp plan clicks.parquet --arm treated --cluster market --outcomes 0..5
     --epsilon 2 --segment-share 0.1 --plot tradeoff.svg
     """
+    given = locals()
     from clusterdp.cli.plan import run_plan_command
 
-    given = {
-        "input": table,
-        "arm": arm,
-        "cluster": cluster,
-        "outcomes": outcomes,
-        "control": control,
-        "min_cell_size": min_cell_size,
-        "mechanism": mechanism,
-        "epsilon": epsilon,
-        "delta": delta,
-        "reference": reference,
-        "within_share": within_share,
-        "segment_share": segment_share,
-    }
     with errors_in_one_line():
-        run_plan_command(spec, given, size=size, mde=mde, out=out, plot=plot, as_json=as_json)
+        run_plan_command(given)
 
 
 @app.command()
@@ -423,24 +253,11 @@ def estimate(
 
     clusterdp estimate published/ --segments crm.csv --on user --by tier --by tier,region
     """
+    given = locals()
     from clusterdp.cli.estimate import run_estimate_command
 
     with errors_in_one_line():
-        run_estimate_command(
-            folder,
-            control=control,
-            segments=segments,
-            on=on,
-            by=by,
-            adjust=adjust,
-            unstratified=unstratified,
-            rows_only=rows_only,
-            shares=shares,
-            level=level,
-            as_json=as_json,
-            csv=csv,
-            plot=plot,
-        )
+        run_estimate_command(**given)
 
 
 @app.command()
@@ -448,7 +265,10 @@ def inspect(
     folder: Annotated[Path, typer.Argument(help="A published folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a published folder is and what it promises."""
+    """Show what a published folder is and what it promises.
+
+    clusterdp inspect published/
+    """
     from clusterdp.cli.folders import run_inspect_command
 
     with errors_in_one_line():
@@ -460,7 +280,10 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="A published folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check that a folder is undamaged and that everything in it follows from the rest."""
+    """Check that a folder is undamaged and that everything in it follows from the rest.
+
+    clusterdp verify published/
+    """
     from clusterdp.cli.folders import run_verify_command
 
     with errors_in_one_line():

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.cli.console import console, print_json, say
-from clusterdp.cli.options_file import parse_names
 from clusterdp.engines.local.sources import open_unstored
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation import formatting as report
 from clusterdp.estimation.estimate import estimate
+from clusterdp.experiment.lists import parse_names
 
 if TYPE_CHECKING:
     import polars as pl

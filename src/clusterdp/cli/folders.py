@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._words import counted
 from clusterdp.cli.console import REFUSED, print_json, print_pairs, say
 from clusterdp.published.folder import check_sizes, read_manifest
 from clusterdp.published.manifest import what_is_public
@@ -72,7 +73,8 @@ def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
         (
             "table",
             (
-                f"{manifest['n_units']:,} units, {manifest['n_clusters']:,} clusters, "
+                f"{counted(manifest['n_units'], 'unit')}, "
+                f"{counted(manifest['n_clusters'], 'cluster')}, "
                 f"arms {arms} (control {manifest['control']})"
             ),
         ),

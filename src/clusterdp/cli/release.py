@@ -1,28 +1,21 @@
-"""`clusterdp release`: what is shown before, what is done, what is shown after."""
+"""`clusterdp release`: what is shown before and after, and progress while it runs."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.channels.draw import check_exact
-from clusterdp.cli import options_file as specs
-from clusterdp.cli.console import Bars, owner_notices, print_json, say, say_aside
-from clusterdp.cli.engines import TableOptions, open_engine
-from clusterdp.cli.preview import choose_mechanism, describe_plan, planned_for, show_plan
+from clusterdp.cli.budget import open_ledger
+from clusterdp.cli.console import Bars, owner_notices, print_json, print_pairs, say, say_aside
 from clusterdp.errors import ParameterError
-from clusterdp.releasing.in_memory import lay_out
-from clusterdp.releasing.to_folder import Prepared, write_release
-from clusterdp.rows.encoding import Columns
+from clusterdp.owner.options import Options
+from clusterdp.owner.plan import with_plan
+from clusterdp.owner.publish import How, Wanted, readied, run_publish, run_resume
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.cli.engines import Engine
-    from clusterdp.ledger.paid_release import Budget
-    from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.releasing.journal import Journal
-    from clusterdp.storage.folder import Destination
+    from clusterdp.owner.preview import Preview
+    from clusterdp.owner.publish import Published, Ready
 
 NO_LEDGER = (
     "note: nothing will remember this release, so repeated releases about the same people are not "
@@ -30,152 +23,71 @@ NO_LEDGER = (
 )
 
 
-def run_release_command(  # noqa: PLR0913 - the ways to say what to release
-    spec_path: Path | None,
-    plan_path: Path | None,
-    given: dict[str, Any],
-    *,
-    key_file: Path | None,
-    new_population: bool,
-    dry_run: bool,
-    verbose: bool,
-    as_json: bool,
-) -> None:
-    """Plan from public columns, show it, and unless it is a dry run, release."""
-    spec = _read_options(spec_path, plan_path, given)
-    out = None if dry_run else _out(spec)
-    with ExitStack() as stack:
-        engine = open_engine(spec, stack)
-        target = None if out is None else engine.place(out)
-        if target is not None:
-            target.check_free()
-        budget = _open_budget(spec, key_file, new_population=new_population)
-        if budget is not None and target is not None:
-            budget.check_population()
-        prepared = prepare(spec, engine, out, verbose=verbose)
-        layout = prepared.layout
-        mechanism, prediction = choose_mechanism(spec, layout)
-        check_exact(layout, mechanism)
-        plan = describe_plan(prepared, mechanism, prediction, planned_for(spec, layout))
-        if budget is not None:
-            plan["budget"] = budget.describe(mechanism, layout.space, str(spec["outcome"]))
-            plan["notes"] += plan["budget"]["notes"]
-        if not as_json:
-            show_plan(plan)
-        if target is None:
-            if as_json:
-                print_json({"plan": plan})
-            return
-        if budget is None:
-            say_aside(NO_LEDGER)
-            finished = _write(prepared, mechanism, target)
-        else:
-            finished = budget.release(prepared, mechanism, target, spec, _write)
-    _show_finished({"plan": plan, **finished}, as_json=as_json)
-
-
-def run_resume_command(
-    release: str,
-    given: dict[str, Any],
-    *,
-    key_file: Path | None,
-    verbose: bool,
-    as_json: bool,
-) -> None:
-    """Finish a release that was interrupted; it spends nothing more."""
-    from clusterdp.cli.budget import open_ledger
-    from clusterdp.ledger.paid_release import Budget, resumed_options
-
-    if given["ledger"] is None:
-        raise ParameterError("--resume needs --ledger, where the release is written down")
-    budget = Budget(open_ledger(given["ledger"], key_file), None, say=say_aside)
-    reservation = budget.ledger.resume(release)
-    spec = resumed_options(reservation, given)
-    with ExitStack() as stack:
-        engine = open_engine(spec, stack)
-        target = engine.place(_out(spec))
-        finished = budget.finish_published(reservation, target)
-        if finished is None:
-            target.check_free()
-            prepared = prepare(spec, engine, _out(spec), verbose=verbose)
-            finished = budget.finish(reservation, prepared, target, _write)
-    _show_finished(finished, as_json=as_json)
-
-
-def _read_options(
-    spec_path: Path | None, plan_path: Path | None, given: dict[str, Any]
-) -> dict[str, Any]:
-    if plan_path is None:
-        return specs.read_spec(spec_path, given)
-    if spec_path is not None:
-        raise ParameterError("give --plan or --spec, and not both")
-    return specs.read_plan(plan_path, given)
-
-
-def _open_budget(
-    spec: dict[str, Any], key_file: Path | None, *, new_population: bool
-) -> Budget | None:
-    ledger, population = spec.get("ledger"), spec.get("population")
-    if ledger is None:
-        if population is not None or key_file is not None or new_population:
-            raise ParameterError(
-                "--population, --new-population and --ledger-key-file belong to a --ledger"
-            )
-        return None
-    if not population:
-        raise ParameterError("a --ledger needs a --population: whose budget is it?")
-    from clusterdp.cli.budget import open_ledger
-    from clusterdp.ledger.paid_release import Budget
-
-    opened = open_ledger(ledger, key_file)
-    return Budget(opened, population, confirmed_new=new_population, say=say_aside)
-
-
-def prepare(
-    spec: dict[str, Any], engine: Engine, out: str | None, *, verbose: bool = False
-) -> Prepared:
-    """The table, with its public columns read."""
-    space = specs.parse_outcomes(spec["outcomes"])
-    columns = Columns(
-        unit=spec["unit"],
-        arm=spec["arm"],
-        cluster=spec["cluster"],
-        outcome=spec["outcome"],
-        kept=specs.parse_names(spec.get("keep")),
+def run_release_command(given: dict[str, Any]) -> None:
+    """Show what is going to be released, from public columns, and unless it is a dry run, do it."""
+    given["input"] = given.pop("table")
+    resume, dry_run = given.pop("resume"), given.pop("dry_run")
+    as_json = given.pop("as_json")
+    how = How(
+        key_file=given.pop("ledger_key_file"),
+        new_population=given.pop("new_population"),
+        verbose=given.pop("verbose"),
+        say=say_aside,
+        open_ledger=open_ledger,
     )
-    asked = TableOptions(
-        columns=columns,
-        space=space,
-        clip=bool(spec.get("clip")),
-        keep_order=bool(spec.get("keep_order")),
-        verbose=verbose,
-    )
-    table = engine.table(str(spec["input"]), asked, out)
-    layout, encoder, notes = lay_out(table, spec.get("control"), spec.get("min_cell_size"))
-    return Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
-
-
-def _out(spec: dict[str, Any]) -> str:
-    if spec.get("out") is None:
-        raise ParameterError("missing: --out, the folder to publish (or --dry-run)")
-    return str(spec["out"])
-
-
-def _write(
-    prepared: Prepared,
-    mechanism: Mechanism,
-    target: Destination,
-    journal: Journal | None = None,
-) -> dict[str, Any]:
-    with owner_notices(), Bars() as bars:
-        write_release(prepared, mechanism, target, bars, journal)
-    return {"folder": str(target)}
-
-
-def _show_finished(finished: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(finished)
+    if resume is not None:
+        also = {"dry_run": dry_run or None, "new_population": how.new_population or None}
+        with owner_notices(), Bars() as bars:
+            published = run_resume(resume, None, given | also, how, progress=bars)
+        _show_published(published, None, as_json=as_json)
         return
-    target = finished["folder"]
+    options = read_options(given.pop("spec"), given.pop("plan"), given)
+    source, wanted = options.table.input, Wanted(options)
+    if dry_run:
+        with readied(source, wanted, how, None) as ready:
+            _show_before(ready.preview, as_json=as_json)
+        if as_json:
+            print_json({"plan": ready.preview.content})
+        return
+    shown: list[Preview] = []
+
+    def show(ready: Ready) -> None:
+        shown.append(ready.preview)
+        _show_before(ready.preview, as_json=as_json)
+        if ready.budget is None:
+            say_aside(NO_LEDGER)
+
+    with owner_notices(), Bars() as bars:
+        published = run_publish(source, wanted, how, show=show, progress=bars)
+    _show_published(published, shown[0], as_json=as_json)
+
+
+def read_options(spec: Path | None, plan: Path | None, given: dict[str, Any]) -> Options:
+    """The options of a command: those of a file, overridden by the command line."""
+    if spec is not None and plan is not None:
+        raise ParameterError("give --plan or --spec, and not both")
+    options = with_plan(given, plan) if spec is None else Options.read(spec).changed(given)
+    if options.table.input is None:
+        raise ParameterError("missing: an input table (as an argument, or in a --spec file)")
+    return options
+
+
+def _show_before(preview: Preview, *, as_json: bool) -> None:
+    if as_json:
+        return
+    print_pairs(preview.pairs)
+    for note in preview.notes:
+        say(f"note: {note}")
+
+
+def _show_published(published: Published, preview: Preview | None, *, as_json: bool) -> None:
+    target = published.folder
+    if as_json:
+        content: dict[str, Any] = {} if preview is None else {"plan": preview.content}
+        content["folder"] = target
+        if published.release_id is not None:
+            content["release_id"] = published.release_id
+        print_json(content)
+        return
     look = "" if "://" in target else f"; look at it with: clusterdp inspect {target}"
     say(f"published {target}{look}")

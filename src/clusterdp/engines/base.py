@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from clusterdp._words import counted
 from clusterdp.errors import DataError
 from clusterdp.experiment.layout import Layout, default_control, find_arm
+from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder, Labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import polars as pl
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.encoding import Columns
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.storage.files import FileSum, RowOrderKind
+    from clusterdp.storage.folder import Destination
 
 
 NO_ORDER_TO_KEEP = (
@@ -99,25 +102,114 @@ class Table(Protocol):
         """Pass 2: the published rows into a folder."""
         ...
 
+    def collect_rows(self, publisher: RowPublisher) -> tuple[Any, Fingerprint]:
+        """Pass 2: the published rows as a frame, evaluated once and for all; and what was read."""
+        ...
+
+    def like(self, published: pl.DataFrame) -> Any:
+        """Another published table as a frame of the same library."""
+        ...
+
+
+class TableOptions(NamedTuple):
+    """What the owner says of a table.
+
+    Attributes:
+        columns: Which column plays which part.
+        space: The declared outcome space.
+        clip: Whether outcomes beyond the ends of the space count as the nearest end.
+        keep_order: Whether rows are published in the order of the table.
+        verbose: Whether messages may count rows by what their outcomes are.
+    """
+
+    columns: Columns
+    space: OutcomeSpace
+    clip: bool = False
+    keep_order: bool = False
+    verbose: bool = False
+
+
+class CellOptions(NamedTuple):
+    """What is needed to read the cells of a table, and nothing else of it.
+
+    Attributes:
+        cluster: The column of clusters; `"a,b"` crosses two.
+        arm: The column of arms.
+        space: The declared outcome space.
+        control: The control arm; None for the default.
+        size: The column that says how many units a row stands for; None if each is one.
+    """
+
+    cluster: str
+    arm: str
+    space: OutcomeSpace
+    control: Any = None
+    size: str | None = None
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return (self.cluster, self.arm, *(() if self.size is None else (self.size,)))
+
+
+class Engine(Protocol):
+    """What opens tables and places.
+
+    A source is the name of a file, a folder or a query, or a frame that the engine knows.
+    """
+
+    def place(self, out: str) -> Destination:
+        """A folder to publish."""
+        ...
+
+    def table(self, source: Any, asked: TableOptions, out: str | None) -> Table:
+        """A source as a table.
+
+        `out` is where it is going to be published. Without one, only the layout of what has a name
+        can be read.
+        """
+        ...
+
+    def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+        """The cells of a source: no other column is read."""
+        ...
+
+
+def row_encoder(table: Table, cells: CellEncoder) -> RowEncoder:
+    """What encodes the rows of a table."""
+    return RowEncoder(columns=table.columns, space=table.space, clip=table.clip, cells=cells)
+
 
 def no_progress(n_rows: int) -> None:
     """Report to nobody."""
 
 
-def to_layout(
-    sizes: pl.DataFrame, cluster: str, arm: str, space: OutcomeSpace, control: Any
-) -> tuple[Layout, CellEncoder]:
+def check_cell_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
+    """Raise a DataError unless a table has the columns its cells are read from."""
+    for name in asked.read:
+        if name not in schema:
+            raise DataError(f"the table has no column {name!r}")
+    if asked.size is not None and not schema[asked.size].is_integer():
+        raise DataError(f"column {asked.size!r} (size) must hold whole numbers")
+
+
+def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
     """The layout of a table whose cells were counted, and how to encode its rows.
 
     Args:
-        sizes: One row per cell, with its number of units in a column `size`.
-        cluster: The column of clusters.
-        arm: The column of arms.
-        space: The declared outcome space.
-        control: The control arm; None for the default.
+        sizes: One row per cell: its cluster and arm, its number of units in a column `size`, and
+            of rows in a column `n_rows`.
+        asked: Which columns they are.
     """
+    cluster, arm, control = asked.cluster, asked.arm, asked.control
     if len(sizes) == 0:
         raise DataError("the table has no rows")
+    n_several = int((sizes["n_rows"] > 1).sum())
+    if asked.size is not None and n_several:
+        raise DataError(
+            f"with column {asked.size!r} (size) the table must have one row per cluster and arm; "
+            f"{counted(n_several, 'cell')} of it have several"
+        )
     for name, part in ((cluster, "cluster"), (arm, "arm")):
         gap = sizes[name].is_null()
         if sizes[name].dtype.is_float():
@@ -134,7 +226,7 @@ def to_layout(
         arms=labels,
         control=default_control(labels) if control is None else find_arm(labels, control),
         sizes=table,
-        space=space,
+        space=asked.space,
     )
     return layout, encoder
 
@@ -171,15 +263,15 @@ def clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
 
 
 def _in_rows(n_rows: int, table: Table) -> str:
-    return f" in {n_rows} rows" if table.verbose else ""
+    return f" in {counted(n_rows, 'row')}" if table.verbose else ""
 
 
 def refuse_repeated(n_repeated: int, unit: str) -> None:
     """Raise a DataError if a unit has more than one row."""
     if n_repeated:
         raise DataError(
-            f"column {unit!r} (unit) repeats an id in {n_repeated} rows; privacy is promised per "
-            "row, so each unit must have exactly one"
+            f"column {unit!r} (unit) repeats an id in {counted(n_repeated, 'row')}; privacy is "
+            "promised per row, so each unit must have exactly one"
         )
 
 
@@ -187,7 +279,8 @@ def refuse_missing(name: str, part: str, n_missing: int) -> None:
     """Raise a DataError if a column has gaps."""
     if n_missing:
         raise DataError(
-            f"column {name!r} ({part}) has {n_missing} missing values; every unit needs one"
+            f"column {name!r} ({part}) has {counted(n_missing, 'missing value')}; every unit needs "
+            "one"
         )
 
 

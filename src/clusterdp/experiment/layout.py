@@ -149,7 +149,7 @@ def pool_small_clusters(layout: Layout, min_cell_size: int) -> tuple[Layout, Cod
     )
     if (pooled.sizes[-1] < min_cell_size).any():
         raise DataError(
-            f"even pooled, the {int(small.sum())} small clusters have an arm with fewer than "
-            f"min_cell_size={min_cell_size} units; lower min_cell_size or drop them"
+            "even pooled, small clusters have an arm with fewer than "
+            f"min_cell_size={min_cell_size} units; lower min_cell_size"
         )
     return pooled, recode

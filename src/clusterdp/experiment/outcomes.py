@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.lists import parse_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,13 +26,14 @@ _LARGEST_LATTICE_VALUE = 2**31
 LARGEST_VALUE = 1e100
 # Outcome codes are 16 bits wide.
 MOST_OUTCOMES = 2**16
+_FORM = "outcomes reads values (0,1,5), a range (0..5), bins (bins:0,1,10,100) or binary; got {!r}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeSpace:
     """A declared, ordered, finite set of outcomes (the paper's 𝒴, of size K).
 
-    Make one with `of`, `integers`, `binary` or `bins`.
+    Make one with `of`, `integers`, `binary` or `bins`, or `parse` a text such as "0..5".
 
     Attributes:
         values: The numbers outcomes stand for, strictly increasing. Effects are measured in them.
@@ -64,6 +66,47 @@ class OutcomeSpace:
                     f"{len(self.edges)} edges make {len(self.edges) - 1} bins, "
                     f"but {len(self.values)} representative values were given"
                 )
+
+    @classmethod
+    def parse(cls, given: OutcomeSpace | str | Sequence[float]) -> OutcomeSpace:
+        """A space as people write it: `0,1,5`, `0..5`, `bins:0,1,10,100` or `binary`.
+
+        Bins count as their midpoints, or as what is listed: `bins:0,1,10 as 0,4`.
+        """
+        if isinstance(given, OutcomeSpace):
+            return given
+        try:
+            return cls._parse(given)
+        except ParameterError as error:
+            # What the space itself refuses says more than that the text could not be read.
+            if "separated by commas" not in str(error):
+                raise
+            raise ParameterError(_FORM.format(given)) from None
+        except ValueError:
+            raise ParameterError(_FORM.format(given)) from None
+
+    @classmethod
+    def _parse(cls, given: str | Sequence[float]) -> OutcomeSpace:
+        if not isinstance(given, str):
+            return cls.of(parse_numbers(given))
+        if given == "binary":
+            return cls.binary()
+        if given.startswith("bins:"):
+            edges, _, values = given.removeprefix("bins:").partition(" as ")
+            return cls.bins(parse_numbers(edges), parse_numbers(values) if values else None)
+        if ".." in given:
+            low, _, high = given.partition("..")
+            return cls.integers(int(low), int(high))
+        return cls.of(parse_numbers(given))
+
+    def __str__(self) -> str:
+        """What `parse` reads back."""
+        if self.edges is not None:
+            plain = OutcomeSpace.bins(self.edges).values == self.values
+            return f"bins:{_listed(self.edges)}" + ("" if plain else f" as {_listed(self.values)}")
+        if self._is_integer_range():
+            return f"{self.values[0]:.0f}..{self.values[-1]:.0f}"
+        return _listed(self.values)
 
     @classmethod
     def of(cls, values: Sequence[float]) -> OutcomeSpace:
@@ -176,6 +219,10 @@ class OutcomeSpace:
         low, high = self.values[0], self.values[-1]
         integral = all(value.is_integer() for value in self.values)
         return integral and high - low == self.n_outcomes - 1
+
+
+def _listed(numbers: tuple[float, ...]) -> str:
+    return ",".join(repr(number).removesuffix(".0") for number in numbers)
 
 
 def _check_increasing(name: str, numbers: tuple[float, ...]) -> None:

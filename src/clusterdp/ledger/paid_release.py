@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
-from clusterdp import __version__
+from clusterdp._version import __version__
 from clusterdp.engines.source_names import DUCKDB
 from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
 from clusterdp.ledger.balance import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.reservation import Reservation
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.journal import Journal
-    from clusterdp.releasing.to_folder import Prepared
+    from clusterdp.releasing.prepare import Prepared
     from clusterdp.storage.folder import Destination
 
 # The options that may change when a release is resumed: they are locations.

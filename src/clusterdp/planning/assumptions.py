@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.lists import parse_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +52,22 @@ class Reference:
         probs = self.of_clusters(np.arange(len(layout.clusters)))
         weights = layout.sizes[..., np.newaxis] / layout.n_units
         return np.asarray((weights * probs).sum(axis=(0, 1)))
+
+
+def parse_reference(
+    given: str | Sequence[float] | None, space: OutcomeSpace, within_share: float | None
+) -> Reference:
+    """A reference from `0.5,0.3,0.2` (a histogram) or `mean:2,std:1`; None if nothing is known."""
+    within = 1.0 if within_share is None else within_share
+    if given is None:
+        if within_share is None:
+            return uniform_reference(space)
+        return histogram_reference(space, [1.0] * space.n_outcomes, within)
+    found = re.fullmatch(r"mean:([^,]+),std:(.+)", given) if isinstance(given, str) else None
+    if found:
+        mean, std = parse_numbers(f"{found[1]},{found[2]}")
+        return spread_reference(space, mean, std, within)
+    return histogram_reference(space, parse_numbers(given), within)
 
 
 def uniform_reference(space: OutcomeSpace) -> Reference:

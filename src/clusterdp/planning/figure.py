@@ -6,20 +6,25 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._figures import COLOURS, new_figure, save_figure
+from clusterdp.planning.plan import trade_off
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.planning.plan import Curve, Plan
+    from matplotlib.figure import Figure
+
+    from clusterdp.planning.plan import Comparison
 
 
-def trade_off_plot(curves: list[Curve], plan: Plan, path: Path) -> None:
+def trade_off_plot(plan: Comparison, path: Path | None) -> Figure:
     """Standard errors against ε, one line per mechanism, with what was chosen."""
     figure = new_figure(path, (8, 5))
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes = figure.add_subplot()
-    for curve, colour, marker in zip(curves, itertools.cycle(COLOURS), "o^sDPv", strict=False):
+    for curve, colour, marker in zip(
+        trade_off(plan), itertools.cycle(COLOURS), "o^sDPv", strict=False
+    ):
         style: dict[str, Any] = (
             {"linewidth": 2.4, "zorder": 3} if curve.name == plan.chosen else {"linewidth": 1.2}
         )
@@ -63,4 +68,6 @@ def trade_off_plot(curves: list[Curve], plan: Plan, path: Path) -> None:
     axes.grid(color="#eeeeee")
     axes.set_axisbelow(True)
     axes.legend(frameon=False)
-    save_figure(figure, path)
+    if path is not None:
+        save_figure(figure, path)
+    return figure

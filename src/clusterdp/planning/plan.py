@@ -1,4 +1,4 @@
-"""A plan: every mechanism at its best, one recommended, why, and the options that carry it out."""
+"""A comparison: every mechanism at its best, one recommended, and why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Reference
 
-# Differences that no prediction can mean.
+# Predictions closer than this are treated as equal.
 _AS_GOOD = 1.001
 # A plan may give half of it to sums.
 _LEAST_EPSILON, _MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
@@ -41,24 +41,26 @@ class Option(NamedTuple):
     segment: Prediction | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Comparison:
     """What was compared, and what is recommended.
 
     Attributes:
+        request: What was asked for; with a budget.
+        layout: What is public.
+        reference: What outcomes are thought to be like.
         options: One for every mechanism, in the order of `MECHANISMS`.
         chosen: The name of the recommended one.
         reason: Why, in a sentence.
-        epsilon: The budget.
-        segment_share: What it was planned for; 1 for the overall effect.
         shown_share: The share of the segment that predictions are shown for.
     """
 
+    request: Request
+    layout: Layout
+    reference: Reference
     options: tuple[Option, ...]
     chosen: str
     reason: str
-    epsilon: float
-    segment_share: float
     shown_share: float
 
     @property
@@ -66,8 +68,18 @@ class Plan:
         """The recommended option."""
         return next(option for option in self.options if option.name == self.chosen)
 
+    @property
+    def epsilon(self) -> float:
+        """The budget."""
+        return self.request.epsilon or 0.0
 
-def make_plan(request: Request, layout: Layout, reference: Reference) -> Plan:
+    @property
+    def segment_share(self) -> float:
+        """What it was planned for; 1 for the overall effect."""
+        return self.request.segment_share
+
+
+def compare(request: Request, layout: Layout, reference: Reference) -> Comparison:
     """Compare every mechanism at the budget, each at its own best, and recommend one."""
     if request.epsilon is None:
         raise ParameterError("give epsilon, the budget to plan for, or mde, the effect to find")
@@ -82,12 +94,13 @@ def make_plan(request: Request, layout: Layout, reference: Reference) -> Plan:
             segment = planning.predict(made, layout, reference, shown)
         options.append(Option(name, made, overall, segment))
     best = _best(options, overall=request.segment_share == 1)
-    return Plan(
+    return Comparison(
+        request=request,
+        layout=layout,
+        reference=reference,
         options=tuple(options),
         chosen=best.name,
         reason=explain(best.mechanism, layout, reference, request.segment_share),
-        epsilon=request.epsilon,
-        segment_share=request.segment_share,
         shown_share=shown,
     )
 
@@ -145,8 +158,10 @@ class Curve(NamedTuple):
     std_errors: tuple[float, ...]
 
 
-def trade_off(request: Request, layout: Layout, reference: Reference) -> list[Curve]:
+def trade_off(comparison: Comparison) -> list[Curve]:
     """What each mechanism could do at other budgets, for what is planned for."""
+    request, layout = comparison.request, comparison.layout
+    reference = comparison.reference
     centre = request.epsilon or 1.0
     around = np.clip(centre * np.geomspace(1 / 8, 4, 9), _LEAST_EPSILON, _MOST_EPSILON)
     epsilons = tuple(float(value) for value in np.unique(around))
@@ -169,7 +184,7 @@ def trade_off(request: Request, layout: Layout, reference: Reference) -> list[Cu
 def explain(mechanism: Mechanism, layout: Layout, reference: Reference, share: float) -> str:
     """Why this mechanism with this split, in a sentence."""
     if not mechanism.releases_rows:
-        return "it was asked for; it releases aggregates alone, so there are no segments"
+        return "it is the only one compared; it releases aggregates alone, so there are no segments"
     parts = []
     if layout.space.n_outcomes == 2:
         parts.append("binary outcome: clusters cannot reduce privacy noise here")
@@ -184,18 +199,20 @@ def explain(mechanism: Mechanism, layout: Layout, reference: Reference, share: f
     wanted = "the overall effect" if share == 1 else f"segments of {share:.0%}"
     if mechanism.sums is None:
         what = "all else" if isinstance(mechanism.summary, NoisyCounts) else "the whole budget"
-        parts.append(f"{what} goes to the rows because you asked for {wanted}")
+        parts.append(f"{what} goes to the rows, which is best for {wanted}")
     else:
         part = mechanism.sums.epsilon / budget
         most = ", the most that keeps rows useful," if part > MOST_CALIBRATE - 0.005 else ""
         parts.append(
-            f"{part:.0%} of the budget{most} goes to cell sums because you asked for {wanted}"
+            f"{part:.0%} of the budget{most} goes to cell sums, which is best for {wanted}"
         )
     return "; ".join(parts)
 
 
-def to_options(mechanism: Mechanism, name: str, epsilon: float, delta: float) -> dict[str, Any]:
-    """The options of `clusterdp release` that make exactly this mechanism."""
+def to_options(comparison: Comparison) -> dict[str, Any]:
+    """The options of a release that make exactly the recommended mechanism."""
+    name, mechanism, *_ = comparison.choice
+    epsilon, delta = comparison.epsilon, comparison.request.delta
     options: dict[str, Any] = {"mechanism": name, "epsilon": epsilon}
     if delta:
         options["delta"] = delta

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._words import counted
 from clusterdp.published.manifest import what_is_public
 from clusterdp.storage.files import UNIT_PARTS, UNITS
 
@@ -34,7 +35,8 @@ Outcomes are one of {_values(manifest)}.
 def _what(manifest: dict[str, Any]) -> str:
     arms = ", ".join(str(arm) for arm in manifest["arms"])
     return (
-        f"{manifest['n_units']:,} units in {manifest['n_clusters']:,} clusters, with arms {arms} "
+        f"{counted(manifest['n_units'], 'unit')} in {counted(manifest['n_clusters'], 'cluster')}, "
+        f"with arms {arms} "
         f"(control: {manifest['control']}). Released by {manifest['mechanism']['name']}, with "
         f"{manifest['software']}."
     )

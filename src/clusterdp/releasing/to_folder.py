@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from clusterdp._version import __version__
 from clusterdp.channels.disclosure import disclosure_notes
 from clusterdp.channels.draw import check_exact, complete, draw_statistics
 from clusterdp.channels.noise import add_exact_noise
@@ -18,7 +18,6 @@ from clusterdp.published.cells import cells_table, channels_table
 from clusterdp.published.readme import write_readme
 from clusterdp.releasing.in_memory import refuse_paper_accounting
 from clusterdp.releasing.journal import Drawn, Unrecorded
-from clusterdp.rows.batches import RowEncoder, RowPublisher
 from clusterdp.rows.encoding import TABLE_CHANGED
 from clusterdp.storage.files import CELLS, CHANNELS, MANIFEST, README, FileSum
 from clusterdp.storage.folder import private_file
@@ -27,11 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from clusterdp.channels.noise import NoiseSource
-    from clusterdp.engines.base import Table
-    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.journal import Journal
-    from clusterdp.rows.encoding import CellEncoder
+    from clusterdp.releasing.prepare import Prepared
     from clusterdp.storage.folder import Destination
 
 
@@ -49,23 +46,6 @@ class Silence:
     def stage(self, name: str, n_rows: int) -> Callable[[int], None]:  # noqa: ARG002 - a protocol
         """Start a stage that nobody watches."""
         return no_progress
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Prepared:
-    """A table whose public columns have been read: everything a plan may know.
-
-    Attributes:
-        table: The table.
-        layout: Its cells.
-        encoder: How its rows are assigned to cells.
-        notes: What a reader of the release should know.
-    """
-
-    table: Table
-    layout: Layout
-    encoder: CellEncoder
-    notes: tuple[str, ...]
 
 
 def write_release(
@@ -111,15 +91,12 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     table, layout = prepared.table, prepared.layout
     check_exact(layout, mechanism)
     content = _describe(prepared, mechanism)
-    encode = RowEncoder(
-        columns=table.columns, space=table.space, clip=table.clip, cells=prepared.encoder
-    )
     with _plain_errors(target), target.staged() as staged:
         drawn = _draw(prepared, mechanism, journal, progress, add_noise)
         about_cells = complete(drawn.statistics, layout, mechanism)
         files: dict[str, FileSum] = {}
         if about_cells.channel is not None:
-            publisher = RowPublisher.of(encode, about_cells.channel, layout, journal.key)
+            publisher = prepared.publisher(about_cells.channel, journal.key)
             randomized = progress.stage("randomizing rows", layout.n_units)
             written = table.write_rows(publisher, staged.rows, randomized)
             if journal.key.tag(written.seen) != drawn.table_tag:
@@ -173,8 +150,6 @@ def _draw(
 
 
 def _describe(prepared: Prepared, mechanism: Mechanism) -> dict[str, Any]:
-    from clusterdp import __version__
-
     return manifests.describe(
         software=f"clusterdp {__version__}",
         columns=prepared.table.columns,

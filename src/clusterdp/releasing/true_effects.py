@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.local.table import LocalTable
 from clusterdp.estimation import moments
 from clusterdp.estimation.estimate import layout_notes, to_effects
 from clusterdp.estimation.results import Estimate
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
+from clusterdp.experiment.outcomes import OutcomeSpace
+from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.encoding import Columns
-from clusterdp.rows.frames import read_frame, to_polars
 
 if TYPE_CHECKING:
     from clusterdp.estimation.moments import Estimator
-    from clusterdp.experiment.outcomes import OutcomeSpace
 
 
 def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by name
     frame: Any,
     *,
-    outcomes: OutcomeSpace,
+    outcomes: OutcomeSpace | str,
     unit: str,
     arm: str,
     cluster: str,
@@ -30,13 +29,12 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     clip: bool = False,
 ) -> Estimate:
     """Effects from the true outcomes, for the owner's eyes: this result is not private."""
+    space = OutcomeSpace.parse(outcomes)
     columns = Columns(unit=unit, arm=arm, cluster=cluster, outcome=outcome)
-    rows = to_polars(read_frame(frame), columns).lazy()
-    table = LocalTable(rows=rows, columns=columns, space=outcomes, clip=clip)
-    layout, encoder = table.read_layout(control)
-    layout.check()
-    counts = table.count(layout, encoder).counts
-    arrays = moments.moment_effects(moments.true_moments(counts, outcomes), layout, estimator)
+    prepared = prepare(frame, columns=columns, space=space, control=control, clip=clip)
+    layout = prepared.layout
+    counts = prepared.table.count(layout, prepared.encoder).counts
+    arrays = moments.moment_effects(moments.true_moments(counts, space), layout, estimator)
     return Estimate(
         effects=tuple(to_effects(arrays, layout, layout.sizes.sum(axis=0))),
         outcome=outcome,

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import narwhals as nw
     import polars as pl
 
-    from clusterdp.rows.encoding import Columns
-
 
 def read_frame(frame: Any, parameter: str = "frame") -> nw.DataFrame[Any]:
     """Any frame narwhals knows, as an eager one.
@@ -61,13 +59,18 @@ def _evaluation_errors() -> tuple[type[BaseException], ...]:
     return errors if duckdb is None else (*errors, duckdb.Error)
 
 
-def to_polars(table: nw.DataFrame[Any], columns: Columns) -> pl.DataFrame:
-    """The columns that are needed, in Polars, without any index or metadata."""
+def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFrame:
+    """The columns that are needed, in Polars, without any index or metadata.
+
+    Args:
+        table: The table.
+        parts: The names of the columns, with the parts they play; some may be missing.
+    """
     import narwhals as nw
     import polars as pl
 
     series = []
-    for name, part in columns.parts.items():
+    for name, part in parts.items():
         if name not in table.columns:
             continue  # the engine says what is missing
         if part == "outcome" and table.schema[name] == nw.Object:
@@ -80,7 +83,7 @@ def to_polars(table: nw.DataFrame[Any], columns: Columns) -> pl.DataFrame:
             what = f"holds values of different or unknown types ({kind})"
             raise_alone(DataError(f"column {name!r} ({part}) {what}"))
     if not series:
-        raise DataError(f"the table has none of the columns {', '.join(columns.parts)}")
+        raise DataError(f"the table has none of the columns {', '.join(parts)}")
     return pl.DataFrame(series)
 
 
@@ -92,15 +95,8 @@ def _numbers(name: str, values: list[Any]) -> pl.Series:
     return pl.Series(name, numbers, dtype=pl.Float64)
 
 
-def table_like(like: nw.DataFrame[Any], columns: pl.DataFrame) -> nw.DataFrame[Any]:
-    """A Polars frame as a table of the same library as another."""
-    import narwhals as nw
-
-    return nw.from_arrow(columns, backend=like.implementation)
-
-
 def check_given_back(
-    like: nw.DataFrame[Any], given: Any, schema: Mapping[str, pl.DataType]
+    read: nw.DataFrame[Any], given: Any, schema: Mapping[str, pl.DataType]
 ) -> None:
     """Raise a DataError unless columns of these types can be given back in the user's library.
 
@@ -110,21 +106,26 @@ def check_given_back(
 
     row = pl.DataFrame({name: pl.Series([None], dtype=kind) for name, kind in schema.items()})
     try:
-        to_native(table_like(like, row), given)
+        frame_like(read, given, row)
     except _evaluation_errors() as error:
-        kind = type(error).__name__
-        raise_alone(
-            DataError(f"a kept column has a type that {like.implementation} lacks ({kind})")
-        )
+        why = f"{read.implementation} cannot hold it ({type(error).__name__})"
+        raise_alone(DataError(f"a kept column has a type that cannot be given back: {why}"))
 
 
-def to_native(table: nw.DataFrame[Any], given: Any) -> Any:
-    """The table as a frame of the library that `given` came from.
+def frame_like(read: nw.DataFrame[Any], given: Any, published: pl.DataFrame) -> Any:
+    """A published table as a frame of the library that `given` came from.
 
     A DuckDB relation comes back as a relation over rows that are already computed. Other lazy
     frames come back eager, for the reason given in `read_frame`.
+
+    Args:
+        read: The frame that was given, evaluated.
+        given: The same as it was given.
+        published: The table.
     """
-    native = table.to_native()
+    import narwhals as nw
+
+    native = nw.from_arrow(published, backend=read.implementation).to_native()
     if type(given).__module__.split(".")[0] in {"duckdb", "_duckdb"}:
         import duckdb
 

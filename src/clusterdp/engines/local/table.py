@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.engines.base import (
+    CellOptions,
     WrittenRows,
     clipping_notices,
     no_progress,
     refuse_repeated,
     refuse_unsound,
+    row_encoder,
     to_counts,
     to_layout,
 )
 from clusterdp.engines.local.kept_columns import revealing_columns
 from clusterdp.errors import DataError, raise_alone
-from clusterdp.rows.batches import RowEncoder, Tally
+from clusterdp.rows.batches import Tally
 from clusterdp.rows.column_leak import leak_notice
 from clusterdp.rows.duplicate_ids import IdCollector
 from clusterdp.rows.encoding import CellEncoder, Columns, check_types, plain_column
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import Counted
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.rows.batches import RowPublisher
+    from clusterdp.rows.batches import RowEncoder, RowPublisher
     from clusterdp.storage.files import RowOrderKind
 
 # A name that no column of a user has.
@@ -55,6 +57,10 @@ _COMPRESSION_LEVEL = 1
 _ROWS_PER_GROUP = 2**18
 # Where rows are sorted, within the private folder of a run.
 _SORTING = ".sorting"
+
+
+def _as_it_is(published: pl.DataFrame) -> pl.DataFrame:
+    return published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,6 +75,7 @@ class LocalTable:
         keep_order: Whether rows are published in the order of the table, which the owner then
             declares public, and not in the order of ids.
         verbose: Whether messages to the owner may count rows by what their outcomes are.
+        like: Turns what is published into a frame of the library that the table came from.
     """
 
     rows: pl.LazyFrame
@@ -77,6 +84,7 @@ class LocalTable:
     clip: bool
     keep_order: bool = False
     verbose: bool = False
+    like: Callable[[pl.DataFrame], Any] = _as_it_is
 
     def __post_init__(self) -> None:
         check_types(dict(self.rows.collect_schema()), self.columns)
@@ -89,7 +97,9 @@ class LocalTable:
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
         """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
         columns = self.columns
-        return read_layout(self.rows, columns.cluster, columns.arm, self.space, control)
+        return read_layout(
+            self.rows, CellOptions(columns.cluster, columns.arm, self.space, control)
+        )
 
     def count(
         self,
@@ -104,8 +114,7 @@ class LocalTable:
                 message shows no value.
         """
         columns = self.columns
-        encode = RowEncoder(columns=columns, space=self.space, clip=self.clip, cells=encoder)
-        first = _FirstPass(encode, layout)
+        first = _FirstPass(row_encoder(self, encoder), layout)
 
         def count_batch(batch: pl.DataFrame) -> pl.DataFrame:
             if len(batch):
@@ -166,13 +175,13 @@ class LocalTable:
         shutil.rmtree(sorting, ignore_errors=True)
         return WrittenRows(seen=seen.total, files={UNITS: FileSum.of(path)})
 
-    def collect_rows(self, publisher: RowPublisher) -> tuple[pl.DataFrame, Fingerprint]:
+    def collect_rows(self, publisher: RowPublisher) -> tuple[Any, Fingerprint]:
         """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
         seen = SharedFingerprint()
         rows = self.randomize(publisher, seen)
         if not self.keep_order:
             rows = rows.sort(self.columns.unit)
-        return rows.collect(engine="streaming").rechunk(), seen.total
+        return self.like(rows.collect(engine="streaming").rechunk()), seen.total
 
     def _leak_notices(self, layout: Layout) -> tuple[str, ...]:
         """What the owner should know of kept columns that give the outcome away."""
@@ -215,36 +224,15 @@ class _FirstPass:
             self.tally.add(rows)
 
 
-def read_layout(  # noqa: PLR0913, PLR0917 - the parts of a layout
-    rows: pl.LazyFrame,
-    cluster: str,
-    arm: str,
-    space: OutcomeSpace,
-    control: Any,
-    size: str | None = None,
-) -> tuple[Layout, CellEncoder]:
-    """What is public of a table: no other column is read.
-
-    Args:
-        rows: The table, one row per unit; or one per cell, if `size` is given.
-        cluster: The column of clusters.
-        arm: The column of arms.
-        space: The declared outcome space.
-        control: The control arm; None for the default.
-        size: The column that says how many units a row stands for.
-    """
+def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+    """What is public of a table: no other column is read."""
     import polars as pl
 
-    counted = pl.len() if size is None else pl.col(size).sum()
-    query = rows.group_by(cluster, arm).agg(size=counted.cast(pl.Int64), n_rows=pl.len())
+    size = pl.len() if asked.size is None else pl.col(asked.size).sum()
+    query = rows.group_by(asked.cluster, asked.arm).agg(size=size.cast(pl.Int64), n_rows=pl.len())
     with read_errors():
         sizes = query.collect(engine="streaming")
-    if size is not None and (sizes["n_rows"] > 1).any():
-        raise DataError(
-            f"with column {size!r} (size) the table must have one row per cluster and arm; "
-            f"{int((sizes['n_rows'] > 1).sum())} cells have several"
-        )
-    return to_layout(sizes, cluster, arm, space, control)
+    return to_layout(sizes, asked)
 
 
 def write_parquet(rows: pl.LazyFrame, path: Path) -> None:

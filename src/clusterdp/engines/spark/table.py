@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.engines.base import (
+    CellOptions,
     WrittenRows,
     clipping_notices,
     no_progress,
     refuse_repeated,
     refuse_unsound,
+    row_encoder,
     to_counts,
     to_layout,
 )
@@ -41,7 +43,6 @@ from clusterdp.engines.spark.tasks import (
     without_key,
 )
 from clusterdp.errors import DataError
-from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.column_leak import leak_notice
 from clusterdp.rows.encoding import DEBIASED, RELEASED, TABLE_CHANGED, check_types
 from clusterdp.storage.files import UNIT_PARTS
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from clusterdp.engines.spark.tasks import Shared
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.rows.batches import RowPublisher, Tally
+    from clusterdp.rows.batches import RowEncoder, RowPublisher, Tally
     from clusterdp.rows.encoding import CellEncoder, Columns
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.storage.files import RowOrderKind
@@ -129,11 +130,9 @@ class SparkTable:
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
         """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
         columns = self.columns
-        with running(self.spark, "reading clusters and arms"):
-            cells = self._select(columns.cluster, columns.arm)
-            sizes = to_polars(cells.groupBy(*cells.columns).count())
-        sizes.columns = [columns.cluster, columns.arm, "size"]
-        return to_layout(sizes, columns.cluster, columns.arm, self.space, control)
+        return read_layout(
+            self.rows, CellOptions(columns.cluster, columns.arm, self.space, control)
+        )
 
     def count(
         self,
@@ -147,7 +146,7 @@ class SparkTable:
             DataError: If a value is missing or outside the space, or an id comes twice. The message
                 counts rows and shows no value.
         """
-        encode = RowEncoder(columns=self.columns, space=self.space, clip=self.clip, cells=encoder)
+        encode = row_encoder(self, encoder)
         n_units = layout.n_units
         with shared(self.spark.sparkContext, encode) as everywhere:
             with running(self.spark, "counting cells", progress, n_units - n_units // 2, 2):
@@ -212,6 +211,24 @@ class SparkTable:
                 files = sum_files(self.spark, place)
         return WrittenRows(seen=seen, files={f"{UNIT_PARTS}/{name}": files[name] for name in files})
 
+    def collect_rows(self, publisher: RowPublisher) -> tuple[DataFrame, Fingerprint]:
+        """Pass 2: the published rows, in the order of ids, stored by Spark.
+
+        They are evaluated once and cut off from the table: evaluated again, after it changed, they
+        would randomize other rows with the same key. Rows lost with their machine are an error.
+        """
+        with (
+            shared(self.spark.sparkContext, without_key(publisher)) as stored,
+            running(self.spark, "randomizing rows"),
+        ):
+            rows, fingerprint = self.randomize(publisher, stored)
+            return rows.localCheckpoint(eager=True), fingerprint()
+
+    def like(self, published: pl.DataFrame) -> DataFrame:
+        """Another published table as a Spark DataFrame."""
+        with running(self.spark, "taking in cells"):
+            return self.spark.createDataFrame(published.to_arrow())
+
     def _tally(self, encoder: Shared[RowEncoder], layout: Layout) -> Tally:
         from pyspark.sql import functions as sf
 
@@ -248,10 +265,7 @@ class SparkTable:
         return tuple(leak_notice(columns.kept[place], columns.outcome) for place in found)
 
     def _select(self, *names: str) -> DataFrame:
-        """Some columns, named by their position: Spark reads more than names into names."""
-        positions = [self.rows.columns.index(name) for name in names]
-        numbered = self.rows.toDF(*(f"c{place}" for place in range(len(self.rows.columns))))
-        return numbered.select(*(f"c{place}" for place in positions))
+        return select(self.rows, *names)
 
     def _published_schema(self, publisher: RowPublisher) -> tuple[StructType, list[str]]:
         """The types of published rows as they leave the workers, and the names of the columns."""
@@ -281,6 +295,27 @@ class SparkTable:
                 empty = to_polars(self._select(*used).limit(0))
             types |= dict(zip(used, empty.dtypes, strict=True))
         return types
+
+
+def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+    """What is public of a table: no other column is read."""
+    from pyspark.sql import functions as sf
+
+    with running(rows.sparkSession, "reading clusters and arms"):
+        cells = select(rows, *asked.read)
+        cluster, arm, *size = cells.columns
+        n_units = sf.sum(size[0]) if size else sf.count("*")
+        counts = (n_units.alias("size"), sf.count("*").alias("n_rows"))
+        sizes = to_polars(cells.groupBy(cluster, arm).agg(*counts))
+    sizes.columns = [asked.cluster, asked.arm, "size", "n_rows"]
+    return to_layout(sizes, asked)
+
+
+def select(rows: DataFrame, *names: str) -> DataFrame:
+    """Some columns, named by their position: Spark reads more than names into names."""
+    positions = [rows.columns.index(name) for name in names]
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
+    return numbered.select(*(f"c{place}" for place in positions))
 
 
 def _n_parts(n_units: int) -> int:

@@ -1,0 +1,3 @@
+"""The version, for those who may import nothing else."""
+
+__version__ = "0.2.0"

@@ -1,0 +1,82 @@
+"""The engine of this process: files, DuckDB queries and anyone's frames; this machine's disks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.engines.base import check_cell_columns
+from clusterdp.engines.local.sources import cross_columns, open_source, open_unstored
+from clusterdp.engines.local.table import LocalTable, read_layout
+from clusterdp.engines.source_names import possible_parts
+from clusterdp.errors import ParameterError
+from clusterdp.rows.encoding import plain_type
+from clusterdp.rows.frames import check_given_back, frame_like, read_frame, to_polars
+from clusterdp.storage.folder import LocalFolder, scratch_folder
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    import polars as pl
+
+    from clusterdp.engines.base import CellOptions, TableOptions
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.rows.encoding import CellEncoder, Columns
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """This process, and this machine's disks.
+
+    Attributes:
+        stack: Closes the scratch folders when the release is done.
+    """
+
+    stack: ExitStack
+
+    def place(self, out: str) -> LocalFolder:
+        """A folder to publish."""
+        if "://" in out:
+            raise ParameterError(f"{out} is on a store that needs --engine spark")
+        return LocalFolder(Path(out))
+
+    def table(self, source: Any, asked: TableOptions, out: str | None) -> LocalTable:
+        """A source as a table."""
+        columns = asked.columns
+        secret = (columns.unit, columns.outcome)
+        if isinstance(source, str):
+            rows = self._open(source, columns, out)
+            return LocalTable(rows=cross_columns(rows, columns.cluster, secret), **asked._asdict())
+        read = read_frame(source)
+        crossed = dict.fromkeys(possible_parts(columns.cluster), "cluster")
+        frame = to_polars(read, crossed | columns.parts)
+        public = {name: plain_type(frame.schema[name]) for name in columns.public if name in frame}
+        check_given_back(read, source, public)
+        rows = frame.lazy()
+        return LocalTable(
+            rows=cross_columns(rows, columns.cluster, secret),
+            like=partial(frame_like, read, source),
+            **asked._asdict(),
+        )
+
+    def _open(self, source: str, columns: Columns, out: str | None) -> pl.LazyFrame:
+        if out is not None:
+            scratch = scratch_folder(Path(out))
+            return open_source(source, lambda: self.stack.enter_context(scratch), columns.outcome)
+        # What will not be published is not stored either, outcomes least of all.
+        public = {columns.arm, columns.cluster, *possible_parts(columns.cluster)}
+        read = public - {columns.unit, columns.outcome}
+        return open_unstored(source, read=read, typed=columns.parts, outcome=columns.outcome)
+
+    def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+        """The cells of a source: no other column is read."""
+        needed = dict.fromkeys([*asked.read, *possible_parts(asked.cluster)], "cell")
+        if isinstance(source, str):
+            rows = open_unstored(source, read=needed)
+        else:
+            rows = to_polars(read_frame(source), needed).lazy()
+        rows = cross_columns(rows, asked.cluster, ())
+        check_cell_columns(rows.collect_schema(), asked)
+        return read_layout(rows.select(asked.read), asked)

@@ -1,0 +1,82 @@
+"""The engine of a Spark session: files and frames of Spark, and every store that it reaches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.engines.base import NO_ORDER_TO_KEEP, check_cell_columns
+from clusterdp.engines.spark.files import has_scheme
+from clusterdp.engines.spark.frame import checked_frame
+from clusterdp.engines.spark.jobs import running, to_polars
+from clusterdp.engines.spark.sources import cross_spark_columns, open_spark_source
+from clusterdp.engines.spark.table import SparkTable, read_layout, select
+from clusterdp.errors import ParameterError
+from clusterdp.storage.folder import LocalFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from clusterdp.engines.base import CellOptions, TableOptions
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.rows.encoding import CellEncoder
+    from clusterdp.storage.folder import Destination
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """A Spark session, and every store that it reaches.
+
+    Attributes:
+        spark: The session.
+        allow_unencrypted: Whether a cluster may store and send the key as it is.
+    """
+
+    spark: SparkSession
+    allow_unencrypted: bool = False
+
+    def place(self, out: str) -> Destination:
+        """A folder to publish: a path is on this machine's disks, a URI wherever it says."""
+        from clusterdp.engines.spark.store import HadoopFolder
+
+        return HadoopFolder(self.spark, out) if has_scheme(out) else LocalFolder(Path(out))
+
+    def table(
+        self,
+        source: Any,
+        asked: TableOptions,
+        out: str | None,  # noqa: ARG002 - it needs no scratch
+    ) -> SparkTable:
+        """A source as a table."""
+        if asked.keep_order:
+            raise ParameterError(NO_ORDER_TO_KEEP)
+        columns = asked.columns
+        rows = cross_spark_columns(
+            self._open(source, columns.outcome), columns.cluster, (columns.unit, columns.outcome)
+        )
+        return SparkTable(
+            rows=rows,
+            columns=columns,
+            space=asked.space,
+            clip=asked.clip,
+            verbose=asked.verbose,
+            allow_unencrypted=self.allow_unencrypted,
+        )
+
+    def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+        """The cells of a source: no other column is read."""
+        rows = cross_spark_columns(self._open(source), asked.cluster, ())
+        names = [name for name in asked.read if name in rows.columns]
+        schema = {}
+        if names:
+            with running(self.spark, "reading the types of columns"):
+                types = to_polars(select(rows, *names).limit(0)).dtypes
+            schema = dict(zip(names, types, strict=True))
+        check_cell_columns(schema, asked)
+        return read_layout(rows, asked)
+
+    def _open(self, source: Any, outcome: str | None = None) -> DataFrame:
+        if isinstance(source, str):
+            return open_spark_source(self.spark, source, outcome)
+        return checked_frame(source)

@@ -1,0 +1,30 @@
+"""Lists as people write them: numbers or names, separated by commas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterdp.errors import ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def parse_numbers(listed: str | Sequence[float]) -> list[float]:
+    """Numbers separated by commas, or a list of them."""
+    try:
+        return [
+            float(number) for number in (listed.split(",") if isinstance(listed, str) else listed)
+        ]
+    except (OverflowError, TypeError, ValueError):
+        raise ParameterError(f"expected numbers separated by commas, got {listed!r}") from None
+
+
+def parse_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Names separated by commas, or a list of such."""
+    if names is None:
+        return ()
+    listed = [names] if isinstance(names, str) else names
+    if not all(isinstance(name, str) for name in listed):
+        raise ParameterError(f"expected names of columns, got {listed!r}")
+    return tuple(name.strip() for entry in listed for name in entry.split(",") if name.strip())

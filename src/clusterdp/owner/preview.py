@@ -1,0 +1,163 @@
+"""What a release would cost, publish and tell, before it is made: from public columns alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterdp._words import counted
+from clusterdp.channels.disclosure import disclosure_notes
+from clusterdp.owner.plan import describe_parameters
+from clusterdp.planning import choose as planning
+from clusterdp.published.manifest import plain
+
+if TYPE_CHECKING:
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.owner.options import Options
+    from clusterdp.releasing.prepare import Prepared
+
+_SMALL_CELL = 5
+_UNIFORM_ADVICE = (
+    "the best prior floor is 1/K, at which the prior is uniform: uniform-prior-dp gives the same "
+    "rows and saves the cost of the noisy counts, and optimal better ones"
+)
+_BINARY_ADVICE = (
+    "with two outcomes the optimal channel is Warner's randomized response, whatever the prior: "
+    "clusters and priors cannot reduce the noise of rows"
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Preview:
+    """What a release would be; everything in it is public.
+
+    Attributes:
+        content: It all as plain values.
+    """
+
+    content: dict[str, Any]
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names and what they stand for, for people."""
+        told = self.content
+        parameters = ", ".join(f"{name} {value:.6g}" for name, value in told["parameters"].items())
+        columns = ", ".join(map(repr, told["published_columns"]))
+        units, clusters = counted(told["n_units"], "unit"), counted(told["n_clusters"], "cluster")
+        arms = ", ".join(map(str, told["arms"]))
+        pairs = [("guarantee", told["guarantee"])]
+        if "budget" in told:
+            pairs.append(("budget", told["budget"]["in_short"]))
+        pairs += [
+            ("mechanism", told["mechanism"] + (f" ({parameters})" if parameters else "")),
+            ("table", f"{units}, {clusters}, arms {arms} (control {told['control']})"),
+            (
+                "smallest cells",
+                ", ".join(f"{size:,}" for size in told["smallest_cells"]) + " units",
+            ),
+            (
+                "publishes",
+                f"{columns}, and private outcomes" if columns else "aggregates alone, no rows",
+            ),
+            (
+                "expected std error",
+                (
+                    f"{told['expected_std_error']:.4g} of the overall effect "
+                    f"(sampling {told['expected_std_error_from_sampling']:.4g}, "
+                    f"privacy {told['expected_std_error_from_privacy']:.4g})"
+                ),
+            ),
+        ]
+        return pairs
+
+    @property
+    def notes(self) -> list[str]:
+        """What the owner should know."""
+        notes: list[str] = self.content["notes"]
+        return notes
+
+    def __repr__(self) -> str:
+        width = max(len(name) for name, _ in self.pairs)
+        lines = [f"{name:{width}}  {text}" for name, text in self.pairs]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def choose_mechanism(options: Options, layout: Layout) -> Mechanism:
+    """What was asked for, with the rest chosen."""
+    return planning.choose(options.request, layout, options.reference(layout.space))
+
+
+def describe(
+    prepared: Prepared, mechanism: Mechanism, options: Options, budget: dict[str, Any] | None
+) -> Preview:
+    """What a release of a table would be.
+
+    Args:
+        prepared: The table.
+        mechanism: What to publish.
+        options: What was asked for.
+        budget: What a ledger says of it; None without one.
+    """
+    layout = prepared.layout
+    prediction = planning.predict(mechanism, layout, options.reference(layout.space))
+    guarantee = mechanism.guarantee(layout.space)
+    notes = [*prepared.notes, *_planned_for(options, layout), *_advice(mechanism, layout)]
+    content = {
+        "mechanism": mechanism.name,
+        "parameters": describe_parameters(mechanism, layout.space),
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "guarantee": guarantee.in_short(),
+        "n_units": layout.n_units,
+        "n_clusters": len(layout.clusters),
+        "arms": [plain(arm) for arm in layout.arms],
+        "control": plain(layout.arms[layout.control]),
+        "smallest_cells": sorted(layout.sizes.ravel().tolist())[:3],
+        "published_columns": (
+            list(prepared.table.columns.public) if mechanism.releases_rows else []
+        ),
+        "expected_std_error": prediction.std_error,
+        "expected_std_error_from_sampling": prediction.sampling_std_error,
+        "expected_std_error_from_privacy": prediction.privacy_std_error,
+        "notes": notes,
+    }
+    if budget is not None:
+        content["budget"] = budget
+        notes += budget["notes"]
+    return Preview(content)
+
+
+def _planned_for(options: Options, layout: Layout) -> list[str]:
+    """What to say if a plan was made for another table."""
+    units, clusters = options.assumed.n_units, options.assumed.n_clusters
+    if units is None or (units, clusters) == (layout.n_units, len(layout.clusters)):
+        return []
+    return [
+        (
+            f"the plan was made for {counted(units, 'unit')} in "
+            f"{counted(clusters or 0, 'cluster')}; this table has "
+            f"{counted(layout.n_units, 'unit')} in {counted(len(layout.clusters), 'cluster')}"
+        )
+    ]
+
+
+def _advice(mechanism: Mechanism, layout: Layout) -> list[str]:
+    """What an owner should know before they publish."""
+    notes = []
+    floor = mechanism.prior_floor
+    if mechanism.summary is not None and (floor or 0) * layout.space.n_outcomes > 0.999:
+        notes.append(_UNIFORM_ADVICE)
+    if mechanism.designs_rows and layout.space.n_outcomes == 2:
+        notes.append(_BINARY_ADVICE)
+    notes += disclosure_notes(mechanism, layout.space)
+    if layout.space.edges is not None:
+        listed = ", ".join(f"{value:g}" for value in layout.space.values)
+        notes.append(f"effects are on binned outcomes: values count as their bin's {listed}")
+    smallest = int(layout.sizes.min())
+    if smallest < _SMALL_CELL:
+        notes.append(
+            f"the smallest cell has {counted(smallest, 'unit')}; min_cell_size (--min-cell-size) "
+            "pools small clusters into one"
+        )
+    return notes

@@ -1,0 +1,173 @@
+"""The one way to prepare a release: open a table, read its public columns, pool small clusters."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from clusterdp._words import counted
+from clusterdp.engines.base import TableOptions, row_encoder
+from clusterdp.engines.local.engine import LocalEngine
+from clusterdp.errors import ParameterError
+from clusterdp.experiment.layout import POOLED_LABEL, Layout, pool_small_clusters
+from clusterdp.rows.batches import RowPublisher
+from clusterdp.rows.frames import is_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterdp._arrays import CodeArray
+    from clusterdp.channels.design import Channel
+    from clusterdp.engines.base import CellOptions, Engine, Table
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.rows.encoding import CellEncoder, Columns
+    from clusterdp.rows.keys import ReleaseKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prepared:
+    """A table whose public columns have been read: everything a plan may know.
+
+    Attributes:
+        table: The table.
+        layout: Its cells.
+        encoder: How its rows are assigned to cells.
+        notes: What a reader of the release should know.
+    """
+
+    table: Table
+    layout: Layout
+    encoder: CellEncoder
+    notes: tuple[str, ...]
+
+    def publisher(self, channel: Channel, key: ReleaseKey) -> RowPublisher:
+        """What randomizes its rows."""
+        encode = row_encoder(self.table, self.encoder)
+        return RowPublisher.of(encode, channel, self.layout, key)
+
+
+def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
+    source: Any,
+    *,
+    columns: Columns,
+    space: OutcomeSpace,
+    control: Any = None,
+    min_cell_size: int | None = None,
+    clip: bool = False,
+    keep_order: bool = False,
+    verbose: bool = False,
+    engine: Engine | None = None,
+    out: str | None = None,
+) -> Prepared:
+    """Open a table and read its public columns.
+
+    Args:
+        source: A file, a folder or a query by its name, or a pandas, Polars, PyArrow, DuckDB or
+            Spark frame.
+        columns: Which column plays which part.
+        space: The declared outcome space.
+        control: The control arm. Needed unless the arms are 0 and 1.
+        min_cell_size: Pool clusters with fewer units than this in some arm into one cluster.
+        clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
+        keep_order: Publish rows in the order of the table, which is then public.
+        verbose: Say how many rows an error or a notice is about.
+        engine: What reads the source; by default what the kind of source needs. A DuckDB query to
+            be released needs one, which removes the scratch folder afterwards.
+        out: Where it is going to be published. Without, a DuckDB query can only be prepared.
+
+    Raises:
+        DataError: If there is no such table, or it lacks a column.
+    """
+    asked = TableOptions(columns, space, clip, keep_order, verbose)
+    engine = engine or open_engine(source, ExitStack())
+    return prepare_table(engine.table(named(source), asked, out), control, min_cell_size)
+
+
+def prepare_table(table: Table, control: Any = None, min_cell_size: int | None = None) -> Prepared:
+    """Read the public columns of a table that is open; pool small clusters if asked for."""
+    return _pooled(table, *table.read_layout(control), min_cell_size)
+
+
+def _pooled(
+    table: Table, layout: Layout, encoder: CellEncoder, min_cell_size: int | None
+) -> Prepared:
+    layout, regroup, notes = _pool(layout, min_cell_size)
+    if regroup is not None:
+        encoder = replace(encoder, pooled=regroup)
+    return Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
+
+
+def read_cells(
+    source: Any, asked: CellOptions, min_cell_size: int | None, engine: Engine
+) -> tuple[Layout, tuple[str, ...]]:
+    """The cells of a source, and what is to be said of them: what a plan is made from."""
+    layout, _, notes = _pool(engine.read_cells(named(source), asked)[0], min_cell_size)
+    return layout, notes
+
+
+def _pool(
+    layout: Layout, min_cell_size: int | None
+) -> tuple[Layout, CodeArray | None, tuple[str, ...]]:
+    """The cells after pooling, if asked for; how clusters were regrouped; what to say of it."""
+    regroup: CodeArray | None = None
+    notes: tuple[str, ...] = ()
+    if min_cell_size is not None:
+        pooled, codes = pool_small_clusters(layout, min_cell_size)
+        if pooled is not layout:
+            n_pooled = len(layout.clusters) - len(pooled.clusters) + 1
+            note = (
+                f"{n_pooled:,} clusters with fewer than {counted(min_cell_size, 'unit')} in some "
+                f"arm were pooled into {POOLED_LABEL!r} ({int(pooled.sizes[-1].sum()):,} units)"
+            )
+            layout, regroup, notes = pooled, codes, (note,)
+    layout.check()
+    return layout, regroup, notes
+
+
+def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
+    source: Any,
+    stack: ExitStack,
+    *,
+    engine: str | None = None,
+    master: str | None = None,
+    allow_unencrypted: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> Engine:
+    """What reads a source.
+
+    Args:
+        source: A name or a frame.
+        stack: Closes what ends with the release: a Spark session, a scratch folder.
+        engine: `local` or `spark`; by default Spark for Spark's frames and local for all else.
+        master: Where Spark runs.
+        allow_unencrypted: Whether a Spark cluster may store and send the key as it is.
+        say: Where to tell the owner of a session that was started.
+    """
+    if engine not in {None, "local", "spark"}:
+        raise ParameterError(f"engine must be local or spark, got {engine!r}")
+    if is_spark(source):
+        from clusterdp.engines.spark.engine import SparkEngine
+        from clusterdp.engines.spark.frame import checked_frame
+
+        return SparkEngine(checked_frame(source).sparkSession, allow_unencrypted)
+    if engine != "spark":
+        for name, given in (("master", master), ("allow_unencrypted_spark", allow_unencrypted)):
+            if given:
+                raise ParameterError(f"{name} is about Spark: add engine spark (--engine spark)")
+        return LocalEngine(stack)
+    if not isinstance(named(source), str):
+        raise ParameterError("engine spark reads files by their names; got a frame of another kind")
+    from clusterdp.engines.spark.engine import SparkEngine
+    from clusterdp.engines.spark.session import started_session
+
+    spark = stack.enter_context(started_session(master, allow_unencrypted=allow_unencrypted))
+    if say is not None and spark.sparkContext.uiWebUrl:
+        say(f"Spark shows its work at {spark.sparkContext.uiWebUrl}")
+    return SparkEngine(spark, allow_unencrypted)
+
+
+def named(source: Any) -> Any:
+    """A path as text; a frame as it is."""
+    return os.fspath(source) if isinstance(source, os.PathLike) else source

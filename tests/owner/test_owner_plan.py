@@ -1,0 +1,150 @@
+"""Plans in Python: what is compared, how it reads, how it is kept, and the command line's plan."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from cli_runs import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PUBLIC: dict[str, Any] = {"outcomes": "0..3", "arm": "treated", "cluster": "market"}
+
+
+def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame, tmp_path: Path) -> None:
+    plan = cdp.plan(table, **PUBLIC, epsilon=2)
+    text, html = repr(plan), plan._repr_html_()
+    assert text.startswith("600 units, 5 clusters, 2 arms; epsilon 2; no outcome was read")
+    for said in ("* optimal", "cluster-dp", "recommended: optimal", "because: ", "guarantee: "):
+        assert said in text
+    assert "asked for" not in text  # nobody asked for a default
+    assert "<table>" in html
+    assert "recommended: optimal" in html
+    drawn = tmp_path / "curves.svg"
+    figure = plan.plot(drawn)
+    assert "<svg" in drawn.read_text()
+    assert figure.axes[0].get_xlabel() == "ε of the whole release"
+    assert plan.plot().axes
+
+
+def test_every_kind_of_table_gives_the_same_plan(
+    table: pl.DataFrame, source: Path, tmp_path: Path
+) -> None:
+    import duckdb
+
+    arrow = table.to_arrow()
+    sizes = table.group_by("market", "treated").len("n")
+    tables: list[tuple[Any, dict[str, Any]]] = [
+        (table, {}),
+        (table.lazy(), {}),
+        (table.to_pandas(), {}),
+        (arrow, {}),
+        (duckdb.from_arrow(arrow), {}),
+        (table.drop("clicks", "user"), {}),
+        (source, {}),
+        (str(source), {}),
+        (f"duckdb:?select * from '{source}'", {}),
+        (sizes, {"size": "n"}),
+    ]
+    plans = [cdp.plan(given, **PUBLIC, epsilon=1, **more).to_dict() for given, more in tables]
+    assert all(plan == plans[0] for plan in plans)
+
+
+def test_the_command_line_gives_the_same_plan(source: Path, tmp_path: Path) -> None:
+    by_hand, by_command = tmp_path / "hand.toml", tmp_path / "command.toml"
+    plan = cdp.plan(source, **PUBLIC, epsilon=2, segment_share=0.2, reference="mean:1,std:1")
+    plan.save(by_hand)
+    names = ("--outcomes", "0..3", "--arm", "treated", "--cluster", "market", "--epsilon", 2)
+    more = ("--segment-share", 0.2, "--reference", "mean:1,std:1", "--out", by_command, "--json")
+    ran = run("plan", source, *names, *more)
+    assert ran.exit_code == 0, ran.output
+    assert by_hand.read_text() == by_command.read_text()
+    assert json.loads(ran.stdout) == json.loads(json.dumps(plan.to_dict()))
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        "0..3",
+        "binary",
+        [0, 1, 2.5, 3],
+        "bins:0,0.5,4",
+        cdp.OutcomeSpace.bins([0, 1, 4], representatives=[0.25, 3]),
+        {"clicks": "0..3"},
+        {"clicks": cdp.OutcomeSpace.integers(-2, 3)},
+    ],
+)
+def test_a_plan_comes_back_from_its_file(
+    outcomes: Any, table: pl.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.toml"
+    plan = cdp.plan(
+        table, outcomes=outcomes, arm="treated", cluster=["market"], unit="user", epsilon=1
+    )
+    plan.save(path)
+    again = cdp.Plan.load(path)
+    assert again.options == plan.options
+    space = next(iter(outcomes.values())) if isinstance(outcomes, dict) else outcomes
+    assert again.options.space == cdp.OutcomeSpace.parse(space)
+    assert again.options.table.outcome == ("clicks" if isinstance(outcomes, dict) else None)
+    assert "epsilon: 1.0" in repr(again)
+    assert "epsilon: 1.0" in again._repr_html_()
+    with pytest.raises(cdp.ParameterError, match="plan again"):
+        again.plot()
+
+
+def test_an_effect_to_find_instead_of_a_budget(table: pl.DataFrame) -> None:
+    seen = cdp.plan(table, **PUBLIC, epsilon=1, mechanism="uniform-prior-dp")
+    effect = seen.to_dict()["options"][0]["overall"]["detectable_effect"]
+    found = cdp.plan(table, **PUBLIC, mde=effect, mechanism="uniform-prior-dp")
+    assert found.options.mechanism.epsilon == pytest.approx(1, rel=0.03)
+
+
+def test_columns_are_crossed(table: pl.DataFrame) -> None:
+    tiers = table.with_columns(tier=pl.col("market") % 2, region=pl.col("market") // 2)
+    crossed = cdp.plan(tiers, **{**PUBLIC, "cluster": ["tier", "region"]}, epsilon=1)
+    assert crossed.options.table.cluster == "tier,region"
+    assert crossed.to_dict()["n_clusters"] == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": "two"}, "epsilon must be a number; got 'two'"),
+        ({"epsilon": None}, "give epsilon"),
+        ({"mde": 0.1}, "not both"),
+        ({"outcomes": 5}, "outcomes must be an outcome space such as '0..5'"),
+        ({"outcomes": {"clicks": "0..3", "visits": "0..9"}}, "one outcome so far"),
+        ({"outcomes": {"clicks": "0..3"}, "outcome": "visits"}, "contradicts outcomes"),
+        ({"arm": 3}, "arm must be the name of a column"),
+        ({"cluster": ["market", 3]}, "cluster must be the name of a column, or a list"),
+        ({"cluster": "nowhere"}, "no column 'nowhere'"),
+        ({"cluster": ["market", "nowhere"]}, "no column 'nowhere' to cross"),
+        ({"mechanism": cdp.uniform_prior_dp(epsilon=1)}, "mechanism must be one of optimal"),
+        ({"engine": "flink"}, "engine must be local or spark"),
+        ({"engine": "spark"}, "engine spark reads files by their names"),
+        ({"size": "clicks"}, "one row per cluster and arm"),
+        ({"size": "secret"}, "must hold whole numbers"),
+    ],
+)
+def test_what_a_plan_refuses(change: dict[str, Any], message: str, table: pl.DataFrame) -> None:
+    with pytest.raises(cdp.ClusterDPError, match=message.replace("(", r"\(")):
+        cdp.plan(table, **{**PUBLIC, "epsilon": 1, **change})
+
+
+def test_a_table_of_no_kind() -> None:
+    with pytest.raises(cdp.ParameterError, match=r"must be a pandas, Polars, .* got list"):
+        cdp.plan([1, 2], **PUBLIC, epsilon=1)
+
+
+def test_one_is_one(rng: np.random.Generator) -> None:
+    one = pl.DataFrame({"treated": np.arange(8) % 2, "market": ["here"] * 8})
+    text = repr(cdp.plan(one, **PUBLIC, epsilon=1, mechanism="uniform-prior-dp"))
+    assert text.startswith("8 units, 1 cluster, 2 arms;")

@@ -1,0 +1,171 @@
+"""The owner's work in Python, without the command line: publish, spend, resume, release."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from cli_runs import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES: dict[str, Any] = {
+    "outcomes": {"clicks": "0..3"},
+    "unit": "user",
+    "arm": "treated",
+    "cluster": "market",
+}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    path = tmp_path / "budget.db"
+    made = run("ledger", "init", path, "--cap-epsilon", 4)
+    assert made.exit_code == 0, made.output
+    return path
+
+
+def test_plan_publish_with_a_ledger_and_estimate(
+    table: pl.DataFrame, ledger: Path, tmp_path: Path
+) -> None:
+    plan = cdp.plan(table, **NAMES, epsilon=2)
+    whose: dict[str, Any] = {"ledger": ledger, "population": "us-users", "new_population": True}
+    looked = cdp.preview(table, plan, **whose)
+    assert "room for epsilon 4" in repr(looked)
+    published = cdp.publish(table, plan, out=tmp_path / "out", **whose, keep="secret")
+    assert published.release_id is not None
+    release = published.read()
+    assert release.columns.public == ("user", "treated", "market", "secret")
+    assert release.mechanism.sums is not None  # as planned
+    assert release.guarantee.epsilon <= 2
+    truth = cdp.estimate_without_privacy(table, **{**NAMES, "outcomes": "0..3"}, outcome="clicks")
+    estimate = cdp.estimate(release)
+    # Six standard errors: a false alarm in 1e8.
+    assert abs(estimate.effect - truth.effect) <= 6 * estimate.std_error
+    left = cdp.preview(table, plan, ledger=ledger, population="us-users")
+    assert left.content["budget"]["spent_epsilon"] == pytest.approx(release.guarantee.epsilon)
+    with pytest.raises(cdp.LedgerError):
+        cdp.publish(
+            table,
+            outcomes=NAMES["outcomes"],
+            unit="user",
+            arm="treated",
+            cluster="market",
+            epsilon=3,
+            out=tmp_path / "more",
+            ledger=ledger,
+            population="us-users",
+        )
+    assert not (tmp_path / "more").exists()
+
+
+def test_the_command_line_carries_out_a_plan_of_python(source: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    cdp.plan(source, **NAMES, epsilon=1).save(path)
+    ran = run("release", "--plan", path, "--out", tmp_path / "command")
+    assert ran.exit_code == 0, ran.output
+    cdp.publish(source, path, out=tmp_path / "python")
+    ours, theirs = (cdp.read_release(tmp_path / name) for name in ("python", "command"))
+    assert ours.mechanism == theirs.mechanism
+    assert ours.columns == theirs.columns
+
+
+def test_an_interrupted_release_is_finished(
+    table: pl.DataFrame, ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    whose: dict[str, Any] = {"ledger": ledger, "population": "us", "new_population": True}
+    with monkeypatch.context() as patch:
+        patch.setattr("clusterdp.releasing.to_folder.write_readme", stop)
+        with pytest.raises(KeyboardInterrupt):
+            cdp.publish(table, out=tmp_path / "out", **NAMES, epsilon=1, **whose)
+    assert not (tmp_path / "out").exists()
+    (release_id,) = _unfinished(ledger)
+    with pytest.raises(cdp.ParameterError, match="the release was of a frame"):
+        cdp.resume(release_id, ledger=ledger)
+    with pytest.raises(cdp.DataError, match="not the one"):
+        cdp.resume(release_id, table.with_columns(clicks=3 - pl.col("clicks")), ledger=ledger)
+    finished = cdp.resume(release_id, table, ledger=ledger)
+    assert finished.release_id == release_id
+    assert finished.folder == str(tmp_path / "out")
+    assert finished.read().layout.n_units == len(table)
+    assert not _unfinished(ledger)
+
+
+def _unfinished(ledger: Path) -> list[str]:
+    import json
+
+    shown = json.loads(run("ledger", "show", ledger, "--json").stdout)
+    releases = [one for population in shown["populations"] for one in population["releases"]]
+    return [one["release"] for one in releases if one["status"] not in {"committed", "cancelled"}]
+
+
+def test_a_release_in_memory_by_name_by_plan_and_by_hand(table: pl.DataFrame) -> None:
+    plan = cdp.plan(table, **NAMES, epsilon=2)
+    by_plan = cdp.release(table.to_pandas(), plan=plan)
+    by_name = cdp.release(table.to_pandas(), **NAMES, mechanism="optimal", epsilon=2)
+    by_default = cdp.release(table.to_pandas(), **NAMES, epsilon=2)
+    assert by_plan.mechanism == by_name.mechanism == by_default.mechanism
+    assert type(by_plan.units).__module__.startswith("pandas")
+    by_hand = cdp.release(
+        table, outcomes="0..3", outcome="clicks", unit="user", arm="treated",
+        cluster="market", mechanism=cdp.uniform_prior_dp(epsilon=1),
+    )  # fmt: skip
+    assert by_hand.layout.space == cdp.OutcomeSpace.integers(0, 3)
+
+
+def test_clusters_of_a_frame_are_crossed(table: pl.DataFrame) -> None:
+    tiers = table.with_columns(tier=pl.col("market") % 2, region=pl.col("market") // 2)
+    release = cdp.release(tiers, **{**NAMES, "cluster": ["tier", "region"]}, epsilon=1)
+    assert release.columns.cluster == "tier,region"
+    assert len(release.layout.clusters) == 5
+    with pytest.raises(cdp.DataError, match="cannot be crossed from ids or outcomes"):
+        cdp.release(tiers, **{**NAMES, "cluster": ["tier", "clicks"]}, epsilon=1)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no unit": ({"unit": None}, "missing: unit"),
+    "epsilon of text": ({"epsilon": "2"}, "epsilon must be a number"),
+    "keep of numbers": ({"keep": [1]}, "keep must be names of columns"),
+    "clip of text": ({"clip": "yes"}, "clip must be true or false"),
+    "a number for a mechanism": ({"mechanism": 3}, "mechanism must be one of"),
+    "no such mechanism": ({"mechanism": "magic"}, "must be one of"),
+    "two budgets": ({"mechanism": cdp.optimal(epsilon=1)}, "epsilon belongs to a mechanism by"),
+    "a number for a plan": ({"plan": 3}, "plan must be a Plan or the path of a plan file"),
+    "no such plan": ({"plan": "nowhere.toml"}, "cannot read nowhere.toml"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_in_memory_and_into_a_folder(
+    case: str, table: pl.DataFrame, tmp_path: Path
+) -> None:
+    change, message = REFUSED[case]
+    given = {**NAMES, "epsilon": 1, **change}
+    with pytest.raises(cdp.ParameterError, match=message):
+        cdp.release(table, **given)
+    with pytest.raises(cdp.ParameterError, match=message):
+        cdp.publish(table, out=tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_belongs_together(table: pl.DataFrame, source: Path, tmp_path: Path) -> None:
+    plan = cdp.plan(table, **NAMES, epsilon=1)
+    with pytest.raises(cdp.ParameterError, match="epsilon is decided by the plan"):
+        cdp.release(table, plan, epsilon=2)
+    with pytest.raises(cdp.ParameterError, match="not both"):
+        cdp.release(table, plan, mechanism=cdp.optimal(epsilon=1))
+    with pytest.raises(cdp.ParameterError, match="publish takes names"):
+        cdp.release(source, plan)
+    with pytest.raises(cdp.ParameterError, match="belong to a ledger"):
+        cdp.publish(table, plan, out=tmp_path / "out", population="us")
+    with pytest.raises(cdp.ParameterError, match="needs a population"):
+        cdp.publish(table, plan, out=tmp_path / "out", ledger="none.db")
+    with pytest.raises(cdp.OutputError, match="exists already"):
+        cdp.publish(table, plan, out=tmp_path)

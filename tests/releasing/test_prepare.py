@@ -1,0 +1,53 @@
+"""Preparing a release: sources by name, frames of every kind, what is pooled and what is not."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from clusterdp.engines.local.engine import LocalEngine
+from clusterdp.releasing.prepare import prepare
+from clusterdp.rows.encoding import Columns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPACE = cdp.OutcomeSpace.integers(0, 3)
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
+
+
+def test_names_and_frames_are_prepared_alike(
+    table: pl.DataFrame, source: Path, tmp_path: Path
+) -> None:
+    query = f"duckdb:?select * from '{source}'"
+    expected = prepare(table, columns=COLUMNS, space=SPACE)
+    counts = expected.table.count(expected.layout, expected.encoder).counts
+    with ExitStack() as stack:
+        engine = LocalEngine(stack)
+        given: list[Any] = [table.to_pandas(), table.lazy(), source, str(source), query]
+        for one in given:
+            out = str(tmp_path / "out")
+            found = prepare(one, columns=COLUMNS, space=SPACE, engine=engine, out=out)
+            assert found.layout.clusters == expected.layout.clusters
+            assert found.notes == ()
+            assert (found.table.count(found.layout, found.encoder).counts == counts).all()
+
+
+def test_small_clusters_are_pooled_and_counted_in_words(table: pl.DataFrame) -> None:
+    place = pl.int_range(pl.len()).over("market", "treated")
+    most = table.filter((pl.col("market") > 1) | (place < 40))
+    prepared = prepare(most, columns=COLUMNS, space=SPACE, min_cell_size=50)
+    (note,) = prepared.notes
+    assert note == (
+        "2 clusters with fewer than 50 units in some arm were pooled into 'pooled' (160 units)"
+    )
+    assert prepared.layout.clusters == ("2", "3", "4", "pooled")
+
+
+def test_a_name_that_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(cdp.DataError, match="there is no file"):
+        prepare(tmp_path / "none.parquet", columns=COLUMNS, space=SPACE)
