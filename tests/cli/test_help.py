@@ -43,8 +43,7 @@ def test_one_cluster_is_one_cluster(tmp_path: Path) -> None:
     released = run("release", path, *PARTS, *budget, "--out", out)
     said = [plan.output, released.output, run("inspect", out).output]
     said += [(out / "README.md").read_text(), (tmp_path / "plan.toml").read_text()]
-    said.append(repr(cdp.read_release(out)))
-    for text in said:
-        assert "1 cluster" in text
+    for text in [*said, repr(cdp.read_release(out))]:
         assert "1 clusters" not in text
         assert "asked for" not in text
+    assert all("1 cluster" in text for text in said)

@@ -58,7 +58,6 @@ def test_copies_of_a_rare_outcome_are_noticed_and_ordinary_columns_are_not(
         "copy": 17 - 3 * clicks,
         "text": pl.format("no {}", clicks),
         "spend": clicks * spend,
-        "list": pl.concat_list(clicks, clicks),
         "gaps": pl.when(clicks == 0).then(pl.lit(1.5)),
     }
     ordinary: dict[str, pl.Expr | pl.Series] = {

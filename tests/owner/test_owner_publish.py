@@ -35,7 +35,7 @@ def test_plan_publish_with_a_ledger_and_estimate(
     plan = cdp.plan(table, **NAMES, epsilon=2)
     whose: dict[str, Any] = {"ledger": ledger, "population": "us-users", "new_population": True}
     looked = cdp.preview(table, plan, **whose)
-    assert "room for epsilon 4" in repr(looked)
+    assert "epsilon 4 left" in repr(looked)
     published = cdp.publish(table, plan, out=tmp_path / "out", **whose, keep="secret")
     assert published.release_id is not None
     release = published.read()
@@ -103,7 +103,7 @@ def _unfinished(ledger: Path) -> list[str]:
 
     shown = json.loads(run("ledger", "show", ledger, "--json").stdout)
     releases = [one for population in shown["populations"] for one in population["releases"]]
-    return [one["release"] for one in releases if one["status"] not in {"committed", "cancelled"}]
+    return [one["release_id"] for one in releases if one["status"] not in {"committed", "cancelled"}]
 
 
 def test_a_release_in_memory_by_name_by_plan_and_by_hand(table: pl.DataFrame) -> None:

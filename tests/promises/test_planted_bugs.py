@@ -48,7 +48,8 @@ def audit_noise() -> None:
 
 def halve_the_noise(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        pipeline, "add_exact_noise", lambda values, scale: add_exact_noise(values, scale / 2)
+        "clusterdp.owner.release.add_exact_noise",
+        lambda values, scale: add_exact_noise(values, scale / 2),
     )
 
 

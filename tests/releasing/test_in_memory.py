@@ -316,7 +316,7 @@ def test_pandas_strings_and_nullable_columns() -> None:
     frame.loc[0, "clicks"] = pd.NA
     with pytest.raises(cdp.DataError, match="has missing values,"):
         release(frame)
-    with pytest.raises(cdp.DataError, match="missing values in 1 row;"):
+    with pytest.raises(cdp.DataError, match="missing values in 1 row,"):
         release(frame, verbose=True)
 
 

@@ -68,8 +68,8 @@ def _report(
     findings: list[Findings], figures: dict[int, list[str]], study: Study, prefix: str
 ) -> str:
     source = (
-        "*Causal Inference with Differentially Private (Clustered) Outcomes*, Javanmard, Mirrokni "
-        "and Pouget-Abadie, ICML 2025."
+        "*Improving the Variance of Differentially Private Randomized Experiments through "
+        "Clustering*, Javanmard, Mirrokni and Pouget-Abadie, ICML 2025."
     )
     size = (
         f"Written by `clusterdp reproduce`: {study.n_populations} sub-populations, "
