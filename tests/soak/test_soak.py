@@ -38,6 +38,7 @@ def test_closed_while_at_work(rng: np.random.Generator, tmp_path: Path) -> None:
     assert line.passed, line
 
 
+@pytest.mark.slow
 def test_a_race_in_a_file(tmp_path: Path) -> None:
     line = run_race(str(tmp_path / "budget.db"), "SQLite", 4, 2, tmp_path)
     assert line.passed, line
