@@ -170,6 +170,7 @@ def test_a_table_that_leaks_is_refused() -> None:
     assert not channel.is_within(response)
 
 
+@pytest.mark.slow
 def test_cells_share_channels_and_lose_little(rng: np.random.Generator) -> None:
     """2,000 cells of many shapes: within 2% of a channel of their own, for their own outcomes."""
     values, n_cells, size = CLICKS.as_array(), 2000, 300

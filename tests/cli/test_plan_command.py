@@ -34,6 +34,7 @@ def table(tmp_path: Path, rng: np.random.Generator) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> None:
     plan, figure, out = tmp_path / "plan.toml", tmp_path / "curves.svg", tmp_path / "out"
     planned = run("plan", table, *PUBLIC, "--epsilon", 2, "--out", plan, "--plot", figure, "--json")

@@ -62,6 +62,7 @@ STUDIED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "name"), STUDIED)
 def test_intervals_cover(
     build: Callable[[np.random.Generator], Population], name: str, rng: np.random.Generator
@@ -71,6 +72,7 @@ def test_intervals_cover(
     assert (rates <= HIGHEST).all(), rates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["optimal, sums", "optimal, counts", "cluster, counts"])
 @pytest.mark.parametrize("build", [experiment_one, three_arms], ids=lambda build: build.__name__)
 def test_excess_variance_is_what_releases_show(
@@ -92,6 +94,7 @@ def test_excess_variance_is_what_releases_show(
         assert_variance(drawn.effects[:, position], value, relative_error=blur + 0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("name", ["optimal, sums", "optimal, counts and sums", "cluster, counts"])
 def test_segments_are_covered(share: float, name: str, rng: np.random.Generator) -> None:

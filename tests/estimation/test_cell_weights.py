@@ -100,6 +100,7 @@ STUDIED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("design", "mechanism", "share"),
     [(design, mechanism, share) for design, mechanism, shares in STUDIED for share in shares],

@@ -45,6 +45,7 @@ def uniform(space: cdp.OutcomeSpace) -> Mechanism:
     return cdp.uniform_prior_dp(epsilon=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", POPULATIONS, ids=lambda build: build.__name__)
 @pytest.mark.parametrize("mechanism", [cluster, cluster_free, uniform], ids=lambda f: f.__name__)
 def test_intervals_cover(

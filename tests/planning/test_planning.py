@@ -52,6 +52,7 @@ def test_what_is_chosen_keeps_the_budget_and_what_was_given(request_: Request) -
         assert mechanism.sums.epsilon == pytest.approx(2 * request_.calibrate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment_share", [1.0, 0.1])
 @pytest.mark.parametrize("known", [UNIFORM, FALLING], ids=["uniform", "declared"])
 @pytest.mark.parametrize("epsilon", [0.5, 3])
@@ -71,6 +72,7 @@ def test_the_split_is_within_a_hundredth_of_the_best(
     assert error <= 1.01 * best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment_share", [1.0, 0.1])
 def test_counts_are_within_a_hundredth_of_the_best(segment_share: float) -> None:
     """Where clusters are known to differ, also against every share for noisy counts."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from soak.sound_folders import SoundFolder
 
 
+@pytest.mark.slow
 def test_random_malformed_inputs(rng: np.random.Generator) -> None:
     report, _ = malformed.run_apart(300, rng)
     assert not report.tracebacks, str(report)

@@ -111,6 +111,7 @@ def test_outcomes_that_are_redrawn_alike_give_the_same_bytes(
     assert set(published[0]) >= {"units.parquet", "cells.parquet", "manifest.json", "README.md"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("keep_order", [False, True])
 def test_neither_format_nor_chunks_nor_threads_show(

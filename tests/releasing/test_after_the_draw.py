@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 N_CASES = 10
 
 
+@pytest.mark.slow
 def test_random_designs_never_fail(rng: np.random.Generator) -> None:
     for _ in range(N_CASES):
         case = random_case(rng, delta=0.01, epsilon=float(rng.uniform(0.2, 1.5)))

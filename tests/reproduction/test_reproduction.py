@@ -19,6 +19,7 @@ SNAP = ROOT.parent / "shared" / "data" / "youtube"
 STUDY = Study(n_populations=3, n_realizations=50, n_points=3, seed=1, features=shipped_features())
 
 
+@pytest.mark.slow
 def test_quick_reaches_the_committed_verdicts(tmp_path: Path) -> None:
     result = run("reproduce", "all", "--quick", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output

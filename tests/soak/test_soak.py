@@ -26,16 +26,19 @@ if TYPE_CHECKING:
     from soak.postgres import Server
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(rng: np.random.Generator, tmp_path: Path) -> None:
     line = run_kills(4, 200_000, rng, tmp_path)
     assert line.passed, line
 
 
+@pytest.mark.slow
 def test_closed_while_at_work(rng: np.random.Generator, tmp_path: Path) -> None:
     line = run_closings(4, 200_000, rng, tmp_path)
     assert line.passed, line
 
 
+@pytest.mark.slow
 def test_a_race_in_a_file(tmp_path: Path) -> None:
     line = run_race(str(tmp_path / "budget.db"), "SQLite", 4, 2, tmp_path)
     assert line.passed, line

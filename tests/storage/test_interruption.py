@@ -73,6 +73,7 @@ def start(source: Path, target: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.slow
 def test_killed_anywhere_it_leaves_no_release(large_table: Path, tmp_path: Path) -> None:
     durations = []
     for name in ("first", "second"):

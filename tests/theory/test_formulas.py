@@ -37,6 +37,7 @@ def mechanisms(space: cdp.OutcomeSpace) -> dict[str, Mechanism]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", POPULATIONS, **by_name)
 @pytest.mark.parametrize("name", mechanisms(cdp.OutcomeSpace.binary()))
 def test_excess_variance_is_what_releases_show(

@@ -26,6 +26,7 @@ COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks"
 SPACE = cdp.OutcomeSpace.integers(0, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism",
     [
