@@ -112,6 +112,7 @@ def _main() -> None:
 
     import clusterdp.cli.budget
     import clusterdp.cli.release
+    import clusterdp.ledger.paid_release
     from clusterdp.cli.app import app
 
     del cryptography, opendp, scipy, sqlalchemy, clusterdp
