@@ -103,7 +103,10 @@ def _unfinished(ledger: Path) -> list[str]:
 
     shown = json.loads(run("ledger", "show", ledger, "--json").stdout)
     releases = [one for population in shown["populations"] for one in population["releases"]]
-    return [one["release_id"] for one in releases if one["status"] not in {"committed", "cancelled"}]
+    done = {"committed", "cancelled"}
+    return [one["release_id"] for one in releases if one["status"] not in done]
+        one["release_id"] for one in releases if one["status"] not in {"committed", "cancelled"}
+    ]
 
 
 def test_a_release_in_memory_by_name_by_plan_and_by_hand(table: pl.DataFrame) -> None:
