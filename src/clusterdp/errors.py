@@ -33,7 +33,7 @@ def notify_owner(message: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always", OwnerNotice)
         # Whatever goes wrong with showing it, such as a closed terminal, must not decide either.
-        with suppress(Exception):
+        with suppress(Exception, SystemExit):
             warnings.warn(message, OwnerNotice, stacklevel=4)
 
 

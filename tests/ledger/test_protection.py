@@ -10,9 +10,9 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import assert_refused, release, run
-from clusterdp.cli.budget import PASSPHRASE
 from clusterdp.errors import LedgerError, ParameterError
 from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.passphrase import PASSPHRASE
 from ledger_runs import SPACE, reserve
 
 if TYPE_CHECKING:

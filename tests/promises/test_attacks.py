@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import narwhals as nw
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -223,3 +224,83 @@ def test_what_a_killed_query_left_is_removed_by_any_next_run(
     (left / "query.parquet").write_bytes(b"true outcomes")
     assert release(write(table, tmp_path), tmp_path / "out").exit_code == 0
     assert not left.exists()
+
+
+WHO: dict[str, Any] = {
+    "outcomes": {"clicks": "0..3"},
+    "unit": "user",
+    "arm": "treated",
+    "cluster": "market",
+    "epsilon": 1,
+}
+QUERIES: dict[str, Callable[[pl.DataFrame], Any]] = {
+    "polars": lambda table: table.lazy().with_columns(
+        clicks=pl.format(SECRET + "{}", "user").cast(pl.Int64)  # which fails when it is evaluated
+    ),
+    "duckdb": lambda table: duckdb.from_arrow(table.to_arrow()).project(
+        f'"user", treated, market, cast(\'{SECRET}\' || "user" as int) as clicks'
+    ),
+}
+
+
+@pytest.mark.parametrize("library", QUERIES)
+def test_plans_and_previews_evaluate_no_outcome(library: str, table: pl.DataFrame) -> None:
+    poisoned = QUERIES[library](table)
+    assert "600 units" in repr(cdp.plan(poisoned, **WHO))
+    assert "600 units" in repr(cdp.preview(poisoned, **WHO))
+    with pytest.raises(cdp.DataError) as caught:
+        cdp.release(poisoned, **WHO)
+    assert_alone(caught.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[False, True, 2], [0, 2, True], [0, 1, Decimal(2)], [0, 1, np.True_], [0, 1, 2.0]],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["category", object])
+def test_categories_and_objects_are_outcomes_each_by_itself(
+    values: list[Any], kind: Any, table: pl.DataFrame
+) -> None:
+    frame = table.to_pandas()
+    frame["clicks"] = pd.Series((values * len(frame))[: len(frame)], dtype=object).astype(kind)
+    assert cdp.release(frame, **WHO).layout.n_units == len(frame)
+
+
+class Odd(float):
+    def __float__(self) -> float:
+        raise RuntimeError(SECRET)
+
+
+@pytest.mark.parametrize("value", [10**400, Decimal("sNaN"), Odd(1)], ids=["huge", "sNaN", "odd"])
+def test_objects_that_are_no_floats_are_refused_as_others_are(
+    value: Any, table: pl.DataFrame
+) -> None:
+    frame = table.to_pandas()
+    frame["clicks"] = frame["clicks"].astype(object)
+    frame.loc[0, "clicks"] = value
+    assert "600 units" in repr(cdp.preview(frame, **WHO))
+    with pytest.raises(cdp.DataError, match=r"has (missing values|values outside)") as caught:
+        cdp.release(frame, **WHO)
+    assert_alone(caught.value)
+
+
+def test_python_refuses_an_unencrypted_ledger_where_a_passphrase_is_set(
+    table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, locked = tmp_path / "plain.db", tmp_path / "locked.db"
+    cdp.Ledger.create(plain, 4)
+    phrase = "correct horse"
+    opened = cdp.Ledger.create(locked, 4, passphrase=phrase)
+    whose: dict[str, Any] = {"population": "us", "new_population": True}
+    with pytest.raises(cdp.LedgerError, match="CLUSTERDP_LEDGER_PASSPHRASE"):
+        cdp.publish(table, **WHO, **whose, ledger=locked, out=tmp_path / "a")
+    monkeypatch.setenv("CLUSTERDP_LEDGER_PASSPHRASE", phrase)
+    with pytest.raises(cdp.LedgerError, match="keeps keys unencrypted"):
+        cdp.publish(table, **WHO, **whose, ledger=plain, out=tmp_path / "b")
+    assert cdp.publish(table, **WHO, **whose, ledger=locked, out=tmp_path / "c").release_id
+    monkeypatch.delenv("CLUSTERDP_LEDGER_PASSPHRASE")
+    again = cdp.publish(table, **WHO, population="us", ledger=opened, out=tmp_path / "d")
+    assert again.release_id
+    with pytest.raises(cdp.ParameterError, match="a file, a URL or a Ledger"):
+        cdp.publish(table, **WHO, population="us", ledger=5, out=tmp_path / "e")  # type: ignore[arg-type]

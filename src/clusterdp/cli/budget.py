@@ -7,35 +7,26 @@ import sys
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import LedgerError
-from clusterdp.ledger.encryption import unencrypted_error
-from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger import passphrase as unlocking
+from clusterdp.ledger.passphrase import PASSPHRASE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PASSPHRASE = "CLUSTERDP_LEDGER_PASSPHRASE"  # noqa: S105 - the name of a variable
+    from clusterdp.ledger.ledger import Ledger
 
 
 def open_ledger(where: str, key_file: Path | None) -> Ledger:
     """A ledger, unlocked with a key file, or a passphrase from the environment or the terminal."""
-    ledger = Ledger(where)
-    if ledger.protection == "none" and PASSPHRASE in os.environ:
-        raise unencrypted_error(f"{PASSPHRASE} is set", "passphrase")
-    ledger.unlock(
-        passphrase=_passphrase() if ledger.protection == "passphrase" else None, key_file=key_file
-    )
-    return ledger
+    return unlocking.open_ledger(where, key_file, _ask)
 
 
-def _passphrase() -> str | None:
-    given = os.environ.get(PASSPHRASE)
-    if given is None and sys.stdin.isatty():
-        import getpass
+def _ask() -> str | None:
+    if not sys.stdin.isatty():
+        return None
+    import getpass
 
-        given = getpass.getpass("passphrase of the ledger: ")
-    if given is None:
-        raise LedgerError(f"the ledger needs its passphrase: set {PASSPHRASE}")
-    return given
+    return getpass.getpass("passphrase of the ledger: ")
 
 
 def chosen_passphrase(*, wanted: bool, has_key_file: bool) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.errors import ParameterError
 
 if TYPE_CHECKING:
+    from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import Budget
     from clusterdp.ledger.reservation import Reservation
     from clusterdp.owner.options import RunOptions
@@ -30,7 +31,13 @@ def open_budget(run: RunOptions, how: How) -> Budget | None:
     from clusterdp.ledger.paid_release import Budget
 
     opened = how.open_ledger(run.ledger, as_path(how.key_file))
-    return Budget(opened, run.population, confirmed_new=how.new_population, say=how.tell)
+    return Budget(
+        opened,
+        run.population,
+        confirmed_new=how.new_population,
+        say=how.tell,
+        resume_hint=how.resume_hint,
+    )
 
 
 def reopen_budget(
@@ -44,9 +51,20 @@ def reopen_budget(
     from clusterdp.ledger.paid_release import Budget, resumed_options
 
     opened = how.open_ledger(str(given["ledger"]), as_path(how.key_file))
-    budget = Budget(opened, None, say=how.tell)
+    budget = Budget(opened, None, say=how.tell, resume_hint=how.resume_hint)
     reservation = budget.ledger.resume(release_id)
     return budget, reservation, resumed_options(reservation, given)
+
+
+def checked_ledger(given: Any) -> Ledger:
+    """A ledger that is open, if it is one."""
+    from clusterdp.ledger.ledger import Ledger
+
+    if not isinstance(given, Ledger):
+        raise ParameterError(
+            f"ledger must be a file, a URL or a Ledger, got {type(given).__name__}"
+        )
+    return given
 
 
 def as_path(given: Any) -> Path | None:

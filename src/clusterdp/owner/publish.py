@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clusterdp.channels.draw import check_exact
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.mechanism import Mechanism
-from clusterdp.owner.budget import open_budget, reopen_budget
+from clusterdp.owner.budget import checked_ledger, open_budget, reopen_budget
 from clusterdp.owner.options import MechanismOptions, Options
 from clusterdp.owner.plan import engine_for, with_plan
 from clusterdp.owner.preview import choose_mechanism, describe
 from clusterdp.published.folder import read_release
 from clusterdp.releasing.prepare import named, prepare
 from clusterdp.releasing.to_folder import write_release
+from clusterdp.rows.frames import without_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,7 +87,7 @@ def publish(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
     reference: str | Sequence[float] | None = None,
     within_share: float | None = None,
     segment_share: float | None = None,
-    ledger: str | os.PathLike[str] | None = None,
+    ledger: str | os.PathLike[str] | Ledger | None = None,
     population: str | None = None,
     new_population: bool = False,
     ledger_key_file: str | os.PathLike[str] | None = None,
@@ -130,7 +131,7 @@ def publish(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         reference: What outcomes are thought to be like, as in `plan`.
         within_share: As in `plan`.
         segment_share: As in `plan`.
-        ledger: The ledger to spend from: a file, or `postgresql://user@host/database`.
+        ledger: The ledger to spend from: a file, `postgresql://user@host/database`, or a `Ledger`.
         population: Whose budget: losses of releases about the same people add up.
         new_population: Confirm that the ledger does not know the population yet.
         ledger_key_file: Key file of the ledger, if it was made with one.
@@ -146,9 +147,7 @@ def publish(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
             no folder.
     """
     given = locals()
-    wanted = wanted_by(given, plan)
-    how = How(ledger_key_file, new_population=new_population, verbose=verbose)
-    return run_publish(source, wanted, how, progress=progress)
+    return run_publish(source, wanted_by(given, plan), _how(given), progress=progress)
 
 
 def preview(
@@ -158,13 +157,8 @@ def preview(
 
     Takes what `publish` takes, without `out`.
     """
-    how = How(
-        choices.pop("ledger_key_file", None),
-        new_population=choices.pop("new_population", False),
-        verbose=choices.pop("verbose", False),
-    )
     wanted = wanted_by({"source": source, **choices}, plan)
-    with readied(source, wanted, how, out=None) as ready:
+    with readied(source, wanted, _how(choices), out=None) as ready:
         return ready.preview
 
 
@@ -172,7 +166,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     release_id: str,
     source: Any = None,
     *,
-    ledger: str | os.PathLike[str],
+    ledger: str | os.PathLike[str] | Ledger,
     out: str | os.PathLike[str] | None = None,
     ledger_key_file: str | os.PathLike[str] | None = None,
     verbose: bool = False,
@@ -193,15 +187,28 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         LedgerError: If there is no such release, or it is finished.
         DataError: If the table is another.
     """
-    given = {"ledger": os.fspath(ledger), "out": named(out), "input": None}
-    how = How(ledger_key_file, verbose=verbose)
+    how = _how(locals())
+    given = {"ledger": str(ledger), "out": named(out), "input": None}
     return run_resume(release_id, source, given, how, progress=progress)
 
 
 def _open_ledger(where: str, key_file: Path | None) -> Ledger:
-    from clusterdp.ledger.ledger import Ledger
+    from clusterdp.ledger.passphrase import open_ledger
 
-    return Ledger(where, key_file=key_file)
+    return open_ledger(where, key_file)
+
+
+def _how(given: Mapping[str, Any]) -> How:
+    """How a call in Python is run. Its ledger may be open already."""
+    ledger = given.get("ledger")
+    is_named = ledger is None or isinstance(ledger, str | os.PathLike)
+    return How(
+        given.get("ledger_key_file"),
+        new_population=given.get("new_population", False),
+        verbose=given.get("verbose", False),
+        open_ledger=_open_ledger if is_named else lambda *_: checked_ledger(ledger),
+        resume_hint=lambda release_id: f"clusterdp.resume({release_id!r}, source, ledger=...)",
+    )
 
 
 class How(NamedTuple):
@@ -213,6 +220,7 @@ class How(NamedTuple):
         verbose: Whether messages may count rows by what their outcomes are.
         say: Where to tell the owner what happens, if anywhere.
         open_ledger: Opens and unlocks a ledger, by its name and key file.
+        resume_hint: How to finish a release, by its id; by default on the command line.
     """
 
     key_file: Any = None
@@ -220,6 +228,7 @@ class How(NamedTuple):
     verbose: bool = False
     say: Callable[[str], None] | None = None
     open_ledger: Callable[[str, Path | None], Ledger] = _open_ledger
+    resume_hint: Callable[[str], str] | None = None
 
     def tell(self, message: str) -> None:
         """Tell the owner, if there is where to."""
@@ -269,7 +278,8 @@ def readied(source: Any, wanted: Wanted, how: How, out: str | None) -> Iterator[
         budget = open_budget(options.run, how)
         if budget is not None and target is not None:
             budget.check_population()
-        prepared = prepare_options(source, options, engine, out, verbose=how.verbose)
+        looked_at = source if out is not None else without_outcomes(source, options.columns.outcome)
+        prepared = prepare_options(looked_at, options, engine, out, verbose=how.verbose)
         mechanism = wanted.mechanism or choose_mechanism(options, prepared.layout)
         check_exact(prepared.layout, mechanism)
         told = None
@@ -362,6 +372,8 @@ def wanted_by(given: Mapping[str, Any], plan: Plan | str | os.PathLike[str] | No
     asked = {name: given[name] for name in given if name not in _HOW}
     source = named(given["source"])
     asked["input"] = source if isinstance(source, str) else None
+    if asked.get("ledger") is not None:
+        asked["ledger"] = str(asked["ledger"])
     if not isinstance(mechanism, Mechanism):
         return Wanted(with_plan({**asked, "mechanism": mechanism}, plan))
     if plan is not None:

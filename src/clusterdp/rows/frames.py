@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from clusterdp.errors import DataError, ParameterError, raise_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import narwhals as nw
     import polars as pl
 
 
-def read_frame(frame: Any, parameter: str = "frame") -> nw.DataFrame[Any]:
+def read_frame(
+    frame: Any, parameter: str = "frame", names: Iterable[str] | None = None
+) -> nw.DataFrame[Any]:
     """Any frame narwhals knows, as an eager one.
 
     A lazy frame is evaluated here, once: evaluated again later it could give other rows, and
@@ -34,6 +39,9 @@ def read_frame(frame: Any, parameter: str = "frame") -> nw.DataFrame[Any]:
     if isinstance(table, nw.DataFrame):
         return table
     try:
+        if names is not None:
+            there = table.collect_schema().names()
+            table = table.select([name for name in there if name in names])
         collected: nw.DataFrame[Any] = table.collect()
     except _evaluation_errors() as error:
         kind = type(error).__name__
@@ -66,14 +74,13 @@ def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFram
         table: The table.
         parts: The names of the columns, with the parts they play; some may be missing.
     """
-    import narwhals as nw
     import polars as pl
 
     series = []
     for name, part in parts.items():
         if name not in table.columns:
             continue  # the engine says what is missing
-        if part == "outcome" and table.schema[name] == nw.Object:
+        if part == "outcome" and table.schema[name] in _untyped():
             series.append(_numbers(name, table[name].to_list()))
             continue
         try:
@@ -87,12 +94,49 @@ def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFram
     return pl.DataFrame(series)
 
 
+def _untyped() -> tuple[Any, ...]:
+    """Types that say nothing of a value, or that follow from all values of a column together."""
+    import narwhals as nw
+
+    return nw.Object, nw.Categorical, nw.Enum, nw.Unknown
+
+
 def _numbers(name: str, values: list[Any]) -> pl.Series:
     """Outcomes that are Python objects, each by itself; what is no number is missing."""
     import polars as pl
 
-    numbers = (float(one) if isinstance(one, Real | Decimal) else None for one in values)
-    return pl.Series(name, numbers, dtype=pl.Float64)
+    return pl.Series(name, map(_number, values), dtype=pl.Float64)
+
+
+def _number(value: Any) -> float | None:
+    if not isinstance(value, Real | Decimal | np.bool_):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, 1 if value > 0 else -1)  # type: ignore[operator]  # a number
+    except (ArithmeticError, RuntimeError, TypeError, ValueError):
+        return None
+
+
+def without_outcomes(source: Any, outcome: str) -> Any:
+    """A frame whose outcomes are missing, for those who only look at its public columns.
+
+    Evaluating a query's outcomes would let them decide whether there is anything to look at. What
+    is no frame, or Spark's, is returned as it is.
+    """
+    import narwhals as nw
+
+    if isinstance(source, str) or is_spark(source):
+        return source
+    table = nw.from_native(source, pass_through=True)
+    if not isinstance(table, nw.DataFrame | nw.LazyFrame):
+        return source
+    schema = table.collect_schema()
+    if outcome not in schema:
+        return source
+    kind = nw.Float64() if schema[outcome] in _untyped() else schema[outcome]
+    return table.with_columns(nw.lit(None, kind).alias(outcome)).to_native()
 
 
 def check_given_back(

@@ -76,7 +76,7 @@ class LocalEngine:
         if isinstance(source, str):
             rows = open_unstored(source, read=needed)
         else:
-            rows = to_polars(read_frame(source), needed).lazy()
+            rows = to_polars(read_frame(source, names=needed), needed).lazy()
         rows = cross_columns(rows, asked.cluster, ())
         check_cell_columns(rows.collect_schema(), asked)
         return read_layout(rows.select(asked.read), asked)
