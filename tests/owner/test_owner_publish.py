@@ -39,6 +39,7 @@ def test_plan_publish_with_a_ledger_and_estimate(
     published = cdp.publish(table, plan, out=tmp_path / "out", **whose, keep="secret")
     assert published.release_id is not None
     release = published.read()
+    assert cdp.estimate(published).effect == cdp.estimate(release).effect
     assert release.columns.public == ("user", "treated", "market", "secret")
     assert release.mechanism.sums is not None  # as planned
     assert release.guarantee.epsilon <= 2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def estimate(  # noqa: PLR0913 - what to estimate, all by name
-    release: Release | str | Path,
+    release: Release | str | os.PathLike[str],
     *,
     control: Any = None,
     estimator: Estimator = "stratified",
@@ -116,8 +116,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
 
 
 def _open(release: Any) -> Release:
-    if isinstance(release, str | Path):
-        return read_release(release)
+    if isinstance(release, str | os.PathLike):
+        return read_release(os.fspath(release))
     if not isinstance(release, Release):
         raise ParameterError(
             "release must be a Release or the path of a published folder, "
