@@ -117,7 +117,7 @@ def _spoilt_text(rng: np.random.Generator) -> tuple[str, bytes]:
         "missing": with_outcome(b""),
         "blank": with_outcome(b" "),
         "a date": with_outcome(b"2024-01-01"),
-        "a boolean": with_outcome(b"true"),
+        "a word": with_outcome(b"yes"),
         "hexadecimal": with_outcome(b"0x" + marker),
         "an empty line": b"\n".join([*lines[:row], b"", *lines[row:]]),
         "no rows": lines[0] + b"\n",
