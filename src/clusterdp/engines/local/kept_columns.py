@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -12,85 +13,144 @@ from clusterdp.rows.encoding import encode_outcomes
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import CodeArray, FloatArray, IntArray
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.rows.encoding import Columns
 
 # How many numbers the ends of bins are chosen from.
 _SAMPLED_NUMBERS = 2**18
-# Names that no column of a user has.
-_CODE, _VALUE, _ROWS = "__clusterdp_code", "__clusterdp_value", "__clusterdp_rows"
+# Bins times outcomes that an array may have; counts of values that are held before they are added.
+_MOST_COUNTS, _MOST_HELD = 2**24, 2**22
+_CODE, _VALUE, _ROWS = "code", "value", "rows"
+
+
+class _Counter(Protocol):
+    """How many rows have each value of a column, and each outcome."""
+
+    def add(self, values: pl.Series, codes: CodeArray) -> None:
+        """Take in a batch. Safe to call from several threads."""
+        ...
+
+    def reveals(self) -> bool:
+        """Whether the column gives outcomes away."""
+        ...
 
 
 def revealing_columns(
     rows: pl.LazyFrame, columns: Columns, space: OutcomeSpace, *, n_rows: int, clip: bool
 ) -> list[str]:
-    """The kept columns of a table that give its outcomes away. All rows are read."""
-    import polars as pl
-
+    """The kept columns of a table that give its outcomes away. All rows are read, once."""
     if not columns.kept:
         return []
-    schema, kept = rows.collect_schema(), list(columns.kept)
-    rows = rows.select(*kept, columns.outcome)
-    n_values = rows.select(pl.col(kept).approx_n_unique()).collect(engine="streaming").row(0)
+    counters = _counters(rows.select(columns.kept), n_rows, space.n_outcomes)
 
-    def encode(batch: pl.DataFrame) -> pl.DataFrame:
+    def count(batch: pl.DataFrame) -> pl.DataFrame:
         codes = encode_outcomes(batch[columns.outcome], space, clip=clip).codes
-        return batch.drop(columns.outcome).with_columns(pl.Series(_CODE, codes))
+        for name, counter in counters.items():
+            counter.add(batch[name], codes)
+        return batch.clear()
 
-    coded_schema = pl.Schema({**{name: schema[name] for name in kept}, _CODE: pl.UInt16()})
-    coded = rows.map_batches(encode, streamable=True, schema=coded_schema)
-    found = []
-    for name, n_different in zip(kept, n_values, strict=True):
-        value = _counted_value(rows, name, schema[name], n_rows, n_different)
-        if value is not None and _reveals(coded.group_by(value, _CODE), space.n_outcomes):
-            found.append(name)
-    return found
+    read = rows.select(*counters, columns.outcome)
+    read.map_batches(count, streamable=True).collect(engine="streaming")
+    return [name for name, counter in counters.items() if counter.reveals()]
 
 
-def _counted_value(
-    rows: pl.LazyFrame, name: str, kind: pl.DataType, n_rows: int, n_values: int
-) -> pl.Expr | None:
-    """A column's values, or the bins of its numbers; None where hardly any value is shared."""
+def _counters(kept: pl.LazyFrame, n_rows: int, n_outcomes: int) -> dict[str, _Counter]:
+    """What counts each column; columns that hardly ever repeat a value are left out."""
     import polars as pl
 
-    is_number = kind.is_numeric() or kind.is_temporal()
-    if not is_number or n_values <= n_bins(n_rows):
-        return pl.col(name).alias(_VALUE) if n_values <= n_rows / 2 else None
-    number = pl.col(name).to_physical().cast(pl.Float64)
-    step = max(1, n_rows // _SAMPLED_NUMBERS)
-    query = rows.select(number.alias(_VALUE)).gather_every(step)
-    sample = query.collect(engine="streaming").to_series().drop_nulls().drop_nans().to_numpy()
-    shares = np.arange(1, n_bins(n_rows)) / n_bins(n_rows)
-    ends = np.unique(np.quantile(sample, shares, method="lower")) if len(sample) else sample
-    return number.map_batches(
-        lambda numbers: _bins(numbers, ends), return_dtype=pl.Int64, is_elementwise=True
-    ).alias(_VALUE)
-
-
-def _bins(numbers: pl.Series, ends: FloatArray) -> pl.Series:
-    """The bin of each number. An end has one of its own, since many rows may share it."""
-    import polars as pl
-
-    found = numbers.to_numpy()
-    places = np.searchsorted(ends, found, side="left") + np.searchsorted(ends, found, side="right")
-    return pl.Series(numbers.name, places, dtype=pl.Int64)
-
-
-def _reveals(by_value: pl.lazyframe.group_by.LazyGroupBy, n_outcomes: int) -> bool:
-    import polars as pl
-
-    counted = by_value.agg(pl.len().cast(pl.Int64).alias(_ROWS)).collect(engine="streaming")
-    of_value = pl.col(_ROWS).sum().over(_VALUE)
-    is_shared = counted.select(of_value >= ROWS_PER_VALUE).to_series()
-    shared, rare = counted.filter(is_shared), counted.filter(~is_shared)
-    n_right = int(shared.group_by(_VALUE).agg(pl.col(_ROWS).max())[_ROWS].sum())
-    return column_reveals_outcome(
-        _by_outcome(shared, n_outcomes), _by_outcome(rare, n_outcomes), n_right
+    schema = kept.collect_schema()
+    n_values = (
+        kept.select(pl.all().approx_n_unique()).collect(engine="streaming").row(0, named=True)
     )
+    numbers = [
+        name
+        for name, kind in schema.items()
+        if (kind.is_numeric() or kind.is_temporal()) and n_values[name] > n_bins(n_rows)
+    ]
+    counters: dict[str, _Counter] = {
+        name: _ValueCounter(n_outcomes)
+        for name in schema
+        if name not in numbers and n_values[name] <= n_rows / 2
+    }
+    step = max(1, n_rows // _SAMPLED_NUMBERS)
+    query = kept.select(pl.col(numbers).to_physical().cast(pl.Float64)).gather_every(step)
+    for sample in query.collect(engine="streaming") if numbers else ():
+        counters[sample.name] = _BinCounter(_bin_ends(sample, n_rows), n_outcomes)
+    return counters
 
 
-def _by_outcome(counted: pl.DataFrame, n_outcomes: int) -> IntArray:
-    """How many rows have each outcome; axes `[outcome]`."""
-    rows = np.bincount(counted[_CODE], counted[_ROWS], minlength=n_outcomes)
-    return rows.astype(np.int64)
+def _bin_ends(sample: pl.Series, n_rows: int) -> FloatArray:
+    numbers = sample.drop_nulls().drop_nans().to_numpy()
+    shares = np.arange(1, n_bins(n_rows)) / n_bins(n_rows)
+    return np.unique(np.quantile(numbers, shares, method="lower")) if len(numbers) else numbers
+
+
+class _ValueCounter:
+    """Counts every value by itself."""
+
+    def __init__(self, n_outcomes: int) -> None:
+        self._n_outcomes, self._lock = n_outcomes, threading.Lock()
+        self._held: list[pl.DataFrame] = []
+
+    def add(self, values: pl.Series, codes: CodeArray) -> None:
+        """Take in a batch."""
+        import polars as pl
+
+        pairs = pl.DataFrame({_VALUE: values, _CODE: pl.Series(codes)})
+        counted = pairs.group_by(_VALUE, _CODE).agg(pl.len().cast(pl.Int64).alias(_ROWS))
+        with self._lock:
+            self._held.append(counted)
+            if sum(map(len, self._held)) > _MOST_HELD:
+                self._held = [self._together()]
+
+    def _together(self) -> pl.DataFrame:
+        import polars as pl
+
+        return pl.concat(self._held).group_by(_VALUE, _CODE).agg(pl.col(_ROWS).sum())
+
+    def reveals(self) -> bool:
+        """Whether the column gives outcomes away."""
+        import polars as pl
+
+        counted = self._together()
+        is_shared = counted.select(pl.col(_ROWS).sum().over(_VALUE) >= ROWS_PER_VALUE).to_series()
+        shared, rare = counted.filter(is_shared), counted.filter(~is_shared)
+        n_right = int(shared.group_by(_VALUE).agg(pl.col(_ROWS).max())[_ROWS].sum())
+        return column_reveals_outcome(self._by_outcome(shared), self._by_outcome(rare), n_right)
+
+    def _by_outcome(self, counted: pl.DataFrame) -> IntArray:
+        """How many rows have each outcome; axes `[outcome]`."""
+        rows = np.bincount(counted[_CODE], counted[_ROWS], minlength=self._n_outcomes)
+        return rows.astype(np.int64)
+
+
+class _BinCounter:
+    """Counts numbers by bins. An end has a bin of its own, since many rows may share it."""
+
+    def __init__(self, ends: FloatArray, n_outcomes: int) -> None:
+        # Of very many outcomes, those beyond what an array can hold count as one.
+        self._n_codes = min(n_outcomes, _MOST_COUNTS // (2 * len(ends) + 1))
+        self._ends, self._lock = ends, threading.Lock()
+        self._counts = np.zeros((2 * len(ends) + 1) * self._n_codes, dtype=np.int64)
+
+    def add(self, values: pl.Series, codes: CodeArray) -> None:
+        """Take in a batch."""
+        import polars as pl
+
+        numbers = values.to_physical().cast(pl.Float64).fill_null(np.nan).to_numpy()
+        places = np.searchsorted(self._ends, numbers)
+        is_end = np.append(self._ends, np.nan)[places] == numbers
+        bins = 2 * places + is_end
+        kinds = bins * self._n_codes + np.minimum(codes, self._n_codes - 1)
+        counted = np.bincount(kinds, minlength=len(self._counts))
+        with self._lock:
+            self._counts += counted
+
+    def reveals(self) -> bool:
+        """Whether the column gives outcomes away."""
+        counts = self._counts.reshape(-1, self._n_codes)
+        is_shared = counts.sum(axis=1) >= ROWS_PER_VALUE
+        shared, rare = counts[is_shared], counts[~is_shared]
+        n_right = int(shared.max(axis=1, initial=0).sum())
+        return column_reveals_outcome(shared.sum(axis=0), rare.sum(axis=0), n_right)
