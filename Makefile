@@ -35,7 +35,7 @@ bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others
 	$(BIN)/python bench/frontier.py
 
 bench-coverage: .venv/dev ## Do 95% intervals cover, in segments and with few units: docs/coverage.md. Minutes.
-	$(BIN)/python bench/coverage.py
+	$(BIN)/python bench/interval_coverage.py
 
 soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	PYTHONPATH=tests $(BIN)/python -m soak

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench.coverage import DESIGNS, Design, Units, draw_units, segment_effects
+from bench.interval_coverage import DESIGNS, Design, Units, draw_units, segment_effects
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
