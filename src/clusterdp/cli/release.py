@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.cli.budget import open_ledger
 from clusterdp.cli.console import Bars, owner_notices, print_json, print_pairs, say, say_aside
 from clusterdp.errors import ParameterError
+from clusterdp.owner.how import How
 from clusterdp.owner.options import Options
 from clusterdp.owner.plan import with_plan
-from clusterdp.owner.publish import How, Wanted, readied, run_publish, run_resume
+from clusterdp.owner.publish import Wanted, readied, run_publish, run_resume
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.errors import ParameterError
 
 if TYPE_CHECKING:
-    from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import Budget
     from clusterdp.ledger.reservation import Reservation
+    from clusterdp.owner.how import How
     from clusterdp.owner.options import RunOptions
-    from clusterdp.owner.publish import How
 
 
 def open_budget(run: RunOptions, how: How) -> Budget | None:
@@ -54,17 +53,6 @@ def reopen_budget(
     budget = Budget(opened, None, say=how.tell, resume_hint=how.resume_hint)
     reservation = budget.ledger.resume(release_id)
     return budget, reservation, resumed_options(reservation, given)
-
-
-def checked_ledger(given: Any) -> Ledger:
-    """A ledger that is open, if it is one."""
-    from clusterdp.ledger.ledger import Ledger
-
-    if not isinstance(given, Ledger):
-        raise ParameterError(
-            f"ledger must be a file, a URL or a Ledger, got {type(given).__name__}"
-        )
-    return given
 
 
 def as_path(given: Any) -> Path | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clusterdp.channels.draw import check_exact
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.mechanism import Mechanism
-from clusterdp.owner.budget import checked_ledger, open_budget, reopen_budget
+from clusterdp.owner.budget import open_budget, reopen_budget
+from clusterdp.owner.how import How, how_to_run
 from clusterdp.owner.options import MechanismOptions, Options
 from clusterdp.owner.plan import engine_for, with_plan
 from clusterdp.owner.preview import choose_mechanism, describe
@@ -20,8 +20,8 @@ from clusterdp.releasing.to_folder import write_release
 from clusterdp.rows.frames import without_outcomes
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from clusterdp.engines.base import Engine
     from clusterdp.experiment.outcomes import OutcomeSpace
@@ -147,7 +147,7 @@ def publish(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
             no folder.
     """
     given = locals()
-    return run_publish(source, wanted_by(given, plan), _how(given), progress=progress)
+    return run_publish(source, wanted_by(given, plan), how_to_run(given), progress=progress)
 
 
 def preview(
@@ -158,7 +158,7 @@ def preview(
     Takes what `publish` takes, without `out`.
     """
     wanted = wanted_by({"source": source, **choices}, plan)
-    with readied(source, wanted, _how(choices), out=None) as ready:
+    with readied(source, wanted, how_to_run(choices), out=None) as ready:
         return ready.preview
 
 
@@ -187,53 +187,9 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         LedgerError: If there is no such release, or it is finished.
         DataError: If the table is another.
     """
-    how = _how(locals())
+    how = how_to_run(locals())
     given = {"ledger": str(ledger), "out": named(out), "input": None}
     return run_resume(release_id, source, given, how, progress=progress)
-
-
-def _open_ledger(where: str, key_file: Path | None) -> Ledger:
-    from clusterdp.ledger.passphrase import open_ledger
-
-    return open_ledger(where, key_file)
-
-
-def _how(given: Mapping[str, Any]) -> How:
-    """How a call in Python is run. Its ledger may be open already."""
-    ledger = given.get("ledger")
-    is_named = ledger is None or isinstance(ledger, str | os.PathLike)
-    return How(
-        given.get("ledger_key_file"),
-        new_population=given.get("new_population", False),
-        verbose=given.get("verbose", False),
-        open_ledger=_open_ledger if is_named else lambda *_: checked_ledger(ledger),
-        resume_hint=lambda release_id: f"clusterdp.resume({release_id!r}, source, ledger=...)",
-    )
-
-
-class How(NamedTuple):
-    """How to run a release.
-
-    Attributes:
-        key_file: Key file of the ledger, if it was made with one.
-        new_population: Whether the owner says that the population is new to the ledger.
-        verbose: Whether messages may count rows by what their outcomes are.
-        say: Where to tell the owner what happens, if anywhere.
-        open_ledger: Opens and unlocks a ledger, by its name and key file.
-        resume_hint: How to finish a release, by its id; by default on the command line.
-    """
-
-    key_file: Any = None
-    new_population: bool = False
-    verbose: bool = False
-    say: Callable[[str], None] | None = None
-    open_ledger: Callable[[str, Path | None], Ledger] = _open_ledger
-    resume_hint: Callable[[str], str] | None = None
-
-    def tell(self, message: str) -> None:
-        """Tell the owner, if there is where to."""
-        if self.say is not None:
-            self.say(message)
 
 
 class Wanted(NamedTuple):
