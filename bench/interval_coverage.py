@@ -17,16 +17,16 @@ import numpy as np
 
 import clusterdp as cdp
 from clusterdp.channels.design import design_channel
-from clusterdp.channels.draw import release_cells
-from clusterdp.channels.noise import simulated_noise
-from clusterdp.channels.optimal import DesignedChannel
+from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.noise import simulated_noise
+from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.estimation import adjustment, cell_weights
 from clusterdp.estimation import estimate as analysis
 from clusterdp.estimation import moments as estimators
 from clusterdp.estimation.calibration import read_cells
 from clusterdp.experiment.layout import Layout
 from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.mechanisms.parts import TABLE_TOTAL
+from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.theory.population import Population
 from clusterdp.theory.simulation import draw_released_counts, simulate_estimates
 
@@ -105,7 +105,7 @@ class Units(NamedTuple):
         types, kinds = np.unique(codes, axis=0, return_inverse=True)
         counts = np.zeros((len(self.layout.clusters), len(types)), dtype=np.int64)
         np.add.at(counts, (self.clusters, kinds.ravel()), 1)
-        twice = make_layout(self.layout.sizes, OutcomeSpace.integers(0, 2 * n_outcomes - 1))
+        twice = make_layout(self.layout.sizes)
         return Population(type_outcomes=types, type_counts=counts, layout=twice)
 
 
@@ -137,7 +137,7 @@ def draw_units(design: Design, segment_share: float, rng: np.random.Generator) -
         clusters=clusters,
         outcomes=np.stack([control, *(control + gain for gain in gains)], axis=1),
         inside=np.bincount(chosen, minlength=len(clusters)),
-        layout=make_layout(arm_sizes, SPACE),
+        layout=make_layout(arm_sizes),
     )
 
 
@@ -186,7 +186,7 @@ def adjusted_effects(
     """Lin-adjusted effects in the segment; the covariate is a noisy outcome of control."""
     layout = units.layout
     channel = design_channel(mechanism, layout, None)
-    assert isinstance(channel, DesignedChannel)  # noqa: S101 - `optimal` without counts
+    assert isinstance(channel, OptimalChannel)  # noqa: S101 - `optimal` without counts
     limits = np.cumsum(channel.tables[0] / TABLE_TOTAL, axis=1)
     decode = channel.decode()[0]
     chosen = np.flatnonzero(units.inside)
@@ -228,7 +228,7 @@ def few_units(
     arm_sizes: list[list[int]], mechanism: Mechanism, n_replicates: int, rng: np.random.Generator
 ) -> tuple[list[Effect], float, float]:
     """Overall effects in a small experiment, the true effect and the true lift."""
-    layout = make_layout(np.array(arm_sizes), SPACE)
+    layout = make_layout(np.array(arm_sizes))
     sizes = layout.sizes.sum(axis=1)
     clusters = np.repeat(np.arange(len(sizes)), sizes)
     control = rng.binomial(3, 0.3 + 0.3 * clusters / max(len(sizes) - 1, 1))

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import clusterdp as cdp
 from channel_checks import assert_unbiased, exact_transition, released_channel
+from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.channels.resampled_rows import ResamplingResponse
 from clusterdp.channels.resampling import ResamplingChannel
-from clusterdp.mechanisms.parts import KEEP_TOTAL, PRIOR_TOTAL
 
 if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -43,7 +44,8 @@ def test_every_released_probability_is_within_the_guarantee(
 ) -> None:
     """The exact worst ratio of the channel that was made, not of the formula it was made from."""
     channel = released_channel(mechanism, space)
-    response = mechanism.response(space)
+    response = mechanism.settled_rows(space).response(space)
+    assert isinstance(response, ResamplingResponse)
     keep, floor = response.keep_prob, response.prior_floor
     bound = ((1 - keep) * floor + keep) / ((1 - keep) * floor)
     for group in range(len(channel.weights)):
@@ -66,7 +68,7 @@ def test_noise_variances_are_those_of_the_transition(relative: list[int], keep_p
         keep_weight=int(keep_prob * KEEP_TOTAL),
         weights=weights[np.newaxis],
         groups=np.zeros((1, 2), dtype=np.int64),
-        values=np.arange(len(weights), dtype=np.float64) ** 1.5,
+        space=cdp.OutcomeSpace.of((np.arange(len(weights)) ** 1.5).tolist()),
     )
     transition, decode = channel.transition()[0], channel.decode()[0]
     mean = decode @ transition

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assertions import assert_discrete_laplace
-from clusterdp.channels.noise import add_exact_noise, noise_variance, simulated_noise
+from clusterdp.statistics.noise import add_exact_noise, noise_variance, simulated_noise
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterdp.channels.integers import PRIOR_TOTAL
 from clusterdp.channels.priors import estimate_prior, to_weights
-from clusterdp.mechanisms.parts import PRIOR_TOTAL
 
 histograms = st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=64)
 

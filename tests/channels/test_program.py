@@ -12,25 +12,33 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import clusterdp as cdp
-from clusterdp.channels.design import design_channel
-from clusterdp.channels.optimal import MOST_BIAS, DesignedChannel, design_channels
-from clusterdp.channels.statistics import CountSummary
-from clusterdp.mechanisms.parts import TABLE_TOTAL
+from clusterdp.channels.integers import TABLE_TOTAL
+from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_channels
+from clusterdp.channels.optimal_rows import OptimalResponse
+from clusterdp.channels.priors import project_prior
+from clusterdp.statistics.base import Histogram
 from populations import make_layout
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
+    from clusterdp.mechanisms.mechanism import Mechanism
 
 CLICKS = cdp.OutcomeSpace.integers(-5, 6)
 
 
 def channel_for(
     space: cdp.OutcomeSpace, epsilon: float, prior: list[float] | None = None, delta: float = 0.0
-) -> DesignedChannel:
+) -> OptimalChannel:
     mechanism = cdp.optimal(epsilon=epsilon, delta=delta, prior=prior)
-    channel = design_channel(mechanism, make_layout([[9, 9]], space), None)
-    assert isinstance(channel, DesignedChannel)
+    channel = mechanism.settled_rows(space).design(make_layout([[9, 9]]), space, None)
+    assert isinstance(channel, OptimalChannel)
     return channel
+
+
+def optimal_response(mechanism: Mechanism, space: cdp.OutcomeSpace) -> OptimalResponse:
+    response = mechanism.settled_rows(space).response(space)
+    assert isinstance(response, OptimalResponse)
+    return response
 
 
 def plain_program(
@@ -155,9 +163,9 @@ def test_every_channel_is_exact(
 
 def test_a_table_that_leaks_is_refused() -> None:
     mechanism = cdp.optimal(epsilon=1)
-    response = mechanism.designed_response()
+    response = optimal_response(mechanism, cdp.OutcomeSpace.integers(0, 2))
     tables, numbers = design_channels(np.full((1, 3), 1 / 3), np.arange(3.0), response)
-    channel = DesignedChannel(
+    channel = OptimalChannel(
         tables=tables, numbers=numbers, groups=np.zeros((1, 2), np.int64), values=np.arange(3.0)
     )
     assert channel.is_within(response)
@@ -178,23 +186,21 @@ def test_cells_share_channels_and_lose_little(rng: np.random.Generator) -> None:
     probs = np.exp(-(((values - centre) / spread) ** 2) / 2)
     counts = rng.multinomial(size, probs / probs.sum(axis=1, keepdims=True))
     noisy = counts + np.rint(rng.laplace(0, 5, counts.shape)).astype(np.int64)
-    layout = make_layout(np.full((n_cells // 2, 2), size), CLICKS)
-    summary = CountSummary(
+    layout = make_layout(np.full((n_cells // 2, 2), size))
+    histogram = Histogram(
         noisy_counts=noisy,
         group_sizes=layout.sizes.ravel(),
         groups=np.arange(n_cells).reshape(-1, 2),
-        noise_scale=5,
     )
     mechanism = cdp.optimal(epsilon=3, noise_scale=5)
-    shared = design_channel(mechanism, layout, summary)
-    assert isinstance(shared, DesignedChannel)
-    assert shared.is_within(mechanism.designed_response())
+    shared = mechanism.settled_rows(CLICKS).design(layout, CLICKS, histogram)
+    response = optimal_response(mechanism, CLICKS)
+    assert isinstance(shared, OptimalChannel)
+    assert shared.is_within(response)
     chosen = rng.choice(n_cells, 40, replace=False)
-    from clusterdp.channels.priors import project_prior
-
     priors = project_prior(noisy[chosen], np.full(40, size))
-    tables, numbers = design_channels(priors, values, mechanism.designed_response())
-    own = DesignedChannel(
+    tables, numbers = design_channels(priors, values, response)
+    own = OptimalChannel(
         tables=tables, numbers=numbers, groups=np.zeros((1, 2), np.int64), values=values
     ).noise_variance()
     ours = shared.noise_variance()[shared.groups.ravel()[chosen]]
@@ -203,11 +209,9 @@ def test_cells_share_channels_and_lose_little(rng: np.random.Generator) -> None:
 
 
 def test_many_outcomes(rng: np.random.Generator) -> None:
-    channel = channel_for(cdp.OutcomeSpace.integers(0, 31), 2.0)
+    space = cdp.OutcomeSpace.integers(0, 31)
+    channel = channel_for(space, 2.0)
     uniform = np.full(32, 1 / 32)
-    redrawn = design_channel(
-        cdp.uniform_prior_dp(epsilon=2),
-        make_layout([[9, 9]], cdp.OutcomeSpace.integers(0, 31)),
-        None,
-    )
+    rows = cdp.uniform_prior_dp(epsilon=2).settled_rows(space)
+    redrawn = rows.design(make_layout([[9, 9]]), space, None)
     assert channel.noise_variance()[0] @ uniform < 0.25 * (redrawn.noise_variance()[0] @ uniform)

@@ -56,7 +56,7 @@ def test_every_mechanism_survives_the_folder(mechanism: str, source: Path, tmp_p
     assert run("verify", target).exit_code == 0
     loaded = cdp.read_release(target)
     assert loaded.guarantee.epsilon <= 2
-    assert loaded.guarantee == loaded.mechanism.guarantee(loaded.layout.space)
+    assert loaded.guarantee == loaded.mechanism.guarantee(loaded.space)
     result = run("estimate", target)
     assert result.exit_code == 0, result.output
     assert "95% interval" in result.output
@@ -135,9 +135,10 @@ def test_parameters_by_hand(source: Path, tmp_path: Path) -> None:
     by_hand = ("--mechanism", "cluster-dp", "--noise-scale", 5, "--prior-floor", 0.05)
     result = release(source, tmp_path / "out", *by_hand, "--resample-prob", 0.5)
     assert result.exit_code == 0, result.output
-    (mechanism,) = [cdp.read_release(tmp_path / "out").mechanism]
-    assert mechanism.response(cdp.OutcomeSpace.integers(0, 3)).resample_prob == 0.5
-    assert mechanism.summary.noise_scale == 5  # type: ignore[union-attr]
+    published = cdp.read_release(tmp_path / "out")
+    numbers = published.mechanism.parameters(published.space)
+    assert numbers["resample_prob"] == 0.5
+    assert numbers["noise_scale"] == 5
 
 
 def test_nothing_secret_is_in_the_folder(

@@ -12,6 +12,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import assert_refused, run
+from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,8 +58,8 @@ def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> Non
     released = run("release", "--plan", plan, "--unit", "user", "--outcome", "clicks", "--out", out)
     assert released.exit_code == 0, released.output
     release = cdp.read_release(out)
-    assert release.mechanism.sums is not None
-    assert release.mechanism.sums.epsilon == pytest.approx(2 * decided["calibrate"])
+    (sums,) = release.mechanism.statistics
+    assert sums == NoisySums(epsilon=2 * decided["calibrate"])
     assert release.guarantee.epsilon <= 2
     verified = run("verify", out)
     assert verified.exit_code == 0, verified.output
@@ -206,8 +207,8 @@ def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path
     changed.write_parquet(out / "channels.parquet")
     content = manifest.unseal((out / "manifest.json").read_bytes())
     path = out / "channels.parquet"
-    content["files"]["channels.parquet"] = FileSum.of(path)._asdict()
-    (out / "manifest.json").write_bytes(manifest.seal(content))
+    files = {**content.files, "channels.parquet": FileSum.of(path)}
+    (out / "manifest.json").write_bytes(content.sealed(files))
     verified = run("verify", out)
     assert verified.exit_code == 2
     assert "FAIL channels are within what the rows cost" in verified.stdout

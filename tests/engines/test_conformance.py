@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.channels.noise import simulated_noise
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.published.verification import verify_folder
@@ -19,6 +18,7 @@ from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import TABLE_CHANGED, Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:

@@ -13,13 +13,12 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp.channels.draw import release_cells
-from clusterdp.channels.noise import simulated_noise
 from clusterdp.estimation import moments as estimators
 from clusterdp.estimation.calibration import read_cells
+from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.noise import simulated_noise
 from clusterdp.theory import formulas as theory
 from clusterdp.theory.simulation import (
-    draw_released_counts,
     simulate_estimates,
     simulate_experiments,
     simulate_releases,
@@ -79,12 +78,12 @@ def test_excess_variance_is_what_releases_show(
     build: Callable[[np.random.Generator], Population], name: str, rng: np.random.Generator
 ) -> None:
     population, mechanism = build(rng), MECHANISMS[name]
-    layout, counts = population.layout, population.assign(1, rng)[0]
+    layout, space, counts = population.layout, population.space, population.assign(1, rng)[0]
     predicted = theory.excess_variance(
-        counts, layout, mechanism, rng=rng, n_draws=12, use="everything"
+        counts, layout, space, mechanism, rng=rng, n_draws=12, use="everything"
     )
-    drawn = simulate_releases(counts, layout, mechanism, n_replicates=4000, rng=rng)
-    means = counts @ layout.space.as_array() / layout.sizes
+    drawn = simulate_releases(counts, layout, space, mechanism, n_replicates=4000, rng=rng)
+    means = counts @ space.as_array() / layout.sizes
     weights = layout.sizes.sum(axis=1) / layout.n_units
     for position, arm in enumerate(layout.treatments):
         true = weights @ (means[:, arm] - means[:, layout.control])
@@ -116,31 +115,32 @@ def segment_estimates(
     The coin is thrown again with every assignment, so the segment's effect is on average that of
     everyone, and how it varies is part of what intervals must cover.
     """
-    layout = population.layout
+    layout, space = population.layout, population.space
     effects, variances = [], []
     for _ in range(2):
         counts = population.assign(N_REPLICATES // 2, rng)
         inside = rng.binomial(counts, share)
-        found = released_segment(inside, counts - inside, layout, mechanism, rng)
+        found = released_segment(inside, counts - inside, layout, space, mechanism, rng)
         effects.append(found.effects)
         variances.append(found.variances)
     return np.concatenate(effects), np.concatenate(variances), population.effects()
 
 
-def released_segment(
+def released_segment(  # noqa: PLR0917 - the parts of a simulated release
     inside: np.ndarray,
     others: np.ndarray,
     layout: Layout,
+    space: cdp.OutcomeSpace,
     mechanism: Mechanism,
     rng: np.random.Generator,
 ) -> estimators.EffectArrays:
     """Calibrated estimates of some units, released together with all others of their cells."""
     counts, add_noise = inside + others, simulated_noise(rng)
-    summary, sums, channel = release_cells(counts, layout, mechanism, add_noise)
+    statistics, channel = release_cells(counts, layout, space, mechanism, add_noise)
     assert channel is not None
-    released = draw_released_counts(inside, channel, rng)
-    everyone = released + draw_released_counts(others, channel, rng)
-    readings = read_cells(mechanism, layout, summary, sums)
+    released = channel.simulate(inside, rng)
+    everyone = released + channel.simulate(others, rng)
+    readings = read_cells(mechanism, layout, space, statistics)
     assert readings is not None
     moments = estimators.calibrated(
         estimators.row_moments(released, channel),
@@ -157,7 +157,13 @@ def test_a_small_segment_gains_what_the_design_says(rng: np.random.Generator) ->
     mechanism = cdp.optimal(epsilon=4, calibrate=0.5)
     whole, half = (
         theory.excess_variance(
-            counts, population.layout, mechanism, rng=rng, use=use, segment_share=0.5
+            counts,
+            population.layout,
+            population.space,
+            mechanism,
+            rng=rng,
+            use=use,
+            segment_share=0.5,
         ).value[0]
         for use in ("rows", "everything")
     )
@@ -167,13 +173,13 @@ def test_a_small_segment_gains_what_the_design_says(rng: np.random.Generator) ->
 def test_weights_are_public(rng: np.random.Generator) -> None:
     """Two releases with other noise and other outcomes have the same weights."""
     population = three_arms(rng)
-    layout = population.layout
+    layout, space = population.layout, population.space
     for name in ("optimal, counts and sums", "cluster, counts", "optimal, sums"):
         mechanism, weights = MECHANISMS[name], []
         for _ in range(2):
             counts = population.assign(1, rng)[0]
-            cells = release_cells(counts, layout, mechanism, simulated_noise(rng))
-            readings = read_cells(mechanism, layout, cells.summary, cells.sums)
+            cells = release_cells(counts, layout, space, mechanism, simulated_noise(rng))
+            readings = read_cells(mechanism, layout, space, cells.statistics)
             assert readings is not None
             weights.append(readings.shrinkage)
         np.testing.assert_array_equal(weights[0], weights[1])
@@ -192,7 +198,7 @@ def test_intervals_that_forget_the_noise_of_sums_do_not_cover(rng: np.random.Gen
 def test_a_segment_unlike_its_cells_is_covered(rng: np.random.Generator) -> None:
     """Zeros alone, of outcomes up to 100: their noise variance is not that of their cells."""
     space = cdp.OutcomeSpace.of([0, 10, 20, 50, 100])
-    layout = make_layout(np.full((10, 2), 800), space)
+    layout = make_layout(np.full((10, 2), 800))
     inside, others = np.array([600, 0, 0, 0, 0]), np.array([0, 80, 48, 40, 32])
     shape = (4000, 10, 2, 5)
     inside, others = np.broadcast_to(inside, shape), np.broadcast_to(others, shape)
@@ -200,7 +206,7 @@ def test_a_segment_unlike_its_cells_is_covered(rng: np.random.Generator) -> None
         cdp.cluster_dp(noise_scale=10, prior_floor=0.05, epsilon=8, calibrate=0.4),
         cdp.optimal(epsilon=6, calibrate=0.5, prior=[0.75, 0.1, 0.06, 0.05, 0.04]),
     ):
-        found = released_segment(inside, others, layout, mechanism, rng)
+        found = released_segment(inside, others, layout, space, mechanism, rng)
         covered = np.abs(found.effects) <= 1.96 * np.sqrt(found.variances)
         assert LOWEST <= covered.mean() <= HIGHEST
 
@@ -208,16 +214,20 @@ def test_a_segment_unlike_its_cells_is_covered(rng: np.random.Generator) -> None
 def test_tiny_cells_have_a_standard_error(rng: np.random.Generator) -> None:
     """Eight units an arm and next to no budget: estimated parts fall below zero, the whole not."""
     space = cdp.OutcomeSpace.integers(0, 4)
-    layout = make_layout([[8, 8]], space)
+    layout = make_layout([[8, 8]])
     counts = rng.multinomial(8, [0.2] * 5, size=(3000, 1, 2))
     inside = rng.binomial(counts, 0.5)
     for mechanism in (
         cdp.optimal(epsilon=1, calibrate=0.1),
         cdp.optimal(epsilon=0.5, calibrate=0.03),
     ):
-        whole = simulate_estimates(counts, layout, mechanism, rng, "stratified", "everything")
+        whole = simulate_estimates(
+            counts, layout, space, mechanism, rng, "stratified", "everything"
+        )
         filled = (inside.sum(axis=-1) > 1).all(axis=(1, 2))
-        part = released_segment(inside[filled], (counts - inside)[filled], layout, mechanism, rng)
+        part = released_segment(
+            inside[filled], (counts - inside)[filled], layout, space, mechanism, rng
+        )
         for found in (whole, part):
             assert (found.variances > 0).all()
             assert (found.privacy_variances > 0).all()

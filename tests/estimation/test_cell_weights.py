@@ -26,7 +26,7 @@ LOWEST = float(stats.binom(N_REPLICATES, 0.935).ppf(ALPHA)) / N_REPLICATES
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.floats(0.02, 1.0))
 def test_weights_add_up_to_one(seed: int, n_arms: int, share: float) -> None:
     rng = np.random.default_rng(seed)
-    layout = make_layout(rng.integers(1, 60, size=(rng.integers(1, 30), n_arms)), SPACE)
+    layout = make_layout(rng.integers(1, 60, size=(rng.integers(1, 30), n_arms)))
     sizes = rng.binomial(layout.sizes, share)
     for arm in range(1, n_arms):
         weights = cell_weights.weigh_cells(sizes, layout, [0, arm]) if sizes.sum() else None
@@ -57,7 +57,7 @@ def test_the_pool_is_chosen_before_arms_are_drawn(rng: np.random.Generator) -> N
 
 def test_everyone_as_a_segment_has_the_overall_effect(rng: np.random.Generator) -> None:
     """The pool of all clusters has Neyman's variance too, but for its small-sample factor."""
-    layout = make_layout(rng.integers(2, 30, size=(25, 2)), SPACE)
+    layout = make_layout(rng.integers(2, 30, size=(25, 2)))
     counts = np.stack([[rng.multinomial(size, [0.2] * 5) for size in row] for row in layout.sizes])
     moments = estimators.true_moments(counts, SPACE)
     whole = estimators.stratified_effects(moments, layout)
@@ -77,7 +77,7 @@ def test_everyone_as_a_segment_has_the_overall_effect(rng: np.random.Generator) 
 
 
 def test_weighing_units_alike_is_one_cluster(rng: np.random.Generator) -> None:
-    layout = make_layout(rng.integers(2, 30, size=(25, 2)), SPACE)
+    layout = make_layout(rng.integers(2, 30, size=(25, 2)))
     counts = np.stack([[rng.multinomial(size, [0.2] * 5) for size in row] for row in layout.sizes])
     moments = estimators.true_moments(counts, SPACE)
     plain = estimators.moment_effects(moments, layout, "unstratified")

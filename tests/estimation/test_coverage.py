@@ -54,7 +54,7 @@ def test_intervals_cover(
     rng: np.random.Generator,
 ) -> None:
     population = build(rng)
-    rates = coverage(population, mechanism(population.layout.space), rng)
+    rates = coverage(population, mechanism(population.space), rng)
     assert (rates >= LOWEST).all(), rates
     assert (rates <= HIGHEST).all(), rates
 
@@ -83,7 +83,7 @@ def test_intervals_cover_with_one_unit_a_cell(
 def test_intervals_that_forget_privacy_noise_do_not(rng: np.random.Generator) -> None:
     """The negative control: intervals too short by a fifth are noticed."""
     population = experiment_one(rng)
-    rates = coverage(population, cluster(population.layout.space), rng, shrink=0.8)
+    rates = coverage(population, cluster(population.space), rng, shrink=0.8)
     assert (rates < LOWEST).all()
 
 
@@ -125,7 +125,7 @@ def test_segments_of_real_releases_are_covered(rng: np.random.Generator) -> None
             outcomes=cdp.OutcomeSpace.integers(0, 4),
         )
         for effect in cdp.estimate(release, segments=segments, by=list(shares)).effects[1:]:
-            ((name, is_inside),) = effect.segment
+            ((name, is_inside),) = effect.of.segment
             if is_inside:
                 low, high = effect.ci()
                 n_covered[name] += low <= (treated - control)[inside[name]].mean() <= high

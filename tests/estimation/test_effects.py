@@ -14,6 +14,7 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.estimation import moments as estimators
+from clusterdp.estimation.target import Target
 from populations import make_layout, three_arms
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def test_aggregates_have_stratified_effects_only(
 def test_three_arms_each_against_control(rng: np.random.Generator) -> None:
     population = three_arms(rng)
     counts = population.assign(1, rng)[0]
-    moments = estimators.true_moments(counts, population.layout.space)
+    moments = estimators.true_moments(counts, population.space)
     both = estimators.stratified_effects(moments, population.layout)
     assert both.effects.shape == (2,)
     weights = population.layout.sizes.sum(axis=1) / population.layout.n_units
@@ -198,7 +199,7 @@ def test_several_arms_are_taken_by_label(table: pl.DataFrame) -> None:
     arms = table.with_columns(treated=pl.int_range(pl.len()) % 3)
     release = cdp.release(arms, mechanism=MECHANISM, outcomes=SPACE, control=0, **PARTS)
     estimate = cdp.estimate(release, use="rows")
-    assert [effect.arm for effect in estimate.effects] == [1, 2]
+    assert [effect.of.arm for effect in estimate.effects] == [1, 2]
     assert estimate[2].effect == estimate["2"].effect
     with pytest.raises(cdp.ParameterError, match=r"take one: estimate\[arm\]"):
         _ = estimate.effect
@@ -213,11 +214,10 @@ def test_unknown_estimators(wrong: Any, table: pl.DataFrame) -> None:
 
 
 def test_p_values() -> None:
-    layout = make_layout([[50, 50]], SPACE)
+    layout = make_layout([[50, 50]])
     assert layout.n_units == 100
     effect = cdp.Effect(
-        arm=1,
-        control=0,
+        of=Target(arm=1, control=0),
         effect=1.959964,
         std_error=1.0,
         sampling_variance=0.5,
@@ -256,7 +256,7 @@ def test_many_units_are_compared_by_the_normal(table: pl.DataFrame) -> None:
 def test_students_intervals_of_few_units_cover(rng: np.random.Generator) -> None:
     """Six and nine units: normal intervals cover 91%. False alarms: below ALPHA."""
     n_draws = 20_000
-    layout = make_layout([[6, 9]], SPACE)
+    layout = make_layout([[6, 9]])
     draws = [rng.normal(size=(n_draws, size)) for size in (6, 9)]
     moments = estimators.CellMoments(
         sizes=np.broadcast_to(layout.sizes, (n_draws, 1, 2)),
@@ -275,8 +275,7 @@ def test_students_intervals_of_few_units_cover(rng: np.random.Generator) -> None
 
 def an_effect(effect: float, std_error: float, control: float, control_error: float) -> cdp.Effect:
     return cdp.Effect(
-        arm=1,
-        control=0,
+        of=Target(arm=1, control=0),
         effect=effect,
         std_error=std_error,
         sampling_variance=std_error**2,

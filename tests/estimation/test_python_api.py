@@ -44,11 +44,11 @@ def test_a_path_is_read(kind: Any, published: Path) -> None:
 
 
 def test_effects_are_selected_by_arm_and_segment(estimate: cdp.Estimate) -> None:
-    assert estimate["B"].label == "overall"
+    assert estimate["B"].of.label == "overall"
     assert estimate["C", "overall"] == estimate["C"]
     chosen = estimate["B", "tier=1, region=2"]
-    assert (chosen.arm, chosen.segment) == ("B", (("tier", 1), ("region", 2)))
-    assert {id(estimate[one.arm, one.label]) for one in estimate.effects} == {
+    assert (chosen.of.arm, chosen.of.segment) == ("B", (("tier", 1), ("region", 2)))
+    assert {id(estimate[one.of.arm, one.of.label]) for one in estimate.effects} == {
         id(one) for one in estimate.effects
     }
 
@@ -72,14 +72,14 @@ def test_unknown_keys_say_what_there_is(key: Any, message: str, estimate: cdp.Es
 
 def test_one_treatment_needs_no_arm(published: Path) -> None:
     estimate = cdp.estimate(published, by="market", adjust="secret")
-    assert estimate["market=3"].segment == (("market", 3),)
-    assert estimate["overall (adjusted)"].adjusted
+    assert estimate["market=3"].of.segment == (("market", 3),)
+    assert estimate["overall (adjusted)"].of.adjusted
     assert estimate["market=3 (adjusted)"] == estimate[1, "market=3 (adjusted)"]
 
 
 def test_tables_hold_every_effect(estimate: cdp.Estimate) -> None:
     ours = estimate.to_polars()
-    assert ours["segment"].to_list() == [effect.label for effect in estimate.effects]
+    assert ours["segment"].to_list() == [effect.of.label for effect in estimate.effects]
     assert ours["effect"].to_list() == [effect.effect for effect in estimate.effects]
     assert_frame_equal(pl.from_pandas(estimate.to_pandas()), ours, check_dtypes=False)
 
@@ -167,5 +167,5 @@ def test_batches_change_nothing(three_arms: pl.DataFrame, monkeypatch: pytest.Mo
     for name in ("tier", "region"):
         alone = cdp.estimate(release, segments=segments, by=name)
         for effect in alone.effects:
-            same = both[effect.arm, effect.label]
+            same = both[effect.of.arm, effect.of.label]
             assert (same.effect, same.std_error) == (effect.effect, effect.std_error)

@@ -108,7 +108,7 @@ def test_segments_by_hand(library: str, release: cdp.Release, segments: pl.DataF
         release, segments=theirs[library], by=["tier", "tier,region"], use="rows"
     )
     joined = release.units.join(segments, on="user").to_pandas()
-    labels = [effect.label for effect in estimate.effects]
+    labels = [effect.of.label for effect in estimate.effects]
     assert labels == [
         "overall",
         "tier=gold",
@@ -120,7 +120,7 @@ def test_segments_by_hand(library: str, release: cdp.Release, segments: pl.DataF
     ]
     for effect in estimate.effects[1:]:
         chosen = joined
-        for name, value in effect.segment:
+        for name, value in effect.of.segment:
             chosen = chosen[chosen[name] == value]
         expected, variance, n_rows = by_hand(chosen, joined)
         assert effect.effect == pytest.approx(expected)
@@ -140,7 +140,7 @@ def test_simultaneous_intervals_are_sidaks(release: cdp.Release, segments: pl.Da
 def test_a_segment_without_an_arm_is_listed(release: cdp.Release, table: pl.DataFrame) -> None:
     one_sided = table.select("user", vip=(pl.col("treated") == 1) & (pl.col("user") < 50))
     estimate = cdp.estimate(release, segments=one_sided, by=["vip"])
-    (vip,) = [effect for effect in estimate.effects if effect.segment == (("vip", True),)]
+    (vip,) = [effect for effect in estimate.effects if effect.of.segment == (("vip", True),)]
     assert math.isnan(vip.effect)
     assert vip.n_control == 0
     assert any("vip=True: no units in arm 0" in note for note in estimate.notes)
@@ -155,7 +155,7 @@ def test_an_arm_of_one_unit_has_an_effect_and_no_interval(
     lone = table.select("user", vip=(pl.col("treated") == 0) | (pl.col("user") == first))
     for estimator in ("stratified", "unstratified"):
         estimate = cdp.estimate(release, segments=lone, by=["vip"], estimator=estimator)
-        (vip,) = [effect for effect in estimate.effects if effect.segment == (("vip", True),)]
+        (vip,) = [effect for effect in estimate.effects if effect.of.segment == (("vip", True),)]
         assert math.isfinite(vip.effect)
         assert math.isnan(vip.std_error)
         assert vip.lift() is None
@@ -175,7 +175,7 @@ def test_more_covariates_than_rows_give_no_interval(
     (vip,) = [
         effect
         for effect in estimate.effects
-        if effect.adjusted and effect.segment == (("vip", True),)
+        if effect.of.adjusted and effect.of.segment == (("vip", True),)
     ]
     assert math.isnan(vip.std_error)
 
@@ -189,10 +189,10 @@ def test_units_without_a_segment_count_overall(
 
 
 def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
-    from clusterdp.channels.noise import add_exact_noise
     from clusterdp.releasing.in_memory import run_release
     from clusterdp.rows.encoding import Columns
     from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.statistics.noise import add_exact_noise
 
     release = run_release(
         table.with_columns(big=pl.col("user") > 300),
@@ -208,7 +208,7 @@ def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
         add_noise=add_exact_noise,
     )
     estimate = cdp.estimate(release, by=["big", "market"])
-    assert [effect.label for effect in estimate.effects[:3]] == [
+    assert [effect.of.label for effect in estimate.effects[:3]] == [
         "overall",
         "big=False",
         "big=True",
@@ -283,7 +283,7 @@ def test_an_empty_arm_does_not_void_the_others(table: pl.DataFrame) -> None:
     effects = [
         effect
         for effect in cdp.estimate(release, segments=vip, by=["vip"]).effects
-        if effect.segment == (("vip", True),)
+        if effect.of.segment == (("vip", True),)
     ]
     assert [math.isnan(effect.effect) for effect in effects] == [False, True]
 
@@ -299,14 +299,14 @@ def test_adjustment_in_one_cluster_is_lins(table: pl.DataFrame, segments: pl.Dat
     one = table.with_columns(market=pl.lit("all"))
     release = cdp.release(one, mechanism=MECHANISM, **PARTS)
     estimate = cdp.estimate(release, segments=segments, adjust=["before", "region"], use="rows")
-    (adjusted,) = [effect for effect in estimate.effects if effect.adjusted]
+    (adjusted,) = [effect for effect in estimate.effects if effect.of.adjusted]
     frame = release.units.join(segments, on="user").to_pandas()
     for name in ("before", "region"):
         frame[name] -= frame[name].mean()
     fit = smf.ols("debiased_outcome ~ treated * (before + region)", frame).fit(cov_type="HC2")
     assert adjusted.effect == pytest.approx(fit.params["treated"])
     assert adjusted.std_error == pytest.approx(fit.bse["treated"], rel=0.02)
-    assert not estimate.effects[0].adjusted
+    assert not estimate.effects[0].of.adjusted
 
 
 def test_adjustment_lowers_sampling_noise(rng: np.random.Generator) -> None:

@@ -86,7 +86,7 @@ class TestPaidRelease:
             outcome = "y"
 
         class Table:
-            columns = Columns()
+            columns, space = Columns(), SPACE
 
         class Prepared:
             table, layout = Table(), LAYOUT

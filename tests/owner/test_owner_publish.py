@@ -9,6 +9,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
+from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +42,7 @@ def test_plan_publish_with_a_ledger_and_estimate(
     release = published.read()
     assert cdp.estimate(published).effect == cdp.estimate(release).effect
     assert release.columns.public == ("user", "treated", "market", "secret")
-    assert release.mechanism.sums is not None  # as planned
+    assert release.mechanism.find(NoisySums) is not None  # as planned
     assert release.guarantee.epsilon <= 2
     truth = cdp.estimate_without_privacy(table, **{**NAMES, "outcomes": "0..3"}, outcome="clicks")
     estimate = cdp.estimate(release)
@@ -119,7 +120,7 @@ def test_a_release_in_memory_by_name_by_plan_and_by_hand(table: pl.DataFrame) ->
         table, outcomes="0..3", outcome="clicks", unit="user", arm="treated",
         cluster="market", mechanism=cdp.uniform_prior_dp(epsilon=1),
     )  # fmt: skip
-    assert by_hand.layout.space == cdp.OutcomeSpace.integers(0, 3)
+    assert by_hand.space == cdp.OutcomeSpace.integers(0, 3)
 
 
 def test_clusters_of_a_frame_are_crossed(table: pl.DataFrame) -> None:

@@ -9,17 +9,22 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_variance
+from clusterdp.channels.optimal_rows import OptimalRows
+from clusterdp.channels.resampled_rows import ResamplingBudget
 from clusterdp.planning import assumptions as reference
 from clusterdp.planning import choose as planning
+from clusterdp.planning.assumptions import Scenario
 from clusterdp.planning.choose import Request
+from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.sums import NoisySums
 from clusterdp.theory import formulas as theory
 from clusterdp.theory.simulation import simulate_experiments
 from populations import experiment_one, from_units, make_layout
 
 SPACE = cdp.OutcomeSpace.integers(0, 5)
-LAYOUT = make_layout(np.full((20, 2), 200), SPACE)
-UNIFORM = reference.uniform_reference(SPACE)
-FALLING = reference.histogram_reference(SPACE, [50, 25, 12, 6, 4, 3])
+LAYOUT = make_layout(np.full((20, 2), 200))
+UNIFORM = Scenario(LAYOUT, SPACE, reference.uniform_reference(SPACE))
+FALLING = Scenario(LAYOUT, SPACE, reference.histogram_reference(SPACE, [50, 25, 12, 6, 4, 3]))
 
 
 @pytest.mark.parametrize(
@@ -41,15 +46,19 @@ FALLING = reference.histogram_reference(SPACE, [50, 25, 12, 6, 4, 3])
     ids=str,
 )
 def test_what_is_chosen_keeps_the_budget_and_what_was_given(request_: Request) -> None:
-    mechanism = planning.choose(request_, LAYOUT, UNIFORM)
+    mechanism = planning.choose(request_, UNIFORM)
     assert mechanism.guarantee(SPACE).epsilon <= 2
     if request_.prior_floor:
-        assert mechanism.prior_floor == request_.prior_floor
+        assert isinstance(mechanism.rows, ResamplingBudget)
+        assert mechanism.rows.prior_floor == request_.prior_floor
     if request_.noise_scale:
-        assert mechanism.summary.noise_scale == request_.noise_scale  # type: ignore[union-attr]
+        counts = mechanism.find(NoisyCounts)
+        assert counts is not None
+        assert counts.noise_scale == request_.noise_scale
     if request_.calibrate:
-        assert mechanism.sums is not None
-        assert mechanism.sums.epsilon == pytest.approx(2 * request_.calibrate)
+        sums = mechanism.find(NoisySums)
+        assert sums is not None
+        assert sums.epsilon == pytest.approx(2 * request_.calibrate)
 
 
 @pytest.mark.slow
@@ -57,18 +66,19 @@ def test_what_is_chosen_keeps_the_budget_and_what_was_given(request_: Request) -
 @pytest.mark.parametrize("known", [UNIFORM, FALLING], ids=["uniform", "declared"])
 @pytest.mark.parametrize("epsilon", [0.5, 3])
 def test_the_split_is_within_a_hundredth_of_the_best(
-    epsilon: float, known: reference.Reference, segment_share: float
+    epsilon: float, known: Scenario, segment_share: float
 ) -> None:
     """Against a fine search that designs every channel, without interpolation."""
     request = Request(epsilon=epsilon, segment_share=segment_share)
-    chosen = planning.choose(request, LAYOUT, known)
-    error = planning.predict(chosen, LAYOUT, known, segment_share).std_error
-    prior = known.overall(LAYOUT).tolist() if known.is_declared else None
+    chosen = planning.choose(request, known)
+    error = planning.predict(chosen, known, segment_share).std_error
+    declared = known.reference
+    prior = declared.overall(LAYOUT).tolist() if declared.is_declared else None
     searched = [
         cdp.optimal(epsilon=epsilon, prior=prior, calibrate=share)
         for share in np.linspace(0, 0.5, 101)
     ]
-    best = min(planning.predict(made, LAYOUT, known, segment_share).std_error for made in searched)
+    best = min(planning.predict(made, known, segment_share).std_error for made in searched)
     assert error <= 1.01 * best
 
 
@@ -77,62 +87,65 @@ def test_the_split_is_within_a_hundredth_of_the_best(
 def test_counts_are_within_a_hundredth_of_the_best(segment_share: float) -> None:
     """Where clusters are known to differ, also against every share for noisy counts."""
     space = cdp.OutcomeSpace.integers(0, 7)
-    layout = make_layout(np.full((8, 2), 2000), space)
-    known = reference.histogram_reference(space, [1.0] * 8, within_share=0.1)
+    differing = reference.histogram_reference(space, [1.0] * 8, within_share=0.1)
+    known = Scenario(make_layout(np.full((8, 2), 2000)), space, differing)
     request = Request(epsilon=4, segment_share=segment_share)
-    chosen = planning.choose(request, layout, known)
-    error = planning.predict(chosen, layout, known, segment_share).std_error
+    chosen = planning.choose(request, known)
+    error = planning.predict(chosen, known, segment_share).std_error
     searched = [
         cdp.optimal(epsilon=4, noise_scale=2 / (4 * counts), calibrate=sums)
         for counts, sums in itertools.product((0.01, 0.03, 0.1), (0.0, 0.4))
     ]
-    best = min(planning.predict(made, layout, known, segment_share).std_error for made in searched)
+    best = min(planning.predict(made, known, segment_share).std_error for made in searched)
     assert error <= 1.01 * best
     if segment_share < 1:
-        assert chosen.summary is not None
+        assert chosen.find(NoisyCounts) is not None
 
 
 def test_what_is_chosen_is_the_best_of_its_kind() -> None:
-    best = planning.choose(Request(mechanism="cluster-dp", epsilon=2), LAYOUT, UNIFORM)
-    error = planning.predict(best, LAYOUT, UNIFORM).std_error
+    best = planning.choose(Request(mechanism="cluster-dp", epsilon=2), UNIFORM)
+    error = planning.predict(best, UNIFORM).std_error
     for scale in (1.5, 2, 5, 10, 100):
         for floor in (0.01, 0.1, 1 / 6):
             other = cdp.cluster_dp(noise_scale=scale, prior_floor=floor, epsilon=2)
-            assert error <= planning.predict(other, LAYOUT, UNIFORM).std_error * 1.01
+            assert error <= planning.predict(other, UNIFORM).std_error * 1.01
 
 
 def test_rows_keep_half_of_the_budget() -> None:
-    made = planning.choose(Request(epsilon=0.2), LAYOUT, UNIFORM)
-    assert made.designed_response().epsilon >= 0.1 * (1 - 1e-9)
+    made = planning.choose(Request(epsilon=0.2), UNIFORM)
+    rows = made.settled_rows(SPACE)
+    assert isinstance(rows, OptimalRows)
+    assert rows.epsilon >= 0.1 * (1 - 1e-9)
 
 
 def test_a_large_population_spends_on_sums_only_what_the_overall_effect_can_feel() -> None:
     """Where sampling decides, what is left goes to the rows."""
     shares = []
     for size in (200, 20_000):
-        layout = make_layout(np.full((20, 2), size), SPACE)
-        made = planning.choose(Request(epsilon=2), layout, UNIFORM)
-        assert made.sums is not None
-        shares.append(made.sums.epsilon / 2)
+        scenario = UNIFORM._replace(layout=make_layout(np.full((20, 2), size)))
+        sums = planning.choose(Request(epsilon=2), scenario).find(NoisySums)
+        assert sums is not None
+        shares.append(sums.epsilon / 2)
     assert shares[1] < shares[0] / 2
 
 
 def test_predictions_come_true(rng: np.random.Generator) -> None:
     """Given the true distribution as reference, simulated variances are the predicted ones."""
     shape = np.array([0.5, 0.2, 0.1, 0.1, 0.05, 0.05])
-    known = reference.histogram_reference(SPACE, shape.tolist())
     clusters = np.repeat(np.arange(20), 400)
     outcomes = np.tile(np.repeat(np.arange(6), (shape * 400).astype(int)), 20)
     population = from_units(clusters, np.stack([outcomes, outcomes], axis=1), SPACE, n_arms=2)
+    expected = reference.histogram_reference(SPACE, shape.tolist())
+    known = Scenario(population.layout, SPACE, expected)
     for mechanism in (
         cdp.uniform_prior_dp(epsilon=1),
         cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=1),
         cdp.noisy_histogram(epsilon=0.5),
         cdp.optimal(epsilon=1, calibrate=0.3),
         cdp.optimal(epsilon=2, noise_scale=5),
-        planning.choose(Request(epsilon=1), population.layout, known),
+        planning.choose(Request(epsilon=1), known),
     ):
-        predicted = planning.predict(mechanism, population.layout, known)
+        predicted = planning.predict(mechanism, known)
         drawn = simulate_experiments(population, mechanism, n_replicates=3000, rng=rng)
         assert_variance(drawn.effects[:, 0], predicted.std_error**2, relative_error=0.05)
 
@@ -141,9 +154,9 @@ def test_predictions_come_true_in_experiment_one(rng: np.random.Generator) -> No
     """With the distribution of every cell as reference."""
     population = experiment_one(rng)
     potential = population.potential_counts().astype(np.float64)
-    known = reference.cell_reference(potential)
-    mechanism = planning.choose(Request(epsilon=1), population.layout, known)
-    predicted = planning.predict(mechanism, population.layout, known)
+    known = Scenario(population.layout, population.space, reference.cell_reference(potential))
+    mechanism = planning.choose(Request(epsilon=1), known)
+    predicted = planning.predict(mechanism, known)
     drawn = simulate_experiments(population, mechanism, n_replicates=3000, rng=rng)
     # Effects are the same for all units, so assignment has less variance than two samples.
     assignment = theory.non_private_variance(population)[0]
@@ -153,12 +166,12 @@ def test_predictions_come_true_in_experiment_one(rng: np.random.Generator) -> No
 
 def test_many_clusters_are_predicted_from_some() -> None:
     rng = np.random.default_rng()
-    large = make_layout(rng.integers(50, 150, size=(2000, 2)), SPACE)
+    large = make_layout(rng.integers(50, 150, size=(2000, 2)))
     mechanism = cdp.uniform_prior_dp(epsilon=1)
-    sampled = planning.predict(mechanism, large, UNIFORM)
+    sampled = planning.predict(mechanism, UNIFORM._replace(layout=large))
     # Expected counts; they need not be whole.
-    counts: Any = large.sizes[..., np.newaxis] * UNIFORM.overall(large)
-    whole = theory.excess_variance(counts, large, mechanism, rng=rng).value[0]
+    counts: Any = large.sizes[..., np.newaxis] * UNIFORM.reference.overall(large)
+    whole = theory.excess_variance(counts, large, SPACE, mechanism, rng=rng).value[0]
     assert sampled.privacy_std_error**2 == pytest.approx(whole, rel=0.02)
 
 
@@ -177,7 +190,7 @@ def test_many_clusters_are_predicted_from_some() -> None:
 )
 def test_requests_that_make_no_sense(request_: Request, message: str) -> None:
     with pytest.raises(cdp.ParameterError, match=message):
-        planning.choose(request_, LAYOUT, UNIFORM)
+        planning.choose(request_, UNIFORM)
 
 
 def test_references() -> None:

@@ -11,13 +11,13 @@ import pytest
 import clusterdp as cdp
 from assertions import assert_discrete_laplace, assert_frequencies
 from channel_checks import assert_unbiased
-from clusterdp.channels.noise import add_exact_noise
+from clusterdp.channels.integers import PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
-from clusterdp.mechanisms.parts import PRIOR_TOTAL
 from clusterdp.releasing import in_memory as pipeline
-from clusterdp.rows.alias_sampling import RandomizedRows, RowRandomizer
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.randomizer import RandomizedRows, RowRandomizer
+from clusterdp.statistics.noise import add_exact_noise
 from enumeration import joint_release, worst_loss
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def drop_the_floor(patch: pytest.MonkeyPatch) -> None:
         unfloored = np.where(prior <= floor_weight / PRIOR_TOTAL, 1e-6, prior)
         return to_weights(unfloored / unfloored.sum(axis=-1, keepdims=True), 1)
 
-    patch.setattr("clusterdp.channels.design.to_weights", without_floor)
+    patch.setattr("clusterdp.channels.resampled_rows.to_weights", without_floor)
 
 
 def audit_rows() -> None:
@@ -121,7 +121,7 @@ def ignore_the_id(patch: pytest.MonkeyPatch) -> None:
         word = int.from_bytes(aes_key[:8], "little")
         return np.full((len(units), 2), word, dtype=np.uint64)
 
-    patch.setattr("clusterdp.rows.alias_sampling.unit_words", constant_words)
+    patch.setattr("clusterdp.rows.randomizer.unit_words", constant_words)
 
 
 def audit_decode() -> None:

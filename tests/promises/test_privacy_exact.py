@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.channels.noise import noise_variance
-from clusterdp.channels.statistics import ContrastSummary, CountSummary, draw_summary
+from clusterdp.reproduction.paper_accounting import clustered, stated_epsilon
+from clusterdp.statistics.contrasts import NoisyContrasts
+from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.noise import noise_variance
 from enumeration import hockey_stick, joint_release, neighbours, worst_delta, worst_loss
 from populations import make_layout
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import IntArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.mechanisms.mechanism import Mechanism
 
 TWO, THREE = cdp.OutcomeSpace.binary(), cdp.OutcomeSpace.integers(-1, 1)
@@ -36,14 +38,14 @@ SLACK = 1e-9
 def test_joint_loss_is_stated_and_reached(
     mechanism: Mechanism, space: cdp.OutcomeSpace, size: int, reach: int
 ) -> None:
-    assert mechanism.summary is not None
-    noise_scale = mechanism.summary.noise_scale  # type: ignore[union-attr]
-    release = joint_release(mechanism, space, size, reach, noise_scale)
+    counts = mechanism.find(NoisyCounts)
+    assert counts is not None
+    release = joint_release(mechanism, space, size, reach, counts.noise_scale)
     stated = mechanism.guarantee(space).epsilon
     loss = worst_loss(release, size)
     assert loss <= stated + SLACK
     assert loss >= 0.99 * stated
-    assert loss > mechanism.guarantee(space, accounting="paper").epsilon
+    assert loss > stated_epsilon(mechanism, space)
 
 
 @pytest.mark.parametrize("epsilon", [1.2, 2.0])
@@ -71,10 +73,16 @@ def test_joint_delta_holds_for_every_neighbour(delta: float) -> None:
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-4, 0.02])
 def test_the_papers_accounting_lets_more_through_than_it_says(delta: float) -> None:
-    mechanism = cdp.cluster_dp(
-        noise_scale=1.5, prior_floor=0.2, epsilon=1.8, delta=delta, accounting="paper"
+    mechanism = clustered(
+        "Cluster-DP",
+        epsilon=1.8,
+        delta=delta,
+        noise_scale=1.5,
+        prior_floor=0.2,
+        accounting="paper",
     )
-    assert mechanism.guarantee(TWO, accounting="paper").epsilon == pytest.approx(1.8)
+    assert stated_epsilon(mechanism, TWO) == pytest.approx(1.8)
+    assert mechanism.guarantee(TWO).epsilon > 1.8
     release = joint_release(mechanism, TWO, size=8, reach=40, noise_scale=1.5)
     assert worst_delta(release, 8, epsilon=1.8) > 1.5 * delta
 
@@ -106,7 +114,7 @@ def test_c2_a_high_floor_does_not_cap_the_cost_of_the_prior() -> None:
     """At σ=0.3, γ=0.45 the paper charges 2/γ = 4.4 at most per... its min(1/σ, 2/γ) = 3.3."""
     mechanism = cdp.cluster_dp(noise_scale=0.3, prior_floor=0.45, resample_prob=0.9)
     release = joint_release(mechanism, TWO, size=20, reach=20, noise_scale=0.3)
-    paper = mechanism.guarantee(TWO, accounting="paper").epsilon
+    paper = stated_epsilon(mechanism, TWO)
     assert worst_loss(release, 20) > paper + 3
 
 
@@ -129,17 +137,17 @@ def contrast_loss(
 
     The loss of discrete Laplace noise under a shift is at most shift/scale, and reaches it.
     """
-    layout = make_layout([sizes], space)
-    recipe = cdp.noisy_horvitz_thompson(epsilon=epsilon).summary
+    layout = make_layout([sizes])
+    statistic = cdp.noisy_horvitz_thompson(epsilon=epsilon).find(NoisyContrasts)
+    assert statistic is not None
     n_outcomes, worst = space.n_outcomes, 0.0
     base = np.zeros((1, len(sizes), n_outcomes), dtype=np.int64)
     base[0, :, 0] = sizes
 
-    def noiseless(counts: IntArray, constant: int) -> tuple[IntArray, list[float]]:
+    def noiseless(counts: IntArray, constant: int) -> tuple[FloatArray, list[float]]:
         recorder = Recorder(constant)
-        summary = draw_summary(counts, layout, recipe, recorder)
-        assert isinstance(summary, ContrastSummary)
-        return summary.contrasts[0], recorder.scales
+        drawn = statistic.draw(counts, layout, space, recorder)
+        return drawn.values[0], recorder.scales
 
     zero, scales = noiseless(base, 0)
     step = noiseless(base, 1)[0] - zero
@@ -177,8 +185,10 @@ def test_noisy_histogram_costs_epsilon() -> None:
     recorder = Recorder(0)
     counts = np.zeros((1, 2, 3), dtype=np.int64)
     counts[..., 0] = size
-    summary = draw_summary(counts, make_layout([[size, size]], THREE), mechanism.summary, recorder)
-    assert isinstance(summary, CountSummary)
+    statistic = mechanism.find(NoisyCounts)
+    assert statistic is not None
+    drawn = statistic.draw(counts, make_layout([[size, size]]), THREE, recorder)
+    np.testing.assert_array_equal(drawn.noisy_counts, counts[0])
     (scale,) = set(recorder.scales)
     rows = cdp.cluster_dp(noise_scale=scale, prior_floor=0.2, resample_prob=0.5)
     release = joint_release(rows, THREE, size, reach=12, noise_scale=scale)

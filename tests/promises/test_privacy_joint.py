@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.channels.design import design_channel
-from clusterdp.channels.optimal import DesignedChannel
-from clusterdp.channels.statistics import draw_sums, sum_noise
-from clusterdp.mechanisms.parts import NoisyCounts, NoisySums
+from clusterdp.channels.optimal_rows import OptimalRows
 from clusterdp.planning import assumptions as reference
 from clusterdp.planning import choose as planning
+from clusterdp.planning.assumptions import Scenario
 from clusterdp.planning.choose import Request
+from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.sums import NoisySums
 from enumeration import joint_release, neighbours
 from populations import make_layout
 
@@ -56,17 +56,19 @@ def worst_loss(mechanism: cdp.Mechanism, space: cdp.OutcomeSpace) -> float:
     """The largest loss of everything in a release, over all neighbours and all that comes out."""
     _, multiples = space.lattice()
     doubled = [2 * value - (multiples[0] + multiples[-1]) for value in multiples]
-    noise = None if mechanism.sums is None else sum_noise(space, mechanism.sums.epsilon)
+    sums, counts = mechanism.find(NoisySums), mechanism.find(NoisyCounts)
+    noise = None if sums is None else sums.noise(space)
     counted = dict.fromkeys(itertools.permutations(range(space.n_outcomes), 2), 0.0)
-    if isinstance(mechanism.summary, NoisyCounts):
-        release = joint_release(mechanism, space, SIZE, 5, mechanism.summary.noise_scale)
+    if counts is not None:
+        release = joint_release(mechanism, space, SIZE, 5, counts.noise_scale)
         for before, after, old, new in neighbours(SIZE, space.n_outcomes):
             one, other = release.log_prob(before, old), release.log_prob(after, new)
             possible = np.isfinite(one) | np.isfinite(other)
             losses = one[possible] - other[possible]
             counted[old, new] = max(counted[old, new], float(losses.max()))
     else:
-        channel = design_channel(mechanism, make_layout([[SIZE, SIZE]], space), None)
+        rows = mechanism.settled_rows(space)
+        channel = rows.design(make_layout([[SIZE, SIZE]]), space, None)
         transition = channel.transition()[0]
         for old, new in counted:
             counted[old, new] = float(np.log(transition[:, old] / transition[:, new]).max())
@@ -99,7 +101,7 @@ def test_squares_cost_nothing_beside_sums(values: list[float]) -> None:
     """Every pair of outcomes, exactly; and the claim is tight for the two ends."""
     space = cdp.OutcomeSpace.of(values)
     _, multiples = space.lattice()
-    noise = sum_noise(space, 0.7)
+    noise = NoisySums(epsilon=0.7).noise(space)
     assert noise.of_squares is not None
     doubled = [2 * value - (multiples[0] + multiples[-1]) for value in multiples]
     losses = [
@@ -114,7 +116,7 @@ def test_squares_cost_nothing_beside_sums(values: list[float]) -> None:
 def test_squares_at_twice_the_precision_would_not_be_free() -> None:
     """The negative control: half the noise on squares breaks the promise."""
     space = cdp.OutcomeSpace.integers(0, 100)
-    noise = sum_noise(space, 1.0)
+    noise = NoisySums(epsilon=1.0).noise(space)
     assert noise.of_squares is not None
     worst = max(
         abs(a - b) / noise.of_sums
@@ -130,10 +132,10 @@ def test_delta_of_designed_rows(delta: float) -> None:
     mechanism = cdp.optimal(epsilon=1.5, delta=delta, calibrate=0.3)
     space = SPACES["three"]
     assert mechanism.guarantee(space) == cdp.Guarantee(epsilon=1.5, delta=delta)
-    channel = design_channel(mechanism, make_layout([[3, 3]], space), None)
-    assert isinstance(channel, DesignedChannel)
-    transition = channel.transition()[0]
-    ratio = math.exp(mechanism.designed_response().epsilon)
+    rows = mechanism.settled_rows(space)
+    assert isinstance(rows, OptimalRows)
+    transition = rows.design(make_layout([[3, 3]]), space, None).transition()[0]
+    ratio = math.exp(rows.response(space).epsilon)
     reached = max(
         float(np.maximum(transition[:, old] - ratio * transition[:, new], 0).sum())
         for old, new in itertools.permutations(range(3), 2)
@@ -148,34 +150,32 @@ def test_whatever_is_planned_keeps_its_budget(
     epsilon: float, within: float, segment_share: float
 ) -> None:
     space = SPACES["three"]
-    layout = make_layout(np.full((10, 2), 400), space)
-    known = reference.histogram_reference(space, [1, 1, 1], within)
+    layout = make_layout(np.full((10, 2), 400))
+    known = Scenario(layout, space, reference.histogram_reference(space, [1, 1, 1], within))
     request = Request(epsilon=epsilon, segment_share=segment_share)
-    mechanism = planning.choose(request, layout, known)
+    mechanism = planning.choose(request, known)
     assert worst_loss(mechanism, space) <= epsilon + SLACK
 
 
 def test_sums_are_never_rounded() -> None:
     """Beyond 2^53, where floats round: one outcome moves the sum by exactly what it moved."""
     space = cdp.OutcomeSpace.of([2**31 - 2, 2**31 - 1, 2**31])
-    layout = make_layout([[2**22 + 4, 2**22 + 4]], space)
+    layout = make_layout([[2**22 + 4, 2**22 + 4]])
     counts = np.array([[[2**22 + 4, 0, 0], [2**22 + 4, 0, 0]]])
     moved = np.array([[[2**22 + 3, 0, 1], [2**22 + 4, 0, 0]]])
     sums = [
-        draw_sums(table, layout, NoisySums(epsilon=1), lambda values, _: values)
+        NoisySums(epsilon=1).draw(table, layout, space, lambda values, scale: values)
         for table in (counts, moved)
     ]
-    assert sums[0] is not None
-    assert sums[1] is not None
     assert (sums[1].sums - sums[0].sums).ravel().tolist() == [2, 0]
 
 
 def test_sums_that_could_wrap_around_are_refused() -> None:
     space = cdp.OutcomeSpace.of([0, 1, 2**26])
-    layout = make_layout([[2048, 2048]], space)
+    layout = make_layout([[2048, 2048]])
     counts = np.array([[[0, 0, 2048], [0, 0, 2048]]])
     with pytest.raises(cdp.ParameterError, match="too large for exact 64-bit sums"):
-        draw_sums(counts, layout, NoisySums(epsilon=1), lambda values, _: values)
+        NoisySums(epsilon=1).draw(counts, layout, space, lambda values, scale: values)
 
 
 @pytest.mark.parametrize("n_outcomes", [2, 3, 12])
@@ -183,14 +183,17 @@ def test_sums_that_could_wrap_around_are_refused() -> None:
 def test_any_small_delta_makes_a_channel(delta: float, n_outcomes: int) -> None:
     space = cdp.OutcomeSpace.integers(0, n_outcomes - 1)
     mechanism = cdp.optimal(epsilon=1, delta=delta)
-    channel = design_channel(mechanism, make_layout([[3, 3]], space), None)
-    assert isinstance(channel, DesignedChannel)
-    assert channel.is_within(mechanism.designed_response())
+    rows = mechanism.settled_rows(space)
+    assert isinstance(rows, OptimalRows)
+    channel = rows.design(make_layout([[3, 3]]), space, None)
+    assert channel.is_within(rows.response(space))
 
 
 def test_a_budget_beyond_use_is_not_spent() -> None:
     mechanism = cdp.optimal(epsilon=50, calibrate=0.1)
     assert mechanism.guarantee(SPACES["three"]).epsilon == pytest.approx(17)
-    planning.choose(Request(epsilon=30), make_layout([[50, 50]] * 3, SPACES["three"]), UNIFORM)
+    scenario = Scenario(make_layout([[50, 50]] * 3), SPACES["three"], UNIFORM)
+    planned = planning.choose(Request(epsilon=30), scenario)
+    assert planned.guarantee(SPACES["three"]).epsilon <= 30
     with pytest.raises(cdp.ParameterError, match="must lie between"):
         cdp.optimal(epsilon=0.005).guarantee(SPACES["three"])

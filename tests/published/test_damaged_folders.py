@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -62,8 +63,9 @@ def test_a_forged_guarantee_is_noticed(published: Path) -> None:
     from clusterdp.published import manifest as manifests
 
     content = manifests.unseal((published / "manifest.json").read_bytes())
-    content["guarantee"]["epsilon"] = 0.5
-    (published / "manifest.json").write_bytes(manifests.seal(content))
+    less = msgspec.structs.replace(content.guarantee, epsilon=0.5)
+    forged = msgspec.structs.replace(content, guarantee=less)
+    (published / "manifest.json").write_bytes(forged.sealed(content.files))
     result = run("verify", published)
     assert result.exit_code == 2
     assert "does not follow from the parameters" in result.output
@@ -76,8 +78,8 @@ def test_forged_rows_are_noticed(published: Path) -> None:
     path = published / "units.parquet"
     pl.read_parquet(path).with_columns(pl.col("debiased_outcome") + 1e-3).write_parquet(path)
     content = manifests.unseal((published / "manifest.json").read_bytes())
-    content["files"]["units.parquet"] = FileSum.of(path)._asdict()
-    (published / "manifest.json").write_bytes(manifests.seal(content))
+    files = {**content.files, "units.parquet": FileSum.of(path)}
+    (published / "manifest.json").write_bytes(content.sealed(files))
     result = run("verify", published)
     assert result.exit_code == 2
     assert "FAIL debiased outcomes follow" in result.output

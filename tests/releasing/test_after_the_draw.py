@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 
 import clusterdp as cdp
 from cli_runs import assert_refused, release
-from clusterdp.channels.draw import check_exact
-from clusterdp.channels.optimal import MOST_BIAS, DesignedChannel, design_channels
+from clusterdp.channels.integers import TABLE_TOTAL
+from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_channels
+from clusterdp.channels.optimal_rows import OptimalBudget, OptimalRows
 from clusterdp.channels.plain import k_ary, plain_channel, two_points
 from clusterdp.ledger.ledger import Ledger
+from clusterdp.mechanisms.draw import check_exact
 from clusterdp.mechanisms.mechanism import Mechanism
-from clusterdp.mechanisms.parts import TABLE_TOTAL, BudgetedDesign, NoisySums
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.sums import NoisySums
 from populations import make_layout
 from soak.designs import draw_and_design, is_sound, random_case
 
@@ -46,11 +48,11 @@ def test_without_a_solver_there_is_a_channel(
     delta: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clusterdp.channels.program._Program.solve", lambda *_: None)
-    response = cdp.optimal(epsilon=1, delta=delta).designed_response()
+    response = OptimalRows(epsilon=1, delta=delta).response(cdp.OutcomeSpace.binary())
     values = np.array([-3.0, 0.0, 0.5, 8.0])
     priors = rng.dirichlet(np.ones(4), 5)
     tables, numbers = design_channels(priors, values, response)
-    channel = DesignedChannel(
+    channel = OptimalChannel(
         tables=tables, numbers=numbers, groups=np.zeros((1, 2), np.int64), values=values
     )
     assert channel.is_within(response)
@@ -83,7 +85,7 @@ def test_plain_channels_are_within_the_ratio_and_unbiased(
     values = np.unique(np.array(listed) + offset)
     if len(values) < 2:
         return
-    allowed = cdp.optimal(epsilon=epsilon).designed_response().max_ratio
+    allowed = OptimalRows(epsilon=epsilon).response(cdp.OutcomeSpace.binary()).max_ratio
     for table, outputs in (two_points(values, allowed), k_ary(values, allowed)):
         assert (table.sum(axis=1) == TABLE_TOTAL).all()
         assert (np.diff(outputs) >= 0).all()
@@ -99,12 +101,12 @@ def test_there_is_a_plain_channel_for_every_number_of_outcomes(
 ) -> None:
     """With values far from 0, where a mean in doubles would be off by more than is allowed."""
     values = 1e9 + np.arange(n_outcomes, dtype=np.float64)
-    response = cdp.optimal(epsilon=epsilon).designed_response()
+    response = OptimalRows(epsilon=epsilon).response(cdp.OutcomeSpace.binary())
     table, outputs = plain_channel(np.full(n_outcomes, 1 / n_outcomes), values, response.max_ratio)
     assert (table.sum(axis=1) == TABLE_TOTAL).all()
     least, most = table.min(axis=0).astype(object), table.max(axis=0).astype(object)
     assert all(most <= least * response.max_ratio)
-    channel = DesignedChannel(
+    channel = OptimalChannel(
         tables=table[np.newaxis],
         numbers=outputs[np.newaxis],
         groups=np.zeros((1, 2), np.int64),
@@ -120,9 +122,8 @@ def refuse_to_draw(values: IntArray, scale: float) -> IntArray:
 HUGE = cdp.OutcomeSpace.of([0, 1, 2**31])
 TOO_LONG = Mechanism(
     name="optimal",
-    rows=BudgetedDesign(epsilon=2),
-    sums=NoisySums(epsilon=0.5),
-    public_prior=(0.5, 0.25, 0.25),
+    statistics=(NoisySums(epsilon=0.5),),
+    rows=OptimalBudget(epsilon=2, prior=(0.5, 0.25, 0.25)),
 )
 
 
@@ -148,7 +149,7 @@ def test_what_is_refused_for_public_reasons_draws_nothing(
         }
     )
     with pytest.raises(cdp.ParameterError, match=message):
-        check_exact(make_layout([[100, 100]] * 2, space), mechanism)
+        check_exact(make_layout([[100, 100]] * 2), space, mechanism)
     with pytest.raises(cdp.ParameterError, match=message):
         run_release(
             table,

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import clusterdp as cdp
-from clusterdp.channels.noise import add_exact_noise, simulated_noise
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import add_exact_noise, simulated_noise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -248,12 +248,6 @@ def test_bad_input_is_explained_without_showing_data(
     while errors[-1].__cause__ is not None:
         errors.append(errors[-1].__cause__)
     assert not any("77" in str(error) for error in errors)
-
-
-def test_a_budget_solved_the_papers_way_cannot_be_released(table: pl.DataFrame) -> None:
-    mechanism = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=2, accounting="paper")
-    with pytest.raises(cdp.ParameterError, match="cannot be released"):
-        release(table, mechanism)
 
 
 @pytest.mark.parametrize("by", [["market"], ["market", "treated"], ["user"]])

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assertions import assert_frequencies
+from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.mechanisms.parts import KEEP_TOTAL, PRIOR_TOTAL
-from clusterdp.rows.alias_sampling import RedrawSampler, RowRandomizer
 from clusterdp.rows.encoding import Labels
+from clusterdp.rows.randomizer import RowRandomizer
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
@@ -29,7 +29,7 @@ def make_channel(priors: list[list[int]], keep_prob: float) -> ResamplingChannel
         keep_weight=int(keep_prob * KEEP_TOTAL),
         weights=weights,
         groups=np.arange(len(priors)).reshape(-1, 1),
-        values=np.arange(weights.shape[1], dtype=float),
+        space=OutcomeSpace.integers(0, weights.shape[1] - 1),
     )
 
 
@@ -43,7 +43,7 @@ priors = st.integers(2, 20).flatmap(
 @given(priors)
 def test_alias_tables_hold_the_prior_exactly(relative: list[list[int]]) -> None:
     channel = make_channel(relative, 0.5)
-    sampler = RedrawSampler.of(channel)
+    sampler = channel.sampler()
     n_columns = 2**sampler.column_bits
     height = PRIOR_TOTAL // n_columns
     shape = (len(relative), n_columns)
@@ -61,7 +61,7 @@ def test_alias_tables_hold_the_prior_exactly(relative: list[list[int]]) -> None:
 def test_draws_follow_the_tables_to_the_last_integer(relative: list[list[int]]) -> None:
     """Both sides of every threshold, and both ends of every column."""
     channel = make_channel(relative, 0.5)
-    sampler = RedrawSampler.of(channel)
+    sampler = channel.sampler()
     height = PRIOR_TOTAL >> sampler.column_bits
     group = len(relative) - 1
     for column in range(2**sampler.column_bits):
@@ -81,7 +81,7 @@ def test_rows_are_kept_below_the_keep_weight_and_not_at_it() -> None:
     bits = np.array([0, channel.keep_weight - 1, channel.keep_weight, KEEP_TOTAL - 1])
     words = np.zeros((4, 2), dtype=np.uint64)
     words[:, 0] = bits.astype(np.uint64) << np.uint64(12)
-    drawn = RedrawSampler.of(channel).draw(words, np.zeros(4, np.int64), np.ones(4, np.int64))
+    drawn = channel.sampler().draw(words, np.zeros(4, np.int64), np.ones(4, np.int64))
     np.testing.assert_array_equal(drawn, [1, 1, 0, 0])  # redrawn: the first column, outcome 0
 
 
@@ -91,7 +91,7 @@ def test_rows_are_released_with_the_stated_probabilities(
 ) -> None:
     channel = make_channel([[5, 1, 3], [1, 1, 1]], 0.3)
     n_rows = 60_000
-    randomizer = RowRandomizer.of(channel, OutcomeSpace.integers(0, 2), rng.bytes(32))
+    randomizer = RowRandomizer.of(channel, rng.bytes(32))
     ids = pl.Series(rng.permutation(n_rows))
     clusters = np.arange(n_rows) % 2
     rows = randomizer(ids, clusters, np.full(n_rows, true))
@@ -106,7 +106,7 @@ def test_rows_are_released_with_the_stated_probabilities(
 
 def test_batches_do_not_matter(rng: np.random.Generator) -> None:
     channel = make_channel([[5, 1, 3], [1, 2, 1]], 0.3)
-    randomizer = RowRandomizer.of(channel, OutcomeSpace.integers(0, 2), rng.bytes(32))
+    randomizer = RowRandomizer.of(channel, rng.bytes(32))
     ids = pl.Series([f"u{number}" for number in range(1000)])
     clusters, outcomes = rng.integers(0, 2, 1000), rng.integers(0, 3, 1000)
     whole = randomizer(ids, clusters, outcomes).released
@@ -116,7 +116,7 @@ def test_batches_do_not_matter(rng: np.random.Generator) -> None:
 
 
 def test_a_randomizer_does_not_show_its_key() -> None:
-    randomizer = RowRandomizer.of(make_channel([[1, 1]], 0.5), OutcomeSpace.binary(), b"k" * 32)
+    randomizer = RowRandomizer.of(make_channel([[1, 1]], 0.5), b"k" * 32)
     assert "kkkk" not in repr(randomizer)
 
 

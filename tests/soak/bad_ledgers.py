@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import clusterdp as cdp
-from clusterdp.channels.draw import Statistics
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.store import Entry
 from clusterdp.releasing.journal import Drawn
@@ -59,7 +58,7 @@ def sound_ledger(path: Path) -> SoundLedger:
             about={"software": "1", "n_units": 48, "n_clusters": 3, "options": {"out": "x"}},
         )
         if number == 0:
-            reservation.keep(Drawn(Statistics(summary=None, sums=None), b"tag"))
+            reservation.keep(bytes(Drawn(statistics=(), table_tag=b"tag")))
             reservation.seal(b"manifest")
             reservation.commit("x")
         elif number == 1:

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import clusterdp as cdp
-from clusterdp.channels.draw import check_exact, complete, draw_statistics
-from clusterdp.channels.noise import simulated_noise
-from clusterdp.channels.optimal import MOST_BIAS, DesignedChannel
+from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel
+from clusterdp.channels.optimal_rows import OptimalResponse
 from clusterdp.experiment.layout import Layout
-from clusterdp.rows.alias_sampling import RowRandomizer
+from clusterdp.mechanisms.draw import check_exact, complete, draw_statistics
+from clusterdp.rows.randomizer import RowRandomizer
+from clusterdp.statistics.noise import simulated_noise
 from soak.report import Line
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
-    from clusterdp.channels.design import Channel
+    from clusterdp.channels.catalogue import Channel
     from clusterdp.mechanisms.mechanism import Mechanism
 
 DELTAS = (0.0, 1e-6, 1e-3, 1e-2)
@@ -31,6 +32,7 @@ class Case(NamedTuple):
     """A release to draw: its cells, what it publishes, and true counts."""
 
     layout: Layout
+    space: cdp.OutcomeSpace
     mechanism: Mechanism
     counts: IntArray
 
@@ -40,7 +42,7 @@ def run_designs(n_cases: int, rng: np.random.Generator) -> Line:
     begun, failed = time.perf_counter(), 0
     for number in range(n_cases):
         case = random_case(rng, delta=DELTAS[number % len(DELTAS)])
-        check_exact(case.layout, case.mechanism)
+        check_exact(case.layout, case.space, case.mechanism)
         try:
             sound = is_sound(draw_and_design(case, rng), case)
         except Exception:  # noqa: BLE001 - whatever it is, it is what must not be
@@ -66,9 +68,7 @@ def random_case(rng: np.random.Generator, *, delta: float, epsilon: float | None
     space = cdp.OutcomeSpace.of((np.cumsum(steps) - rng.integers(0, 40)).tolist())
     if epsilon is None:
         epsilon = float(np.exp(rng.uniform(*np.log(_EPSILONS))))
-    layout = Layout(
-        clusters=tuple(range(n_clusters)), arms=(0, 1), control=0, sizes=sizes, space=space
-    )
+    layout = Layout(clusters=tuple(range(n_clusters)), arms=(0, 1), control=0, sizes=sizes)
     mechanism = cdp.optimal(
         epsilon=epsilon,
         delta=delta,
@@ -76,23 +76,24 @@ def random_case(rng: np.random.Generator, *, delta: float, epsilon: float | None
         calibrate=0.2 if rng.random() < 0.5 else 0.0,
     )
     probs = rng.dirichlet(np.full(n_outcomes, 0.7), size=(n_clusters, 2))
-    return Case(layout, mechanism, rng.multinomial(sizes, probs))
+    return Case(layout, space, mechanism, rng.multinomial(sizes, probs))
 
 
 def draw_and_design(case: Case, rng: np.random.Generator) -> Channel | None:
     """Everything from the draw to the look-up tables that rows are randomized with."""
-    layout, mechanism = case.layout, case.mechanism
-    drawn = draw_statistics(case.counts, layout, mechanism, simulated_noise(rng))
-    channel = complete(drawn, layout, mechanism).channel
+    layout, space, mechanism, counts = case
+    drawn = draw_statistics(counts, layout, space, mechanism, simulated_noise(rng))
+    channel = complete(drawn, layout, space, mechanism).channel
     if channel is not None:
-        RowRandomizer.of(channel, layout.space, rng.bytes(32))
+        RowRandomizer.of(channel, rng.bytes(32))
     return channel
 
 
 def is_sound(channel: Channel | None, case: Case) -> bool:
     """Whether a channel is within its response and unbiased, as `clusterdp verify` asks."""
-    if not isinstance(channel, DesignedChannel):
+    response = case.mechanism.settled_rows(case.space).response(case.space)
+    if not isinstance(channel, OptimalChannel) or not isinstance(response, OptimalResponse):
         return False
     largest = max(1.0, float(np.abs(channel.numbers).max()))
     unbiased = np.abs(channel.bias()).max() <= MOST_BIAS * largest
-    return bool(unbiased) and channel.is_within(case.mechanism.designed_response())
+    return bool(unbiased) and channel.is_within(response)

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import clusterdp as cdp
-from clusterdp.channels.draw import Statistics
-from clusterdp.channels.noise import add_exact_noise
 from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.published import manifest as manifests
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Drawn
 from clusterdp.releasing.prepare import Prepared
 from clusterdp.releasing.prepare import prepare as prepare_release
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
+from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.folder import LocalFolder
 from soak.owner import Owner, release_options, run, write_table
 from soak.report import Line
@@ -149,7 +147,7 @@ def _judge(tally: _Tally, where: str, population: str, target: Path, source: Pat
     ]
     tally.overspent += not once or balance.basic != record.guarantee
     tally.lost += _problems(target)
-    if kept is not None and not _same_statistics(kept.statistics, target):
+    if kept is not None and not _same_statistics(kept, target):
         tally.lost.append("other noise than was drawn")
     tally.lost += _differences(target, undisturbed_run(target, source, key, record))
 
@@ -166,12 +164,15 @@ def _problems(target: Path) -> list[str]:
     return [check.problem for check in verify_folder(target) if check.problem]
 
 
-def _same_statistics(kept: Statistics, target: Path) -> bool:
+def _same_statistics(kept: bytes, target: Path) -> bool:
     published = cdp.read_release(target)
-    for ours, theirs in ((kept.summary, published.summary), (kept.sums, published.sums)):
-        for name in getattr(ours, "__slots__", ()):
-            if not np.array_equal(getattr(ours, name), getattr(theirs, name)):
-                return False
+    drawn = Drawn.from_bytes(kept, published.mechanism, published.layout, published.space)
+    for ours, theirs in zip(drawn.statistics, published.statistics, strict=True):
+        one, other = ours.arrays(), theirs.arrays()
+        if one.keys() != other.keys():
+            return False
+        if not all(np.array_equal(one[name], other[name]) for name in one):
+            return False
     return True
 
 
@@ -182,11 +183,11 @@ class Replay:
     key: ReleaseKey
     drawn: Drawn
 
-    def recall(self) -> Drawn:
+    def recall(self) -> bytes:
         """The noise."""
-        return self.drawn
+        return bytes(self.drawn)
 
-    def keep(self, drawn: Drawn) -> None:
+    def keep(self, drawn: bytes) -> None:
         """Never: it is known."""
         raise NotImplementedError
 
@@ -210,11 +211,11 @@ def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: Release
     prepared = prepare(source)
     seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     published = cdp.read_release(target)
-    drawn = Drawn(Statistics(published.summary, published.sums), key.tag(seen))
+    drawn = Drawn(published.statistics, key.tag(seen))
     again = target.with_name(f"{target.name}-again")
     write_with(
         prepared,
-        manifests.read_mechanism(record.content),
+        record.terms.mechanism,
         LocalFolder(again),
         Silence(),
         journal=Replay(key, drawn),

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 _POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _CELLS, _CHANNELS = "cells.parquet", "channels.parquet"
+# What each statistic and each channel adds to the table of cells, where outcomes are more than two.
+_COLUMNS = {
+    "counts": ["noisy_counts"],
+    "contrasts": ["noisy_contrast"],
+    "sums": ["noisy_sum", "noisy_squares"],
+    "resampling": ["prior", "decode"],
+    "optimal": ["channel"],
+}
 _TOTAL = 2**48
 # Above what the package allows for, so that no number lies between the two.
 _NEARLY = 1e-11
@@ -105,11 +113,9 @@ def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
     else:
         wanted["control"] = content["control"]
         wanted["outcome"]["edges"] = outcome["edges"]
-        if rows.get("public_prior") is not None:
-            _check_prior(content["mechanism"]["rows"]["public_prior"], len(outcome["values"]))
-            wanted["mechanism"]["rows"]["public_prior"] = content["mechanism"]["rows"][
-                "public_prior"
-            ]
+        if rows.get("prior") is not None:
+            _check_prior(content["mechanism"]["rows"]["prior"], len(outcome["values"]))
+            wanted["mechanism"]["rows"]["prior"] = content["mechanism"]["rows"]["prior"]
     wanted["n_units"] = content["n_units"] if rows is None else wanted["n_units"]
     _need("all else is as it was", holds=_fixed(content) == _fixed(wanted))
 
@@ -136,12 +142,11 @@ def _check_prior(prior: Any, n_outcomes: int) -> None:
 def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> None:
     cells = tables[_CELLS]
     units = [tables[name] for name in sorted(tables) if name.startswith("units")]
-    designed = (
-        content["mechanism"]["rows"] is not None and "epsilon" in content["mechanism"]["rows"]
-    )
+    rows = content["mechanism"]["rows"]
+    designed = rows is not None and rows["channel"] == "optimal"
     names = {_CELLS, *([_CHANNELS] if designed else [])}
     _need("files", holds=set(tables) - names == {n for n in tables if n.startswith("units")})
-    _need("rows", holds=bool(units) == (content["mechanism"]["rows"] is not None))
+    _need("rows", holds=bool(units) == (rows is not None))
     _need("README", holds=set(content["files"]) == {"README.md", *tables})
     _check_cells(content, cells)
     if not units:
@@ -163,14 +168,11 @@ def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> N
 
 def _check_cells(content: dict[str, Any], cells: pl.DataFrame) -> None:
     columns, mechanism = content["columns"], content["mechanism"]
-    summary, sums, rows = (mechanism.get(part) for part in ("summary", "sums", "rows"))
     expected = [columns["cluster"], columns["arm"], "size"]
-    if summary is not None:
-        expected.append("noisy_counts" if summary["statistic"] == "counts" else "noisy_contrast")
-    if sums is not None:
-        expected += ["noisy_sum", "noisy_squares"]
-    if rows is not None:
-        expected += ["channel"] if "epsilon" in rows else ["prior", "decode"]
+    for statistic in mechanism["statistics"]:
+        expected += _COLUMNS[statistic["statistic"]]
+    if mechanism["rows"] is not None:
+        expected += _COLUMNS[mechanism["rows"]["channel"]]
     _need("columns of cells", holds=cells.columns == expected)
     arms = cells[columns["arm"]].to_list()
     clusters = list(dict.fromkeys(cells[columns["cluster"]].to_list()))
@@ -194,7 +196,7 @@ def _check_statistics(content: dict[str, Any], cells: pl.DataFrame, arms: list[A
         counts = cells["noisy_counts"].to_list()
         whole = all(type(count) is int for listed in counts for count in listed)
         _need("counts", holds=whole and all(len(listed) == n_outcomes for listed in counts))
-        if content["mechanism"]["summary"]["scope"] == "population":
+        if _of_counts(content)["scope"] == "population":
             by_arm = {(arm, tuple(listed)) for arm, listed in zip(arms, counts, strict=True)}
             _need("clusters repeat the counts of arms", holds=len(by_arm) == len(content["arms"]))
     if "noisy_contrast" in cells.columns:
@@ -206,15 +208,21 @@ def _check_statistics(content: dict[str, Any], cells: pl.DataFrame, arms: list[A
             _need(name, holds=all(type(number) is int for number in cells[name].to_list()))
 
 
+def _of_counts(content: dict[str, Any]) -> dict[str, Any]:
+    """How counts were drawn; empty if there are none."""
+    listed = content["mechanism"]["statistics"]
+    return next((one for one in listed if one["statistic"] == "counts"), {})
+
+
 def _check_priors(content: dict[str, Any], cells: pl.DataFrame) -> None:
-    rows, summary = content["mechanism"]["rows"], content["mechanism"]["summary"]
+    rows, counted = content["mechanism"]["rows"], _of_counts(content)
     values = content["outcome"]["values"]
     keep = 1 - rows["resample_prob"]
     sizes = cells["size"]
-    if summary is not None and summary["scope"] == "population":
+    if counted and counted["scope"] == "population":
         sizes = cells.select(pl.col("size").sum().over(content["columns"]["arm"])).to_series()
     weights = None
-    if summary is not None:
+    if counted:
         floor = rows["prior_floor"]
         counts = cells["noisy_counts"].list.to_array(len(values)).to_numpy()
         prior = estimate_prior(counts, sizes.to_numpy(), floor)

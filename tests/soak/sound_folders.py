@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
 import clusterdp as cdp
-from clusterdp.channels.noise import simulated_noise
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import simulated_noise
+from clusterdp.statistics.sums import NoisySums
 from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:
@@ -91,6 +93,11 @@ def sound_folders(rng: np.random.Generator, place: Path) -> list[SoundFolder]:
         ),
         "Histogram": (named, cdp.noisy_histogram(epsilon=2), binned),
         "Contrasts": (named, cdp.noisy_horvitz_thompson(epsilon=2), numbers),
+        "Sums": (
+            named,
+            cdp.Mechanism(name="Sums", statistics=(NoisySums(epsilon=2),)),
+            numbers,
+        ),
     }
     folders = [
         _publish(name, *parts, rng, place / str(number))
@@ -141,19 +148,21 @@ def as_parquet(rows: pl.DataFrame) -> bytes:
 def sealed(content: dict[str, Any], files: dict[str, bytes]) -> dict[str, bytes]:
     """Files with a manifest that names them all, with the checksums that it should have."""
     listed = {
-        name: {"bytes": len(file), "sha256": _sha256(file)}
-        for name, file in files.items()
+        name: {"bytes": len(files[name]), "sha256": _sha256(files[name])}
+        for name in sorted(files)
         if name != "manifest.json"
     }
     return {**files, "manifest.json": seal({**content, "files": listed})}
 
 
-def seal(content: Any) -> bytes:
+def seal(content: dict[str, Any]) -> bytes:
     """A manifest with its checksum, as docs/format.md describes it; for what is not sound, too."""
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    if isinstance(content, dict):
-        content = {**content, "sha256": _sha256(canonical.encode())}
-    return json.dumps(content).encode()
+    try:
+        json.dumps(content, allow_nan=False).encode()
+        signed = {**content, "sha256": _sha256(msgspec.json.encode({**content, "sha256": ""}))}
+        return msgspec.json.format(msgspec.json.encode(signed), indent=2) + b"\n"
+    except (ValueError, OverflowError):  # NaN, half a letter, or a number beyond 64 bits
+        return json.dumps({**content, "sha256": "0" * 64}, indent=2).encode()
 
 
 def _sha256(content: bytes) -> str:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.channels.design import design_channel
-from clusterdp.channels.noise import add_exact_noise
+from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
-from clusterdp.channels.statistics import draw_summary
-from clusterdp.mechanisms.parts import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.noise import add_exact_noise
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -23,9 +22,8 @@ def released_channel(mechanism: Mechanism, space: cdp.OutcomeSpace) -> Resamplin
     """The channel of a release of 3 clusters and 2 arms, with noise as in a real one."""
     rng = np.random.default_rng()
     counts = rng.integers(1, 50, size=(3, 2, space.n_outcomes))
-    layout = make_layout(counts.sum(axis=2), space)
-    summary = draw_summary(counts, layout, mechanism.summary, add_exact_noise)
-    channel = design_channel(mechanism, layout, summary)
+    layout = make_layout(counts.sum(axis=2))
+    channel = release_cells(counts, layout, space, mechanism, add_exact_noise).channel
     assert isinstance(channel, ResamplingChannel)
     return channel
 

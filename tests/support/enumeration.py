@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.channels.design import design_channel
-from clusterdp.channels.optimal import DesignedChannel
-from clusterdp.channels.statistics import CountSummary
+from clusterdp.channels.optimal import OptimalChannel
+from clusterdp.statistics.base import Histogram
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -58,14 +57,14 @@ def joint_release(
     """The release of a cell of `size` units, noise taken up to `reach` around its counts."""
     axis = np.arange(-reach, size + reach + 1)
     noisy = np.array(list(itertools.product(axis, repeat=space.n_outcomes)))
-    summary = CountSummary(
+    histogram = Histogram(
         noisy_counts=noisy[:, np.newaxis, :],
         group_sizes=np.array([size]),
         groups=np.zeros((1, 2), dtype=np.int64),
-        noise_scale=noise_scale,
     )
-    channel = design_channel(mechanism, make_layout([[size, size]], space), summary)
-    if isinstance(channel, DesignedChannel):
+    rows = mechanism.settled_rows(space)
+    channel = rows.design(make_layout([[size, size]]), space, histogram)
+    if isinstance(channel, OptimalChannel):
         transition, weights = channel.transition()[channel.groups[:, 0, 0]], None
     else:
         transition, weights = channel.transition()[:, 0], channel.weights[:, 0, :]

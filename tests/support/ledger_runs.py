@@ -10,9 +10,9 @@ import numpy as np
 import sqlalchemy as sa
 
 import clusterdp as cdp
-from clusterdp.channels.draw import draw_statistics
-from clusterdp.channels.noise import add_exact_noise
+from clusterdp.mechanisms.draw import draw_statistics
 from clusterdp.releasing.journal import Drawn
+from clusterdp.statistics.noise import add_exact_noise
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.reservation import Reservation
 
 SPACE = cdp.OutcomeSpace.integers(0, 3)
-LAYOUT = make_layout([[3, 4], [5, 6]], SPACE)
+LAYOUT = make_layout([[3, 4], [5, 6]])
 
 
 def reserve(
@@ -30,12 +30,10 @@ def reserve(
     return ledger.reserve(population, outcome="y", space=SPACE, mechanism=mechanism, about={})
 
 
-def some_drawn(reservation: Reservation) -> Drawn:
+def some_drawn(reservation: Reservation) -> bytes:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
-    return Drawn(
-        statistics=draw_statistics(counts, LAYOUT, reservation.mechanism, add_exact_noise),
-        table_tag=bytes(range(32)),
-    )
+    statistics = draw_statistics(counts, LAYOUT, SPACE, reservation.mechanism, add_exact_noise)
+    return bytes(Drawn(statistics=statistics, table_tag=bytes(range(32))))
 
 
 def finish(reservation: Reservation) -> None:

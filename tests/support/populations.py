@@ -14,14 +14,13 @@ if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
 
 
-def make_layout(sizes: IntArray | list[list[int]], space: OutcomeSpace, control: int = 0) -> Layout:
+def make_layout(sizes: IntArray | list[list[int]], control: int = 0) -> Layout:
     sizes = np.array(sizes)
     return Layout(
         clusters=tuple(f"c{index}" for index in range(len(sizes))),
         arms=tuple(range(sizes.shape[1])),
         control=control,
         sizes=sizes,
-        space=space,
     )
 
 
@@ -37,7 +36,9 @@ def from_units(
     np.add.at(counts, (clusters, kinds.ravel()), 1)
     cluster_sizes = counts.sum(axis=1)
     sizes = np.stack([(cluster_sizes + arm) // n_arms for arm in range(n_arms)], axis=1)
-    return Population(type_outcomes=types, type_counts=counts, layout=make_layout(sizes, space))
+    return Population(
+        type_outcomes=types, type_counts=counts, layout=make_layout(sizes), space=space
+    )
 
 
 def experiment_one(rng: np.random.Generator) -> Population:

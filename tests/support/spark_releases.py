@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import clusterdp as cdp
-from clusterdp.channels.noise import simulated_noise
+from clusterdp.statistics.noise import simulated_noise
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table

@@ -46,10 +46,14 @@ def test_excess_variance_is_what_releases_show(
     """Releases of fixed counts: unbiased, with the variance the theory says."""
     population: Population = build(rng)  # type: ignore[operator]
     layout = population.layout
-    mechanism = mechanisms(layout.space)[name]
+    mechanism = mechanisms(population.space)[name]
     counts = population.assign(1, rng)[0]
-    predicted = theory.excess_variance(counts, layout, mechanism, rng=rng, n_draws=400)
-    drawn = simulate_releases(counts, layout, mechanism, n_replicates=4000, rng=rng, use="rows")
+    predicted = theory.excess_variance(
+        counts, layout, population.space, mechanism, rng=rng, n_draws=400
+    )
+    drawn = simulate_releases(
+        counts, layout, population.space, mechanism, n_replicates=4000, rng=rng, use="rows"
+    )
     true = simulate_free_effects(population, counts)
     for position in range(len(layout.treatments)):
         value = predicted.value[position]
@@ -65,7 +69,7 @@ def test_excess_variance_is_what_releases_show(
 def simulate_free_effects(population: Population, counts: np.ndarray) -> np.ndarray:
     """Differences in true means, weighted by cluster size, spelled out."""
     layout = population.layout
-    means = counts @ layout.space.as_array() / layout.sizes
+    means = counts @ population.space.as_array() / layout.sizes
     weights = layout.sizes.sum(axis=1) / layout.n_units
     return np.array(
         [weights @ (means[:, arm] - means[:, layout.control]) for arm in layout.treatments]
@@ -77,7 +81,7 @@ def test_total_variance_is_assignment_plus_privacy(build: object, rng: np.random
     population: Population = build(rng)  # type: ignore[operator]
     mechanism = cdp.uniform_prior_dp(epsilon=3)
     drawn = simulate_experiments(population, mechanism, n_replicates=6000, rng=rng)
-    resample = mechanism.response(population.layout.space).resample_prob
+    resample = mechanism.parameters(population.space)["resample_prob"]
     total = theory.non_private_variance(population) + theory.uniform_prior_excess(
         population, resample
     )
@@ -93,7 +97,7 @@ def test_the_unstratified_estimator_of_one_cluster(rng: np.random.Generator) -> 
     drawn = simulate_experiments(
         population, mechanism, n_replicates=6000, rng=rng, estimator="unstratified"
     )
-    resample = mechanism.response(population.layout.space).resample_prob
+    resample = mechanism.parameters(population.space)["resample_prob"]
     total = theory.non_private_variance(population) + theory.uniform_prior_excess(
         population, resample
     )
@@ -112,7 +116,7 @@ def test_closed_form_of_the_uniform_prior(build: object, rng: np.random.Generato
     everyone = population.potential_counts()
     cluster_sizes = layout.sizes.sum(axis=1, keepdims=True)
     shares = everyone / cluster_sizes[..., None] * layout.sizes[..., None]
-    general = theory.excess_variance(shares, layout, mechanism, rng=rng).value
+    general = theory.excess_variance(shares, layout, population.space, mechanism, rng=rng).value
     np.testing.assert_allclose(closed, general, rtol=1e-6)
 
 
@@ -135,7 +139,9 @@ def test_the_gap_lies_within_the_bound(
         noise_scale=10, prior_floor=floor_share / 12, resample_prob=resample_prob
     )
     counts = population.assign(1, rng)[0]
-    gap = theory.excess_variance(counts, population.layout, mechanism, rng=rng, n_draws=200).value
+    gap = theory.excess_variance(
+        counts, population.layout, population.space, mechanism, rng=rng, n_draws=200
+    ).value
     bound = theory.variance_bound(population, mechanism)
     assert (gap <= bound.total).all()
     assert (bound.first_term < bound.total).all()
@@ -168,15 +174,21 @@ def test_bound_by_hand() -> None:
 
 def test_aggregate_closed_forms_tend_to_the_papers(rng: np.random.Generator) -> None:
     """At small ε the discrete noise is the continuous one; scales are those of C3 and C4."""
-    layout = experiment_one(rng).layout
-    epsilon, values = 0.01, layout.space.as_array()
+    population = experiment_one(rng)
+    layout, space = population.layout, population.space
+    counts = population.assign(1, rng)[0]
+    epsilon, values = 0.01, space.as_array()
+
+    def excess(mechanism: Mechanism) -> np.ndarray:
+        return theory.excess_variance(counts, layout, space, mechanism, rng=rng).value
+
     weights = layout.sizes.sum(axis=1) / layout.n_units
     largest = np.ptp(values) / layout.sizes.min(axis=1)
-    assert theory.noisy_horvitz_thompson_excess(layout, epsilon) == pytest.approx(
+    assert excess(cdp.noisy_horvitz_thompson(epsilon=epsilon)) == pytest.approx(
         2 * ((weights * largest / epsilon) ** 2).sum(), rel=1e-4
     )
     inverse_squares = (1 / layout.sizes**2).sum(axis=1)
-    assert theory.noisy_histogram_excess(layout, 2 / epsilon) == pytest.approx(
+    assert excess(cdp.noisy_histogram(epsilon=epsilon)) == pytest.approx(
         2 * (2 / epsilon) ** 2 * (values**2).sum() * (weights**2 * inverse_squares).sum(), rel=1e-4
     )
 
@@ -203,6 +215,7 @@ def test_raising_the_floor_helps_at_equal_privacy(rng: np.random.Generator) -> N
         theory.excess_variance(
             counts,
             layout,
+            population.space,
             cdp.cluster_dp(noise_scale=1e9, prior_floor=share / 12, epsilon=1),
             rng=rng,
             n_draws=50,
@@ -210,7 +223,7 @@ def test_raising_the_floor_helps_at_equal_privacy(rng: np.random.Generator) -> N
         for share in (0.1, 0.3, 1.0)
     ]
     uniform = theory.excess_variance(
-        counts, layout, cdp.uniform_prior_dp(epsilon=1), rng=rng
+        counts, layout, population.space, cdp.uniform_prior_dp(epsilon=1), rng=rng
     ).value[0]
     assert excess == sorted(excess, reverse=True)
     assert excess[-1] == pytest.approx(uniform, rel=1e-3)

@@ -8,11 +8,11 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp.channels.noise import simulated_noise
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import simulated_noise
 from clusterdp.theory import formulas as theory
 from clusterdp.theory.simulation import simulate_releases
 from populations import from_units, make_layout, three_arms
@@ -59,9 +59,11 @@ def test_simulated_counts_agree_with_released_rows(
     layout, encoder = rows.read_layout(None)
     counts = rows.count(layout, encoder).counts
     simulated = simulate_releases(
-        counts, layout, mechanism, n_replicates=20_000, rng=rng, use="rows"
+        counts, layout, SPACE, mechanism, n_replicates=20_000, rng=rng, use="rows"
     )
-    variance = theory.excess_variance(counts, layout, mechanism, rng=rng, n_draws=400).value[0]
+    variance = theory.excess_variance(counts, layout, SPACE, mechanism, rng=rng, n_draws=400).value[
+        0
+    ]
     truth = cdp.estimate_without_privacy(
         table, outcomes=SPACE, unit="user", arm="treated", cluster="market", outcome="clicks"
     ).effect
@@ -96,9 +98,9 @@ def test_chunks_do_not_change_the_shape(
 ) -> None:
     monkeypatch.setattr("clusterdp.theory.simulation._CHUNK_ELEMENTS", 100)
     counts = rng.integers(5, 20, size=(4, 2, 4))
-    layout = make_layout(counts.sum(axis=2), SPACE)
+    layout = make_layout(counts.sum(axis=2))
     drawn = simulate_releases(
-        counts, layout, cdp.uniform_prior_dp(epsilon=1), n_replicates=10, rng=rng
+        counts, layout, SPACE, cdp.uniform_prior_dp(epsilon=1), n_replicates=10, rng=rng
     )
     assert drawn.effects.shape == (10, 1)
     assert len(np.unique(drawn.effects)) == 10
@@ -111,4 +113,5 @@ def test_a_population_must_fill_its_layout() -> None:
             type_outcomes=population.type_outcomes,
             type_counts=population.type_counts * 2,
             layout=population.layout,
+            space=SPACE,
         )

@@ -1,20 +1,26 @@
-"""Stages 3 and 5 of a designed channel: probabilities in integers, and what decodes them."""
+"""Stages 3 and 5 of an optimal channel: probabilities in integers, and what decodes them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp.channels.alias_sampling import TableSampler
+from clusterdp.channels.integers import TABLE_TOTAL
+from clusterdp.channels.optimal_table import write_channels
 from clusterdp.channels.plain import plain_channel
 from clusterdp.channels.program import design_staircases
-from clusterdp.mechanisms.parts import TABLE_TOTAL
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import FloatArray, IntArray
+    import numpy.typing as npt
+    import polars as pl
+
+    from clusterdp._arrays import BoolArray, CodeArray, FloatArray, IntArray
+    from clusterdp.channels.optimal_rows import OptimalResponse
     from clusterdp.channels.program import Staircase
-    from clusterdp.mechanisms.parts import DesignedResponse
+    from clusterdp.statistics.base import Arrays
 
 # How far E[debiased | true] may be from true, of the largest output: 1e-9 where that is 10,000.
 MOST_BIAS = 1e-13
@@ -27,7 +33,7 @@ _TELLING = 1e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DesignedChannel:
+class OptimalChannel:
     """P(released | true) of every cell, as a table for each distinct channel.
 
     What is released is a number, and that number is the debiased outcome.
@@ -68,17 +74,68 @@ class DesignedChannel:
         inverse = np.linalg.pinv(self.tables / TABLE_TOTAL, rcond=_TELLING)
         return np.asarray((inverse @ hidden)[..., 0])
 
+    def with_groups(self, groups: IntArray) -> OptimalChannel:
+        """The same channels for other cells."""
+        return replace(self, groups=groups)
+
+    def arrays(self) -> Arrays:
+        """What the channel is made of, by name; `OptimalRows.restore` takes it back."""
+        return {"tables": self.tables, "numbers": self.numbers, "groups": self.groups}
+
+    def released(self) -> None:
+        """What is released is the debiased number itself."""
+
+    def encode(self, released: npt.NDArray[Any], cells: IntArray) -> tuple[CodeArray, BoolArray]:
+        """The output codes of released values of some cells, and which of them are none."""
+        groups = self.groups.ravel()[cells]
+        codes, found = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.bool_)
+        for group in np.unique(groups):
+            mine = np.flatnonzero(groups == group)
+            possible = self.tables[group].any(axis=0)
+            numbers = self.numbers[group][possible]  # increasing
+            places = np.minimum(np.searchsorted(numbers, released[mine]), len(numbers) - 1)
+            codes[mine], found[mine] = places, numbers[places] == released[mine]
+        return codes, ~found
+
+    def sampler(self) -> TableSampler:
+        """The channel as look-up tables."""
+        return TableSampler.of(self.tables)
+
+    def simulate(self, counts: IntArray, rng: np.random.Generator) -> IntArray:
+        """How often each output is released, in distribution as if every row were randomized.
+
+        Axes of `counts`: `[..., cluster, arm, outcome]`; of the result `[..., cluster, arm,
+        released]`.
+        """
+        probs = (self.tables / TABLE_TOTAL)[self.groups]  # [..., cluster, arm, true, released]
+        return np.asarray(rng.multinomial(counts, probs).sum(axis=-2))
+
+    def cell_columns(self) -> list[pl.Series]:
+        """The number of every cell's channel."""
+        import polars as pl
+
+        return [pl.Series("channel", self.groups.ravel())]
+
+    def channels_table(self) -> pl.DataFrame:
+        """The published table of channels."""
+        return write_channels(self.tables, self.numbers)
+
+    def is_unbiased(self) -> bool:
+        """Whether every output counts as the outcome on average, to the precision of doubles."""
+        largest = max(1.0, float(np.abs(self.numbers).max()))
+        return bool(np.abs(self.bias()).max() <= MOST_BIAS * largest)
+
     def bias(self) -> FloatArray:
         """E[debiased | true] − true, computed without rounding to doubles; `[channel, true]`."""
         return _bias(self.tables, self.numbers[:, np.newaxis, :], self.values)
 
-    def is_within(self, response: DesignedResponse) -> bool:
+    def is_within(self, response: OptimalResponse) -> bool:
         """Whether every table, in its integers, is (ε, δ)-DP as the response says."""
         return all(_is_within(table, response) for table in self.tables)
 
 
 def design_channels(
-    priors: FloatArray, values: FloatArray, response: DesignedResponse
+    priors: FloatArray, values: FloatArray, response: OptimalResponse
 ) -> tuple[IntArray, FloatArray]:
     """The channel of least variance for each prior, or a plain one where none is found.
 
@@ -90,7 +147,7 @@ def design_channels(
         response: What bounds the channels.
 
     Returns:
-        `(tables, numbers)`, as in `DesignedChannel`.
+        `(tables, numbers)`, as in `OptimalChannel`.
     """
     made: dict[int, tuple[IntArray, FloatArray]] = {}
     # Rounding moves the probabilities of an output by a few units: room is left for that.
@@ -127,7 +184,7 @@ def _stacked(made: list[tuple[IntArray, FloatArray]]) -> tuple[IntArray, FloatAr
 
 
 def _rounded(
-    staircase: Staircase | None, values: FloatArray, response: DesignedResponse, reveal_weight: int
+    staircase: Staircase | None, values: FloatArray, response: OptimalResponse, reveal_weight: int
 ) -> tuple[IntArray, FloatArray] | None:
     """A channel in integers with the numbers it releases; None if it is not exact."""
     if staircase is None or not len(staircase.steps.outputs):
@@ -185,7 +242,7 @@ def _bias(tables: IntArray, numbers: FloatArray, values: FloatArray) -> FloatArr
     return np.asarray(means - values, dtype=np.float64)
 
 
-def _is_within(table: IntArray, response: DesignedResponse) -> bool:
+def _is_within(table: IntArray, response: OptimalResponse) -> bool:
     """Max P(s|y) − ratio·P(s|y′), summed over outputs where positive, against δ; exact integers."""
     if (table < 0).any() or (table.sum(axis=1) != TABLE_TOTAL).any():
         return False

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.mechanisms.parts import TABLE_TOTAL
+from clusterdp.channels.integers import TABLE_TOTAL
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray

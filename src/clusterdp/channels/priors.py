@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.mechanisms.parts import PRIOR_TOTAL
+from clusterdp.channels.integers import PRIOR_TOTAL
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp.mechanisms.parts import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.channels.alias_sampling import RedrawSampler
+from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.statistics.columns import list_column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import polars as pl
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import BoolArray, CodeArray, FloatArray, IntArray
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.statistics.base import Arrays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,13 +31,18 @@ class ResamplingChannel:
         keep_weight: The probability of keeping a row, in integers.
         weights: The prior in integers; axes `[..., group, outcome]`.
         groups: The group of each cell; axes `[cluster, arm]`.
-        values: The outcome values; axes `[outcome]`.
+        space: The outcomes that are kept or redrawn.
     """
 
     keep_weight: int
     weights: IntArray
     groups: IntArray
-    values: FloatArray
+    space: OutcomeSpace
+
+    @property
+    def values(self) -> FloatArray:
+        """The outcome values; axes `[outcome]`."""
+        return self.space.as_array()
 
     @property
     def resample_prob(self) -> float:
@@ -88,6 +98,43 @@ class ResamplingChannel:
         rows estimates what privacy cost. Axes `[..., group, released]`.
         """
         return self._unmix(self.noise_variance())
+
+    def released(self) -> npt.NDArray[Any]:
+        """What is released for each output code, as it is written into rows: the outcome."""
+        return self.space.as_released()
+
+    def encode(self, released: npt.NDArray[Any], cells: IntArray) -> tuple[CodeArray, BoolArray]:  # noqa: ARG002 - as other channels
+        """The output codes of released values of some cells, and which of them are none."""
+        return self.space.encode_released(released)
+
+    def sampler(self) -> RedrawSampler:
+        """The channel as look-up tables."""
+        return RedrawSampler.of(self.keep_weight, self.weights)
+
+    def simulate(self, counts: IntArray, rng: np.random.Generator) -> IntArray:
+        """How often each outcome is released, in distribution as if every row were randomized.
+
+        Axes of `counts`: `[..., cluster, arm, outcome]`; of the result `[..., cluster, arm,
+        released]`.
+        """
+        resampled = rng.binomial(counts, self.resample_prob)
+        prior = self.prior()[..., self.groups, :]
+        redrawn = rng.multinomial(resampled.sum(axis=-1), prior)
+        return np.asarray(counts - resampled + redrawn)
+
+    def cell_columns(self) -> list[pl.Series]:
+        """The prior and the decode values of every cell."""
+        return [
+            list_column("prior", self.prior(), self.groups),
+            list_column("decode", self.decode(), self.groups),
+        ]
+
+    def channels_table(self) -> None:
+        """There is no table of channels: everything is in the table of cells."""
+
+    def arrays(self) -> Arrays:
+        """What the channel is made of, by name; `ResampledRows.restore` takes it back."""
+        return {"weights": self.weights, "groups": self.groups}
 
     def _unmix(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The function of the released outcome whose mean is `numbers` of the true one."""

@@ -104,7 +104,7 @@ def _show(result: Estimate) -> None:
     for name in header:
         table.add_column(name, justify="left" if name == "segment" else "right", no_wrap=True)
     for effect, row in zip(result.effects, rows, strict=True):
-        table.add_row(*row, style=None if effect.segment else "bold")
+        table.add_row(*row, style=None if effect.of.segment else "bold")
     out = console()
     out.print(report.title(result))
     out.print(table)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from clusterdp._words import counted
 from clusterdp.cli.console import REFUSED, print_json, print_pairs, say
@@ -13,13 +15,16 @@ from clusterdp.published.verification import verify_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from clusterdp.published.manifest import Manifest
+    from clusterdp.published.terms import OutcomeTerms
+
 
 def run_inspect_command(folder: Path, *, as_json: bool) -> None:
     """Show a manifest."""
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     if as_json:
-        print_json(manifest)
+        print_json(msgspec.to_builtins(manifest))
         return
     print_pairs(_lines(manifest))
 
@@ -40,66 +45,40 @@ def run_verify_command(folder: Path, *, as_json: bool) -> None:
         raise typer.Exit(REFUSED)
 
 
-def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    columns, outcome, rows = (
-        manifest["columns"],
-        manifest["outcome"],
-        manifest["mechanism"]["rows"],
+def _lines(manifest: Manifest) -> list[tuple[str, str]]:
+    columns, outcome, mechanism = manifest.columns, manifest.outcome, manifest.mechanism
+    published = [columns.arm, columns.cluster]
+    if mechanism.releases_rows:
+        published = [columns.unit, *published, *columns.kept]
+    arms = ", ".join(str(arm) for arm in manifest.arms)
+    table = (
+        f"{counted(manifest.n_units, 'unit')}, {counted(manifest.n_clusters, 'cluster')}, "
+        f"arms {arms} (control {manifest.control})"
     )
-    values = outcome["values"]
-    shown = ", ".join(f"{value:g}" for value in values[:8])
-    space = shown + (f", ... {values[-1]:g} ({len(values)} values)" if len(values) > 8 else "")
-    if outcome["edges"]:
-        space += f"; each stands for a bin of {', '.join(f'{e:g}' for e in outcome['edges'])}"
-    lines = [
-        ("outcome", f"{outcome['name']}: {space}"),
-        ("privacy", manifest["guarantee"]["in_words"]),
-        ("public", what_is_public(manifest["row_order"])),
-        ("mechanism", manifest["mechanism"]["name"]),
-    ]
-    summary = manifest["mechanism"]["summary"]
-    if summary is not None:
-        lines.append(("  summary", ", ".join(f"{name} {value}" for name, value in summary.items())))
-    sums = manifest["mechanism"].get("sums")
-    if sums is not None:
-        lines.append(("  sums", f"of every cell, epsilon {sums['epsilon']:.6g}"))
-    if rows is not None:
-        lines.append(("  rows", _describe_rows(rows)))
-    published = [columns["arm"], columns["cluster"]]
-    if rows is not None:
-        published = [columns["unit"], *published, *columns["kept"]]
-    arms = ", ".join(str(arm) for arm in manifest["arms"])
-    lines += [
-        (
-            "table",
-            (
-                f"{counted(manifest['n_units'], 'unit')}, "
-                f"{counted(manifest['n_clusters'], 'cluster')}, "
-                f"arms {arms} (control {manifest['control']})"
-            ),
-        ),
+    files = (f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items())
+    numbers = mechanism.parameters(outcome.space).items()
+    return [
+        ("outcome", f"{outcome.name}: {_values(outcome)}"),
+        ("privacy", manifest.guarantee.in_words),
+        ("public", what_is_public(manifest.row_order)),
+        ("mechanism", mechanism.name),
+        ("parameters", ", ".join(f"{name} {value:.6g}" for name, value in numbers)),
+        ("table", table),
         ("columns", ", ".join(map(repr, published))),
-        (
-            "files",
-            ", ".join(
-                f"{name} ({_size(file['bytes'])})" for name, file in manifest["files"].items()
-            ),
-        ),
-        ("written by", manifest["software"]),
+        ("files", ", ".join(files)),
+        ("written by", manifest.software),
+        *(("note", note) for note in manifest.notes),
     ]
-    lines += [("note", note) for note in manifest["notes"]]
-    return lines
 
 
-def _describe_rows(rows: dict[str, Any]) -> str:
-    if "epsilon" in rows:
-        return (
-            f"a channel designed for epsilon {rows['epsilon']:.6g}; released outcomes are numbers, "
-            "not outcomes"
-        )
-    floor = rows["prior_floor"]
-    prior = "uniform prior" if floor is None else f"prior_floor {floor:.6g}"
-    return f"resample_prob {rows['resample_prob']:.6g}, {prior}"
+def _values(outcome: OutcomeTerms) -> str:
+    """The possible outcomes, of which the first are shown."""
+    values = outcome.values
+    shown = ", ".join(f"{value:g}" for value in values[:8])
+    shown += f", ... {values[-1]:g} ({len(values)} values)" if len(values) > 8 else ""
+    if outcome.edges:
+        shown += f"; each stands for a bin of {', '.join(f'{e:g}' for e in outcome.edges)}"
+    return shown
 
 
 def _size(n_bytes: int) -> str:

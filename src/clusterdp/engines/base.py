@@ -135,14 +135,12 @@ class CellOptions(NamedTuple):
     Attributes:
         cluster: The column of clusters; `"a,b"` crosses two.
         arm: The column of arms.
-        space: The declared outcome space.
         control: The control arm; None for the default.
         size: The column that says how many units a row stands for; None if each is one.
     """
 
     cluster: str
     arm: str
-    space: OutcomeSpace
     control: Any = None
     size: str | None = None
 
@@ -226,7 +224,6 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         arms=labels,
         control=default_control(labels) if control is None else find_arm(labels, control),
         sizes=table,
-        space=asked.space,
     )
     return layout, encoder
 

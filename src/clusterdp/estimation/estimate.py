@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clusterdp.channels.statistics import ContrastSummary
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import adjustment, cell_weights
 from clusterdp.estimation import moments as estimators
@@ -18,6 +17,7 @@ from clusterdp.estimation.calibration import read_cells
 from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
+from clusterdp.estimation.target import Target
 from clusterdp.published.folder import read_release
 from clusterdp.published.release import Release
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from clusterdp.estimation.moments import CellMoments, EffectArrays, Estimator, Use
     from clusterdp.estimation.segments import RowMoments, Segment
     from clusterdp.experiment.layout import Layout
+
+_NO_SPREAD = "the release holds no estimate of the sampling variance; the largest possible is used"
 
 
 def estimate(  # noqa: PLR0913 - what to estimate, all by name
@@ -77,7 +79,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         raise ParameterError(f"on must be the name of a column, got {on!r}")
     layout = release.layout if control is None else release.layout.with_control(control)
     ratio_notes = sample_ratio_notes(layout, shares)
-    notes = [*release.notes, *_contrast_notes(release, layout)]
+    notes = [*release.notes]
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     rows = None
@@ -89,14 +91,17 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
     readings = None
     if use == "everything":
-        readings = read_cells(release.mechanism, layout, release.summary, release.sums)
+        readings = read_cells(release.mechanism, layout, release.space, release.statistics)
     arrays = estimators.estimate_effects(
         layout,
+        release.space,
         estimator,
         moments=None if rows is None else rows.whole,
-        summary=release.summary,
+        statistics=release.statistics,
         readings=readings,
     )
+    if arrays.degrees is None:
+        notes.append(_NO_SPREAD)
     effects = to_effects(arrays, layout, layout.sizes.sum(axis=0))
     if rows is not None:
         how = _How(release, layout, estimator, covariates, readings)
@@ -272,16 +277,13 @@ def to_effects(  # noqa: PLR0913 - assembles values from their parts
         n_least = min(int(arm_sizes[arm]), int(arm_sizes[layout.control]))
         effects.append(
             Effect(
-                arm=layout.arms[arm],
-                control=layout.arms[layout.control],
+                of=Target(layout.arms[arm], layout.arms[layout.control], segment, is_adjusted),
                 effect=float(arrays.effects[position]),
                 std_error=math.sqrt(variance),
                 sampling_variance=variance - privacy,
                 privacy_variance=privacy,
                 n_treated=int(arm_sizes[arm]),
                 n_control=int(arm_sizes[layout.control]),
-                segment=segment,
-                adjusted=is_adjusted,
                 family_size=family,
                 control_mean=control_mean,
                 control_std_error=control_error,
@@ -289,17 +291,6 @@ def to_effects(  # noqa: PLR0913 - assembles values from their parts
             )
         )
     return effects
-
-
-def _contrast_notes(release: Release, layout: Layout) -> list[str]:
-    if not isinstance(release.summary, ContrastSummary):
-        return []
-    if layout.control != release.layout.control:
-        raise ParameterError(
-            f"{release.mechanism.name} published contrasts against "
-            f"{release.layout.arms[release.layout.control]!r}; no other control is possible"
-        )
-    return ["the release holds no estimate of the sampling variance; the largest possible is used"]
 
 
 def _segment_notes(moments: CellMoments, cut: _Cut, effects: list[Effect]) -> list[str]:

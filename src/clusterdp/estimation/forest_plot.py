@@ -23,14 +23,14 @@ def forest_plot(estimate: Estimate, path: str | Path | None = None) -> Figure:
     """
     path = None if path is None else Path(path)
     rows = list(estimate.effects)
-    arms = list(dict.fromkeys(str(effect.arm) for effect in rows))
+    arms = list(dict.fromkeys(str(effect.of.arm) for effect in rows))
     figure = new_figure(path, (9, 1.9 + 0.36 * len(rows)))
     axes = figure.add_subplot()
     axes.axvline(0, color="#888888", linewidth=1)
     for position, effect in enumerate(rows):
-        colour = COLOURS[arms.index(str(effect.arm)) % len(COLOURS)]
+        colour = COLOURS[arms.index(str(effect.of.arm)) % len(COLOURS)]
         _draw_row(axes, position, effect, estimate.level, colour)
-    n_overall = sum(not row.segment for row in rows)
+    n_overall = sum(not row.of.segment for row in rows)
     if n_overall < len(rows):
         axes.axhline(n_overall - 0.5, color="#cccccc", linewidth=0.8)
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -53,26 +53,26 @@ def _draw_row(axes: Axes, position: int, effect: Effect, level: float, colour: s
     if math.isnan(effect.std_error):
         axes.plot(effect.effect, position, "o", color=colour, markersize=7, fillstyle="none")
         return
-    if effect.segment:
+    if effect.of.segment:
         axes.hlines(position, *effect.simultaneous_ci(level), color=colour, linewidth=1.2)
     axes.hlines(position, *effect.ci(level), color=colour, linewidth=3.5)
-    marker = "D" if effect.adjusted else "o"
+    marker = "D" if effect.of.adjusted else "o"
     axes.plot(effect.effect, position, marker, color=colour, markersize=7, markeredgecolor="white")
 
 
 def _set_texts(axes: Axes, estimate: Estimate, *, several_arms: bool) -> None:
     """The title, the label of each row and the label of the axis."""
     rows = estimate.effects
-    labels = [f"{row.label} · {row.arm}" if several_arms else row.label for row in rows]
+    labels = [f"{row.of.label} · {row.of.arm}" if several_arms else row.of.label for row in rows]
     axes.set_yticks(range(len(rows)), [_verbatim(label) for label in labels])
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
-        label.set_fontweight("normal" if row.segment else "bold")
+        label.set_fontweight("normal" if row.of.segment else "bold")
     bars = f"{100 * estimate.level:.4g}% intervals"
-    if any(row.segment for row in rows):
+    if any(row.of.segment for row in rows):
         bars += "; thin: all segments at once"
     axes.set_xlabel(
         _verbatim(
-            f"effect on {estimate.outcome}, against {estimate.treatment} = {rows[0].control} "
+            f"effect on {estimate.outcome}, against {estimate.treatment} = {rows[0].of.control} "
             f"({bars})"
         )
     )

@@ -45,7 +45,7 @@ def as_html(estimate: Estimate) -> str:
 
 def title(estimate: Estimate) -> str:
     """Where the numbers come from, in a line."""
-    control = estimate.effects[0].control
+    control = estimate.effects[0].of.control
     text = (
         f"Effect on {estimate.outcome} of {estimate.treatment}, against {estimate.treatment} = "
         f"{control}; {estimate.estimator}, from {estimate.mechanism}"
@@ -55,8 +55,8 @@ def title(estimate: Estimate) -> str:
 
 def as_table(estimate: Estimate) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows, with only the columns that this estimate needs."""
-    several = len(estimate.effects) > len({effect.arm for effect in estimate.effects})
-    cut = any(effect.segment for effect in estimate.effects)
+    several = len(estimate.effects) > len({effect.of.arm for effect in estimate.effects})
+    cut = any(effect.of.segment for effect in estimate.effects)
     lifts = any(effect.lift() for effect in estimate.effects)
     header = ["segment"] if several else []
     percent = f"{100 * estimate.level:.4g}%"
@@ -77,11 +77,11 @@ def as_table(estimate: Estimate) -> tuple[tuple[str, ...], list[tuple[str, ...]]
 def _cells(
     effect: Effect, level: float, *, several: bool, cut: bool, lifts: bool
 ) -> tuple[str, ...]:
-    cells = [effect.label] if several else []
-    cells += [str(effect.arm), _number(effect.effect), _number(effect.std_error)]
+    cells = [effect.of.label] if several else []
+    cells += [str(effect.of.arm), _number(effect.effect), _number(effect.std_error)]
     cells.append(_interval(effect.ci(level)))
     if cut:
-        cells.append(_interval(effect.simultaneous_ci(level)) if effect.segment else "")
+        cells.append(_interval(effect.simultaneous_ci(level)) if effect.of.segment else "")
     cells.append(_p_value(effect.p_value))
     if lifts:
         lift = effect.lift(level)

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from clusterdp.channels.noise import noise_variance
-from clusterdp.channels.statistics import ContrastSummary, CountSummary
 from clusterdp.errors import ParameterError
+from clusterdp.statistics.base import lone_unit_squares
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.channels.design import Channel
-    from clusterdp.channels.statistics import Summary
+    from clusterdp.channels.catalogue import Channel
     from clusterdp.estimation.calibration import CellReadings
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.mechanisms.draw import Statistics
+    from clusterdp.statistics.base import ClusterContrasts
 
 Estimator = Literal["stratified", "unstratified"]
 # What an estimate uses: rows combined with noisy sums and counts, or rows alone.
@@ -91,10 +91,10 @@ class CellMoments:
         """Estimated variance of one unit's (debiased) outcome in each cell.
 
         The sample variance, where a cell has two units. A cell of one unit is compared with the
-        rest of its arm instead, see `_lone_unit_squares`. NaN where an arm has one unit in all.
+        rest of its arm instead, see `lone_unit_squares`. NaN where an arm has one unit in all.
         """
         spread = self.squares / np.maximum(self.sizes - 1, 1)
-        return np.where(self.sizes > 1, spread, _lone_unit_squares(self.sizes, self.means))
+        return np.where(self.sizes > 1, spread, lone_unit_squares(self.sizes, self.means))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,22 +124,24 @@ NO_EFFECT = EffectArrays(
 )
 
 
-def estimate_effects(
+def estimate_effects(  # noqa: PLR0913 - the parts of a release, by name
     layout: Layout,
+    space: OutcomeSpace,
     estimator: Estimator,
     *,
     moments: CellMoments | None,
-    summary: Summary | None,
+    statistics: Statistics,
     readings: CellReadings | None = None,
 ) -> EffectArrays:
-    """Effects from the rows of a release if it has any, else from its summary.
+    """Effects from the rows of a release if it has any, else from its statistics.
 
     Args:
         layout: What is public.
+        space: The outcome space.
         estimator: "stratified", or "unstratified" for a release of rows.
         moments: Of the rows, if there are any.
-        summary: The noisy summary, if any.
-        readings: What noisy sums and counts estimate for every cell; None for rows alone.
+        statistics: The noisy statistics.
+        readings: What these estimate for every cell; None for rows alone.
     """
     if moments is not None:
         if readings is not None:
@@ -147,11 +149,7 @@ def estimate_effects(
         return moment_effects(moments, layout, estimator)
     if estimator == "unstratified":
         raise ParameterError("a release without rows has stratified effects only")
-    if isinstance(summary, CountSummary):
-        return histogram_effects(summary, layout)
-    if isinstance(summary, ContrastSummary):
-        return contrast_effects(summary, layout)
-    raise ParameterError("a release without rows and without a summary has no effects")
+    return contrast_effects(statistics[0].contrasts(layout), layout, space)
 
 
 def moment_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> EffectArrays:
@@ -258,46 +256,32 @@ def stratified_effects(moments: CellMoments, layout: Layout) -> EffectArrays:
     )
 
 
-def histogram_effects(summary: CountSummary, layout: Layout) -> EffectArrays:
-    """Effects from noisy counts alone (algNH), stratified.
+def contrast_effects(read: ClusterContrasts, layout: Layout, space: OutcomeSpace) -> EffectArrays:
+    """Stratified effects from a statistic alone (algNH, algNHT).
 
-    The noise of a cell's mean is known: Σy²·Var(noise)/n². Subtracting what noise adds to second
-    moments gives the sampling variance; where little is left of it, it is taken as zero.
+    Where the statistic estimates how outcomes spread, and little is left of that after noise, the
+    sampling variance is taken as zero. Where it does not, it is the largest possible: a variable on
+    an interval has variance at most (y_max − y_min)²/4 (Popoviciu).
     """
-    values, sizes = layout.space.as_array(), layout.sizes
-    noisy = summary.noisy_counts[..., summary.groups, :]
-    means = noisy @ values / sizes
-    mean_noise = (values**2).sum() * noise_variance(summary.noise_scale) / sizes**2
-    spread = noisy @ values**2 / sizes - means**2 + mean_noise
-    lone = _lone_unit_squares(sizes, means) - mean_noise
-    unbiased = np.where(sizes > 1, spread * sizes / np.maximum(sizes - 1, 1), lone)
-    weights = _cluster_weights(sizes)
-    privacy = _against_control(weights**2 * mean_noise, layout, sign=1)
-    sampling = _against_control(weights**2 * unbiased / sizes, layout, sign=1)
-    effects = _against_control(weights * means, layout, sign=-1)
-    privacy = np.broadcast_to(privacy, effects.shape)
-    arm_variances = (weights**2 * (mean_noise + np.maximum(unbiased, 0.0) / sizes)).sum(axis=-2)
+    sizes, weights = layout.sizes, _cluster_weights(layout.sizes)
+    effects = (weights * read.contrasts).sum(axis=-2)
+    privacy = np.broadcast_to((weights**2 * read.noise).sum(axis=-2), effects.shape)
+    if read.spread is None or read.arm_noise is None:
+        n_units = sizes.sum(axis=-1, keepdims=True)
+        largest = space.span**2 / 4 * n_units / np.maximum(n_units - 1, 1)
+        sampling = _against_control(weights**2 * largest / sizes, layout, sign=1)
+        return EffectArrays(
+            effects=effects, variances=privacy + sampling, privacy_variances=privacy
+        )
+    sampling = _against_control(weights**2 * read.spread / sizes, layout, sign=1)
+    of_means = read.arm_noise + np.maximum(read.spread, 0.0) / sizes
+    arm_variances = (weights**2 * of_means).sum(axis=-2)
     return EffectArrays(
         effects=effects,
         variances=privacy + np.maximum(sampling, 0.0),
         privacy_variances=privacy,
         degrees=welch_degrees(arm_variances, _stratum_degrees(sizes), layout),
     )
-
-
-def contrast_effects(summary: ContrastSummary, layout: Layout) -> EffectArrays:
-    """Effects from noisy contrasts alone (algNHT), stratified.
-
-    The release holds no estimate of how outcomes spread, so the sampling variance is the largest
-    possible: a variable on an interval has variance at most (y_max − y_min)²/4 (Popoviciu).
-    """
-    cluster_sizes = layout.sizes.sum(axis=-1, keepdims=True)
-    weights = cluster_sizes / layout.n_units
-    largest = layout.space.span**2 / 4 * cluster_sizes / np.maximum(cluster_sizes - 1, 1)
-    sampling = _against_control(weights**2 * largest / layout.sizes, layout, sign=1)
-    effects = (weights * summary.contrasts).sum(axis=-2)
-    privacy = np.broadcast_to((weights**2 * summary.noise_variances).sum(axis=-2), effects.shape)
-    return EffectArrays(effects=effects, variances=privacy + sampling, privacy_variances=privacy)
 
 
 def welch_degrees(arm_variances: FloatArray, arm_degrees: FloatArray, layout: Layout) -> FloatArray:
@@ -322,21 +306,6 @@ def _stratum_degrees(sizes: IntArray) -> FloatArray:
     parts = _cluster_weights(sizes) ** 2 / np.maximum(sizes, 1)
     uncertainty = (parts**2 / np.maximum(sizes - 1, 1)).sum(axis=-2)
     return np.asarray(parts.sum(axis=-2) ** 2 / uncertainty)
-
-
-def _lone_unit_squares(sizes: IntArray, means: FloatArray) -> FloatArray:
-    """n_c/(n_c−1) times the squared distance of each cell's mean from the rest of its arm.
-
-    For a cell of one unit its expectation is at least S²_c plus the noise of that unit: the unit is
-    drawn from its cluster, whose mean squared deviation is S²_c(n_c−1)/n_c, and how clusters
-    differ only adds to it. NaN where an arm has one unit in all.
-    """
-    arm_sizes = sizes.sum(axis=-2, keepdims=True)
-    arm_sums = (sizes * means).sum(axis=-2, keepdims=True)
-    rest = np.where(arm_sizes > sizes, arm_sizes - sizes, np.nan)
-    others = (arm_sums - sizes * means) / rest
-    cluster_sizes = sizes.sum(axis=-1, keepdims=True)
-    return np.asarray((means - others) ** 2 * cluster_sizes / np.maximum(cluster_sizes - 1, 1))
 
 
 def _cluster_weights(sizes: IntArray) -> FloatArray:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from clusterdp.estimation.moments import Estimator
-    from clusterdp.estimation.segments import Segment
+    from clusterdp.estimation.target import Target
     from clusterdp.privacy.accounting import Guarantee
 
 # Below this many units in an arm, or degrees of freedom, intervals are Student's instead of normal.
@@ -27,45 +27,33 @@ FEW_UNITS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The average effect of one arm against control, overall or in a segment.
+    """An average effect, estimated.
 
     Attributes:
-        arm: The treatment arm.
-        control: The control arm.
+        of: What it is of: an arm against control, overall or in a segment.
         effect: Estimated average effect, in units of the outcome; NaN where an arm has no units.
         std_error: Its standard error, of assignment and privacy together.
         sampling_variance: The part of the variance that sampling cost.
         privacy_variance: The part of the variance that privacy cost.
         n_treated: Units in the treatment arm.
         n_control: Units in control.
-        segment: Columns and values that define the segment; empty for the overall effect.
-        adjusted: Whether covariates were adjusted for.
         family_size: How many segment effects simultaneous intervals cover together.
         control_mean: Mean outcome of control; None if the release has no estimate of it.
         control_std_error: Its standard error.
         degrees: Degrees of freedom of the standard error; infinite if intervals are normal.
     """
 
-    arm: Any
-    control: Any
+    of: Target
     effect: float
     std_error: float
     sampling_variance: float
     privacy_variance: float
     n_treated: int
     n_control: int
-    segment: Segment = ()
-    adjusted: bool = False
     family_size: int = 1
     control_mean: float | None = None
     control_std_error: float | None = None
     degrees: float = math.inf
-
-    @property
-    def label(self) -> str:
-        """The segment in words."""
-        text = report.segment_label(self.segment)
-        return f"{text} (adjusted)" if self.adjusted else text
 
     @property
     def privacy_share(self) -> float:
@@ -132,10 +120,8 @@ class Effect:
         low_all, high_all = self.simultaneous_ci(level)
         lift = self.lift(level) or (None, None, None)
         return {
-            "segment": dict(self.segment),
-            "arm": self.arm,
-            "control": self.control,
-            "adjusted": self.adjusted,
+            **self.of._asdict(),
+            "segment": dict(self.of.segment),
             "effect": self.effect,
             "std_error": self.std_error,
             "ci_level": level,
@@ -188,12 +174,12 @@ class Estimate:
         check_level(self.level)
 
     def __getitem__(self, key: Any) -> Effect:
-        """The effect of an arm, of a segment (`effect.label`), or of an arm in a segment."""
+        """The effect of an arm, of a segment (`effect.of.label`), or of an arm in a segment."""
         if isinstance(key, tuple) and len(key) == 2:
             found = self._of_arm(key[0], str(key[1]))
         else:
             found = self._of_arm(key, "overall") or [
-                effect for effect in self.effects if effect.label == key
+                effect for effect in self.effects if effect.of.label == key
             ]
         if len(found) != 1:
             raise KeyError(self._why_not(key, found))
@@ -229,7 +215,7 @@ class Estimate:
     def to_rows(self) -> list[dict[str, Any]]:
         """One flat row per effect; the segment as text."""
         return [
-            {**effect.to_dict(self.level), "segment": effect.label.removesuffix(" (adjusted)")}
+            {**effect.to_dict(self.level), "segment": effect.of.label.removesuffix(" (adjusted)")}
             for effect in self.effects
         ]
 
@@ -264,20 +250,20 @@ class Estimate:
         return [
             effect
             for effect in self.effects
-            if effect.label == label and (effect.arm == arm or str(effect.arm) == str(arm))
+            if effect.of.label == label and (effect.of.arm == arm or str(effect.of.arm) == str(arm))
         ]
 
     def _why_not(self, key: Any, found: list[Effect]) -> str:
-        arms = ", ".join(dict.fromkeys(repr(effect.arm) for effect in self.effects))
+        arms = ", ".join(dict.fromkeys(repr(effect.of.arm) for effect in self.effects))
         if found:
             return f"there are several arms ({arms}); take one: estimate[arm, {key!r}]"
-        labels = ", ".join(dict.fromkeys(repr(effect.label) for effect in self.effects))
+        labels = ", ".join(dict.fromkeys(repr(effect.of.label) for effect in self.effects))
         return f"no effect of {key!r}; the arms are {arms}, the segments {labels}"
 
     def _only(self) -> Effect:
-        overall = [effect for effect in self.effects if effect.label == "overall"]
+        overall = [effect for effect in self.effects if effect.of.label == "overall"]
         if len(overall) != 1:
-            arms = ", ".join(repr(effect.arm) for effect in overall)
+            arms = ", ".join(repr(effect.of.arm) for effect in overall)
             raise ParameterError(
                 f"there are {len(overall)} treatment arms ({arms}); take one: estimate[arm]"
             )

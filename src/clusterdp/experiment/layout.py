@@ -12,7 +12,6 @@ from clusterdp.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from clusterdp._arrays import BoolArray, CodeArray, IntArray
-    from clusterdp.experiment.outcomes import OutcomeSpace
 
 POOLED_LABEL = "pooled"
 _LABELS_SHOWN = 5
@@ -20,21 +19,19 @@ _LABELS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """What is public of an experiment: its clusters, arms, cell sizes and outcome space.
+    """What is public of an experiment: its clusters, arms and cell sizes.
 
     Attributes:
         clusters: Cluster labels, in the order of the first axis of every cell array.
         arms: Arm labels, in the order of the second axis.
         control: The position of the control arm in `arms`.
         sizes: n_{a,c}, the number of units in each cell; axes `[cluster, arm]`.
-        space: The declared outcome space.
     """
 
     clusters: tuple[Any, ...]
     arms: tuple[Any, ...]
     control: int
     sizes: IntArray
-    space: OutcomeSpace
 
     @property
     def n_units(self) -> int:

@@ -154,6 +154,11 @@ class OutcomeSpace:
         """y_max − y_min: how far replacing one outcome can move a sum."""
         return self.values[-1] - self.values[0]
 
+    @property
+    def middle(self) -> float:
+        """Half way between the smallest and the largest value."""
+        return (self.values[0] + self.values[-1]) / 2
+
     def as_array(self) -> FloatArray:
         """The values, axes `[outcome]`."""
         return np.array(self.values, dtype=np.float64)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import ParameterError
+import msgspec
+
+from clusterdp.errors import ClusterDPError, ParameterError
 from clusterdp.ledger.encryption import is_described
 from clusterdp.ledger.store import FIRST_PREVIOUS
 from clusterdp.privacy.accounting import Guarantee
-from clusterdp.published import manifest as manifests
+from clusterdp.published.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,8 +78,13 @@ class ReleaseRecord:
     @property
     def loss(self) -> ReleaseLoss:
         """The distribution of its privacy loss, from its parameters."""
-        space = manifests.read_space(self.content)
-        return manifests.read_mechanism(self.content).loss(space)
+        terms = self.terms
+        return terms.mechanism.loss(terms.outcome.space)
+
+    @property
+    def terms(self) -> Terms:
+        """What it publishes and what that costs."""
+        return msgspec.convert(self.content, Terms)
 
 
 def read_releases(entries: Sequence[Entry]) -> list[ReleaseRecord]:
@@ -174,15 +181,10 @@ def _is_valid(entry: Entry) -> bool:
             named = content["composition"] in ("tight", "basic")
             return _is_cap(cap) and known and named and is_described(content["encryption"])
         if entry.event == "reserved":
-            manifests.read_guarantee(content)
-            names = (
-                content["population"],
-                content["outcome"]["name"],
-                content["mechanism"]["name"],
-            )
-            return all(isinstance(name, str) for name in names)
+            msgspec.convert(content, Terms).check()
+            return isinstance(content["population"], str)
         if entry.event in ("cancelled", "closed"):
             return all(isinstance(value, str) for value in content.values())
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+    except (ClusterDPError, msgspec.ValidationError, LookupError, TypeError, ValueError):
         return False
     return True

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.balance import Balance, normalize_population, population_problem
 from clusterdp.ledger.closing import describe_closing, describe_reason, secrets_problem
@@ -22,7 +24,7 @@ from clusterdp.ledger.reservation import Reservation, secret_context
 from clusterdp.ledger.statement import Statement
 from clusterdp.ledger.store import Secrets, Store
 from clusterdp.privacy.accounting import Guarantee
-from clusterdp.published import manifest as manifests
+from clusterdp.published.terms import Terms
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
@@ -259,10 +261,10 @@ class Ledger:
             LedgerError: If the cap does not allow it, or the population is new and should not be,
                 or the reverse. Nothing is spent then.
         """
-        guarantee, loss = mechanism.guarantee(space), mechanism.loss(space)
+        terms, loss = Terms.of(outcome, space, mechanism), mechanism.loss(space)
+        guarantee = terms.to_guarantee()
         key = ReleaseKey.from_system()
         name = normalize_population(population)
-        terms = manifests.describe_terms(outcome, space, mechanism, guarantee)
         encryption = self._unlocked()
         with self._store.writing() as transaction:
             entries = self._entries(transaction)
@@ -274,7 +276,7 @@ class Ledger:
                 raise LedgerError(balance.refusal(guarantee))
             release_id = _unused_id(transaction, entries)
             stored = encryption.encrypt(key.expose(), secret_context(release_id, "key"))
-            content = {"population": name, **terms, **about}
+            content = {"population": name, **msgspec.to_builtins(terms), **about}
             entry = transaction.append(event="reserved", release_id=release_id, content=content)
             transaction.add_key(release_id, stored)
         (record,) = read_releases([entry])

@@ -145,7 +145,7 @@ class Budget:
         reservation = self.ledger.reserve(
             self._named(),
             outcome=prepared.table.columns.outcome,
-            space=layout.space,
+            space=prepared.table.space,
             mechanism=mechanism,
             about={
                 "software": __version__,

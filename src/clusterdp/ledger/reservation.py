@@ -8,8 +8,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import LedgerError
-from clusterdp.published import manifest as manifests
-from clusterdp.releasing.journal import Drawn
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ class Reservation:
     @property
     def mechanism(self) -> Mechanism:
         """The mechanism with the parameters that were reserved."""
-        return manifests.read_mechanism(self.record.content)
+        return self.record.terms.mechanism
 
     @property
     def key(self) -> ReleaseKey:
@@ -65,22 +63,20 @@ class Reservation:
         """Whether something exists that depends on outcomes."""
         return self._kept.drawn is not None
 
-    def recall(self) -> Drawn | None:
+    def recall(self) -> bytes | None:
         """What an earlier run drew."""
         stored = self._kept.drawn
         if stored is None:
             return None
-        return Drawn.from_bytes(
-            self._encryption.decrypt(stored, secret_context(self.release_id, "drawn"))
-        )
+        return self._encryption.decrypt(stored, secret_context(self.release_id, "drawn"))
 
-    def keep(self, drawn: Drawn) -> None:
+    def keep(self, drawn: bytes) -> None:
         """Write down what was drawn.
 
         Raises:
             OvertakenError: If another run was faster, or the release was closed or cancelled.
         """
-        stored = self._encryption.encrypt(bytes(drawn), secret_context(self.release_id, "drawn"))
+        stored = self._encryption.encrypt(drawn, secret_context(self.release_id, "drawn"))
         content = {"drawn_sha256": sha256(stored).hexdigest()}
         with self._store.writing() as transaction:
             self._still_kept(transaction)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from clusterdp.channels.optimal_rows import OptimalBudget
+from clusterdp.channels.resampled_rows import ResampledRows, ResamplingBudget
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.mechanism import Mechanism
-from clusterdp.mechanisms.parts import (
-    BudgetedDesign,
-    BudgetedResampling,
-    FixedResampling,
-    NoisyContrasts,
-    NoisyCounts,
-    NoisySums,
-    checked_epsilon,
-)
-from clusterdp.privacy import accounting as acc
+from clusterdp.privacy.accounting import checked_epsilon, noise_scale_for
+from clusterdp.statistics.contrasts import NoisyContrasts
+from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +26,6 @@ def cluster_dp(  # noqa: PLR0913 - the parameters of the paper's mechanism, or a
     epsilon: float | None = None,
     delta: float = 0.0,
     calibrate: float = 0.0,
-    accounting: acc.Accounting = "valid",
 ) -> Mechanism:
     """Cluster-DP (alg1): redraw rows from the noisy outcome histogram of their cluster and arm.
 
@@ -44,14 +39,11 @@ def cluster_dp(  # noqa: PLR0913 - the parameters of the paper's mechanism, or a
         epsilon: ε of the whole release; above 2/σ.
         delta: δ of the whole release.
         calibrate: The share of ε that is spent on noisy cell sums, which estimates then use.
-        accounting: "paper" solves a budget with the paper's figures, for its reproduction alone.
     """
     return Mechanism(
         name="Cluster-DP",
-        summary=NoisyCounts(noise_scale=noise_scale),
-        rows=_resampling(resample_prob, epsilon, delta, accounting),
-        sums=_sums(calibrate, epsilon),
-        prior_floor=prior_floor,
+        statistics=(NoisyCounts(noise_scale=noise_scale), *_sums(calibrate, epsilon)),
+        rows=_resampling(resample_prob, epsilon, delta, prior_floor),
     )
 
 
@@ -63,15 +55,15 @@ def cluster_free_dp(  # noqa: PLR0913 - as `cluster_dp`
     epsilon: float | None = None,
     delta: float = 0.0,
     calibrate: float = 0.0,
-    accounting: acc.Accounting = "valid",
 ) -> Mechanism:
     """Cluster-Free-DP: as `cluster_dp`, with one histogram per arm over the whole population."""
     return Mechanism(
         name="Cluster-Free-DP",
-        summary=NoisyCounts(noise_scale=noise_scale, scope="population"),
-        rows=_resampling(resample_prob, epsilon, delta, accounting),
-        sums=_sums(calibrate, epsilon),
-        prior_floor=prior_floor,
+        statistics=(
+            NoisyCounts(noise_scale=noise_scale, scope="population"),
+            *_sums(calibrate, epsilon),
+        ),
+        rows=_resampling(resample_prob, epsilon, delta, prior_floor),
     )
 
 
@@ -95,8 +87,8 @@ def uniform_prior_dp(
     """
     return Mechanism(
         name="Uniform-Prior-DP",
-        rows=_resampling(resample_prob, epsilon, delta, "valid"),
-        sums=_sums(calibrate, epsilon),
+        statistics=_sums(calibrate, epsilon),
+        rows=_resampling(resample_prob, epsilon, delta, None),
     )
 
 
@@ -126,18 +118,19 @@ def optimal(
     """
     if noise_scale is not None and prior is not None:
         raise ParameterError("give a prior or a noise_scale to learn one with, and not both")
+    counts = () if noise_scale is None else (NoisyCounts(noise_scale=noise_scale),)
     return Mechanism(
         name="Optimal",
-        summary=None if noise_scale is None else NoisyCounts(noise_scale=noise_scale),
-        rows=BudgetedDesign(epsilon=epsilon, delta=delta),
-        sums=_sums(calibrate, epsilon),
-        public_prior=None if prior is None else tuple(prior),
+        statistics=(*counts, *_sums(calibrate, epsilon)),
+        rows=OptimalBudget(
+            epsilon=epsilon, delta=delta, prior=None if prior is None else tuple(prior)
+        ),
     )
 
 
 def noisy_horvitz_thompson(*, epsilon: float) -> Mechanism:
     """Noisy Horvitz–Thompson (algNHT): each cluster's differences in means, with noise. No rows."""
-    return Mechanism(name="Noisy Horvitz–Thompson", summary=NoisyContrasts(epsilon=epsilon))
+    return Mechanism(name="Noisy Horvitz–Thompson", statistics=(NoisyContrasts(epsilon=epsilon),))
 
 
 def noisy_histogram(*, epsilon: float | None = None, noise_scale: float | None = None) -> Mechanism:
@@ -150,28 +143,28 @@ def noisy_histogram(*, epsilon: float | None = None, noise_scale: float | None =
     if (epsilon is None) == (noise_scale is None):
         raise ParameterError("give either epsilon or noise_scale, and not both")
     if epsilon is not None:
-        noise_scale = acc.noise_scale_for(Fraction(2), checked_epsilon(epsilon))
+        noise_scale = noise_scale_for(Fraction(2), checked_epsilon(epsilon))
     assert noise_scale is not None  # noqa: S101 - one of the two was given
-    return Mechanism(name="Noisy Histogram", summary=NoisyCounts(noise_scale=noise_scale))
+    return Mechanism(name="Noisy Histogram", statistics=(NoisyCounts(noise_scale=noise_scale),))
 
 
 def _resampling(
-    resample_prob: float | None, epsilon: float | None, delta: float, accounting: acc.Accounting
-) -> FixedResampling | BudgetedResampling:
+    resample_prob: float | None, epsilon: float | None, delta: float, prior_floor: float | None
+) -> ResampledRows | ResamplingBudget:
     if resample_prob is not None and epsilon is None:
-        return FixedResampling(resample_prob=resample_prob, delta=delta)
+        return ResampledRows(resample_prob=resample_prob, delta=delta, prior_floor=prior_floor)
     if epsilon is not None and resample_prob is None:
-        return BudgetedResampling(epsilon=epsilon, delta=delta, accounting=accounting)
+        return ResamplingBudget(epsilon=epsilon, delta=delta, prior_floor=prior_floor)
     raise ParameterError(
         "give either resample_prob (the strength by hand) or epsilon (a budget), and not both"
     )
 
 
-def _sums(calibrate: float, epsilon: float | None) -> NoisySums | None:
+def _sums(calibrate: float, epsilon: float | None) -> tuple[NoisySums, ...]:
     if not 0 <= calibrate < 1:
         raise ParameterError(f"calibrate is a share of epsilon in [0, 1), got {calibrate}")
     if calibrate == 0:
-        return None
+        return ()
     if epsilon is None:
         raise ParameterError("calibrate is a share of epsilon; give epsilon")
-    return NoisySums(epsilon=calibrate * checked_epsilon(epsilon))
+    return (NoisySums(epsilon=calibrate * checked_epsilon(epsilon)),)

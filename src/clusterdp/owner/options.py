@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path  # noqa: TC003 - msgspec resolves hints
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import msgspec
 import numpy as np
@@ -21,9 +21,12 @@ from msgspec import Meta, Struct
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.experiment.lists import parse_names, parse_numbers
 from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.planning.assumptions import Reference, parse_reference
+from clusterdp.planning.assumptions import Scenario, parse_reference
 from clusterdp.planning.choose import MECHANISMS, Request
 from clusterdp.rows.encoding import Columns
+
+if TYPE_CHECKING:
+    from clusterdp.experiment.layout import Layout
 
 Text = Annotated[str | None, Meta(description="text")]
 Column = Annotated[str | None, Meta(description="the name of a column")]
@@ -211,12 +214,13 @@ class Options(Struct, frozen=True, kw_only=True):
             segment_share=1.0 if share is None else share,
         )
 
-    def reference(self, space: OutcomeSpace) -> Reference:
-        """What outcomes are thought to be like; a public prior says it, too."""
+    def scenario(self, layout: Layout) -> Scenario:
+        """All that a plan is made from. A public prior is a reference, too."""
         believed = self.assumed.reference
         if believed is None:
             believed = self.mechanism.prior
-        return parse_reference(believed, space, self.assumed.within_share)
+        space = self.space
+        return Scenario(layout, space, parse_reference(believed, space, self.assumed.within_share))
 
 
 _GROUPS: dict[str, type[Struct]] = {

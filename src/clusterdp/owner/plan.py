@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._words import counted
-from clusterdp.channels.disclosure import disclosure_notes
 from clusterdp.engines.base import CellOptions
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.formatting import aligned
-from clusterdp.mechanisms.parts import NoisyCounts
+from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.owner.options import MechanismOptions, Options
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.plan import compare, smallest_epsilon, to_options
 from clusterdp.releasing.prepare import named, open_engine, read_cells
+from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import Engine
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.choose import Prediction
     from clusterdp.planning.plan import Comparison, Option
 
@@ -112,10 +111,11 @@ def make_plan(
             "give epsilon, the budget (--epsilon), or mde, the effect to find (--mde); not both"
         )
     layout, notes = _read_cells(source, options, size)
-    reference, request = options.reference(layout.space), options.request
+    request = options.request
+    scenario = options.scenario(layout)
     if mde is not None:
-        request = replace(request, epsilon=smallest_epsilon(request, mde, layout, reference))
-    comparison = compare(request, layout, reference)
+        request = replace(request, epsilon=smallest_epsilon(request, mde, scenario))
+    comparison = compare(request, scenario)
     decided = dict.fromkeys(MechanismOptions.__struct_fields__) | to_options(comparison)
     kept = options.to_dict() | decided | {"out": None, "ledger": None, "population": None}
     if size is not None:
@@ -126,7 +126,7 @@ def make_plan(
 
 def _read_cells(source: Any, options: Options, size: str | None) -> tuple[Layout, tuple[str, ...]]:
     table = options.table
-    asked = CellOptions(table.cluster or "", table.arm or "", options.space, table.control, size)
+    asked = CellOptions(table.cluster or "", table.arm or "", table.control, size)
     with ExitStack() as stack:
         return read_cells(source, asked, table.min_cell_size, engine_for(source, options, stack))
 
@@ -182,7 +182,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain values."""
         compared = self._compared()
-        layout, choice = compared.layout, compared.choice
+        layout, choice = compared.scenario.layout, compared.choice
         return {
             "epsilon": compared.epsilon,
             "segment_share": compared.segment_share,
@@ -191,12 +191,12 @@ class Plan:
             "n_clusters": len(layout.clusters),
             "recommended": compared.chosen,
             "reason": compared.reason,
-            "guarantee": choice.mechanism.guarantee(layout.space).in_short(),
-            "notes": list(disclosure_notes(choice.mechanism, layout.space)),
+            "guarantee": choice.mechanism.guarantee(compared.scenario.space).in_short(),
+            "notes": list(disclosure_notes(choice.mechanism, compared.scenario.space)),
             "options": [
                 {
                     "mechanism": option.name,
-                    "parameters": describe_parameters(option.mechanism, layout.space),
+                    "parameters": option.mechanism.parameters(compared.scenario.space),
                     "overall": _prediction(option.overall),
                     "segment": None if option.segment is None else _prediction(option.segment),
                 }
@@ -242,8 +242,8 @@ class Plan:
 
     def _around(self, compared: Comparison) -> list[str]:
         """What is said above the table, and what below."""
-        layout, choice = compared.layout, compared.choice
-        numbers = describe_parameters(choice.mechanism, layout.space)
+        layout, choice = compared.scenario.layout, compared.choice
+        numbers = choice.mechanism.parameters(compared.scenario.space)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         lines = [
             (
@@ -253,11 +253,11 @@ class Plan:
             ),
             f"recommended: {choice.name}" + (f" ({shown})" if shown else ""),
             f"because: {compared.reason}",
-            f"guarantee: {choice.mechanism.guarantee(layout.space).in_short()}",
+            f"guarantee: {choice.mechanism.guarantee(compared.scenario.space).in_short()}",
         ]
-        notes = (*self.notes, *disclosure_notes(choice.mechanism, layout.space))
+        notes = (*self.notes, *disclosure_notes(choice.mechanism, compared.scenario.space))
         lines += [f"note: {note}" for note in notes]
-        if compared.segment_share == 1 and choice.mechanism.sums is not None:
+        if compared.segment_share == 1 and choice.mechanism.find(NoisySums) is not None:
             lines.append(
                 "for small segments rather than the overall effect, plan with segment_share "
                 "(--segment-share)"
@@ -268,7 +268,7 @@ class Plan:
         compared = self.comparison
         if compared is None:
             return []
-        layout, (_, _, overall, segment) = compared.layout, compared.choice
+        layout, (_, _, overall, segment) = compared.scenario.layout, compared.choice
         table = f"{counted(layout.n_units, 'unit')} in {counted(len(layout.clusters), 'cluster')}"
         remarks = [
             f"A plan for {table}: {compared.reason}.",
@@ -295,23 +295,6 @@ def with_plan(given: Mapping[str, Any], plan: Plan | str | os.PathLike[str] | No
                 f"{name} is decided by the plan; change the plan, or release without it"
             )
     return planned.options.changed(given)
-
-
-def describe_parameters(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, float]:
-    """The numbers of a mechanism, by name."""
-    parameters: dict[str, float] = {}
-    if isinstance(mechanism.summary, NoisyCounts):
-        parameters["noise_scale"] = mechanism.summary.noise_scale
-    if mechanism.sums is not None:
-        parameters["epsilon of sums"] = mechanism.sums.epsilon
-    if mechanism.designs_rows:
-        parameters["epsilon of rows"] = mechanism.designed_response().epsilon
-    elif mechanism.releases_rows:
-        response = mechanism.response(space)
-        if mechanism.prior_floor is not None:
-            parameters["prior_floor"] = float(response.prior_floor)
-        parameters["resample_prob"] = response.resample_prob
-    return parameters
 
 
 def _row(option: Option, *, chosen: bool) -> tuple[str, ...]:

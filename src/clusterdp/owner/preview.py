@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._words import counted
-from clusterdp.channels.disclosure import disclosure_notes
-from clusterdp.owner.plan import describe_parameters
+from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.planning import choose as planning
 from clusterdp.published.manifest import plain
+from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.owner.options import Options
     from clusterdp.releasing.prepare import Prepared
@@ -85,7 +86,7 @@ class Preview:
 
 def choose_mechanism(options: Options, layout: Layout) -> Mechanism:
     """What was asked for, with the rest chosen."""
-    return planning.choose(options.request, layout, options.reference(layout.space))
+    return planning.choose(options.request, options.scenario(layout))
 
 
 def describe(
@@ -99,13 +100,13 @@ def describe(
         options: What was asked for.
         budget: What a ledger says of it; None without one.
     """
-    layout = prepared.layout
-    prediction = planning.predict(mechanism, layout, options.reference(layout.space))
-    guarantee = mechanism.guarantee(layout.space)
-    notes = [*prepared.notes, *_planned_for(options, layout), *_advice(mechanism, layout)]
+    layout, space = prepared.layout, prepared.table.space
+    prediction = planning.predict(mechanism, options.scenario(layout))
+    guarantee = mechanism.guarantee(space)
+    notes = [*prepared.notes, *_planned_for(options, layout), *_advice(mechanism, layout, space)]
     content = {
         "mechanism": mechanism.name,
-        "parameters": describe_parameters(mechanism, layout.space),
+        "parameters": mechanism.parameters(space),
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
         "guarantee": guarantee.in_short(),
@@ -142,17 +143,17 @@ def _planned_for(options: Options, layout: Layout) -> list[str]:
     ]
 
 
-def _advice(mechanism: Mechanism, layout: Layout) -> list[str]:
+def _advice(mechanism: Mechanism, layout: Layout, space: OutcomeSpace) -> list[str]:
     """What an owner should know before they publish."""
     notes = []
-    floor = mechanism.prior_floor
-    if mechanism.summary is not None and (floor or 0) * layout.space.n_outcomes > 0.999:
+    floor = mechanism.parameters(space).get("prior_floor", 0.0)
+    if mechanism.find(NoisyCounts) is not None and floor * space.n_outcomes > 0.999:
         notes.append(_UNIFORM_ADVICE)
-    if mechanism.designs_rows and layout.space.n_outcomes == 2:
+    if mechanism.designs_rows and space.n_outcomes == 2:
         notes.append(_BINARY_ADVICE)
-    notes += disclosure_notes(mechanism, layout.space)
-    if layout.space.edges is not None:
-        listed = ", ".join(f"{value:g}" for value in layout.space.values)
+    notes += disclosure_notes(mechanism, space)
+    if space.edges is not None:
+        listed = ", ".join(f"{value:g}" for value in space.values)
         notes.append(f"effects are on binned outcomes: values count as their bin's {listed}")
     smallest = int(layout.sizes.min())
     if smallest < _SMALL_CELL:

@@ -6,8 +6,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clusterdp.channels.draw import check_exact
 from clusterdp.errors import ParameterError
+from clusterdp.mechanisms.draw import check_exact
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.owner.budget import open_budget, reopen_budget
 from clusterdp.owner.how import How, how_to_run
@@ -237,10 +237,10 @@ def readied(source: Any, wanted: Wanted, how: How, out: str | None) -> Iterator[
         looked_at = source if out is not None else without_outcomes(source, options.columns.outcome)
         prepared = prepare_options(looked_at, options, engine, out, verbose=how.verbose)
         mechanism = wanted.mechanism or choose_mechanism(options, prepared.layout)
-        check_exact(prepared.layout, mechanism)
+        check_exact(prepared.layout, prepared.table.space, mechanism)
         told = None
         if budget is not None:
-            told = budget.describe(mechanism, prepared.layout.space, prepared.table.columns.outcome)
+            told = budget.describe(mechanism, prepared.table.space, prepared.table.columns.outcome)
         shown = describe(prepared, mechanism, options, told)
         yield Ready(prepared, mechanism, shown, budget, target)
 

@@ -6,13 +6,13 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.channels.noise import add_exact_noise
 from clusterdp.errors import ParameterError
 from clusterdp.owner.plan import engine_for
 from clusterdp.owner.preview import choose_mechanism
 from clusterdp.owner.publish import prepare_options, wanted_by
 from clusterdp.releasing.in_memory import release_in_memory
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import add_exact_noise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 _KINDS = 8
 # How well a mean and a spread are met, in units of the spread.
 _MOMENTS = 1e-3
+
+
+class Scenario(NamedTuple):
+    """All that a plan is made from.
+
+    Attributes:
+        layout: Clusters, arms and cell sizes.
+        space: The outcome space.
+        reference: What outcomes are thought to be like.
+    """
+
+    layout: Layout
+    space: OutcomeSpace
+    reference: Reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,17 +15,17 @@ import numpy as np
 
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
-from clusterdp.mechanisms.parts import checked_epsilon
 from clusterdp.planning.split import MOST_CALIBRATE, Split, best_split
+from clusterdp.privacy.accounting import checked_epsilon
+from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.theory import formulas as theory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import IntArray
-    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning.assumptions import Reference
+    from clusterdp.planning.assumptions import Scenario
 
 # Clusters and noise draws a prediction is made from; more would change its third digit.
 _CLUSTERS, _DRAWS = 400, 8
@@ -98,11 +98,10 @@ class Request:
             raise ParameterError(f"segment_share must lie in (0, 1], got {self.segment_share}")
 
 
-def predict(
-    mechanism: Mechanism, layout: Layout, reference: Reference, segment_share: float = 1.0
-) -> Prediction:
+def predict(mechanism: Mechanism, scenario: Scenario, segment_share: float = 1.0) -> Prediction:
     """The standard error to expect if outcomes are distributed like the reference."""
-    per_cell = mechanism.designs_rows and mechanism.summary is not None
+    layout, space, reference = scenario
+    per_cell = mechanism.designs_rows and mechanism.find(NoisyCounts) is not None
     chosen = layout.clusters_by_size(_DESIGNED_CLUSTERS if per_cell else _CLUSTERS)
     sample, probs = layout.of_clusters(chosen), reference.of_clusters(chosen)
     # Weights are n_c/n of the sample, which has fewer clusters than all.
@@ -113,6 +112,7 @@ def predict(
     excess = theory.excess_variance(
         counts,
         sample,
+        space,
         mechanism,
         rng=np.random.default_rng(0),
         n_draws=_DESIGNED_DRAWS if per_cell else _DRAWS,
@@ -120,7 +120,7 @@ def predict(
         segment_share=segment_share,
     ).value
     everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
-    sampling = theory.sampling_variance(everywhere, layout) / segment_share
+    sampling = theory.sampling_variance(everywhere, layout, space.as_array()) / segment_share
     total = scale * excess + sampling
     worst = int(np.argmax(total))
     return Prediction(
@@ -128,29 +128,28 @@ def predict(
     )
 
 
-def choose(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+def choose(request: Request, scenario: Scenario) -> Mechanism:
     """The mechanism asked for; what was not given minimises the predicted standard error."""
     if request.mechanism is None:
         if request.epsilon is None:
             raise ParameterError("give epsilon, the budget of the release, or name a mechanism")
         redrawn = request.prior_floor is not None or request.resample_prob is not None
-        return choose(
-            replace(request, mechanism="cluster-dp" if redrawn else "optimal"), layout, reference
-        )
+        return choose(replace(request, mechanism="cluster-dp" if redrawn else "optimal"), scenario)
     if request.mechanism not in MECHANISMS:
         raise ParameterError(
             f"mechanism must be one of {', '.join(MECHANISMS)}; got {request.mechanism!r}"
         )
-    return MECHANISMS[request.mechanism](request, layout, reference)
+    return MECHANISMS[request.mechanism](request, scenario)
 
 
-def _choose_optimal(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+def _choose_optimal(request: Request, scenario: Scenario) -> Mechanism:
     """The designed channel: for a public prior, or for noisy counts where clusters differ."""
     _refuse_given(request, "prior_floor", "resample_prob")
     if request.epsilon is None:
         raise ParameterError("optimal needs epsilon")
+    layout, space, reference = scenario
     prior = request.prior
-    if prior is None and reference.is_declared and layout.space.n_outcomes > 2:
+    if prior is None and reference.is_declared and space.n_outcomes > 2:
         prior = tuple(reference.overall(layout).tolist())
 
     def build(split: Split) -> Mechanism:
@@ -165,12 +164,12 @@ def _choose_optimal(request: Request, layout: Layout, reference: Reference) -> M
     counts: tuple[float, ...] = (0.0,)
     if request.noise_scale is not None:
         counts = (2 / request.noise_scale / request.epsilon,)
-    elif request.prior is None and reference.differs and layout.space.n_outcomes > 2:
+    elif request.prior is None and reference.differs and space.n_outcomes > 2:
         counts = (0.0, *_COUNT_SHARES)
-    return _split(request, layout, reference, build, counts)
+    return _split(request, scenario, build, counts)
 
 
-def _choose_clustered(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+def _choose_clustered(request: Request, scenario: Scenario) -> Mechanism:
     _refuse_given(request, "prior")
     by_cluster = request.mechanism == "cluster-dp"
     make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
@@ -188,7 +187,7 @@ def _choose_clustered(request: Request, layout: Layout, reference: Reference) ->
         )
     _refuse_given(request, "resample_prob")
     # At equal privacy a higher floor is better, up to 1/K: see docs/privacy.md.
-    floor = request.prior_floor or 1 / layout.space.n_outcomes
+    floor = request.prior_floor or 1 / scenario.space.n_outcomes
 
     def build(split: Split) -> Mechanism:
         return make(
@@ -204,10 +203,10 @@ def _choose_clustered(request: Request, layout: Layout, reference: Reference) ->
         counts = (2 / request.noise_scale / request.epsilon,)
     elif not by_cluster and request.prior_floor is None:
         counts = (_IDLE_COUNTS,)
-    return _split(request, layout, reference, build, counts)
+    return _split(request, scenario, build, counts)
 
 
-def _choose_uniform(request: Request, layout: Layout, reference: Reference) -> Mechanism:
+def _choose_uniform(request: Request, scenario: Scenario) -> Mechanism:
     _refuse_given(request, "noise_scale", "prior_floor", "prior")
     if request.epsilon is None or request.resample_prob is not None:
         return builders.uniform_prior_dp(
@@ -219,10 +218,10 @@ def _choose_uniform(request: Request, layout: Layout, reference: Reference) -> M
             epsilon=request.epsilon, delta=request.delta, calibrate=split.sums
         )
 
-    return _split(request, layout, reference, build, (0.0,))
+    return _split(request, scenario, build, (0.0,))
 
 
-def _choose_contrasts(request: Request, layout: Layout, reference: Reference) -> Mechanism:  # noqa: ARG001 - as the others
+def _choose_contrasts(request: Request, _: Scenario) -> Mechanism:
     _refuse_given(
         request, "noise_scale", "prior_floor", "resample_prob", "delta", "calibrate", "prior"
     )
@@ -231,22 +230,21 @@ def _choose_contrasts(request: Request, layout: Layout, reference: Reference) ->
     return builders.noisy_horvitz_thompson(epsilon=request.epsilon)
 
 
-def _choose_histogram(request: Request, layout: Layout, reference: Reference) -> Mechanism:  # noqa: ARG001 - as the others
+def _choose_histogram(request: Request, _: Scenario) -> Mechanism:
     _refuse_given(request, "prior_floor", "resample_prob", "delta", "calibrate", "prior")
     return builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
 
 
 def _split(
     request: Request,
-    layout: Layout,
-    reference: Reference,
+    scenario: Scenario,
     build: Callable[[Split], Mechanism],
     counts: tuple[float, ...],
 ) -> Mechanism:
     """The mechanism at its best split of ε."""
     calibrate = request.calibrate
     split = best_split(
-        build, layout, reference, counts=counts, sums=calibrate, segment_share=request.segment_share
+        build, scenario, counts=counts, sums=calibrate, segment_share=request.segment_share
     )
     return build(split)
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from clusterdp.channels.integers import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
-from clusterdp.mechanisms.parts import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON, NoisyCounts
 from clusterdp.planning import choose as planning
 from clusterdp.planning.choose import MECHANISMS, Prediction, Request
 from clusterdp.planning.split import MOST_CALIBRATE, USUAL_SEGMENT
+from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning.assumptions import Reference
+    from clusterdp.planning.assumptions import Scenario
 
 # Predictions closer than this are treated as equal.
 _AS_GOOD = 1.001
@@ -47,8 +48,7 @@ class Comparison:
 
     Attributes:
         request: What was asked for; with a budget.
-        layout: What is public.
-        reference: What outcomes are thought to be like.
+        scenario: What is known.
         options: One for every mechanism, in the order of `MECHANISMS`.
         chosen: The name of the recommended one.
         reason: Why, in a sentence.
@@ -56,8 +56,7 @@ class Comparison:
     """
 
     request: Request
-    layout: Layout
-    reference: Reference
+    scenario: Scenario
     options: tuple[Option, ...]
     chosen: str
     reason: str
@@ -79,7 +78,7 @@ class Comparison:
         return self.request.segment_share
 
 
-def compare(request: Request, layout: Layout, reference: Reference) -> Comparison:
+def compare(request: Request, scenario: Scenario) -> Comparison:
     """Compare every mechanism at the budget, each at its own best, and recommend one."""
     if request.epsilon is None:
         raise ParameterError("give epsilon, the budget to plan for, or mde, the effect to find")
@@ -87,20 +86,19 @@ def compare(request: Request, layout: Layout, reference: Reference) -> Compariso
     names = [request.mechanism] if request.mechanism else list(MECHANISMS)
     options = []
     for name in names:
-        made = _at_its_best(name, request, layout, reference)
-        overall = planning.predict(made, layout, reference)
+        made = _at_its_best(name, request, scenario)
+        overall = planning.predict(made, scenario)
         segment = None
         if made.releases_rows:
-            segment = planning.predict(made, layout, reference, shown)
+            segment = planning.predict(made, scenario, shown)
         options.append(Option(name, made, overall, segment))
     best = _best(options, overall=request.segment_share == 1)
     return Comparison(
         request=request,
-        layout=layout,
-        reference=reference,
+        scenario=scenario,
         options=tuple(options),
         chosen=best.name,
-        reason=explain(best.mechanism, layout, reference, request.segment_share),
+        reason=explain(best.mechanism, scenario, request.segment_share),
         shown_share=shown,
     )
 
@@ -117,9 +115,7 @@ def _best(options: list[Option], *, overall: bool) -> Option:
     return next(option for option in with_rows if error(option) <= _AS_GOOD * least)
 
 
-def smallest_epsilon(
-    request: Request, effect: float, layout: Layout, reference: Reference
-) -> float:
+def smallest_epsilon(request: Request, effect: float, scenario: Scenario) -> float:
     """The smallest ε at which the best mechanism can see an effect of this size, to 1%.
 
     Raises:
@@ -129,8 +125,8 @@ def smallest_epsilon(
         raise ParameterError(f"mde must be a number above 0, got {effect}")
 
     def sees(epsilon: float) -> Prediction:
-        made = planning.choose(replace(request, epsilon=epsilon), layout, reference)
-        return planning.predict(made, layout, reference, request.segment_share)
+        made = planning.choose(replace(request, epsilon=epsilon), scenario)
+        return planning.predict(made, scenario, request.segment_share)
 
     at_most = sees(_MOST_EPSILON)
     if at_most.detectable_effect > effect:
@@ -160,48 +156,43 @@ class Curve(NamedTuple):
 
 def trade_off(comparison: Comparison) -> list[Curve]:
     """What each mechanism could do at other budgets, for what is planned for."""
-    request, layout = comparison.request, comparison.layout
-    reference = comparison.reference
+    request, scenario = comparison.request, comparison.scenario
     centre = request.epsilon or 1.0
     around = np.clip(centre * np.geomspace(1 / 8, 4, 9), _LEAST_EPSILON, _MOST_EPSILON)
     epsilons = tuple(float(value) for value in np.unique(around))
     curves = []
     for name in MECHANISMS:
         made = [
-            _at_its_best(name, replace(request, epsilon=epsilon), layout, reference)
-            for epsilon in epsilons
+            _at_its_best(name, replace(request, epsilon=epsilon), scenario) for epsilon in epsilons
         ]
         if request.segment_share < 1 and not made[0].releases_rows:
             continue
-        errors = [
-            planning.predict(one, layout, reference, request.segment_share).std_error
-            for one in made
-        ]
+        errors = [planning.predict(one, scenario, request.segment_share).std_error for one in made]
         curves.append(Curve(name, epsilons, tuple(errors)))
     return curves
 
 
-def explain(mechanism: Mechanism, layout: Layout, reference: Reference, share: float) -> str:
+def explain(mechanism: Mechanism, scenario: Scenario, share: float) -> str:
     """Why this mechanism with this split, in a sentence."""
     if not mechanism.releases_rows:
         return "it is the only one compared; it releases aggregates alone, so there are no segments"
-    parts = []
-    if layout.space.n_outcomes == 2:
+    parts, counts, sums = [], mechanism.find(NoisyCounts), mechanism.find(NoisySums)
+    if scenario.space.n_outcomes == 2:
         parts.append("binary outcome: clusters cannot reduce privacy noise here")
-    elif isinstance(mechanism.summary, NoisyCounts):
-        cost = 2 / mechanism.summary.noise_scale
+    elif counts is not None:
+        cost = 2 / counts.noise_scale
         parts.append(f"clusters differ enough for noisy counts of {cost:.2g} of epsilon to pay")
-    elif reference.is_declared:
+    elif scenario.reference.is_declared:
         parts.append("the channel is designed for the reference, which costs nothing")
     else:
         parts.append("nothing is known of outcomes, so the channel is designed for all alike")
-    budget = mechanism.guarantee(layout.space).epsilon
+    budget = mechanism.guarantee(scenario.space).epsilon
     wanted = "the overall effect" if share == 1 else f"segments of {share:.0%}"
-    if mechanism.sums is None:
-        what = "all else" if isinstance(mechanism.summary, NoisyCounts) else "the whole budget"
+    if sums is None:
+        what = "the whole budget" if counts is None else "all else"
         parts.append(f"{what} goes to the rows, which is best for {wanted}")
     else:
-        part = mechanism.sums.epsilon / budget
+        part = sums.epsilon / budget
         most = ", the most that keeps rows useful," if part > MOST_CALIBRATE - 0.005 else ""
         parts.append(
             f"{part:.0%} of the budget{most} goes to cell sums, which is best for {wanted}"
@@ -216,27 +207,23 @@ def to_options(comparison: Comparison) -> dict[str, Any]:
     options: dict[str, Any] = {"mechanism": name, "epsilon": epsilon}
     if delta:
         options["delta"] = delta
-    if isinstance(mechanism.summary, NoisyCounts) and name != "noisy-histogram":
-        options["noise_scale"] = mechanism.summary.noise_scale
-    if mechanism.prior_floor is not None:
-        options["prior_floor"] = mechanism.prior_floor
-    if mechanism.releases_rows:
-        options["calibrate"] = 0.0
-    if mechanism.sums is not None:
-        options["calibrate"] = mechanism.sums.epsilon / epsilon
-    if mechanism.public_prior is not None:
-        options["prior"] = list(mechanism.public_prior)
+    counts, sums = mechanism.find(NoisyCounts), mechanism.find(NoisySums)
+    if counts is not None and name != "noisy-histogram":
+        options["noise_scale"] = counts.noise_scale
+    if mechanism.rows is not None:
+        options["calibrate"] = 0.0 if sums is None else sums.epsilon / epsilon
+        options |= mechanism.rows.options()
     return options
 
 
-def _at_its_best(name: str, request: Request, layout: Layout, reference: Reference) -> Mechanism:
+def _at_its_best(name: str, request: Request, scenario: Scenario) -> Mechanism:
     """A mechanism with what was given of the budget, and its own parameters left to be chosen."""
     if request.mechanism == name:
-        return planning.choose(request, layout, reference)
+        return planning.choose(request, scenario)
     at = Request(
         mechanism=name,
         epsilon=request.epsilon,
         delta=0.0 if name.startswith("noisy-") else request.delta,
         segment_share=request.segment_share,
     )
-    return planning.choose(at, layout, reference)
+    return planning.choose(at, scenario)

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
+from msgspec.structs import replace
 
-from clusterdp.channels.design import public_prior
+from clusterdp.channels.integers import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.calibration import summary_mean_variance
-from clusterdp.mechanisms.parts import (
-    LARGEST_ROW_EPSILON,
-    SMALLEST_ROW_EPSILON,
-    FixedDesign,
-    FixedResampling,
-)
 from clusterdp.planning.assumptions import cell_reference
+from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.theory import formulas as theory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning.assumptions import Reference
+    from clusterdp.planning.assumptions import Scenario
 
 # Rows keep at least half of ε: what is published at user level has to be of use.
 MOST_CALIBRATE = 0.5
@@ -59,10 +53,9 @@ class _Errors(NamedTuple):
     other: float
 
 
-def best_split(  # noqa: PLR0913 - what to choose from, by name
+def best_split(
     build: Callable[[Split], Mechanism],
-    layout: Layout,
-    reference: Reference,
+    scenario: Scenario,
     *,
     counts: tuple[float, ...],
     sums: float | None,
@@ -75,8 +68,7 @@ def best_split(  # noqa: PLR0913 - what to choose from, by name
 
     Args:
         build: The mechanism of a split.
-        layout: What is public.
-        reference: What outcomes are thought to be like.
+        scenario: What is known.
         counts: Shares for counts to choose from.
         sums: The share for sums, if it is given.
         segment_share: The share of every cell that effects are wanted of.
@@ -87,10 +79,10 @@ def best_split(  # noqa: PLR0913 - what to choose from, by name
     other = 1.0 if segment_share < 1 else USUAL_SEGMENT
     found = [
         _Errors(split, predict_(segment_share), predict_(other))
-        for split, predict_ in _predictions(build, layout, reference, counts, shares)
+        for split, predict_ in _predictions(build, scenario, counts, shares)
     ]
     if not found:
-        build(Split(counts[0], float(shares[0]))).guarantee(layout.space)  # says what is wrong
+        build(Split(counts[0], float(shares[0]))).guarantee(scenario.space)  # raises what is wrong
     least = min(errors.wanted for errors in found)
     as_good = [errors for errors in found if errors.wanted <= least * (1 + _INDIFFERENT) ** 2]
     return min(as_good, key=lambda errors: errors.other).split
@@ -99,25 +91,25 @@ def best_split(  # noqa: PLR0913 - what to choose from, by name
 class _Predictor:
     """Predicted variances of a mechanism that rows of several ε belong to."""
 
-    def __init__(self, like: Mechanism, layout: Layout, reference: Reference) -> None:
-        self._layout = layout
+    def __init__(self, like: Mechanism, scenario: Scenario) -> None:
+        layout, space, reference = scenario
+        self._layout, self._space = layout, space
         self._sampling = theory.sampling_variance(
-            reference.of_clusters(np.arange(len(layout.clusters))), layout
+            reference.of_clusters(np.arange(len(layout.clusters))), layout, space.as_array()
         )
-        self._noise = _RowNoise(like, layout, reference)
-        prior = public_prior(like, layout.space)
-        self._public = _RowNoise(
-            replace(like, summary=None, sums=None), layout, cell_reference(prior[None, None])
-        )
+        self._noise = _RowNoise(like, scenario)
+        prior = like.settled_rows(space).public_prior(space)
+        public = scenario._replace(reference=cell_reference(prior[None, None]))
+        self._public = _RowNoise(replace(like, statistics=()), public)
 
     def variance(self, mechanism: Mechanism, segment_share: float) -> float:
         """Of the effect that is known least, for a mechanism that differs in its split alone."""
-        epsilon = mechanism.row_epsilon(self._layout.space)
+        epsilon = mechanism.row_epsilon(self._space)
         cells = theory.mean_noise(
             self._noise(epsilon),
             self._layout.sizes,
             segment_share,
-            by_summary=summary_mean_variance(mechanism, self._layout),
+            by_summary=summary_mean_variance(mechanism, self._layout, self._space),
             public=self._public(epsilon),
         )
         total = theory.weighted(cells, self._layout) + self._sampling / segment_share
@@ -126,8 +118,7 @@ class _Predictor:
 
 def _predictions(
     build: Callable[[Split], Mechanism],
-    layout: Layout,
-    reference: Reference,
+    scenario: Scenario,
     counts: tuple[float, ...],
     shares: FloatArray,
 ) -> Iterator[tuple[Split, Callable[[float], float]]]:
@@ -136,9 +127,9 @@ def _predictions(
         most = 1.0 if len(shares) == 1 else max(MOST_CALIBRATE - counted, 0.0) + _HAIR
         splits = [Split(counted, float(share)) for share in shares if share <= most]
         made = [(split, build(split)) for split in splits]
-        affordable = [pair for pair in made if _leaves_rows(pair[1], layout.space)]
+        affordable = [pair for pair in made if _leaves_rows(pair[1], scenario.space)]
         if affordable:
-            predictor = _Predictor(affordable[0][1], layout, reference)
+            predictor = _Predictor(affordable[0][1], scenario)
             for split, mechanism in affordable:
                 yield split, partial(predictor.variance, mechanism)
 
@@ -155,13 +146,16 @@ def _leaves_rows(mechanism: Mechanism, space: OutcomeSpace) -> bool:
 class _RowNoise:
     """The average noise variance of a unit, for any ε of the rows."""
 
-    def __init__(self, like: Mechanism, layout: Layout, reference: Reference) -> None:
-        self._like, per_cell = like, like.designs_rows and like.summary is not None
+    def __init__(self, like: Mechanism, scenario: Scenario) -> None:
+        layout, space, reference = scenario
+        counted = like.find(NoisyCounts) is not None
+        per_cell = like.designs_rows and counted
+        self._like, self._rows, self._space = like, like.settled_rows(space), space
         chosen = layout.clusters_by_size(_DESIGNED_CLUSTERS if per_cell else _CLUSTERS)
         self._layout = layout.of_clusters(chosen)
         probs = reference.of_clusters(chosen)
         self._counts = cast("IntArray", self._layout.sizes[..., np.newaxis] * probs)
-        self._n_draws = 1 if like.summary is None or per_cell else _DRAWS
+        self._n_draws = _DRAWS if counted and not per_cell else 1
         self._step = math.log(_DESIGNED_GRID if per_cell else _GRID)
         self._known: dict[int, float] = {}
 
@@ -176,19 +170,13 @@ class _RowNoise:
     def _log_at(self, power: int) -> float:
         """The logarithm at a point of the grid."""
         if power not in self._known:
-            made = replace(self._like, rows=self._rows(math.exp(power * self._step)))
+            rows = self._rows.at_epsilon(math.exp(power * self._step), self._space)
+            made = replace(self._like, rows=rows)
             rng = np.random.default_rng(0)  # the same noise for every candidate; no data
             draws = [
-                theory.unit_noise(self._counts, self._layout, made, rng)
+                theory.unit_noise(self._counts, self._layout, self._space, made, rng)
                 for _ in range(self._n_draws)
             ]
             weights = theory.cell_weights(self._layout)
             self._known[power] = math.log(np.average(np.mean(draws, axis=0), weights=weights))
         return self._known[power]
-
-    def _rows(self, epsilon: float) -> FixedDesign | FixedResampling:
-        like = self._like
-        if isinstance(like.rows, FixedDesign):
-            return FixedDesign(epsilon=epsilon, delta=like.rows.delta)
-        floor = like.prior_floor or 1 / self._layout.space.n_outcomes
-        return FixedResampling(resample_prob=1 / (1 + floor * math.expm1(epsilon)))

@@ -11,19 +11,37 @@ import math
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Accounting = Literal["valid", "paper"]
-
+# Beyond, every probability is 0 or 1 as far as a machine can represent: publish the table instead.
+LARGEST_EPSILON = 1000.0
 # Far more digits than a float holds, so that rounding up happens once, at the very end.
 _DIGITS = Context(prec=60)
 # Percentages nearer to 100 than this many decimals can tell are not told apart from it.
 _MOST_PERCENT_DIGITS = 6
+
+
+def checked_epsilon(epsilon: float) -> float:
+    """ε as a float, or a ParameterError."""
+    epsilon = float(epsilon)
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ParameterError(f"epsilon must be a finite number above 0, got {epsilon}")
+    if epsilon > LARGEST_EPSILON:
+        raise ParameterError(f"epsilon must be at most {LARGEST_EPSILON:g}, got {epsilon:g}")
+    return epsilon
+
+
+def checked_delta(delta: float) -> float:
+    """δ as a float, or a ParameterError."""
+    delta = float(delta)
+    if not 0 <= delta < 1:
+        raise ParameterError(f"delta must lie in [0, 1), got {delta}")
+    return delta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +53,10 @@ class Guarantee:
             at most a factor e^ε.
         delta: δ. With δ > 0, the probability of any set of releases changes by at most a factor
             e^ε, plus δ; the odds given what was released can change by more.
-        accounting: "valid", or "paper" for the figures of the paper, which understate the loss and
-            exist for its reproduction alone.
     """
 
     epsilon: float
     delta: float = 0.0
-    accounting: Accounting = "valid"
 
     def in_short(self) -> str:
         """For people: "epsilon 2, delta 0, for replacing one unit's outcome", and its odds."""
@@ -72,8 +87,6 @@ class Guarantee:
 
     def __str__(self) -> str:
         numbers = f"epsilon={shown(self.epsilon)}, delta={shown(self.delta)}"
-        if self.accounting == "paper":
-            return f"Guarantee({numbers}) by the paper's accounting: understated, not a guarantee"
         return f"Guarantee({numbers}), replace-one-outcome: {self.in_odds()}"
 
 
@@ -164,7 +177,7 @@ def together(*parts: tuple[LossAtom, ...]) -> tuple[LossAtom, ...]:
     return tuple(sorted(joint, reverse=True))
 
 
-def total_epsilon(summary: tuple[LossAtom, ...], epsilon: float) -> float:
+def total_epsilon(summary: tuple[LossAtom, ...], epsilon: float = 0.0) -> float:
     """The largest loss of a summary, plus ε, rounded up."""
     with localcontext(_DIGITS):
         return _float_above(summary[0].loss + Decimal(epsilon))
@@ -230,39 +243,10 @@ def largest_keep_prob(
         return min(keep, Decimal(1))
 
 
-def noisy_counts_epsilon(noise_scale: float) -> float:
-    """2/σ: the cost of a histogram with discrete Laplace noise of scale σ (corrections C1, C3)."""
-    with localcontext(_DIGITS):
-        return _float_above(2 / Decimal(noise_scale))
-
-
 def noise_scale_for(sensitivity: Fraction, epsilon: float) -> float:
     """The smallest float scale whose discrete Laplace noise costs at most ε at this sensitivity."""
     with localcontext(_DIGITS):
         return _float_above(_decimal(sensitivity) / Decimal(epsilon))
-
-
-def paper_row_epsilon(
-    *, keep_prob: Fraction, prior_floor: Fraction, delta: float, noise_scale: float
-) -> float:
-    """The paper's ε (thm:privacy-loss): min(1/σ, 2/γ) + ε̃. Understated; see C1 and C2."""
-    keep, floor = float(keep_prob), float(prior_floor)
-    odds = max(0.0, keep - delta) / ((1 - keep) * floor)
-    return paper_summary_epsilon(noise_scale, floor) + math.log1p(odds)
-
-
-def paper_keep_prob(
-    *, epsilon: float, delta: float, prior_floor: Fraction, noise_scale: float
-) -> float:
-    """The 1−λ the paper's accounting allows at (ε, δ): the inverse of `paper_row_epsilon`."""
-    floor = float(prior_floor)
-    odds = floor * math.expm1(epsilon - paper_summary_epsilon(noise_scale, floor))
-    return min(1.0, (delta + odds) / (1 + odds))
-
-
-def paper_summary_epsilon(noise_scale: float, prior_floor: float) -> float:
-    """The paper's cost of the prior, min(1/σ, 2/γ)."""
-    return min(1 / noise_scale, 2 / prior_floor)
 
 
 def _active_sets(

@@ -3,7 +3,7 @@
 manifest.json     what this is and what it promises, with checksums of the other files
 units.parquet     one row per unit; or units/part-*.parquet
 cells.parquet     one row per (cluster, arm)
-channels.parquet  the probabilities of designed channels, where there are any
+channels.parquet  the probabilities of optimal channels, where there are any
 README.md         how to use it with no software of ours
 """
 
@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterdp.errors import ClusterDPError, FormatError
-from clusterdp.experiment.layout import Layout
-from clusterdp.published import manifest as manifests
-from clusterdp.published.cells import check_cells, read_channel, read_labels, read_statistics
+from clusterdp.experiment.layout import Layout, find_arm
+from clusterdp.mechanisms.draw import histogram_of
+from clusterdp.published.cells import check_cells, read_labels
+from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.release import Release
+from clusterdp.rows.batches import released_type
 from clusterdp.rows.encoding import DEBIASED, RELEASED, holds_ids
 from clusterdp.storage.files import (
     CELLS,
@@ -33,7 +35,8 @@ from clusterdp.storage.files import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.channels.catalogue import Channel
+    from clusterdp.published.manifest import Manifest
     from clusterdp.rows.encoding import Columns
 
 _PART_NAME = re.compile(rf"{UNIT_PARTS}/\w[\w.-]{{,200}}", re.ASCII)
@@ -47,16 +50,20 @@ def read_release(path: str | Path) -> Release:
     Raises:
         FormatError: If the folder is not a release, or was damaged or edited.
     """
-    folder = Path(path)
-    content = read_manifest(folder)
-    check_sizes(folder, content)
-    _check_sums(folder, content)
+    return read_folder(Path(path))[0]
+
+
+def read_folder(folder: Path) -> tuple[Release, Manifest]:
+    """As `read_release`, with the manifest."""
+    manifest = read_manifest(folder)
+    check_sizes(folder, manifest)
+    _check_sums(folder, manifest)
     import polars as pl
 
     # Polars panics over some damaged files.
     unreadable = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
     try:
-        return _assemble(folder, content)
+        return _assemble(folder, manifest), manifest
     except FormatError:
         raise
     except ClusterDPError as error:
@@ -65,7 +72,7 @@ def read_release(path: str | Path) -> Release:
         raise FormatError(f"{folder} does not hold together: {type(error).__name__}") from None
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder, unsealed."""
     if folder.name.endswith(PARTIAL_SUFFIX):
         raise FormatError(f"{folder} is what an interrupted run left behind, not a release")
@@ -73,56 +80,53 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         sealed = (folder / MANIFEST).read_bytes()
     except OSError:
         raise FormatError(f"{folder} is not a release: it has no {MANIFEST}") from None
-    return manifests.unseal(sealed)
+    return unseal(sealed)
 
 
-def _assemble(folder: Path, content: dict[str, Any]) -> Release:
+def _assemble(folder: Path, manifest: Manifest) -> Release:
     import polars as pl
 
-    columns, mechanism = manifests.read_columns(content), manifests.read_mechanism(content)
-    guarantee = manifests.read_guarantee(content)
+    columns, mechanism, space = manifest.to_columns(), manifest.mechanism, manifest.outcome.space
     cells = pl.read_parquet(folder / CELLS, glob=False)
-    layout = _read_layout(cells, columns, content)
-    channels = None
-    if mechanism.designs_rows:
-        channels = pl.read_parquet(folder / CHANNELS, glob=False)
-    statistics = read_statistics(cells, layout, mechanism)
-    units = None
+    check_cells(cells, columns, mechanism, space)
+    layout = _read_layout(cells, columns, manifest)
+    statistics = tuple(one.read(cells, layout, space) for one in mechanism.statistics)
+    units = channel = None
     if mechanism.releases_rows:
-        parts = [folder / name for name in unit_files(content)]
+        rows, channels = mechanism.settled_rows(space), None
+        if mechanism.designs_rows:
+            channels = pl.read_parquet(folder / CHANNELS, glob=False)
+        channel = rows.read(cells, channels, layout, space, histogram_of(statistics))
+        parts = [folder / name for name in unit_files(manifest)]
         schemas = [pl.read_parquet_schema(part) for part in parts]
-        _check_columns(schemas, cells.schema, columns, mechanism, layout)
+        _check_columns(schemas, cells.schema, columns, channel)
         units = pl.scan_parquet(parts, glob=False)
     return Release(
         units=units,
         cells=cells,
         mechanism=mechanism,
-        guarantee=guarantee,
+        guarantee=manifest.terms.to_guarantee(),
         columns=columns,
         layout=layout,
-        summary=statistics.summary,
-        sums=statistics.sums,
-        channel=read_channel(cells, channels, layout, mechanism),
-        notes=tuple(content["notes"]),
+        space=space,
+        statistics=statistics,
+        channel=channel,
+        notes=manifest.notes,
     )
 
 
-def _read_layout(cells: pl.DataFrame, columns: Columns, content: dict[str, Any]) -> Layout:
-    space, mechanism = manifests.read_space(content), manifests.read_mechanism(content)
-    check_cells(cells, columns, mechanism, space.n_outcomes)
+def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> Layout:
     clusters, arms = read_labels(cells, columns)
     layout = Layout(
         clusters=clusters,
         arms=arms,
-        control=manifests.read_control(content, arms),
+        control=find_arm(arms, manifest.control),
         sizes=cells["size"].to_numpy().reshape(len(clusters), len(arms)),
-        space=space,
     )
     layout.check()
-    if layout.n_units != content["n_units"] or len(clusters) != content["n_clusters"]:
+    if (layout.n_units, len(clusters)) != (manifest.n_units, manifest.n_clusters):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the number of units or clusters")
-    named = [manifests.plain(arm) for arm in arms]
-    if manifests.canonical(named) != manifests.canonical(content["arms"]):
+    if repr([plain(arm) for arm in arms]) != repr(list(manifest.arms)):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the arms")
     return layout
 
@@ -131,8 +135,7 @@ def _check_columns(
     schemas: list[dict[str, pl.DataType]],
     cells: pl.Schema,
     columns: Columns,
-    mechanism: Mechanism,
-    layout: Layout,
+    channel: Channel,
 ) -> None:
     """Raise a FormatError unless rows have the columns of their release, of the right types."""
     import polars as pl
@@ -143,9 +146,7 @@ def _check_columns(
     if list(given) != expected:
         raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
     wanted = {name: cells[name] for name in (columns.arm, columns.cluster)}
-    wanted |= {RELEASED: pl.Float64(), DEBIASED: pl.Float64()}
-    if not mechanism.designs_rows:
-        wanted[RELEASED] = pl.Series(layout.space.as_released()).dtype
+    wanted |= {RELEASED: released_type(channel.released()), DEBIASED: pl.Float64()}
     wrong = [name for name, kind in wanted.items() if given[name] != kind]
     if not holds_ids(given[columns.unit]):
         wrong.append(columns.unit)
@@ -153,37 +154,38 @@ def _check_columns(
         raise FormatError(f"column {wrong[0]!r} of the rows is of another type than it should be")
 
 
-def unit_files(content: dict[str, Any]) -> list[str]:
+def unit_files(manifest: Manifest) -> list[str]:
     """The files that hold the rows of a release, in order."""
-    return sorted(set(content["files"]) - {CELLS, CHANNELS, README})
+    return sorted(set(manifest.files) - {CELLS, CHANNELS, README})
 
 
-def check_sizes(folder: Path, content: dict[str, Any]) -> None:
+def check_sizes(folder: Path, manifest: Manifest) -> None:
     """Raise a FormatError unless every file is there and of the size it was published with."""
-    _check_names(content)
-    for name, stated in content["files"].items():
+    _check_names(manifest)
+    for name, stated in manifest.files.items():
         path = folder / name
         if not path.is_file():
             raise FormatError(f"{folder} lacks {name}")
-        if path.stat().st_size != stated["bytes"]:
+        if path.stat().st_size != stated.bytes:
             raise FormatError(f"{path} is truncated or has grown since it was published")
 
 
-def _check_names(content: dict[str, Any]) -> None:
+def _check_names(manifest: Manifest) -> None:
     """Raise a FormatError unless the files are those that such a release has."""
-    mechanism = manifests.read_mechanism(content)
-    expected = {CELLS, README} | ({CHANNELS} if mechanism.designs_rows else set())
-    missing = expected - set(content["files"])
+    mechanism, expected = manifest.mechanism, {CELLS, README}
+    if mechanism.designs_rows:
+        expected |= {CHANNELS}
+    missing = expected - set(manifest.files)
     if missing:
         raise FormatError(f"{MANIFEST} does not name {min(missing)}")
-    rows = set(content["files"]) - expected
+    rows = set(manifest.files) - expected
     if bool(rows) != mechanism.releases_rows:
         raise FormatError(f"{MANIFEST} names {'a' if rows else 'no'} file of rows")
     if rows != {UNITS} and not all(_PART_NAME.fullmatch(name) for name in rows):
         raise FormatError(f"{MANIFEST} names a file that is not part of a release")
 
 
-def _check_sums(folder: Path, content: dict[str, Any]) -> None:
-    for name, stated in content["files"].items():
-        if FileSum.of(folder / name).sha256 != stated["sha256"]:
+def _check_sums(folder: Path, manifest: Manifest) -> None:
+    for name, stated in manifest.files.items():
+        if FileSum.of(folder / name).sha256 != stated.sha256:
             raise FormatError(f"{folder / name} was changed since it was published")

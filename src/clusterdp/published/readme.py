@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clusterdp._words import counted
 from clusterdp.published.manifest import what_is_public
@@ -11,44 +11,43 @@ from clusterdp.storage.files import UNIT_PARTS, UNITS
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from clusterdp.published.manifest import Manifest
 
-def write_readme(manifest: dict[str, Any], row_files: Collection[str]) -> str:
+
+def write_readme(manifest: Manifest, row_files: Collection[str]) -> str:
     """The text, from a manifest and the names of the files of rows."""
-    columns, outcome = manifest["columns"], manifest["outcome"]["name"]
-    head = f"""# {outcome}: a private release of a randomized experiment
+    head = f"""# {manifest.outcome.name}: a private release of a randomized experiment
 
 {_what(manifest)}
 
-**Privacy.** {manifest["guarantee"]["in_words"]} {what_is_public(manifest["row_order"])}
+**Privacy.** {manifest.guarantee.in_words} {what_is_public(manifest.row_order)}
 
 Outcomes are one of {_values(manifest)}.
 """
-    notes = "".join(f"- {note}\n" for note in manifest["notes"])
-    body = (
-        _rows(columns, manifest["mechanism"], _row_names(row_files))
-        if manifest["mechanism"]["rows"]
-        else _aggregates(manifest)
-    )
+    notes = "".join(f"- {note}\n" for note in manifest.notes)
+    if manifest.mechanism.releases_rows:
+        body = _rows(manifest, _row_names(row_files))
+    else:
+        body = _aggregates(manifest)
     return head + (f"\nNotes:\n{notes}" if notes else "") + body
 
 
-def _what(manifest: dict[str, Any]) -> str:
-    arms = ", ".join(str(arm) for arm in manifest["arms"])
+def _what(manifest: Manifest) -> str:
+    arms = ", ".join(str(arm) for arm in manifest.arms)
     return (
-        f"{counted(manifest['n_units'], 'unit')} in {counted(manifest['n_clusters'], 'cluster')}, "
-        f"with arms {arms} "
-        f"(control: {manifest['control']}). Released by {manifest['mechanism']['name']}, with "
-        f"{manifest['software']}."
+        f"{counted(manifest.n_units, 'unit')} in {counted(manifest.n_clusters, 'cluster')}, "
+        f"with arms {arms} (control: {manifest.control}). Released by {manifest.mechanism.name}, "
+        f"with {manifest.software}."
     )
 
 
-def _values(manifest: dict[str, Any]) -> str:
-    outcome = manifest["outcome"]
-    shown = [f"{value:g}" for value in outcome["values"][:12]]
-    more = len(outcome["values"]) - len(shown)
+def _values(manifest: Manifest) -> str:
+    outcome = manifest.outcome
+    shown = [f"{value:g}" for value in outcome.values[:12]]
+    more = len(outcome.values) - len(shown)
     text = ", ".join(shown) + (f" and {more} more" if more else "")
-    if outcome["edges"]:
-        text += f" (each stands for a bin; edges: {', '.join(f'{e:g}' for e in outcome['edges'])})"
+    if outcome.edges:
+        text += f" (each stands for a bin; edges: {', '.join(f'{e:g}' for e in outcome.edges)})"
     return text
 
 
@@ -59,16 +58,17 @@ def _row_names(row_files: Collection[str]) -> tuple[str, str, str]:
     return f"`{UNIT_PARTS}/`", f"{UNIT_PARTS}/*.parquet", f'open_dataset("{UNIT_PARTS}")'
 
 
-def _rows(columns: dict[str, Any], mechanism: dict[str, Any], names: tuple[str, str, str]) -> str:
-    arm, cluster, unit = columns["arm"], columns["cluster"], columns["unit"]
+def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
+    columns = manifest.columns
+    arm, cluster, unit = columns.arm, columns.cluster, columns.unit
     rows, glob, in_r = names
     in_sql = '"' + arm.replace('"', '""') + '"'
-    kept = "".join(f", `{name}`" for name in columns["kept"])
+    kept = "".join(f", `{name}`" for name in columns.kept)
     return f"""
 ## Files
 - {rows}: one row per unit: `{unit}`, `{arm}`, `{cluster}`{kept}, `released_outcome` and
   `debiased_outcome`.
-{_files(mechanism)}
+{_files(manifest)}
 - `manifest.json`: all of this for programs, with checksums.
 
 ## Use it
@@ -103,51 +103,40 @@ coefficients(fit)
 sqrt(diag(sandwich::vcovHC(fit, "HC2")))
 ```
 
-With clusterdp, compared within clusters, with intervals and segments{_better(mechanism)}:
+With clusterdp, compared within clusters, with intervals and segments{_better(manifest)}:
 ```
 clusterdp estimate .
 ```
 """
 
 
-def _files(mechanism: dict[str, Any]) -> str:
+def _files(manifest: Manifest) -> str:
     """What the columns are that depend on the mechanism."""
-    told = []
-    if mechanism["summary"] is not None:
-        told.append("noisy counts of each outcome (`noisy_counts`)")
-    if mechanism["sums"] is not None:
-        told.append("the noisy sum of its outcomes (`noisy_sum`)")
-    if "epsilon" in mechanism["rows"]:
-        told.append("and the channel its rows went through")
-        return (
-            "  `released_outcome` is a number and not one of the outcomes: it is the debiased\n"
-            "  outcome itself.\n"
-            f"- `cells.parquet`: one row per cluster and arm: its size, {', '.join(told)}.\n"
+    mechanism = manifest.mechanism
+    rows = mechanism.settled_rows(manifest.outcome.space)
+    cells = ", ".join([*(one.in_words for one in mechanism.statistics), rows.cells_in_words])
+    parts = [
+        f"  {rows.released_in_words}",
+        f"- `cells.parquet`: one row per cluster and arm: its size, {cells}.",
+    ]
+    if mechanism.designs_rows:
+        parts.append(
             "- `channels.parquet`: of each channel and output, P(output given each outcome) × 2^48."
         )
-    told.append("the prior that outcomes were redrawn from, and what each counts as (`decode`)")
-    return (
-        "  `released_outcome` is the outcome after randomization.\n"
-        f"- `cells.parquet`: one row per cluster and arm: its size, {', '.join(told)}."
-    )
+    return "\n".join(parts)
 
 
-def _better(mechanism: dict[str, Any]) -> str:
-    if mechanism["sums"] is None and mechanism["summary"] is None:
+def _better(manifest: Manifest) -> str:
+    if not manifest.mechanism.statistics:
         return ""
-    return ",\nand more precisely than from rows alone, by what `cells.parquet` tells"
+    return ",\nand more precisely than from rows alone, by the statistics in `cells.parquet`"
 
 
-def _aggregates(manifest: dict[str, Any]) -> str:
-    statistic = manifest["mechanism"]["summary"]["statistic"]
-    what = (
-        "`noisy_counts`: how many units have each outcome, with noise"
-        if statistic == "counts"
-        else "`noisy_contrast`: the difference of the cell's mean from control's, with noise"
-    )
+def _aggregates(manifest: Manifest) -> str:
+    what = ", ".join(one.in_words for one in manifest.mechanism.statistics)
     return f"""
 ## Files
-- `cells.parquet`: one row per cluster and arm: its size, and {what}.
+- `cells.parquet`: one row per cluster and arm: its size, {what}.
 - `manifest.json`: all of this for programs, with checksums.
 
 This release holds aggregates alone. `clusterdp estimate .` gives effects with intervals.

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.rows.encoding import DEBIASED, RELEASED
 
 if TYPE_CHECKING:
-    from clusterdp.channels.design import Channel
-    from clusterdp.channels.statistics import Summary, SumSummary
+    from clusterdp.channels.catalogue import Channel
     from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.mechanisms.draw import Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.rows.encoding import Columns
@@ -29,15 +30,15 @@ class Release:
             `debiased_outcome`. A frame of the library that was given, without its index or
             metadata; or None when the mechanism publishes aggregates alone.
         cells: One row per (cluster, arm): size, noisy statistics, and the prior and decode values
-            or the number of the channel. Lists follow the order of `layout.space.values`. In a
-            release of one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the
-            arm's statistics.
+            or the number of the channel. Lists follow the order of `space.values`. In a release of
+            one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the arm's
+            statistics.
         mechanism: What was run.
         guarantee: What the whole release costs.
         columns: The names of the published columns.
-        layout: Clusters, arms, cell sizes and the outcome space.
-        summary: The noisy statistics, as arrays.
-        sums: The noisy sums that estimates are calibrated by, as arrays.
+        layout: Clusters, arms and cell sizes.
+        space: The outcomes that were possible.
+        statistics: The noisy statistics, as arrays.
         channel: The channel of the rows, as arrays.
         notes: Remarks for whoever uses this release.
     """
@@ -48,8 +49,8 @@ class Release:
     guarantee: Guarantee
     columns: Columns
     layout: Layout
-    summary: Summary | None
-    sums: SumSummary | None
+    space: OutcomeSpace
+    statistics: Statistics
     channel: Channel | None
     notes: tuple[str, ...]
 
@@ -79,7 +80,7 @@ class Release:
             f"{arm} (control)" if place == layout.control else str(arm)
             for place, arm in enumerate(layout.arms)
         ]
-        values = [f"{value:g}" for value in layout.space.values]
+        values = [f"{value:g}" for value in self.space.values]
         if len(values) > _MOST_VALUES:
             values = [*values[: _MOST_VALUES - 1], "…", values[-1]]
         facts = {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.channels.optimal import DesignedChannel
 from clusterdp.errors import DataError, FormatError
 from clusterdp.rows.encoding import RELEASED, CellEncoder, Labels
 from clusterdp.rows.frames import is_spark
@@ -15,10 +14,9 @@ from clusterdp.rows.frames import is_spark
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
     import polars as pl
 
-    from clusterdp._arrays import BoolArray, CodeArray, IntArray
+    from clusterdp._arrays import IntArray
     from clusterdp.experiment.layout import Layout
     from clusterdp.published.release import Release
     from clusterdp.rows.encoding import Columns
@@ -147,28 +145,11 @@ def to_counts(groups: pl.DataFrame, release: Release) -> IntArray:
     layout, n_outputs = release.layout, release.channel.decode().shape[-1]
     counts = np.zeros((*layout.sizes.shape, n_outputs), dtype=np.int64)
     cells = released_cells(groups, release.columns, layout)
-    codes, outside = encode_released(groups[RELEASED].to_numpy(), cells, release)
+    codes, outside = release.channel.encode(groups[RELEASED].to_numpy(), cells)
     if outside.any():
         raise DataError("the rows hold outcomes that the release does not")
     np.add.at(counts.reshape(-1), cells * n_outputs + codes, groups[COUNT].to_numpy())
     return counts
-
-
-def encode_released(
-    released: npt.NDArray[Any], cells: IntArray, release: Release
-) -> tuple[CodeArray, BoolArray]:
-    """The output code of released values of some cells, and which of them are none."""
-    if not isinstance(release.channel, DesignedChannel):
-        return release.layout.space.encode_released(released)
-    groups = release.channel.groups.ravel()[cells]
-    codes, found = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.bool_)
-    for group in np.unique(groups):
-        mine = np.flatnonzero(groups == group)
-        possible = release.channel.tables[group].any(axis=0)
-        numbers = release.channel.numbers[group][possible]  # increasing
-        places = np.minimum(np.searchsorted(numbers, released[mine]), len(numbers) - 1)
-        codes[mine], found[mine] = places, numbers[places] == released[mine]
-    return codes, ~found
 
 
 def released_cells(rows: pl.DataFrame, columns: Columns, layout: Layout) -> IntArray:

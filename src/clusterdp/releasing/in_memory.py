@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.channels.disclosure import disclosure_notes
-from clusterdp.channels.draw import check_exact, release_cells
-from clusterdp.errors import DataError, ParameterError, notify_owner
-from clusterdp.mechanisms.parts import BudgetedResampling
+from clusterdp.errors import DataError, notify_owner
+from clusterdp.mechanisms.disclosure import disclosure_notes
+from clusterdp.mechanisms.draw import check_exact, release_cells
 from clusterdp.published.cells import cells_table
 from clusterdp.published.release import Release
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.encoding import TABLE_CHANGED
 
 if TYPE_CHECKING:
-    from clusterdp.channels.noise import NoiseSource
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.rows.encoding import Columns
     from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.statistics.noise import NoiseSource
 
 
 def run_release(  # noqa: PLR0913 - the parts of a table and the owner's choices, all by name
@@ -44,15 +43,14 @@ def release_in_memory(
     prepared: Prepared, mechanism: Mechanism, key: ReleaseKey, add_noise: NoiseSource
 ) -> Release:
     """Privatize every outcome of a table; what is published are frames of its own library."""
-    refuse_paper_accounting(mechanism)
     table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
-    guarantee = mechanism.guarantee(table.space)
-    check_exact(layout, mechanism)
-    disclosed = disclosure_notes(mechanism, table.space)
+    space = table.space
+    check_exact(layout, space, mechanism)
+    disclosed = disclosure_notes(mechanism, space)
     counts, seen, notices = table.count(layout, encoder)
     for notice in notices:
         notify_owner(notice)
-    about_cells = release_cells(counts, layout, mechanism, add_noise)
+    about_cells = release_cells(counts, layout, space, mechanism, add_noise)
     units = None
     if about_cells.channel is not None:
         units, again = table.collect_rows(prepared.publisher(about_cells.channel, key))
@@ -62,21 +60,11 @@ def release_in_memory(
         units=units,
         cells=table.like(cells_table(encoder, layout, about_cells)),
         mechanism=mechanism,
-        guarantee=guarantee,
+        guarantee=mechanism.guarantee(space),
         columns=table.columns,
         layout=layout,
-        summary=about_cells.summary,
-        sums=about_cells.sums,
+        space=space,
+        statistics=about_cells.statistics,
         channel=about_cells.channel,
         notes=(*prepared.notes, *disclosed),
     )
-
-
-def refuse_paper_accounting(mechanism: Mechanism) -> None:
-    """Raise a ParameterError if the mechanism's budget was solved the paper's way."""
-    strength = mechanism.rows
-    if isinstance(strength, BudgetedResampling) and strength.accounting == "paper":
-        raise ParameterError(
-            'a budget solved with accounting="paper" understates the loss; it serves simulations '
-            "that reproduce the paper, and cannot be released"
-        )

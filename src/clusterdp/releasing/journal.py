@@ -6,19 +6,19 @@ and the same noise it gives the same release, so nobody gets a second look at an
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from clusterdp.channels.draw import Statistics
-from clusterdp.channels.statistics import ContrastSummary, CountSummary, SumSummary
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
-    from clusterdp.channels.statistics import Summary
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.mechanisms.draw import Statistics
+    from clusterdp.mechanisms.mechanism import Mechanism
 
 
 class Drawn(NamedTuple):
@@ -26,7 +26,7 @@ class Drawn(NamedTuple):
 
     Attributes:
         statistics: The noisy statistics of cells.
-        table_tag: Which table they are of: a keyed checksum, which tells nothing without the key.
+        table_tag: Which table they are of: a keyed checksum, which is worthless without the key.
     """
 
     statistics: Statistics
@@ -35,37 +35,29 @@ class Drawn(NamedTuple):
     def __bytes__(self) -> bytes:
         """To be kept, and read back exactly."""
         arrays: dict[str, Any] = {"table_tag": np.frombuffer(self.table_tag, dtype=np.uint8)}
-        for part in self.statistics:
-            if part is not None:
-                kind = type(part).__name__
-                fields = ((one.name, getattr(part, one.name)) for one in dataclasses.fields(part))
-                arrays |= {f"{kind}.{name}": held for name, held in fields if held is not None}
+        for place, statistic in enumerate(self.statistics):
+            arrays |= {f"{place}.{name}": drawn for name, drawn in statistic.arrays().items()}
         stored = io.BytesIO()
         np.savez_compressed(stored, **arrays)
         return stored.getvalue()
 
     @classmethod
-    def from_bytes(cls, stored: bytes) -> Drawn:
-        """What was kept."""
+    def from_bytes(
+        cls, stored: bytes, mechanism: Mechanism, layout: Layout, space: OutcomeSpace
+    ) -> Drawn:
+        """What was kept of a release by this mechanism."""
         with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
-            parts: dict[str, dict[str, Any]] = {}
-            for name in arrays.files:
-                kind, _, field_name = name.rpartition(".")
-                held = arrays[name]
-                parts.setdefault(kind, {})[field_name] = held if held.ndim else held.item()
-        tag = parts.pop("")["table_tag"].tobytes()
-        sums = parts.pop("SumSummary", None)
-        summary: Summary | None = None
-        for kind in (CountSummary, ContrastSummary):
-            if kind.__name__ in parts:
-                summary = kind(**parts[kind.__name__])
-        return cls(
-            statistics=Statistics(
-                summary=summary,
-                sums=None if sums is None else SumSummary(**{"squares": None, **sums}),
-            ),
-            table_tag=tag,
+            kept = {name: arrays[name] for name in arrays.files}
+        tag = kept.pop("table_tag").tobytes()
+        of_each: list[dict[str, Any]] = [{} for _ in mechanism.statistics]
+        for name, drawn in kept.items():
+            place, _, field_name = name.partition(".")
+            of_each[int(place)][field_name] = drawn
+        statistics = (
+            statistic.restore(drawn, layout, space)
+            for statistic, drawn in zip(mechanism.statistics, of_each, strict=True)
         )
+        return cls(statistics=tuple(statistics), table_tag=tag)
 
 
 class Journal(Protocol):
@@ -76,11 +68,11 @@ class Journal(Protocol):
         """The key of the release's rows."""
         ...
 
-    def recall(self) -> Drawn | None:
-        """What an earlier run drew; None if there was none, or it did not get that far."""
+    def recall(self) -> bytes | None:
+        """What an earlier run kept; None if there was none, or it did not get that far."""
         ...
 
-    def keep(self, drawn: Drawn) -> None:
+    def keep(self, drawn: bytes) -> None:
         """Write down what was drawn: from now on the release uses no other."""
         ...
 
@@ -99,15 +91,15 @@ class Unrecorded:
 
     key: ReleaseKey = field(default_factory=ReleaseKey.from_system)
 
-    def recall(self) -> Drawn | None:
+    def recall(self) -> None:
         """Nothing: every run is the first."""
-        return None
+        return
 
-    def keep(self, drawn: Drawn) -> None:
-        """Let it go."""
+    def keep(self, drawn: bytes) -> None:
+        """Nothing is kept."""
 
     def seal(self, manifest: bytes) -> None:
-        """Let it go."""
+        """Nothing is kept."""
 
     def commit(self, place: str) -> None:
         """There is nothing to wipe."""

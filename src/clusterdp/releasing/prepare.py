@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import CodeArray
-    from clusterdp.channels.design import Channel
+    from clusterdp.channels.catalogue import Channel
     from clusterdp.engines.base import CellOptions, Engine, Table
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.rows.encoding import CellEncoder, Columns

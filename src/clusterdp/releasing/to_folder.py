@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from clusterdp._version import __version__
-from clusterdp.channels.disclosure import disclosure_notes
-from clusterdp.channels.draw import check_exact, complete, draw_statistics
-from clusterdp.channels.noise import add_exact_noise
-from clusterdp.channels.optimal import DesignedChannel
 from clusterdp.engines.base import no_progress
 from clusterdp.engines.local.table import unreadable, write_parquet
 from clusterdp.errors import DataError, OutputError, notify_owner
-from clusterdp.published import manifest as manifests
-from clusterdp.published.cells import cells_table, channels_table
+from clusterdp.mechanisms.disclosure import disclosure_notes
+from clusterdp.mechanisms.draw import check_exact, complete, draw_statistics
+from clusterdp.published.cells import cells_table
+from clusterdp.published.manifest import Manifest
 from clusterdp.published.readme import write_readme
-from clusterdp.releasing.in_memory import refuse_paper_accounting
+from clusterdp.published.terms import Terms
 from clusterdp.releasing.journal import Drawn, Unrecorded
 from clusterdp.rows.encoding import TABLE_CHANGED
+from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.files import CELLS, CHANNELS, MANIFEST, README, FileSum
 from clusterdp.storage.folder import private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clusterdp.channels.noise import NoiseSource
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import Prepared
+    from clusterdp.statistics.noise import NoiseSource
     from clusterdp.storage.folder import Destination
 
 
@@ -87,13 +86,12 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     add_noise: NoiseSource,
 ) -> None:
     """As `write_release`, with the sources of randomness given: the door for tests."""
-    refuse_paper_accounting(mechanism)
-    table, layout = prepared.table, prepared.layout
-    check_exact(layout, mechanism)
-    content = _describe(prepared, mechanism)
+    table, layout, space = prepared.table, prepared.layout, prepared.table.space
+    check_exact(layout, space, mechanism)
+    manifest = _describe(prepared, mechanism)
     with _plain_errors(target), target.staged() as staged:
         drawn = _draw(prepared, mechanism, journal, progress, add_noise)
-        about_cells = complete(drawn.statistics, layout, mechanism)
+        about_cells = complete(drawn.statistics, layout, space, mechanism)
         files: dict[str, FileSum] = {}
         if about_cells.channel is not None:
             publisher = prepared.publisher(about_cells.channel, journal.key)
@@ -105,16 +103,16 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         progress.stage("sealing the folder", 0)
         folder = staged.files
         write_parquet(cells_table(prepared.encoder, layout, about_cells).lazy(), folder / CELLS)
-        if isinstance(about_cells.channel, DesignedChannel):
-            write_parquet(channels_table(about_cells.channel).lazy(), folder / CHANNELS)
-        private_file(folder / README).write_text(write_readme(content, files), encoding="utf-8")
+        channels = None if about_cells.channel is None else about_cells.channel.channels_table()
+        if channels is not None:
+            write_parquet(channels.lazy(), folder / CHANNELS)
+        private_file(folder / README).write_text(write_readme(manifest, files), encoding="utf-8")
         files |= {
             path.name: FileSum.of(path)
             for path in folder.iterdir()
             if path.is_file() and path.name not in files
         }
-        content["files"] = {name: files[name]._asdict() for name in sorted(files)}
-        sealed = manifests.seal(content)
+        sealed = manifest.sealed(files)
         journal.seal(sealed)
         # Last of all: a folder without a manifest is not a release.
         private_file(folder / MANIFEST).write_bytes(sealed)
@@ -129,19 +127,21 @@ def _draw(
     add_noise: NoiseSource,
 ) -> Drawn:
     """The first pass, and its noise: what an earlier run drew, if there was one."""
-    layout = prepared.layout
+    layout, space = prepared.layout, prepared.table.space
     counting = progress.stage("counting cells", layout.n_units)
     counts, seen, notices = prepared.table.count(layout, prepared.encoder, counting)
     for notice in notices:
         notify_owner(notice)
     tag = journal.key.tag(seen)
-    drawn = journal.recall()
-    if drawn is None:
+    kept = journal.recall()
+    if kept is None:
         progress.stage("drawing noise", 0)
-        statistics = draw_statistics(counts, layout, mechanism, add_noise)
+        statistics = draw_statistics(counts, layout, space, mechanism, add_noise)
         drawn = Drawn(statistics=statistics, table_tag=tag)
-        journal.keep(drawn)
-    elif drawn.table_tag != tag:
+        journal.keep(bytes(drawn))
+        return drawn
+    drawn = Drawn.from_bytes(kept, mechanism, layout, space)
+    if drawn.table_tag != tag:
         raise DataError(
             "the table is not the one that the release began with; it can only be finished with "
             "that one"
@@ -149,15 +149,15 @@ def _draw(
     return drawn
 
 
-def _describe(prepared: Prepared, mechanism: Mechanism) -> dict[str, Any]:
-    return manifests.describe(
+def _describe(prepared: Prepared, mechanism: Mechanism) -> Manifest:
+    table = prepared.table
+    return Manifest.of(
         software=f"clusterdp {__version__}",
-        columns=prepared.table.columns,
+        columns=table.columns,
         layout=prepared.layout,
-        mechanism=mechanism,
-        guarantee=mechanism.guarantee(prepared.layout.space),
-        row_order=prepared.table.row_order,
-        notes=(*prepared.notes, *disclosure_notes(mechanism, prepared.layout.space)),
+        terms=Terms.of(table.columns.outcome, table.space, mechanism),
+        row_order=table.row_order,
+        notes=(*prepared.notes, *disclosure_notes(mechanism, table.space)),
     )
 
 

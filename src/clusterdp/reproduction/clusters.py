@@ -10,11 +10,11 @@ import numpy as np
 from clusterdp.mechanisms import catalogue as builders
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
+from clusterdp.reproduction.paper_accounting import clustered
 from clusterdp.reproduction.study import (
     ACCOUNTINGS,
     DELTA,
     KINDS,
-    clustered,
     empirical_variances,
     exact_variance,
     find_row,

@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp.channels.design import design_channel
-from clusterdp.channels.noise import simulated_noise
-from clusterdp.channels.statistics import draw_summary
 from clusterdp.mechanisms import catalogue as builders
+from clusterdp.mechanisms.draw import release_cells
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
+from clusterdp.reproduction.paper_accounting import clustered
 from clusterdp.reproduction.study import DELTA
+from clusterdp.statistics.noise import simulated_noise
 from clusterdp.theory import formulas as theory
-from clusterdp.theory.simulation import draw_released_counts
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.privacy.accounting import Accounting
+    from clusterdp.reproduction.paper_accounting import Accounting
     from clusterdp.reproduction.study import Study
     from clusterdp.theory.population import Population
 
@@ -64,16 +63,22 @@ def _row_biases(
     rng: np.random.Generator,
 ) -> FloatArray:
     """Everyone's two potential responses are randomized once; sub-populations are drawn of them."""
-    mechanism = builders.cluster_dp(
-        noise_scale=10, prior_floor=0.02, epsilon=epsilon, delta=DELTA, accounting=accounting
+    mechanism = clustered(
+        "Cluster-DP",
+        noise_scale=10,
+        prior_floor=0.02,
+        epsilon=epsilon,
+        delta=DELTA,
+        accounting=accounting,
     )
     everyone = whole.potential_counts()
-    layout = pops.balanced_layout(2 * everyone[:, 0].sum(axis=-1), pops.SPACE)
+    layout = pops.balanced_layout(2 * everyone[:, 0].sum(axis=-1))
     biases = []
     for _ in range(study.n_populations):
-        summary = draw_summary(everyone, layout, mechanism.summary, simulated_noise(rng))
-        channel = design_channel(mechanism, layout, summary)
-        released = draw_released_counts(everyone, channel, rng)
+        noise = simulated_noise(rng)
+        channel = release_cells(everyone, layout, pops.SPACE, mechanism, noise).channel
+        assert channel is not None  # noqa: S101 - Cluster-DP publishes rows
+        released = channel.simulate(everyone, rng)
         decode = channel.decode()[channel.groups]
         biases.append(_mean_effect(released, decode, rng) - whole.effects()[0])
     return np.array(biases)
@@ -157,9 +162,13 @@ def _bias_claim(rows: list[dict[str, Any]]) -> Claim:
 
 
 def _gap_claim(whole: Population) -> Claim:
-    layout = pops.balanced_layout(np.array(pops.SUB_SIZES), whole.layout.space)
-    contrast = float(theory.noisy_horvitz_thompson_excess(layout, 1.0)[0])
-    histogram = float(theory.noisy_histogram_excess(layout, 2.0)[0])
+    layout = pops.balanced_layout(np.array(pops.SUB_SIZES))
+    alone = (builders.noisy_horvitz_thompson(epsilon=1.0), builders.noisy_histogram(epsilon=1.0))
+    everyone, rng = whole.potential_counts(), np.random.default_rng(0)  # neither is drawn from
+    contrast, histogram = (
+        float(theory.excess_variance(everyone, layout, whole.space, one, rng=rng).value[0])
+        for one in alone
+    )
     values = pops.SPACE.as_array()
     inverse = (1 / layout.sizes**2).sum(axis=1)
     paper_contrast = 2 * ((WEIGHTS * np.abs(values).max() / layout.sizes.min(axis=1)) ** 2).sum()

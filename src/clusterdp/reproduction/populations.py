@@ -67,7 +67,8 @@ def population(type_counts: IntArray) -> Population:
     return Population(
         type_outcomes=np.stack([types, types + EFFECT], axis=1),
         type_counts=type_counts,
-        layout=balanced_layout(type_counts.sum(axis=1), SPACE),
+        layout=balanced_layout(type_counts.sum(axis=1)),
+        space=SPACE,
     )
 
 
@@ -92,16 +93,15 @@ def youtube_population(features: ClusterFeatures, rng: np.random.Generator) -> P
     return Population(
         type_outcomes=types,
         type_counts=counts,
-        layout=balanced_layout(counts.sum(axis=1), YOUTUBE_SPACE),
+        layout=balanced_layout(counts.sum(axis=1)),
+        space=YOUTUBE_SPACE,
     )
 
 
-def balanced_layout(cluster_sizes: IntArray, space: OutcomeSpace) -> Layout:
+def balanced_layout(cluster_sizes: IntArray) -> Layout:
     """Half of every cluster treated, control first."""
     sizes = np.stack([(cluster_sizes + 1) // 2, cluster_sizes // 2], axis=1)
-    return Layout(
-        clusters=tuple(range(len(cluster_sizes))), arms=(0, 1), control=0, sizes=sizes, space=space
-    )
+    return Layout(clusters=tuple(range(len(cluster_sizes))), arms=(0, 1), control=0, sizes=sizes)
 
 
 def _quantize(outcomes: FloatArray) -> IntArray:

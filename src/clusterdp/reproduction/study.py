@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp.errors import ParameterError
-from clusterdp.mechanisms import catalogue as builders
 from clusterdp.theory import formulas as theory
 from clusterdp.theory.simulation import simulate_experiments
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.estimation.moments import Estimator
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.privacy.accounting import Accounting
+    from clusterdp.reproduction.paper_accounting import Accounting
     from clusterdp.reproduction.youtube import ClusterFeatures
     from clusterdp.theory.population import Population
 
@@ -75,42 +73,15 @@ def empirical_variances(
 def exact_variance(population: Population, mechanism: Mechanism, rng: np.random.Generator) -> float:
     """The same variance by theory, for one population and one of its assignments."""
     counts = population.assign(1, rng)[0]
-    excess = theory.excess_variance(counts, population.layout, mechanism, rng=rng, n_draws=40)
+    excess = theory.excess_variance(
+        counts, population.layout, population.space, mechanism, rng=rng, n_draws=40
+    )
     return float(theory.non_private_variance(population)[0] + excess.value[0])
 
 
 def summarize(variances: FloatArray) -> dict[str, float]:
     """Mean and spread over sub-populations, as the paper's error bars."""
     return {"variance": float(variances.mean()), "spread": float(variances.std(ddof=1))}
-
-
-def clustered(  # noqa: PLR0913 - the parameters of the paper's mechanism
-    kind: str,
-    *,
-    epsilon: float,
-    delta: float,
-    noise_scale: float,
-    prior_floor: float,
-    accounting: Accounting,
-) -> Mechanism:
-    """Cluster-DP or Cluster-Free-DP at a privacy target."""
-    build = builders.cluster_dp if kind == "Cluster-DP" else builders.cluster_free_dp
-    return build(
-        noise_scale=noise_scale,
-        prior_floor=prior_floor,
-        epsilon=epsilon,
-        delta=delta,
-        accounting=accounting,
-    )
-
-
-def is_affordable(mechanism: Mechanism, population: Population) -> bool:
-    """Whether its budget can be met at all."""
-    try:
-        mechanism.response(population.layout.space)
-    except ParameterError:
-        return False
-    return True
 
 
 def find_row(rows: list[dict[str, Any]], **where: Any) -> dict[str, Any]:

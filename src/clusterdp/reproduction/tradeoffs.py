@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
 from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, decide
+from clusterdp.reproduction.paper_accounting import clustered, stated_epsilon
 from clusterdp.reproduction.study import (
     ACCOUNTINGS,
     DELTA,
     KINDS,
-    clustered,
     empirical_variances,
     exact_variance,
     find_row,
-    is_affordable,
     summarize,
 )
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.privacy.accounting import Accounting
+    from clusterdp.reproduction.paper_accounting import Accounting
     from clusterdp.reproduction.study import Study
     from clusterdp.theory.population import Population
 
@@ -78,7 +79,7 @@ def _at_equal_strength(population: Population, rng: np.random.Generator) -> list
             "mechanism": name,
             "floor_share": share,
             "variance": exact_variance(population, mechanism, rng),
-            "paper_epsilon": mechanism.guarantee(pops.SPACE, accounting="paper").epsilon,
+            "paper_epsilon": stated_epsilon(mechanism, pops.SPACE),
         }
         for name, share, mechanism in rows
     ]
@@ -158,15 +159,15 @@ def _best(
     """The best (σ, γ) of the paper's sets at this ε, by exact variance."""
     candidates = []
     for scale, share in itertools.product(NOISE_SCALES, FLOOR_SHARES):
-        mechanism = clustered(
-            kind,
-            epsilon=epsilon,
-            delta=DELTA,
-            noise_scale=scale,
-            prior_floor=share / K,
-            accounting=accounting,
-        )
-        if is_affordable(mechanism, population):
+        with suppress(ParameterError):  # noisy counts that leave nothing for the rows
+            mechanism = clustered(
+                kind,
+                epsilon=epsilon,
+                delta=DELTA,
+                noise_scale=scale,
+                prior_floor=share / K,
+                accounting=accounting,
+            )
             variance = exact_variance(population, mechanism, rng)
             chosen = {"noise_scale": NOISE_SCALES[scale], "floor_share": share}
             candidates.append((variance, mechanism, chosen))

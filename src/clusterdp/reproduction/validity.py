@@ -69,7 +69,7 @@ def experiment_five(study: Study) -> Findings:
             gaps.append(float(drawn.effects[:, 0].var(ddof=1)) - free)
             observed = population.assign(1, rng)[0]
             excess = theory.excess_variance(
-                observed, population.layout, DEFAULT, rng=rng, n_draws=40
+                observed, population.layout, population.space, DEFAULT, rng=rng, n_draws=40
             )
             exact.append(float(excess.value[0]))
             bound = theory.variance_bound(population, DEFAULT)

@@ -7,12 +7,11 @@ batches to them and takes away what they return.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from clusterdp.errors import DataError
-from clusterdp.rows.alias_sampling import RowRandomizer
 from clusterdp.rows.encoding import (
     DEBIASED,
     RELEASED,
@@ -24,14 +23,16 @@ from clusterdp.rows.encoding import (
     plain_type,
 )
 from clusterdp.rows.fingerprint import Fingerprint, row_words
+from clusterdp.rows.randomizer import RowRandomizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy.typing as npt
     import polars as pl
 
     from clusterdp._arrays import CodeArray, IntArray, WordArray
-    from clusterdp.channels.design import Channel
+    from clusterdp.channels.catalogue import Channel
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.rows.keys import ReleaseKey
@@ -163,7 +164,7 @@ class RowPublisher:
         aes_key = key.for_outcome(encoder.columns.outcome)
         return cls(
             encoder=encoder,
-            randomizer=RowRandomizer.of(channel, layout.space, aes_key),
+            randomizer=RowRandomizer.of(channel, aes_key),
             pooled=pooled,
             n_units=layout.n_units,
         )
@@ -201,9 +202,15 @@ class RowPublisher:
         published = {name: plain_type(given[name]) for name in columns.public}
         if self.pooled is not None:
             published[columns.cluster] = pl.String()
-        values = self.randomizer.values
-        released = pl.Float64() if values is None else pl.Series(values).dtype
+        released = released_type(self.randomizer.values)
         return pl.Schema(published | {RELEASED: released, DEBIASED: pl.Float64()})
+
+
+def released_type(values: npt.NDArray[Any] | None) -> pl.DataType:
+    """The type of the released outcomes, from the values they can take; None for numbers."""
+    import polars as pl
+
+    return pl.Float64() if values is None else pl.Series(values).dtype
 
 
 def _only_visible(column: pl.Series) -> pl.Series:

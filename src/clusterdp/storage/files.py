@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +21,8 @@ PARTIAL_SUFFIX, SCRATCH_SUFFIX = ".partial", ".scratch"
 RowOrderKind = Literal["ids", "table"]
 
 
-class FileSum(NamedTuple):
-    """What a manifest says of a file."""
+class FileSum(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a manifest states about a file."""
 
     bytes: int
     sha256: str

@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.channels.design import design_channel, public_noise_variance
-from clusterdp.channels.noise import noise_variance, simulated_noise
-from clusterdp.channels.statistics import contrast_noise, draw_summary
+from clusterdp.channels.resampled_rows import ResampledRows
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.calibration import shrinkage, summary_mean_variance
-from clusterdp.mechanisms.parts import NoisyContrasts, NoisyCounts
+from clusterdp.estimation.calibration import (
+    public_noise_variance,
+    shrinkage,
+    summary_mean_variance,
+)
+from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.moments import Use
     from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
@@ -41,7 +46,7 @@ class VarianceBound(NamedTuple):
 
 def homogeneity(population: Population) -> FloatArray:
     """φ_a = Σ (n_c/n)² S²(y_c(a))/n_{a,c} (def:phi); axes `[arm]`. Small for alike clusters."""
-    spread = _finite_variance(population.potential_counts(), population.layout.space.as_array())
+    spread = _finite_variance(population.potential_counts(), population.space.as_array())
     weights = _cluster_weights(population.layout)
     return np.asarray((weights**2 * spread / population.layout.sizes).sum(axis=0))
 
@@ -66,6 +71,7 @@ def non_private_variance(population: Population) -> FloatArray:
 def excess_variance(  # noqa: PLR0913 - what to predict, by name
     counts: IntArray,
     layout: Layout,
+    space: OutcomeSpace,
     mechanism: Mechanism,
     *,
     rng: np.random.Generator,
@@ -81,32 +87,30 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
     Args:
         counts: Observed counts; axes `[cluster, arm, outcome]`.
         layout: What is public.
+        space: The outcome space.
         mechanism: The mechanism.
-        rng: For the noise of the summary.
-        n_draws: How many noisy summaries to average over.
+        rng: For the noise of the statistics.
+        n_draws: How many draws of the statistics to average over.
         use: "rows", or "everything" for estimates that use sums and counts as well.
         segment_share: The share of every cell that the estimate is of.
     """
     exact = np.zeros(len(layout.treatments))
     if not mechanism.releases_rows:
-        if isinstance(mechanism.summary, NoisyContrasts):
-            value = noisy_horvitz_thompson_excess(layout, mechanism.summary.epsilon)
-        elif isinstance(mechanism.summary, NoisyCounts):
-            value = noisy_histogram_excess(layout, mechanism.summary.noise_scale)
-        else:
-            raise ParameterError(f"{mechanism.name} publishes neither rows nor a summary")
-        return Averaged(value, exact)
+        noise = mechanism.statistics[0].contrast_variance(layout, space)
+        return Averaged((_cluster_weights(layout) ** 2 * noise).sum(axis=0), exact)
+    by_summary = None
+    if use == "everything":
+        by_summary = summary_mean_variance(mechanism, layout, space)
+    public = 0.0 if by_summary is None else public_noise_variance(mechanism, space)
 
     def draw() -> FloatArray:
-        per_unit = unit_noise(counts, layout, mechanism, rng)
-        by_summary = summary_mean_variance(mechanism, layout) if use == "everything" else None
-        public = 0.0 if by_summary is None else public_noise_variance(mechanism, layout.space)
+        per_unit = unit_noise(counts, layout, space, mechanism, rng)
         per_cell = mean_noise(
             per_unit, layout.sizes, segment_share, by_summary=by_summary, public=public
         )
         return weighted(per_cell, layout)
 
-    if mechanism.summary is None:
+    if mechanism.find(NoisyCounts) is None:
         return Averaged(draw(), exact)
     draws = np.stack([draw() for _ in range(n_draws)])
     return Averaged(draws.mean(axis=0), draws.std(axis=0, ddof=1) / math.sqrt(n_draws))
@@ -119,15 +123,15 @@ def variance_bound(population: Population, mechanism: Mechanism) -> VarianceBoun
     continuous noise; the discrete noise that is drawn exceeds that step of the proof by a few
     percent in cells of a handful of units, far within the slack of the others.
     """
-    summary = mechanism.summary
-    if not (isinstance(summary, NoisyCounts) and summary.scope == "cluster"):
-        raise ParameterError(f"the bound speaks of Cluster-DP, not of {mechanism.name}")
-    layout, space = population.layout, population.layout.space
-    response = mechanism.response(space)
+    counts, layout, space = mechanism.find(NoisyCounts), population.layout, population.space
+    rows = mechanism.settled_rows(space)
+    if counts is None or counts.scope != "cluster" or not isinstance(rows, ResampledRows):
+        raise ParameterError(f"the bound is about Cluster-DP, not about {mechanism.name}")
+    response = rows.response(space)
     keep, resample = float(response.keep_prob), response.resample_prob
     first = (1 / keep**2 - 1) * _both_arms(homogeneity(population), layout)
 
-    scale = summary.noise_scale / layout.sizes  # σ/n_{a,c}
+    scale = counts.noise_scale / layout.sizes  # σ/n_{a,c}
     floor, n_outcomes = float(response.prior_floor), space.n_outcomes
     # lem:tq-tp: how far the prior is from the cell's frequencies, in expected L1 distance
     distance = 2 * n_outcomes * (floor + scale * (np.exp(-floor / scale) - np.exp(-1 / scale)))
@@ -145,7 +149,7 @@ def uniform_prior_excess(population: Population, resample_prob: float) -> FloatA
 
     For coro:unstratified, take `population.merged()`.
     """
-    layout, values = population.layout, population.layout.space.as_array()
+    layout, values = population.layout, population.space.as_array()
     keep = 1 - resample_prob
     frequencies = population.potential_counts() / layout.sizes.sum(axis=1)[:, None, None]
     mean, mean_square = frequencies @ values, frequencies @ values**2
@@ -159,38 +163,14 @@ def uniform_prior_excess(population: Population, resample_prob: float) -> FloatA
     return _both_arms((weights**2 * per_unit / layout.sizes).sum(axis=0), layout)
 
 
-def noisy_horvitz_thompson_excess(layout: Layout, epsilon: float) -> FloatArray:
-    """prop:NHT with correction C4: Σ (n_c/n)² Var(noise on the difference of means).
-
-    In continuous noise it would be 2Σ(n_c/n · Δ_c/ε)², Δ_c = (y_max − y_min)/min(n₀, n_a); the
-    discrete noise that is drawn has a slightly smaller variance. T treatments share ε.
-    """
-    noise = [
-        [contrast_noise(layout, epsilon, cluster, arm).variance for arm in layout.treatments]
-        for cluster in range(len(layout.clusters))
-    ]
-    return np.asarray((_cluster_weights(layout) ** 2 * np.array(noise)).sum(axis=0))
-
-
-def noisy_histogram_excess(layout: Layout, noise_scale: float) -> FloatArray:
-    """prop:NH with correction C3: Σy² · Var(noise) · Σ (n_c/n)² (1/n₀² + 1/n_a²).
-
-    With σ = 2/ε and continuous noise, Var(noise) would be 8/ε².
-    """
-    weights = _cluster_weights(layout)
-    per_arm = (weights**2 / layout.sizes**2).sum(axis=0)
-    total = (layout.space.as_array() ** 2).sum() * noise_variance(noise_scale)
-    return _both_arms(total * per_arm, layout)
-
-
-def sampling_variance(probs: FloatArray, layout: Layout) -> FloatArray:
+def sampling_variance(probs: FloatArray, layout: Layout, values: FloatArray) -> FloatArray:
     """The variance of the stratified estimator from true outcomes of given distributions.
 
     Args:
         probs: Axes `[cluster, arm or 1, outcome]`.
         layout: What is public.
+        values: Of the outcomes.
     """
-    values = layout.space.as_array()
     means = (probs @ values)[..., np.newaxis]
     spread = (probs * (values - means) ** 2).sum(axis=-1)
     return weighted(spread / layout.sizes, layout)
@@ -235,11 +215,15 @@ def mean_noise(
 
 
 def unit_noise(
-    counts: IntArray, layout: Layout, mechanism: Mechanism, rng: np.random.Generator
+    counts: IntArray,
+    layout: Layout,
+    space: OutcomeSpace,
+    mechanism: Mechanism,
+    rng: np.random.Generator,
 ) -> FloatArray:
-    """Noise variance of a unit, given one draw of the summary; axes `[cluster, arm]`."""
-    summary = draw_summary(counts, layout, mechanism.summary, simulated_noise(rng))
-    channel = design_channel(mechanism, layout, summary)
+    """Noise variance of a unit, given one draw of the statistics; axes `[cluster, arm]`."""
+    channel = release_cells(counts, layout, space, mechanism, simulated_noise(rng)).channel
+    assert channel is not None  # noqa: S101 - there are rows
     noise = channel.noise_variance()[channel.groups]
     return np.asarray((counts * noise).sum(axis=-1) / layout.sizes)
 

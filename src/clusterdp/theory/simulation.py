@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.channels.draw import release_cells
-from clusterdp.channels.noise import simulated_noise
-from clusterdp.channels.optimal import DesignedChannel
 from clusterdp.estimation import moments as estimators
 from clusterdp.estimation.calibration import read_cells
-from clusterdp.mechanisms.parts import TABLE_TOTAL
+from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp._arrays import IntArray
-    from clusterdp.channels.design import Channel
     from clusterdp.estimation.moments import Estimator, Use
     from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
@@ -42,6 +40,7 @@ def simulate_experiments(  # noqa: PLR0913 - what to draw, by name
         simulate_estimates(
             population.assign(size, rng),
             population.layout,
+            population.space,
             mechanism,
             rng,
             estimator,
@@ -54,6 +53,7 @@ def simulate_experiments(  # noqa: PLR0913 - what to draw, by name
 def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they are
     counts: IntArray,
     layout: Layout,
+    space: OutcomeSpace,
     mechanism: Mechanism,
     *,
     n_replicates: int,
@@ -66,6 +66,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
     Args:
         counts: Observed counts; axes `[cluster, arm, outcome]`.
         layout: What is public.
+        space: The outcome space.
         mechanism: What to release.
         n_replicates: How many releases to draw.
         rng: Where randomness comes from.
@@ -76,6 +77,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
         simulate_estimates(
             np.broadcast_to(counts, (size, *counts.shape)),
             layout,
+            space,
             mechanism,
             rng,
             estimator,
@@ -88,38 +90,28 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
 def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     counts: IntArray,
     layout: Layout,
+    space: OutcomeSpace,
     mechanism: Mechanism,
     rng: np.random.Generator,
     estimator: Estimator,
     use: Use,
 ) -> estimators.EffectArrays:
     """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
-    about_cells = release_cells(counts, layout, mechanism, simulated_noise(rng))
+    about_cells = release_cells(counts, layout, space, mechanism, simulated_noise(rng))
     moments = readings = None
     if about_cells.channel is not None:
-        released_counts = draw_released_counts(counts, about_cells.channel, rng)
+        released_counts = about_cells.channel.simulate(counts, rng)
         moments = estimators.row_moments(released_counts, about_cells.channel)
     if use == "everything":
-        readings = read_cells(mechanism, layout, about_cells.summary, about_cells.sums)
+        readings = read_cells(mechanism, layout, space, about_cells.statistics)
     return estimators.estimate_effects(
-        layout, estimator, moments=moments, summary=about_cells.summary, readings=readings
+        layout,
+        space,
+        estimator,
+        moments=moments,
+        statistics=about_cells.statistics,
+        readings=readings,
     )
-
-
-def draw_released_counts(counts: IntArray, channel: Channel, rng: np.random.Generator) -> IntArray:
-    """How often each outcome is released, in distribution as if every row were randomized.
-
-    Axes of `counts`: `[..., cluster, arm, outcome]`; of the result `[..., cluster, arm, output]`.
-    """
-    if isinstance(channel, DesignedChannel):
-        probs = (channel.tables / TABLE_TOTAL)[
-            channel.groups
-        ]  # [..., cluster, arm, true, released]
-        return np.asarray(rng.multinomial(counts, probs).sum(axis=-2))
-    resampled = rng.binomial(counts, channel.resample_prob)
-    prior = channel.prior()[..., channel.groups, :]
-    redrawn = rng.multinomial(resampled.sum(axis=-1), prior)
-    return np.asarray(counts - resampled + redrawn)
 
 
 def _chunks(n_replicates: int, n_elements: int) -> Iterator[int]:

@@ -130,9 +130,7 @@ class SparkTable:
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
         """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
         columns = self.columns
-        return read_layout(
-            self.rows, CellOptions(columns.cluster, columns.arm, self.space, control)
-        )
+        return read_layout(self.rows, CellOptions(columns.cluster, columns.arm, control))
 
     def count(
         self,

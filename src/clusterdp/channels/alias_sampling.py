@@ -1,31 +1,23 @@
-"""Stage 4: every row through its cell's channel. A stateless function of codes and random words."""
+"""Channels as alias tables: any output of any cell is drawn from random words by one look-up."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp.channels.optimal import DesignedChannel
-from clusterdp.mechanisms.parts import KEEP_TOTAL, PRIOR_TOTAL, TABLE_TOTAL
-from clusterdp.rows.keys import unit_words
+from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL, TABLE_TOTAL
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import polars as pl
 
-    from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
-    from clusterdp.channels.design import Channel
-    from clusterdp.channels.resampling import ResamplingChannel
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp._arrays import CodeArray, IntArray, WordArray
 
 _TABLE_BITS = TABLE_TOTAL.bit_length() - 1
 _TABLE_SHIFT = np.uint64(64 - _TABLE_BITS)
 _PRIOR_BITS = PRIOR_TOTAL.bit_length() - 1
 _ALIAS_BITS = 16
-# Rows worked on at a time, so that what is computed for them stays in the processor's cache.
-_CACHED_ROWS = 2**15
 _KEEP_SHIFT = np.uint64(64 - (KEEP_TOTAL.bit_length() - 1))
 _PRIOR_SHIFT = np.uint64(64 - _PRIOR_BITS)
 
@@ -50,13 +42,13 @@ class RedrawSampler:
     columns: IntArray
 
     @classmethod
-    def of(cls, channel: ResamplingChannel) -> RedrawSampler:
-        """The tables of a channel."""
-        column_bits = max(1, (len(channel.values) - 1).bit_length())
+    def of(cls, keep_weight: int, weights: IntArray) -> RedrawSampler:
+        """The tables of a channel, from its priors in integers; axes `[group, outcome]`."""
+        column_bits = max(1, (weights.shape[-1] - 1).bit_length())
         return cls(
-            keep_weight=channel.keep_weight,
+            keep_weight=keep_weight,
             column_bits=column_bits,
-            columns=_alias_columns(channel.weights, column_bits, _PRIOR_BITS),
+            columns=_alias_columns(weights, column_bits, _PRIOR_BITS),
         )
 
     def draw(self, words: WordArray, groups: IntArray, outcomes: CodeArray) -> CodeArray:
@@ -76,7 +68,7 @@ class RedrawSampler:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TableSampler:
-    """A designed channel as alias tables, one for every true outcome of every channel.
+    """An optimal channel as alias tables, one for every true outcome of every channel.
 
     Attributes:
         n_outcomes: K.
@@ -89,14 +81,14 @@ class TableSampler:
     columns: IntArray
 
     @classmethod
-    def of(cls, channel: DesignedChannel) -> TableSampler:
-        """The tables of a channel."""
-        n_outputs = channel.tables.shape[-1]
+    def of(cls, tables: IntArray) -> TableSampler:
+        """The tables of channels in integers; axes `[channel, true, released]`."""
+        _, n_outcomes, n_outputs = tables.shape
         # At least 2 bits, so that a threshold and an alias fit into 63.
         column_bits = max(2, (n_outputs - 1).bit_length())
-        weights = channel.tables.reshape(-1, n_outputs)
+        weights = tables.reshape(-1, n_outputs)
         return cls(
-            n_outcomes=len(channel.values),
+            n_outcomes=n_outcomes,
             column_bits=column_bits,
             columns=_alias_columns(weights, column_bits, _TABLE_BITS),
         )
@@ -106,75 +98,6 @@ class TableSampler:
         point = (words[:, 0] >> _TABLE_SHIFT).view(np.int64)
         rows = groups * self.n_outcomes + outcomes
         return _look_up(self.columns, rows, point, self.column_bits, _TABLE_BITS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowRandomizer:
-    """Pass 2 of every engine: a stateless function of a batch of rows.
-
-    It holds everything a worker needs and nothing of the table, so batches may be run in any order,
-    anywhere, and again: the same rows give the same result.
-
-    Attributes:
-        sampler: The channel as look-up tables.
-        groups: The group of each cell, axes `[cell]`; None where every cell is its own group.
-        values: The outcome values as they are released, axes `[outcome]`; None for a designed
-            channel, which releases the debiased number itself.
-        n_outputs: How many different values a group can release.
-        decode: What each released value counts as; axes `[group * released]`.
-        aes_key: The key of this outcome, from `ReleaseKey.for_outcome`.
-    """
-
-    sampler: RedrawSampler | TableSampler
-    groups: IntArray | None
-    values: npt.NDArray[Any] | None
-    n_outputs: int
-    decode: FloatArray
-    aes_key: bytes = field(repr=False)
-
-    @classmethod
-    def of(cls, channel: Channel, space: OutcomeSpace, aes_key: bytes) -> RowRandomizer:
-        """The randomizer of a channel."""
-        groups = channel.groups.ravel()
-        every_cell = np.array_equal(groups, np.arange(len(groups)))
-        decode = channel.decode()
-        sampler: RedrawSampler | TableSampler
-        values = None
-        if isinstance(channel, DesignedChannel):
-            sampler = TableSampler.of(channel)
-        else:
-            sampler, values = RedrawSampler.of(channel), space.as_released()
-        return cls(
-            sampler=sampler,
-            groups=None if every_cell else groups,
-            values=values,
-            n_outputs=decode.shape[-1],
-            decode=decode.ravel(),
-            aes_key=aes_key,
-        )
-
-    def __call__(self, units: pl.Series, cells: IntArray, outcomes: CodeArray) -> RandomizedRows:
-        """Randomize a batch, given as ids, cell codes and outcome codes; axes `[row]`."""
-        n_rows = len(units)
-        debiased = np.empty(n_rows)
-        released = debiased if self.values is None else np.empty(n_rows, self.values.dtype)
-        for start in range(0, n_rows, _CACHED_ROWS):
-            part = slice(start, start + _CACHED_ROWS)
-            groups = cells[part] if self.groups is None else self.groups[cells[part]]
-            words = unit_words(units[part], self.aes_key)
-            codes = self.sampler.draw(words, groups, outcomes[part])
-            if self.values is not None:
-                released[part] = self.values[codes]
-            codes += groups * self.n_outputs
-            debiased[part] = self.decode[codes]
-        return RandomizedRows(released=released, debiased=debiased)
-
-
-class RandomizedRows(NamedTuple):
-    """What becomes of a batch; every array has axes `[row]`."""
-
-    released: npt.NDArray[Any]
-    debiased: FloatArray
 
 
 def _look_up(

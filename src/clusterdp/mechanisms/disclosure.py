@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from clusterdp.channels.design import public_channel, public_prior
 from clusterdp.privacy.accounting import shown_percent
 
 if TYPE_CHECKING:
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
 
-# From this ε on, rows can tell so much that a reader must know.
-_TELLING_EPSILON = 3.0
+# From this ε on, rows give away so much that a reader must know.
+_REVEALING_EPSILON = 3.0
 
 
 class Guesses(NamedTuple):
@@ -36,17 +35,19 @@ def best_guesses(mechanism: Mechanism, space: OutcomeSpace) -> Guesses:
     The channel is the one that the mechanism makes of that prior. One that is made of noisy counts
     differs a little; it has the same bound.
     """
-    prior = public_prior(mechanism, space)
-    reached = public_channel(mechanism, space).transition()[0] * prior  # [released, true]
+    rows = mechanism.settled_rows(space)
+    prior = rows.public_prior(space)
+    reached = rows.public_channel(space).transition()[0] * prior  # [released, true]
     return Guesses(from_row=float(reached.max(axis=1).sum()), without=float(prior.max()))
 
 
 def disclosure_notes(mechanism: Mechanism, space: OutcomeSpace) -> tuple[str, ...]:
-    """What readers must know of rows that tell much; nothing for small ε, or without rows."""
-    if not mechanism.releases_rows or mechanism.guarantee(space).epsilon < _TELLING_EPSILON:
+    """What readers must know of rows that give much away; nothing for small ε, or without rows."""
+    if not mechanism.releases_rows or mechanism.guarantee(space).epsilon < _REVEALING_EPSILON:
         return ()
     guesses = best_guesses(mechanism, space)
-    believed = "equally likely" if mechanism.public_prior is None else "as likely as declared"
+    uniform = guesses.without <= 1 / space.n_outcomes
+    believed = "equally likely" if uniform else "as likely as declared"
     return (
         (
             f"rows give outcomes away: where outcomes are {believed}, the best guess from a "

@@ -1,0 +1,287 @@
+"""Rows through the unbiased channel of least variance: its parameters, cost and design."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from clusterdp.channels.base import Check
+from clusterdp.channels.integers import (
+    LARGEST_ROW_EPSILON,
+    RATIO_DENOMINATOR,
+    SMALLEST_ROW_EPSILON,
+    TABLE_TOTAL,
+)
+from clusterdp.channels.optimal import OptimalChannel, design_channels
+from clusterdp.channels.optimal_table import read_channels
+from clusterdp.channels.priors import project_prior, with_every_outcome
+from clusterdp.channels.representatives import representative_priors
+from clusterdp.channels.resampled_rows import nothing_left
+from clusterdp.errors import FormatError, ParameterError
+from clusterdp.privacy import accounting as acc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+    from clusterdp._arrays import FloatArray
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.privacy.accounting import LossAtom
+    from clusterdp.statistics.base import Arrays, Histogram
+
+# Cells share this many channels at most; with more, less than a hundredth of the variance is left
+# to gain.
+MOST_CHANNELS = 96
+
+
+class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel", tag="optimal"):
+    """The channel of least variance, by what the rows cost on their own.
+
+    Attributes:
+        epsilon: ε of the rows.
+        delta: δ of the rows, which is also that of the release.
+        prior: The distribution that a channel is designed for where there are no noisy
+            counts; None for uniform. Known from outside the experiment, so it costs nothing.
+    """
+
+    is_designed: ClassVar[bool] = True
+    cells_in_words: ClassVar[str] = "the number of the channel its rows went through (`channel`)"
+    released_in_words: ClassVar[str] = (
+        "`released_outcome` is a number and not one of the outcomes: it is the debiased\n"
+        "  outcome itself."
+    )
+
+    epsilon: float
+    delta: float = 0.0
+    prior: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_common(self)
+
+    def settle(self, space: OutcomeSpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as a budget
+        """The same."""
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """What an owner gives to get these rows, beside their strength."""
+        return {} if self.prior is None else {"prior": list(self.prior)}
+
+    def parameters(self) -> dict[str, float]:
+        """Its numbers, by the names that people are shown."""
+        return {"epsilon of rows": self.epsilon}
+
+    def response(self, space: OutcomeSpace) -> OptimalResponse:  # noqa: ARG002 - as other rows
+        """What bounds the channel, in integers.
+
+        Raises:
+            ParameterError: If no channel can be designed at this ε.
+        """
+        if not SMALLEST_ROW_EPSILON <= self.epsilon <= LARGEST_ROW_EPSILON:
+            raise ParameterError(
+                f"epsilon of the rows must lie between {SMALLEST_ROW_EPSILON:g} and "
+                f"{LARGEST_ROW_EPSILON:g}, got {self.epsilon:.6g}"
+            )
+        return OptimalResponse(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            max_ratio=acc.largest_ratio(self.epsilon, RATIO_DENOMINATOR),
+            reveal_weight=int(Fraction(self.delta) * TABLE_TOTAL),
+        )
+
+    def at_epsilon(self, epsilon: float, space: OutcomeSpace) -> OptimalRows:  # noqa: ARG002 - as other rows
+        """The same for rows that cost another ε."""
+        return msgspec.structs.replace(self, epsilon=epsilon)
+
+    def public_prior(self, space: OutcomeSpace) -> FloatArray:
+        """What is thought of outcomes from outside the experiment: uniform, or declared."""
+        if self.prior is None:
+            return np.full(space.n_outcomes, 1 / space.n_outcomes)
+        if len(self.prior) != space.n_outcomes:
+            raise ParameterError(
+                f"prior has {len(self.prior)} numbers for an outcome space of "
+                f"{space.n_outcomes} values"
+            )
+        return np.array(self.prior)
+
+    def public_channel(self, space: OutcomeSpace) -> OptimalChannel:
+        """The channel of one cell as far as it is public."""
+        prior = with_every_outcome(self.public_prior(space))
+        return _remembered_design(tuple(prior), space, self.response(space))
+
+    def design(
+        self, layout: Layout, space: OutcomeSpace, histogram: Histogram | None
+    ) -> OptimalChannel:
+        """One channel for every cell; or, with noisy counts, the best of some for each cell."""
+        if histogram is None:
+            one = self.public_channel(space)
+            everywhere = np.zeros(layout.sizes.shape, dtype=np.int64)
+            return one.with_groups(everywhere)
+        priors = project_prior(histogram.noisy_counts, histogram.group_sizes)
+        chosen_for = representative_priors(priors.reshape(-1, space.n_outcomes), MOST_CHANNELS)
+        channel = _design(chosen_for, space, self.response(space))
+        best = (priors @ channel.noise_variance().T).argmin(axis=-1)  # [..., group]
+        return channel.with_groups(best[..., histogram.groups])
+
+    def column_types(self) -> dict[str, pl.DataType]:
+        """Its columns in the published table of cells."""
+        import polars as pl
+
+        return {"channel": pl.Int64()}
+
+    def read(
+        self,
+        cells: pl.DataFrame,
+        channels: pl.DataFrame | None,
+        layout: Layout,
+        space: OutcomeSpace,
+        histogram: Histogram | None,  # noqa: ARG002 - as other rows
+    ) -> OptimalChannel:
+        """The channel, from the published tables of cells and channels."""
+        if channels is None:
+            raise FormatError("the table of channels is missing")
+        arrays = read_channels(channels, cells["channel"], layout, space.n_outcomes)
+        return self.restore(arrays, space)
+
+    def restore(self, arrays: Arrays, space: OutcomeSpace) -> OptimalChannel:
+        """The channel that `OptimalChannel.arrays` was taken from."""
+        return OptimalChannel(**arrays, values=space.as_array())
+
+    def checks(
+        self,
+        arrays: Arrays,
+        cells: pl.DataFrame,  # noqa: ARG002 - as other rows
+        layout: Layout,  # noqa: ARG002 - as other rows
+        space: OutcomeSpace,
+        histogram: Histogram | None,  # noqa: ARG002 - as other rows
+    ) -> list[Check]:
+        """Whether a published channel keeps what is promised of it.
+
+        Args:
+            arrays: The channel's.
+            cells: The published table of cells.
+            layout: What is public.
+            space: The outcome space.
+            histogram: The published noisy counts.
+        """
+        channel = self.restore(arrays, space)
+        return [
+            Check.of(
+                "channels are within what the rows cost",
+                "channels.parquet has a channel that costs more than the manifest says",
+                holds=channel.is_within(self.response(space)),
+            ),
+            Check.of(
+                "channels are unbiased",
+                "channels.parquet has a channel whose outputs do not average to the outcome",
+                holds=channel.is_unbiased(),
+            ),
+        ]
+
+
+class OptimalBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"):
+    """The channel of least variance, by the budget of the whole release.
+
+    Attributes:
+        epsilon: The ε of statistics and rows together.
+        delta: The δ of the release.
+        prior: As in `OptimalRows`.
+    """
+
+    is_designed: ClassVar[bool] = True
+
+    epsilon: float
+    delta: float = 0.0
+    prior: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_common(self)
+
+    def options(self) -> dict[str, Any]:
+        """What an owner gives to get these rows, beside the budget."""
+        return {} if self.prior is None else {"prior": list(self.prior)}
+
+    def settle(self, space: OutcomeSpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as other rows
+        """What the statistics leave for the rows.
+
+        Raises:
+            ParameterError: If they leave nothing.
+        """
+        epsilon = acc.remaining_epsilon(self.epsilon, spent)
+        if epsilon < SMALLEST_ROW_EPSILON and spent[0].loss:
+            raise ParameterError(nothing_left(self.epsilon, float(spent[0].loss)))
+        return OptimalRows(
+            epsilon=min(epsilon, LARGEST_ROW_EPSILON),
+            delta=self.delta,
+            prior=self.prior,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimalResponse:
+    """What bounds an optimal channel, in the integers that the machine uses.
+
+    Attributes:
+        epsilon: ε of the rows.
+        delta: δ of the rows.
+        max_ratio: No output is likelier than this many times under another outcome; at most e^ε.
+        reveal_weight: Up to this much of TABLE_TOTAL each outcome may spend without that bound; at
+            most δ.
+    """
+
+    epsilon: float
+    delta: float
+    max_ratio: Fraction
+    reveal_weight: int
+
+    @property
+    def revealed(self) -> float:
+        """The probability that a row shows its outcome outright."""
+        return self.delta
+
+    def loss(self) -> tuple[LossAtom, ...]:
+        """The privacy loss of a row that is not revealed, largest first."""
+        return acc.any_loss(self.epsilon)
+
+    def total_epsilon(self, spent: tuple[LossAtom, ...], delta: float) -> float:  # noqa: ARG002 - as other rows
+        """The ε of statistics and rows together; δ is in the channel already."""
+        return acc.total_epsilon(spent, self.epsilon)
+
+
+def _check_common(rows: OptimalRows | OptimalBudget) -> None:
+    msgspec.structs.force_setattr(rows, "epsilon", acc.checked_epsilon(rows.epsilon))
+    msgspec.structs.force_setattr(rows, "delta", acc.checked_delta(rows.delta))
+    if rows.prior is not None:
+        msgspec.structs.force_setattr(rows, "prior", _checked_prior(rows.prior))
+
+
+def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
+    numbers = tuple(float(number) for number in prior)
+    if not all(math.isfinite(number) and number >= 0 for number in numbers) or not any(numbers):
+        raise ParameterError("a prior is made of numbers of at least 0 that are not all 0")
+    total = math.fsum(numbers)
+    if math.isclose(total, 1.0, rel_tol=1e-12):  # as it is, so that it reads as it was written
+        return numbers
+    return tuple(number / total for number in numbers)
+
+
+def _design(priors: FloatArray, space: OutcomeSpace, response: OptimalResponse) -> OptimalChannel:
+    """A channel for each prior, one cell each."""
+    tables, numbers = design_channels(priors, space.as_array(), response)
+    groups = np.arange(len(priors))[np.newaxis]
+    return OptimalChannel(tables=tables, numbers=numbers, groups=groups, values=space.as_array())
+
+
+@lru_cache(maxsize=256)
+def _remembered_design(
+    prior: tuple[float, ...], space: OutcomeSpace, response: OptimalResponse
+) -> OptimalChannel:
+    """A channel is a pure function of these, and takes a moment to design."""
+    return _design(np.array([prior]), space, response)

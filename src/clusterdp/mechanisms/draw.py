@@ -1,0 +1,101 @@
+"""Stages 1 to 3 in one step: from true counts to all that is published about cells.
+
+A release in memory, one on disk and a simulated one take this same step; after it, only rows are
+left to be randomized.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp._arrays import IntArray
+    from clusterdp.channels.catalogue import Channel
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.statistics.base import Histogram
+    from clusterdp.statistics.catalogue import Drawn
+    from clusterdp.statistics.noise import NoiseSource
+
+    Statistics = tuple[Drawn, ...]
+
+
+class CellRelease(NamedTuple):
+    """What is published about cells.
+
+    Attributes:
+        statistics: The noisy statistics, in the order of the mechanism's.
+        channel: What rows go through; None where no rows are published.
+    """
+
+    statistics: Statistics
+    channel: Channel | None
+
+
+def check_exact(layout: Layout, space: OutcomeSpace, mechanism: Mechanism) -> None:
+    """Raise a ParameterError if a release of these cells could not be completed.
+
+    It reads what is public alone, and is called before anything is drawn or reserved. All that
+    could refuse a release for public reasons is here: after it, every step from the draw to the
+    published folder succeeds, but for failures of the disk and a table that changes meanwhile.
+    """
+    mechanism.guarantee(space)
+    if mechanism.releases_rows:
+        mechanism.settled_rows(space).public_prior(space)
+    for statistic in mechanism.statistics:
+        statistic.check(layout, space)
+
+
+def release_cells(
+    counts: IntArray,
+    layout: Layout,
+    space: OutcomeSpace,
+    mechanism: Mechanism,
+    add_noise: NoiseSource,
+) -> CellRelease:
+    """Draw the noise a mechanism asks for, and design the channel of its rows.
+
+    Args:
+        counts: True counts; axes `[..., cluster, arm, outcome]`.
+        layout: What is public.
+        space: The outcome space.
+        mechanism: What to publish.
+        add_noise: Where noise comes from; `add_exact_noise` for a real release.
+    """
+    statistics = draw_statistics(counts, layout, space, mechanism, add_noise)
+    return complete(statistics, layout, space, mechanism)
+
+
+def draw_statistics(
+    counts: IntArray,
+    layout: Layout,
+    space: OutcomeSpace,
+    mechanism: Mechanism,
+    add_noise: NoiseSource,
+) -> Statistics:
+    """Stage 1: all noisy statistics, or none of them; arguments as in `release_cells`."""
+    for statistic in mechanism.statistics:
+        statistic.check(layout, space)
+    return tuple(
+        statistic.draw(counts, layout, space, add_noise) for statistic in mechanism.statistics
+    )
+
+
+def complete(
+    statistics: Statistics, layout: Layout, space: OutcomeSpace, mechanism: Mechanism
+) -> CellRelease:
+    """Stages 2 and 3: what follows from the statistics without another look at outcomes."""
+    channel = None
+    if mechanism.releases_rows:
+        rows = mechanism.settled_rows(space)
+        channel = rows.design(layout, space, histogram_of(statistics))
+    return CellRelease(statistics, channel)
+
+
+def histogram_of(statistics: Sequence[Drawn]) -> Histogram | None:
+    """The noisy counts among some statistics, if there are any."""
+    histograms = (one.histogram() for one in statistics)
+    return next((one for one in histograms if one is not None), None)

@@ -1,0 +1,113 @@
+"""What is published of an outcome and what that costs: all that is known before it is read.
+
+A manifest states it, and so does a ledger.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from clusterdp.errors import FormatError, ParameterError
+from clusterdp.experiment.outcomes import OutcomeSpace
+from clusterdp.mechanisms.mechanism import Mechanism  # noqa: TC001 - for msgspec
+from clusterdp.privacy.accounting import Guarantee, shown
+
+
+class OutcomeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The outcome, and the values it can take."""
+
+    name: str
+    values: tuple[float, ...]
+    edges: tuple[float, ...] | None
+
+    @property
+    def space(self) -> OutcomeSpace:
+        """The declared outcome space."""
+        return OutcomeSpace(values=self.values, edges=self.edges)
+
+
+class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the whole release costs, in numbers and in words."""
+
+    epsilon: float
+    delta: float
+    neighbours: Literal["replace-one-outcome"] = "replace-one-outcome"
+    in_words: str
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What is published of an outcome, how, and what that costs.
+
+    Attributes:
+        outcome: The outcome.
+        mechanism: What is published, by the parameters that the machine uses.
+        noise: Numbers that follow from them and that readers need, by statistic.
+        guarantee: What that costs.
+    """
+
+    outcome: OutcomeTerms
+    mechanism: Mechanism
+    noise: dict[str, dict[str, float]]
+    guarantee: GuaranteeTerms
+
+    @classmethod
+    def of(cls, outcome: str, space: OutcomeSpace, mechanism: Mechanism) -> Terms:
+        """The terms of a release.
+
+        Raises:
+            ParameterError: If the budget of the mechanism cannot be met.
+        """
+        guarantee = mechanism.guarantee(space)
+        facts = {one.__struct_config__.tag: one.facts(space) for one in mechanism.statistics}
+        return cls(
+            outcome=OutcomeTerms(name=outcome, values=space.values, edges=space.edges),
+            mechanism=mechanism.settled(space),
+            noise={str(name): numbers for name, numbers in facts.items() if numbers},
+            guarantee=GuaranteeTerms(
+                epsilon=guarantee.epsilon, delta=guarantee.delta, in_words=in_words(guarantee)
+            ),
+        )
+
+    def check(self) -> None:
+        """Raise a FormatError unless all of it follows from the parameters of the mechanism."""
+        try:
+            again = Terms.of(self.outcome.name, self.outcome.space, self.mechanism)
+        except ParameterError as error:
+            raise FormatError(f"the parameters are of no mechanism of ours: {error}") from None
+        # Words for people may change.
+        words = msgspec.structs.replace(again.guarantee, in_words=self.guarantee.in_words)
+        if words != self.guarantee:
+            raise FormatError(
+                f"the stated guarantee does not follow from the parameters, which cost "
+                f"{again.to_guarantee()}"
+            )
+        for name in ("outcome", "mechanism", "noise"):
+            if getattr(again, name) != getattr(self, name):
+                raise FormatError(f"{name!r} does not hold together")
+
+    def to_guarantee(self) -> Guarantee:
+        """The guarantee, as a value."""
+        return Guarantee(epsilon=self.guarantee.epsilon, delta=self.guarantee.delta)
+
+
+def in_words(guarantee: Guarantee) -> str:
+    """The guarantee as a sentence for people."""
+    budget = f"epsilon = {shown(guarantee.epsilon)}"
+    meaning = (
+        "whoever knows everything else, including all other outcomes, can change the odds between "
+        "any two outcomes of a person by at most a factor e^epsilon"
+    )
+    if guarantee.delta:
+        budget += f", delta = {shown(guarantee.delta)}"
+        meaning = (
+            "whatever could be published becomes at most e^epsilon times likelier, plus delta, "
+            "when one person's outcome is another"
+        )
+    return (
+        "Everything in this folder, taken together, is label differentially private with "
+        f"{budget}, for the replacement of one unit's outcome: {meaning}. In other words: "
+        f"{guarantee.in_odds()}."
+    )

@@ -1,0 +1,156 @@
+"""What every noisy statistic offers, and the values that it is read as."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+    import polars as pl
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
+
+    Arrays = Mapping[str, npt.NDArray[Any]]
+
+# Exact sums and their noise must stay below this.
+LARGEST_INTEGER = 2**62
+# Stands for a variance of zero, so that 1/variance exists.
+ZERO_VARIANCE = 1e-100
+
+
+class Reading(NamedTuple):
+    """An unbiased estimate for every cell, and the known variance of its noise."""
+
+    value: FloatArray  # [..., cluster, arm]
+    variance: FloatArray  # [cluster, arm]
+
+
+class CellMeans(NamedTuple):
+    """Readings of every cell: of mean outcomes, and of mean squared distances from the middle."""
+
+    means: Reading
+    squares: Reading
+
+
+class ClusterContrasts(NamedTuple):
+    """Differences in means against control, cluster by cluster, from a statistic alone.
+
+    Attributes:
+        contrasts: Axes `[..., cluster, treatment]`, in the order of `Layout.treatments`.
+        noise: The variance of their noise; axes `[cluster, treatment]`.
+        arm_noise: The variance of the noise on cell means, axes `[cluster, arm]`; None where means
+            of single arms are not published.
+        spread: The estimated variance of a unit's outcome, axes `[..., cluster, arm]`; None where
+            the statistic does not estimate it.
+    """
+
+    contrasts: FloatArray
+    noise: FloatArray
+    arm_noise: FloatArray | None = None
+    spread: FloatArray | None = None
+
+
+class Histogram(NamedTuple):
+    """Noisy outcome counts of groups of cells: what a prior can be estimated from.
+
+    Attributes:
+        noisy_counts: Counts with noise; axes `[..., group, outcome]`. They may be negative, and do
+            not add up to the sizes.
+        group_sizes: How many units each group has; axes `[group]`.
+        groups: The group of each cell; axes `[cluster, arm]`.
+    """
+
+    noisy_counts: IntArray
+    group_sizes: IntArray
+    groups: IntArray
+
+
+class DrawnStatistic(Protocol):
+    """A statistic with its noise: public from here on."""
+
+    def arrays(self) -> Arrays:
+        """What was drawn, by name; the statistic's `restore` takes it back."""
+        ...
+
+    def to_columns(self) -> list[pl.Series]:
+        """Its columns in the published table of cells, one value per cell."""
+        ...
+
+    def histogram(self) -> Histogram | None:
+        """Noisy counts that priors can be estimated from, if it has any."""
+        ...
+
+    def cell_means(self) -> CellMeans | None:
+        """Readings of the mean of every cell, if it estimates them."""
+        ...
+
+    def contrasts(self, layout: Layout) -> ClusterContrasts:
+        """Differences in means against the control of `layout`, from this statistic alone.
+
+        Raises:
+            ParameterError: If it was published against another control.
+        """
+        ...
+
+
+class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="statistic"):
+    """The parameters of a statistic, which are published as they are; and what most have in common.
+
+    A statistic also has these methods, which all differ:
+
+    - `loss()`: its privacy loss, largest first.
+    - `draw(counts, layout, space, add_noise)`: it, from true counts `[..., cluster, arm, outcome]`.
+    - `restore(arrays, layout, space)`: it, from `DrawnStatistic.arrays`.
+    - `column_types(space)`: the columns it is published in.
+    - `read(cells, layout, space)`: it, from the published table of cells, or a FormatError.
+    - `parameters()`: its numbers, by the names that people are shown.
+    - `contrast_variance(layout, space)`: the noise variance of its contrasts, if it is published
+      alone; axes `[cluster, treatment]`.
+
+    Attributes:
+        beside_rows: Whether it may be published beside rows.
+        with_gaps: Its columns that have no value for some cells.
+        in_words: What its columns hold.
+    """
+
+    beside_rows: ClassVar[bool] = True
+    with_gaps: ClassVar[tuple[str, ...]] = ()
+    in_words: ClassVar[str]
+
+    def check(self, layout: Layout, space: OutcomeSpace) -> None:
+        """Raise a ParameterError if it could not be drawn exactly; after that `draw` succeeds."""
+
+    def facts(self, space: OutcomeSpace) -> dict[str, float]:  # noqa: ARG002 - for other kinds
+        """Numbers that readers of the folder need and that follow from the parameters."""
+        return {}
+
+    def mean_variance(self, layout: Layout, space: OutcomeSpace) -> FloatArray | None:  # noqa: ARG002 - for other kinds
+        """The noise variance of its cell means, axes `[cluster, arm]`; None if it has none."""
+        return None
+
+
+def against_control(variances: FloatArray, layout: Layout) -> FloatArray:
+    """Variances of differences against control, from those of means `[cluster, arm]`."""
+    return np.asarray(variances[:, list(layout.treatments)] + variances[:, [layout.control]])
+
+
+def lone_unit_squares(sizes: IntArray, means: FloatArray) -> FloatArray:
+    """n_c/(n_c−1) times the squared distance of each cell's mean from the rest of its arm.
+
+    For a cell of one unit its expectation is at least S²_c plus the noise of that unit: the unit is
+    drawn from its cluster, whose mean squared deviation is S²_c(n_c−1)/n_c, and how clusters
+    differ only adds to it. NaN where an arm has one unit in all.
+    """
+    arm_sizes = sizes.sum(axis=-2, keepdims=True)
+    arm_sums = (sizes * means).sum(axis=-2, keepdims=True)
+    rest = np.where(arm_sizes > sizes, arm_sizes - sizes, np.nan)
+    others = (arm_sums - sizes * means) / rest
+    cluster_sizes = sizes.sum(axis=-1, keepdims=True)
+    return np.asarray((means - others) ** 2 * cluster_sizes / np.maximum(cluster_sizes - 1, 1))

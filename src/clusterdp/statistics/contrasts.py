@@ -1,0 +1,189 @@
+"""Noisy differences in means, cluster by cluster: noisy Horvitz–Thompson."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+
+from clusterdp.errors import FormatError, ParameterError
+from clusterdp.experiment.outcomes import LARGEST_VALUE
+from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon, noise_scale_for
+from clusterdp.statistics.base import LARGEST_INTEGER, ClusterContrasts, NoisyStatistic
+from clusterdp.statistics.noise import noise_variance
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.statistics.base import Arrays
+    from clusterdp.statistics.noise import NoiseSource
+
+_COLUMN = "noisy_contrast"
+
+
+class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts"):
+    """Per cluster, the difference of arm means against control, with discrete Laplace noise.
+
+    Attributes:
+        epsilon: What all contrasts of one cluster cost together.
+    """
+
+    beside_rows: ClassVar[bool] = False
+    with_gaps: ClassVar[tuple[str, ...]] = (_COLUMN,)
+    in_words: ClassVar[str] = (
+        "the difference of its mean from control's, with noise (`noisy_contrast`)"
+    )
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "epsilon", checked_epsilon(self.epsilon))
+
+    def parameters(self) -> dict[str, float]:
+        """What they cost."""
+        return {"epsilon of contrasts": self.epsilon}
+
+    def loss(self) -> tuple[LossAtom, ...]:
+        """The privacy loss, largest first: ε at most."""
+        return any_loss(self.epsilon)
+
+    def check(self, layout: Layout, space: OutcomeSpace) -> None:
+        """Raise a ParameterError if contrasts would not fit 64 bits."""
+        self._noises(layout, space)
+
+    def draw(
+        self, counts: IntArray, layout: Layout, space: OutcomeSpace, add_noise: NoiseSource
+    ) -> DrawnContrasts:
+        """Noisy contrasts from true counts; axes `[..., cluster, arm, outcome]`."""
+        _, multiples = space.lattice()
+        sums = counts @ np.array(multiples)
+        contrasts = np.empty((*counts.shape[:-3], len(layout.clusters), len(layout.treatments)))
+        for cluster, noises in enumerate(self._noises(layout, space)):
+            sizes, of_cluster = layout.sizes[cluster], sums[..., cluster, :]
+            for place, (arm, noise) in enumerate(zip(layout.treatments, noises, strict=True)):
+                above = sizes[layout.control] * of_cluster[..., arm]
+                below = sizes[arm] * of_cluster[..., layout.control]
+                noisy = add_noise(above - below, noise.scale)
+                contrasts[..., cluster, place] = noise.step * noisy
+        return self.restore({_COLUMN: contrasts}, layout, space)
+
+    def restore(self, arrays: Arrays, layout: Layout, space: OutcomeSpace) -> DrawnContrasts:
+        """Noisy contrasts from the array that `DrawnContrasts.arrays` gave."""
+        variances = self.contrast_variance(layout, space)
+        return DrawnContrasts(values=arrays[_COLUMN], variances=variances, layout=layout)
+
+    def column_types(self, space: OutcomeSpace) -> dict[str, pl.DataType]:  # noqa: ARG002 - as the others
+        """One column: a contrast stands beside the treatment cell it belongs to."""
+        import polars as pl
+
+        return {_COLUMN: pl.Float64()}
+
+    def read(self, cells: pl.DataFrame, layout: Layout, space: OutcomeSpace) -> DrawnContrasts:
+        """Noisy contrasts from the published table of cells."""
+        column = cells[_COLUMN]
+        table = column.to_numpy().reshape(layout.sizes.shape)
+        is_treatment = np.arange(len(layout.arms)) != layout.control
+        possible = np.abs(table) < LARGEST_VALUE
+        if (possible != is_treatment).any() or column.null_count() != (~possible).sum():
+            raise FormatError("the cells do not have a contrast for every treatment, and no other")
+        return self.restore({_COLUMN: table[:, list(layout.treatments)]}, layout, space)
+
+    def contrast_variance(self, layout: Layout, space: OutcomeSpace) -> FloatArray:
+        """prop:NHT with correction C4; axes `[cluster, treatment]`.
+
+        In continuous noise it would be 2(Δ_c/ε)², Δ_c = (y_max − y_min)/min(n₀, n_a); the discrete
+        noise that is drawn has a slightly smaller variance. T treatments share ε.
+        """
+        noises = self._noises(layout, space)
+        return np.array([[noise.variance for noise in of_cluster] for of_cluster in noises])
+
+    def _noises(self, layout: Layout, space: OutcomeSpace) -> list[list[ContrastNoise]]:
+        """The noise on each contrast, by cluster and treatment."""
+        return [
+            [contrast_noise(layout, space, self.epsilon, cluster, arm) for arm in layout.treatments]
+            for cluster in range(len(layout.clusters))
+        ]
+
+
+class ContrastNoise(NamedTuple):
+    """How one contrast is noised: as `step` times an integer with noise of scale `scale`."""
+
+    step: float
+    scale: float
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise on the contrast."""
+        return self.step**2 * noise_variance(self.scale)
+
+
+def contrast_noise(
+    layout: Layout, space: OutcomeSpace, epsilon: float, cluster: int, arm: int
+) -> ContrastNoise:
+    """The noise on a cluster's difference in means between an arm and control.
+
+    The difference is the exact fraction (n₀S₁ − n₁S₀)·unit / (n₀n₁) of an integer. Replacing an
+    outcome of arm a moves the integer by at most n₀ times the span, one of control by n_a times
+    the span; and a control unit is in the contrasts of all T treatments. So the scale is
+    T·max(n₀, n_a)·span/ε. For T = 1 the noise on the difference of means has scale
+    (y_max − y_min)/(min(n₀, n₁)ε): correction C4.
+    """
+    unit, multiples = space.lattice()
+    n_control, n_arm = int(layout.sizes[cluster, layout.control]), int(layout.sizes[cluster, arm])
+    span = multiples[-1] - multiples[0]
+    sensitivity = Fraction(len(layout.treatments) * max(n_control, n_arm) * span)
+    scale = noise_scale_for(sensitivity, epsilon)
+    if n_control * n_arm * max(map(abs, multiples)) + 64 * scale > LARGEST_INTEGER:
+        raise ParameterError(
+            "cells and outcome values are too large for exact 64-bit contrasts; "
+            "declare outcomes in a coarser unit"
+        )
+    return ContrastNoise(step=float(unit / (n_control * n_arm)), scale=scale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DrawnContrasts:
+    """Noisy differences in means against control.
+
+    Attributes:
+        values: Axes `[..., cluster, treatment]`, treatments in the order of `Layout.treatments`.
+        variances: Variance of the noise on each; axes `[cluster, treatment]`.
+        layout: The cells they are of.
+    """
+
+    values: FloatArray
+    variances: FloatArray
+    layout: Layout
+
+    def arrays(self) -> Arrays:
+        """The noisy contrasts."""
+        return {_COLUMN: self.values}
+
+    def to_columns(self) -> list[pl.Series]:
+        """One column, with gaps beside control."""
+        import polars as pl
+
+        table = np.full(self.layout.sizes.shape, np.nan)
+        table[:, list(self.layout.treatments)] = self.values
+        return [pl.Series(_COLUMN, table.ravel()).fill_nan(None)]
+
+    def histogram(self) -> None:
+        """There are no counts."""
+
+    def cell_means(self) -> None:
+        """Means of single cells are not published."""
+
+    def contrasts(self, layout: Layout) -> ClusterContrasts:
+        """The contrasts themselves (algNHT); how outcomes spread is not estimated."""
+        if layout.control != self.layout.control:
+            published = self.layout.arms[self.layout.control]
+            raise ParameterError(
+                f"the release has contrasts against {published!r}; no other control is possible"
+            )
+        return ClusterContrasts(contrasts=self.values, noise=self.variances)

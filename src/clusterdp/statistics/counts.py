@@ -1,0 +1,193 @@
+"""Noisy outcome counts: one histogram per cell, or one per arm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import msgspec
+import numpy as np
+
+from clusterdp.errors import ParameterError
+from clusterdp.privacy.accounting import LossAtom, noisy_counts_loss
+from clusterdp.statistics.base import (
+    ZERO_VARIANCE,
+    CellMeans,
+    ClusterContrasts,
+    Histogram,
+    NoisyStatistic,
+    Reading,
+    against_control,
+    lone_unit_squares,
+)
+from clusterdp.statistics.columns import list_column, read_lists
+from clusterdp.statistics.noise import noise_variance
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.statistics.base import Arrays
+    from clusterdp.statistics.noise import NoiseSource
+
+# Below, noise is all zeros and hides nothing; above, it buries any count there is.
+_SMALLEST_SCALE, _LARGEST_SCALE = 1e-3, 1e12
+_COLUMN = "noisy_counts"
+
+
+class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
+    """Outcome counts with discrete Laplace noise.
+
+    Attributes:
+        noise_scale: σ, the scale of the noise on every count.
+        scope: "cluster" for one histogram per (cluster, arm), "population" for one per arm.
+    """
+
+    in_words: ClassVar[str] = "noisy counts of each outcome (`noisy_counts`)"
+
+    noise_scale: float
+    scope: Literal["cluster", "population"] = "cluster"
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "noise_scale", float(self.noise_scale))
+        if not _SMALLEST_SCALE <= self.noise_scale <= _LARGEST_SCALE:
+            raise ParameterError(
+                f"noise_scale must lie between {_SMALLEST_SCALE:g} and {_LARGEST_SCALE:g}, "
+                f"got {self.noise_scale:g}"
+            )
+        if self.scope not in ("cluster", "population"):
+            raise ParameterError(f'scope must be "cluster" or "population", got {self.scope!r}')
+
+    def parameters(self) -> dict[str, float]:
+        """The scale of the noise."""
+        return {"noise_scale": self.noise_scale}
+
+    def loss(self) -> tuple[LossAtom, ...]:
+        """The privacy loss, largest first: 2/σ at most."""
+        return noisy_counts_loss(self.noise_scale)
+
+    def draw(
+        self, counts: IntArray, layout: Layout, space: OutcomeSpace, add_noise: NoiseSource
+    ) -> DrawnCounts:
+        """Noisy counts from true ones; axes `[..., cluster, arm, outcome]`."""
+        if self.scope == "population":
+            grouped = counts.sum(axis=-3)
+        else:
+            grouped = counts.reshape(*counts.shape[:-3], -1, counts.shape[-1])
+        noisy = add_noise(grouped, self.noise_scale)
+        return DrawnCounts(statistic=self, noisy_counts=noisy, layout=layout, space=space)
+
+    def restore(self, arrays: Arrays, layout: Layout, space: OutcomeSpace) -> DrawnCounts:
+        """Noisy counts from the array that `DrawnCounts.arrays` gave."""
+        return DrawnCounts(statistic=self, noisy_counts=arrays[_COLUMN], layout=layout, space=space)
+
+    def column_types(self, space: OutcomeSpace) -> dict[str, pl.DataType]:  # noqa: ARG002 - as the others
+        """One column of lists, in the order of the outcome space."""
+        import polars as pl
+
+        return {_COLUMN: pl.List(pl.Int64)}
+
+    def read(self, cells: pl.DataFrame, layout: Layout, space: OutcomeSpace) -> DrawnCounts:
+        """Noisy counts from the published table of cells."""
+        groups, _ = self.groups(layout)
+        noisy = read_lists(cells[_COLUMN], groups)
+        return DrawnCounts(statistic=self, noisy_counts=noisy, layout=layout, space=space)
+
+    def groups(self, layout: Layout) -> tuple[IntArray, IntArray]:
+        """The group of each cell, axes `[cluster, arm]`, and the groups' sizes, axes `[group]`."""
+        n_clusters, n_arms = layout.sizes.shape
+        if self.scope == "population":
+            return np.tile(np.arange(n_arms), (n_clusters, 1)), layout.sizes.sum(axis=0)
+        return np.arange(n_clusters * n_arms).reshape(n_clusters, n_arms), layout.sizes.ravel()
+
+    def mean_variance(self, layout: Layout, space: OutcomeSpace) -> FloatArray | None:
+        """The noise variance of cell means; None for counts of whole arms."""
+        if self.scope == "population":
+            return None
+        return self.variance_of(space.as_array(), layout)
+
+    def contrast_variance(self, layout: Layout, space: OutcomeSpace) -> FloatArray:
+        """prop:NH with correction C3: Σy²·Var(noise)·(1/n₀² + 1/n_a²) for every cluster."""
+        return against_control(self.uncentred_variance(layout, space), layout)
+
+    def uncentred_variance(self, layout: Layout, space: OutcomeSpace) -> FloatArray:
+        """The noise variance of Σ y·count/n, the paper's cell means: Σy²·Var(noise)/n²."""
+        total = (space.as_array() ** 2).sum() * noise_variance(self.noise_scale)
+        return np.asarray(total / layout.sizes**2)
+
+    def variance_of(self, numbers: FloatArray, layout: Layout) -> FloatArray:
+        """The noise variance of the mean of some numbers, one per outcome, in every cell."""
+        spread = ((numbers - numbers.mean()) ** 2).sum()
+        variance = noise_variance(self.noise_scale) * spread / layout.sizes**2
+        return np.asarray(np.maximum(variance, ZERO_VARIANCE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DrawnCounts:
+    """Noisy outcome counts.
+
+    Attributes:
+        statistic: How they were drawn.
+        noisy_counts: Axes `[..., group, outcome]`.
+        layout: The cells they are of.
+        space: The outcomes they count.
+    """
+
+    statistic: NoisyCounts
+    noisy_counts: IntArray
+    layout: Layout
+    space: OutcomeSpace
+
+    def arrays(self) -> Arrays:
+        """The noisy counts."""
+        return {_COLUMN: self.noisy_counts}
+
+    def to_columns(self) -> list[pl.Series]:
+        """One column of lists; cells of a group repeat the group's counts."""
+        return [list_column(_COLUMN, self.noisy_counts, self.histogram().groups)]
+
+    def histogram(self) -> Histogram:
+        """The counts, with the group of each cell."""
+        groups, sizes = self.statistic.groups(self.layout)
+        return Histogram(self.noisy_counts, sizes, groups)
+
+    def cell_means(self) -> CellMeans | None:
+        """Means and mean squares of every cell; None for counts of whole arms.
+
+        The size of a cell is public. So a constant may be subtracted from the numbers that are
+        averaged and added back afterwards; the noise is least if the constant is their average.
+        """
+        if self.statistic.scope == "population":
+            return None
+        values, noisy = self.space.as_array(), self._by_cell()
+
+        def read(numbers: FloatArray) -> Reading:
+            average = numbers.mean()
+            value = noisy @ (numbers - average) / self.layout.sizes + average
+            return Reading(value, self.statistic.variance_of(numbers, self.layout))
+
+        return CellMeans(read(values), read((values - self.space.middle) ** 2))
+
+    def contrasts(self, layout: Layout) -> ClusterContrasts:
+        """Differences in means from counts alone (algNH).
+
+        The noise of a cell's mean is known: Σy²·Var(noise)/n². Subtracting what noise adds to
+        second moments gives the variance of outcomes.
+        """
+        values, sizes, noisy = self.space.as_array(), layout.sizes, self._by_cell()
+        means = noisy @ values / sizes
+        arm_noise = self.statistic.uncentred_variance(layout, self.space)
+        spread = noisy @ values**2 / sizes - means**2 + arm_noise
+        lone = lone_unit_squares(sizes, means) - arm_noise
+        treated, control = list(layout.treatments), [layout.control]
+        return ClusterContrasts(
+            contrasts=means[..., treated] - means[..., control],
+            noise=against_control(arm_noise, layout),
+            arm_noise=arm_noise,
+            spread=np.where(sizes > 1, spread * sizes / np.maximum(sizes - 1, 1), lone),
+        )
+
+    def _by_cell(self) -> IntArray:
+        return self.noisy_counts[..., self.histogram().groups, :]
