@@ -74,7 +74,7 @@ PriorFloor = Annotated[float | None, _text("Least prior probability of an outcom
 ResampleProb = Annotated[
     float | None, _text("Probability that a row is redrawn, instead of --epsilon.", PRIVACY)
 ]
-Calibrate = Annotated[
+SumsShare = Annotated[
     float | None,
     _text("Share of --epsilon for noisy cell sums, which estimates then use.", PRIVACY, "SHARE"),
 ]

@@ -29,7 +29,7 @@ def cluster_dp(  # noqa: PLR0913 - the parameters of the paper's mechanism, or a
     resample_prob: float | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
-    calibrate: float = 0.0,
+    sums_share: float = 0.0,
     accounting: acc.Accounting = "valid",
 ) -> Mechanism:
     """Cluster-DP (alg1): redraw rows from the noisy outcome histogram of their cluster and arm.
@@ -43,14 +43,14 @@ def cluster_dp(  # noqa: PLR0913 - the parameters of the paper's mechanism, or a
         resample_prob: λ in (0, 1), the probability that a row is redrawn.
         epsilon: ε of the whole release; above 2/σ.
         delta: δ of the whole release.
-        calibrate: The share of ε that is spent on noisy cell sums, which estimates then use.
+        sums_share: The share of ε that is spent on noisy cell sums, which estimates then use.
         accounting: "paper" solves a budget with the paper's figures, for its reproduction alone.
     """
     return Mechanism(
         name="Cluster-DP",
         summary=NoisyCounts(noise_scale=noise_scale),
         rows=_resampling(resample_prob, epsilon, delta, accounting),
-        sums=_sums(calibrate, epsilon),
+        sums=_sums(sums_share, epsilon),
         prior_floor=prior_floor,
     )
 
@@ -62,7 +62,7 @@ def cluster_free_dp(  # noqa: PLR0913 - as `cluster_dp`
     resample_prob: float | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
-    calibrate: float = 0.0,
+    sums_share: float = 0.0,
     accounting: acc.Accounting = "valid",
 ) -> Mechanism:
     """Cluster-Free-DP: as `cluster_dp`, with one histogram per arm over the whole population."""
@@ -70,7 +70,7 @@ def cluster_free_dp(  # noqa: PLR0913 - as `cluster_dp`
         name="Cluster-Free-DP",
         summary=NoisyCounts(noise_scale=noise_scale, scope="population"),
         rows=_resampling(resample_prob, epsilon, delta, accounting),
-        sums=_sums(calibrate, epsilon),
+        sums=_sums(sums_share, epsilon),
         prior_floor=prior_floor,
     )
 
@@ -80,7 +80,7 @@ def uniform_prior_dp(
     resample_prob: float | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
-    calibrate: float = 0.0,
+    sums_share: float = 0.0,
 ) -> Mechanism:
     """Uniform-Prior-DP (alg2): k-ary randomized response, rows redrawn uniformly.
 
@@ -91,12 +91,12 @@ def uniform_prior_dp(
         resample_prob: λ in (0, 1), the probability that a row is redrawn.
         epsilon: ε of the release, instead of `resample_prob`.
         delta: δ of the release.
-        calibrate: The share of ε that is spent on noisy cell sums, which estimates then use.
+        sums_share: The share of ε that is spent on noisy cell sums, which estimates then use.
     """
     return Mechanism(
         name="Uniform-Prior-DP",
         rows=_resampling(resample_prob, epsilon, delta, "valid"),
-        sums=_sums(calibrate, epsilon),
+        sums=_sums(sums_share, epsilon),
     )
 
 
@@ -106,7 +106,7 @@ def optimal(
     delta: float = 0.0,
     noise_scale: float | None = None,
     prior: Sequence[float] | None = None,
-    calibrate: float = 0.0,
+    sums_share: float = 0.0,
 ) -> Mechanism:
     """Rows through the unbiased channel of least variance that ε allows.
 
@@ -122,7 +122,7 @@ def optimal(
         noise_scale: σ of noisy counts of every cell, from which each cell's prior is taken. They
             cost 2/σ of ε.
         prior: The prior of every cell, one number per outcome, known from outside the experiment.
-        calibrate: The share of ε that is spent on noisy cell sums, which estimates then use.
+        sums_share: The share of ε that is spent on noisy cell sums, which estimates then use.
     """
     if noise_scale is not None and prior is not None:
         raise ParameterError("give a prior or a noise_scale to learn one with, and not both")
@@ -130,7 +130,7 @@ def optimal(
         name="Optimal",
         summary=None if noise_scale is None else NoisyCounts(noise_scale=noise_scale),
         rows=BudgetedDesign(epsilon=epsilon, delta=delta),
-        sums=_sums(calibrate, epsilon),
+        sums=_sums(sums_share, epsilon),
         public_prior=None if prior is None else tuple(prior),
     )
 
@@ -167,11 +167,11 @@ def _resampling(
     )
 
 
-def _sums(calibrate: float, epsilon: float | None) -> NoisySums | None:
-    if not 0 <= calibrate < 1:
-        raise ParameterError(f"calibrate is a share of epsilon in [0, 1), got {calibrate}")
-    if calibrate == 0:
+def _sums(sums_share: float, epsilon: float | None) -> NoisySums | None:
+    if not 0 <= sums_share < 1:
+        raise ParameterError(f"sums_share is a share of epsilon in [0, 1), got {sums_share}")
+    if sums_share == 0:
         return None
     if epsilon is None:
-        raise ParameterError("calibrate is a share of epsilon; give epsilon")
-    return NoisySums(epsilon=calibrate * checked_epsilon(epsilon))
+        raise ParameterError("sums_share is a share of epsilon; give epsilon")
+    return NoisySums(epsilon=sums_share * checked_epsilon(epsilon))

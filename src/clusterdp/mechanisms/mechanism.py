@@ -292,5 +292,5 @@ def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
 def _nothing_left(epsilon: float, spent: float) -> str:
     return (
         f"noisy counts and sums cost {spent:.6g} of epsilon={epsilon:g}, which leaves nothing for "
-        "the rows; raise noise_scale or epsilon, or lower calibrate"
+        "the rows; raise noise_scale or epsilon, or lower sums_share"
     )

@@ -82,7 +82,7 @@ class MechanismOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     noise_scale: Number = None
     prior_floor: Number = None
     resample_prob: Number = None
-    calibrate: Number = None
+    sums_share: Number = None
     prior: Numbers = None
 
 
@@ -206,7 +206,7 @@ class Options(Struct, frozen=True, kw_only=True):
             noise_scale=asked.noise_scale,
             prior_floor=asked.prior_floor,
             resample_prob=asked.resample_prob,
-            calibrate=asked.calibrate,
+            sums_share=asked.sums_share,
             prior=None if asked.prior is None else tuple(parse_numbers(asked.prior)),
             segment_share=1.0 if share is None else share,
         )

@@ -82,7 +82,7 @@ def publish(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
     noise_scale: float | None = None,
     prior_floor: float | None = None,
     resample_prob: float | None = None,
-    calibrate: float | None = None,
+    sums_share: float | None = None,
     prior: str | Sequence[float] | None = None,
     reference: str | Sequence[float] | None = None,
     within_share: float | None = None,
@@ -126,7 +126,7 @@ def publish(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         noise_scale: Scale of the noise on counts.
         prior_floor: Least prior probability of an outcome.
         resample_prob: Probability that a row is redrawn, instead of epsilon.
-        calibrate: Share of epsilon for noisy cell sums.
+        sums_share: Share of epsilon for noisy cell sums.
         prior: Public prior that the optimal channel is designed for.
         reference: What outcomes are thought to be like, as in `plan`.
         within_share: As in `plan`.

@@ -43,7 +43,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
     noise_scale: float | None = None,
     prior_floor: float | None = None,
     resample_prob: float | None = None,
-    calibrate: float | None = None,
+    sums_share: float | None = None,
     prior: str | Sequence[float] | None = None,
     reference: str | Sequence[float] | None = None,
     within_share: float | None = None,
@@ -81,7 +81,7 @@ def release(  # noqa: PLR0913 - the parts of a table and the owner's choices, al
         noise_scale: Scale of the noise on counts.
         prior_floor: Least prior probability of an outcome.
         resample_prob: Probability that a row is redrawn.
-        calibrate: Share of epsilon for noisy cell sums.
+        sums_share: Share of epsilon for noisy cell sums.
         prior: Public prior that the optimal channel is designed for.
         reference: What outcomes are thought to be like.
         within_share: Share of the outcomes' variance thought to lie within clusters.

@@ -12,7 +12,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.parts import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON, NoisyCounts
 from clusterdp.planning import choose as planning
 from clusterdp.planning.choose import MECHANISMS, Prediction, Request
-from clusterdp.planning.split import MOST_CALIBRATE, USUAL_SEGMENT
+from clusterdp.planning.split import MOST_SUMS_SHARE, USUAL_SEGMENT
 
 if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
@@ -202,7 +202,7 @@ def explain(mechanism: Mechanism, layout: Layout, reference: Reference, share: f
         parts.append(f"{what} goes to the rows, which is best for {wanted}")
     else:
         part = mechanism.sums.epsilon / budget
-        most = ", the most that keeps rows useful," if part > MOST_CALIBRATE - 0.005 else ""
+        most = ", the most that keeps rows useful," if part > MOST_SUMS_SHARE - 0.005 else ""
         parts.append(
             f"{part:.0%} of the budget{most} goes to cell sums, which is best for {wanted}"
         )
@@ -221,9 +221,9 @@ def to_options(comparison: Comparison) -> dict[str, Any]:
     if mechanism.prior_floor is not None:
         options["prior_floor"] = mechanism.prior_floor
     if mechanism.releases_rows:
-        options["calibrate"] = 0.0
+        options["sums_share"] = 0.0
     if mechanism.sums is not None:
-        options["calibrate"] = mechanism.sums.epsilon / epsilon
+        options["sums_share"] = mechanism.sums.epsilon / epsilon
     if mechanism.public_prior is not None:
         options["prior"] = list(mechanism.public_prior)
     return options
