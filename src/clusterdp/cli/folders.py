@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import typer
 
 from clusterdp._words import counted
-from clusterdp.cli.console import REFUSED, print_json, print_pairs, say
-from clusterdp.published.folder import check_sizes, read_manifest
-from clusterdp.published.manifest import what_is_public
-from clusterdp.published.verification import verify_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_pairs, say
+from clusterdp.cli.options import AsJson, Folder
 
 
-def run_inspect_command(folder: Path, *, as_json: bool) -> None:
-    """Show a manifest."""
+@errors_in_one_line()
+def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
+    """Show what a published folder is and what it promises.
+
+    clusterdp inspect published/
+    """
+    from clusterdp.published.folder import check_sizes, read_manifest
+
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     if as_json:
         print_json(manifest)
-        return
-    print_pairs(_lines(manifest))
+    else:
+        print_pairs(_lines(manifest))
 
 
-def run_verify_command(folder: Path, *, as_json: bool) -> None:
-    """Run every check; exit with 2 if one fails."""
-    import typer
+@errors_in_one_line()
+def verify(folder: Folder, *, as_json: AsJson = False) -> None:
+    """Check that a folder is undamaged and that everything in it follows from the rest.
+
+    clusterdp verify published/
+    """
+    from clusterdp.published.verification import verify_folder
 
     checks = verify_folder(folder)
     sound = all(check.problem is None for check in checks)
@@ -41,6 +48,8 @@ def run_verify_command(folder: Path, *, as_json: bool) -> None:
 
 
 def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    from clusterdp.published.manifest import what_is_public
+
     columns, outcome, rows = (
         manifest["columns"],
         manifest["outcome"],

@@ -1,60 +1,121 @@
-"""Where a release that spends from a ledger meets the ledger."""
+"""The budget of a release that spends from a ledger, and who runs the release."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import ParameterError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import Budget
     from clusterdp.ledger.reservation import Reservation
-    from clusterdp.owner.how import How
-    from clusterdp.owner.options import RunOptions
+    from clusterdp.owner.options import Options
 
 
-def open_budget(run: RunOptions, how: How) -> Budget | None:
+def _open_ledger(where: str, key_file: Path | None) -> Ledger:
+    from clusterdp.ledger.passphrase import open_ledger
+
+    return open_ledger(where, key_file)
+
+
+def _ignore(message: str) -> None:
+    """Drop a message that nobody reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who runs a release: Python or the command line.
+
+    Attributes:
+        notify: Takes messages for the owner.
+        open_ledger: Opens and unlocks a ledger, given its name and its key file.
+        resume_hint: How to finish a release, given its id; None for the command line.
+    """
+
+    notify: Callable[[str], None] = _ignore
+    open_ledger: Callable[[str, Path | None], Ledger] = _open_ledger
+    resume_hint: Callable[[str], str] | None = None
+
+    def budget(
+        self, options: Options, population: str | None, *, confirmed_new: bool = False
+    ) -> Budget:
+        """The budget of a population in the ledger that the options name."""
+        from clusterdp.ledger.paid_release import Budget
+
+        key_file = options.ledger_key_file
+        opened = self.open_ledger(
+            options.ledger or "", None if key_file is None else Path(key_file)
+        )
+        return Budget(
+            opened,
+            population,
+            confirmed_new=confirmed_new,
+            say=self.notify,
+            resume_hint=self.resume_hint,
+        )
+
+
+def python_caller(ledger: Any) -> Caller:
+    """Python, with a ledger by its name, or one that is open."""
+
+    def hint(release_id: str) -> str:
+        return f"clusterdp.resume({release_id!r}, source, ledger=...)"
+
+    if ledger is None or isinstance(ledger, str | os.PathLike):
+        return Caller(resume_hint=hint)
+    return Caller(resume_hint=hint, open_ledger=lambda *_: _checked_ledger(ledger))
+
+
+def _checked_ledger(given: Any) -> Ledger:
+    from clusterdp.ledger.ledger import Ledger
+
+    if not isinstance(given, Ledger):
+        raise ParameterError(
+            f"ledger must be a file, a URL or a Ledger, got {type(given).__name__}"
+        )
+    return given
+
+
+def open_budget(options: Options, caller: Caller) -> Budget | None:
     """The budget that a release spends; None if it spends from no ledger."""
-    if run.ledger is None:
-        if run.population is not None or how.key_file is not None or how.new_population:
+    if options.ledger is None:
+        given = (options.population, options.ledger_key_file, options.new_population or None)
+        if any(value is not None for value in given):
             raise ParameterError(
                 "population, new_population and ledger_key_file (--population, --new-population "
                 "and --ledger-key-file) belong to a ledger: give ledger=... (--ledger)"
             )
         return None
-    if not run.population:
+    if not options.population:
         raise ParameterError(
             "a ledger needs a population, whose budget it is: give population=... (--population)"
         )
-    from clusterdp.ledger.paid_release import Budget
-
-    opened = how.open_ledger(run.ledger, as_path(how.key_file))
-    return Budget(
-        opened,
-        run.population,
-        confirmed_new=how.new_population,
-        say=how.tell,
-        resume_hint=how.resume_hint,
-    )
+    return caller.budget(options, options.population, confirmed_new=bool(options.new_population))
 
 
 def reopen_budget(
-    release_id: str, given: dict[str, Any], how: How
+    release_id: str, options: Options, given: Mapping[str, Any], caller: Caller
 ) -> tuple[Budget, Reservation, dict[str, Any]]:
-    """An interrupted release: its budget, what is kept of it, and its options."""
-    if given["ledger"] is None:
+    """The budget, the reservation and the options of a release that was interrupted.
+
+    Args:
+        release_id: Its id in the ledger.
+        options: The ledger, and how to unlock it.
+        given: What else was given, by name. Only locations may be.
+        caller: Who finishes it.
+    """
+    from clusterdp.ledger.paid_release import resumed_options
+
+    if options.ledger is None:
         raise ParameterError(
-            "resuming a release needs the ledger it is written down in: give ledger=... (--ledger)"
+            "resuming a release needs the ledger that recorded it: give ledger=... (--ledger)"
         )
-    from clusterdp.ledger.paid_release import Budget, resumed_options
-
-    opened = how.open_ledger(str(given["ledger"]), as_path(how.key_file))
-    budget = Budget(opened, None, say=how.tell, resume_hint=how.resume_hint)
+    budget = caller.budget(options, None)
     reservation = budget.ledger.resume(release_id)
-    return budget, reservation, resumed_options(reservation, given)
-
-
-def as_path(given: Any) -> Path | None:
-    """A path, however it was given."""
-    return None if given is None else Path(given)
+    return budget, reservation, resumed_options(reservation, dict(given))
