@@ -34,12 +34,12 @@ def console() -> Console:
     return Console(highlight=False, markup=False)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """A line for people; it is not broken, so that it can be searched for."""
     console().print(text, soft_wrap=True)
 
 
-def say_aside(text: str) -> None:
+def print_aside(text: str) -> None:
     """A line for people that is no result: it does not get into what scripts read."""
     sys.stderr.write(text + "\n")
 
@@ -78,15 +78,15 @@ def _finite(content: Any) -> Any:
 
 
 @contextmanager
-def _our_words_alone() -> Iterator[None]:
+def _without_library_output() -> Iterator[None]:
     """Keep what libraries print past Python out of the terminal: where they panicked, and on what.
 
-    They raise an error as well, which is told in one line. `CLUSTERDP_DEBUG` shows all of it.
+    They raise an error as well, which is reported in one line. `CLUSTERDP_DEBUG` shows all of it.
     """
     try:
         ours = sys.stderr.fileno() == _STDERR and "CLUSTERDP_DEBUG" not in os.environ
     except (AttributeError, OSError, ValueError):
-        ours = False  # somebody reads what we say in another way
+        ours = False  # standard error is not the terminal's
     if not ours:
         yield
         return
@@ -98,7 +98,7 @@ def _our_words_alone() -> Iterator[None]:
     ):
         os.dup2(nowhere.fileno(), _STDERR)
         sys.stderr = terminal
-        # A process that a library aborts says at least that.
+        # A process that a library aborts reports at least that.
         faulthandler.enable(terminal, all_threads=False)
         try:
             yield
@@ -111,12 +111,12 @@ def _our_words_alone() -> Iterator[None]:
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
     """Turn what a user can act on into one line and exit code 2."""
-    with _our_words_alone(), _told_in_one_line():
+    with _without_library_output(), _reported_in_one_line():
         yield
 
 
 @contextmanager
-def _told_in_one_line() -> Iterator[None]:
+def _reported_in_one_line() -> Iterator[None]:
     import typer
 
     # Asked to stop, a run cleans up behind itself as if interrupted.

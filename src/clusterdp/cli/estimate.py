@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clusterdp.cli.console import console, errors_in_one_line, print_json, say
+from clusterdp.cli.console import console, errors_in_one_line, print_json, print_line
 from clusterdp.cli.options import AsJson, Folder
+from clusterdp.engines.local.sources import open_unstored
 from clusterdp.errors import OutputError, ParameterError
+from clusterdp.estimation import formatting as report
+from clusterdp.estimation.estimate import estimate as estimate_effects
 from clusterdp.experiment.lists import parse_names
 
 if TYPE_CHECKING:
@@ -66,8 +69,6 @@ def estimate(
 
     clusterdp estimate published/ --segments crm.csv --on user --by tier --by tier,region
     """
-    from clusterdp.estimation.estimate import estimate as estimate_effects
-
     result = estimate_effects(
         folder,
         control=control,
@@ -92,12 +93,10 @@ def estimate(
         return
     _show(result)
     for path in written:
-        say(f"wrote {path}")
+        print_line(f"wrote {path}")
 
 
 def _read_segments(source: str) -> pl.DataFrame:
-    from clusterdp.engines.local.sources import open_unstored
-
     return open_unstored(source).collect(engine="streaming")
 
 
@@ -130,8 +129,6 @@ def _show(result: Estimate) -> None:
         return
     from rich.table import Table
 
-    from clusterdp.estimation import formatting as report
-
     header, rows = report.as_table(result)
     table: Any = Table(box=None, padding=(0, 1), header_style="bold")
     for name in header:
@@ -142,4 +139,4 @@ def _show(result: Estimate) -> None:
     out.print(report.title(result))
     out.print(table)
     for note in result.notes:
-        say(f"note: {note}")
+        print_line(f"note: {note}")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from clusterdp._words import counted
-from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_pairs, say
+from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line, print_pairs
 from clusterdp.cli.options import AsJson, Folder
+from clusterdp.owner.plan import describe_parameters
+from clusterdp.published.folder import check_sizes, read_manifest
+from clusterdp.published.manifest import read_columns, read_mechanism, read_space, what_is_public
+from clusterdp.published.verification import verify_folder
+
+if TYPE_CHECKING:
+    from clusterdp.experiment.outcomes import OutcomeSpace
+
+_MOST_VALUES = 8
 
 
 @errors_in_one_line()
@@ -17,8 +26,6 @@ def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
 
     clusterdp inspect published/
     """
-    from clusterdp.published.folder import check_sizes, read_manifest
-
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     if as_json:
@@ -33,8 +40,6 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
 
     clusterdp verify published/
     """
-    from clusterdp.published.verification import verify_folder
-
     checks = verify_folder(folder)
     sound = all(check.problem is None for check in checks)
     if as_json:
@@ -42,73 +47,44 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
     else:
         for check in checks:
             mark = "ok  " if check.problem is None else "FAIL"
-            say(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
+            print_line(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
     if not sound:
         raise typer.Exit(REFUSED)
 
 
 def _lines(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    from clusterdp.published.manifest import what_is_public
-
-    columns, outcome, rows = (
-        manifest["columns"],
-        manifest["outcome"],
-        manifest["mechanism"]["rows"],
+    mechanism, columns = read_mechanism(manifest), read_columns(manifest)
+    space = read_space(manifest)
+    numbers = describe_parameters(mechanism, space).items()
+    parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
+    units, clusters = (
+        counted(manifest["n_units"], "unit"),
+        counted(manifest["n_clusters"], "cluster"),
     )
-    values = outcome["values"]
-    shown = ", ".join(f"{value:g}" for value in values[:8])
-    space = shown + (f", ... {values[-1]:g} ({len(values)} values)" if len(values) > 8 else "")
-    if outcome["edges"]:
-        space += f"; each stands for a bin of {', '.join(f'{e:g}' for e in outcome['edges'])}"
-    lines = [
-        ("outcome", f"{outcome['name']}: {space}"),
+    arms = ", ".join(map(str, manifest["arms"]))
+    published = columns.public if mechanism.releases_rows else (columns.arm, columns.cluster)
+    files = [f"{name} ({_size(file['bytes'])})" for name, file in manifest["files"].items()]
+    return [
+        ("outcome", f"{columns.outcome}: {_values(space)}"),
         ("privacy", manifest["guarantee"]["in_words"]),
         ("public", what_is_public(manifest["row_order"])),
-        ("mechanism", manifest["mechanism"]["name"]),
-    ]
-    summary = manifest["mechanism"]["summary"]
-    if summary is not None:
-        lines.append(("  summary", ", ".join(f"{name} {value}" for name, value in summary.items())))
-    sums = manifest["mechanism"].get("sums")
-    if sums is not None:
-        lines.append(("  sums", f"of every cell, epsilon {sums['epsilon']:.6g}"))
-    if rows is not None:
-        lines.append(("  rows", _describe_rows(rows)))
-    published = [columns["arm"], columns["cluster"]]
-    if rows is not None:
-        published = [columns["unit"], *published, *columns["kept"]]
-    arms = ", ".join(str(arm) for arm in manifest["arms"])
-    lines += [
-        (
-            "table",
-            (
-                f"{counted(manifest['n_units'], 'unit')}, "
-                f"{counted(manifest['n_clusters'], 'cluster')}, "
-                f"arms {arms} (control {manifest['control']})"
-            ),
-        ),
+        ("mechanism", mechanism.name + (f" ({parameters})" if parameters else "")),
+        ("table", f"{units}, {clusters}, arms {arms} (control {manifest['control']})"),
         ("columns", ", ".join(map(repr, published))),
-        (
-            "files",
-            ", ".join(
-                f"{name} ({_size(file['bytes'])})" for name, file in manifest["files"].items()
-            ),
-        ),
+        ("files", ", ".join(files)),
         ("written by", manifest["software"]),
+        *(("note", note) for note in manifest["notes"]),
     ]
-    lines += [("note", note) for note in manifest["notes"]]
-    return lines
 
 
-def _describe_rows(rows: dict[str, Any]) -> str:
-    if "epsilon" in rows:
-        return (
-            f"a channel designed for epsilon {rows['epsilon']:.6g}; released outcomes are numbers, "
-            "not outcomes"
-        )
-    floor = rows["prior_floor"]
-    prior = "uniform prior" if floor is None else f"prior_floor {floor:.6g}"
-    return f"resample_prob {rows['resample_prob']:.6g}, {prior}"
+def _values(space: OutcomeSpace) -> str:
+    values = [f"{value:g}" for value in space.values]
+    shown = ", ".join(values[:_MOST_VALUES])
+    if len(values) > _MOST_VALUES:
+        shown += f", ... {values[-1]} ({len(values)} values)"
+    if space.edges is not None:
+        shown += f"; each stands for a bin of {', '.join(f'{edge:g}' for edge in space.edges)}"
+    return shown
 
 
 def _size(n_bytes: int) -> str:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterdp.cli.console import errors_in_one_line, print_json, say
+from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line
+from clusterdp.cli.passphrase import chosen_passphrase
+from clusterdp.ledger.balance import budget_in_short
+from clusterdp.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from clusterdp.ledger.history import ReleaseRecord
@@ -56,23 +59,21 @@ def init(
 
     clusterdp ledger init budget.db --cap-epsilon 8 --cap-delta 1e-6
     """
-    from clusterdp.cli.budget import chosen_passphrase
-    from clusterdp.ledger.balance import budget_in_short
-    from clusterdp.ledger.ledger import Ledger
-
     chosen = chosen_passphrase(wanted=passphrase, has_key_file=key_file is not None)
     made = Ledger.create(
         where, cap_epsilon, cap_delta, passphrase=chosen, key_file=key_file, tight=tight
     )
-    say(f"made {made}: {budget_in_short(made.cap)} for each population: {made.cap.in_odds()}")
+    print_line(
+        f"made {made}: {budget_in_short(made.cap)} for each population: {made.cap.in_odds()}"
+    )
     if made.tight:
-        say(
+        print_line(
             "note: tight composition decides. It holds only if the parameters of later "
             "releases are not chosen from earlier results; if they are, make a ledger without "
             "--tight"
         )
     if made.protection == "none":
-        say(
+        print_line(
             "note: the key of an unfinished release is not encrypted, and whoever reads it can "
             "undo the noise of that release; --key-file or --passphrase encrypts it"
         )
@@ -86,13 +87,11 @@ def show(
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Show what was spent, by which releases, and what is left."""
-    from clusterdp.ledger.ledger import Ledger
-
     statement = Ledger(where).show(population)
     if as_json:
         print_json(statement.to_dict())
     else:
-        say(str(statement))
+        print_line(str(statement))
 
 
 @app.command()
@@ -105,22 +104,19 @@ def verify(
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Check that nobody edited the history."""
-    from clusterdp.cli.console import REFUSED
-    from clusterdp.ledger.ledger import Ledger
-
     ledger = Ledger(where)
     problems = ledger.verify(head)
     if as_json:
         print_json({"sound": not problems, "problems": problems})
     else:
         for problem in problems:
-            say(f"FAIL {problem}")
+            print_line(f"FAIL {problem}")
     if problems:
         raise typer.Exit(REFUSED)
     if not as_json:
         last = ledger.head()
-        say(f"the history is intact; entries: {last.number + 1}; hash of the last entry:")
-        say(last.hash)
+        print_line(f"the history is intact; entries: {last.number + 1}; hash of the last entry:")
+        print_line(last.hash)
 
 
 @app.command()
@@ -134,18 +130,16 @@ def close(
 
     clusterdp ledger close budget.db ID --reason "the table is gone"
     """
-    from clusterdp.ledger.ledger import Ledger
-
     closed = Ledger(where).close(release_id, reason)
     stays = f"{_cost(closed)} stays spent, and its key is wiped"
     if closed.status == "committed":
-        say(f"release {release_id} is published at {closed.folder}, now recorded: {stays}")
+        print_line(f"release {release_id} is published at {closed.folder}, now recorded: {stays}")
         return
-    say(f"closed release {release_id}: {stays}")
+    print_line(f"closed release {release_id}: {stays}")
     ended = closed.ended or {}
     if "sealed_sha256" in ended:
         place = ended.get("sealed_for", "an unknown place")
-        say(
+        print_line(
             f"note: it was about to be published at {place}; a folder whose manifest.json has "
             f"the SHA-256 {ended['sealed_sha256']} is this release"
         )
@@ -162,13 +156,9 @@ def cancel(
 
     clusterdp ledger cancel budget.db ID
     """
-    from clusterdp.ledger.ledger import Ledger
-
     cancelled = Ledger(where).cancel(release_id, reason)
-    say(f"cancelled release {release_id}: {_cost(cancelled)} is given back")
+    print_line(f"cancelled release {release_id}: {_cost(cancelled)} is given back")
 
 
 def _cost(one: ReleaseRecord) -> str:
-    from clusterdp.ledger.balance import budget_in_short
-
     return f"{budget_in_short(one.guarantee)} of population {one.population!r}"

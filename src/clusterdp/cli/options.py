@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from clusterdp.owner.keywords import names_of
-from clusterdp.owner.options import DECLARED
+from clusterdp.errors import ParameterError
+from clusterdp.owner.options import DECLARED, Options
+from clusterdp.owner.parsing import change_options, read_options
+from clusterdp.owner.plan import with_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,24 +28,31 @@ OwnerJson = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help
 _Command = TypeVar("_Command", bound="Callable[..., None]")
 
 
-def with_options(keywords: type, *more: str) -> Callable[[_Command], _Command]:
-    """Give a command the input table, and the options of one of the owner's functions.
+def with_options(function: Callable[..., Any]) -> Callable[[_Command], _Command]:
+    """Give a command the input table and every option that a function of Python takes.
 
     The command takes them as `**given`, each by its name; those that were not given are None.
-
-    Args:
-        keywords: The options of the function.
-        more: Further options.
     """
+    names = {"input", *inspect.signature(function).parameters}
 
     def decorate(command: _Command) -> _Command:
         own = inspect.signature(command, eval_str=True)
         kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        options = [_parameter(name) for name in names_of(keywords, "input", *more)]
+        options = [_parameter(name) for name in DECLARED if name in names]
         command.__signature__ = own.replace(parameters=[*options, *kept])  # type: ignore[attr-defined]  # typer reads it
         return command
 
     return decorate
+
+
+def options_of(given: dict[str, Any], spec: Path | None, plan: Path | None = None) -> Options:
+    """The options of a command: those of a file, overridden by the command line."""
+    if spec is not None and plan is not None:
+        raise ParameterError("--plan and --spec exclude each other; leave out --spec")
+    options = with_plan(given, plan) if spec is None else change_options(read_options(spec), given)
+    if options.input is None:
+        raise ParameterError("missing: the input table; give it as an argument")
+    return options
 
 
 def _parameter(name: str) -> inspect.Parameter:

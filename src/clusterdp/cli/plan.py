@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from clusterdp.cli.console import errors_in_one_line, print_json, say
-from clusterdp.cli.options import OUTPUT, OwnerJson, Spec, with_options
-from clusterdp.owner.keywords import PlanKeywords
+from clusterdp._figures import new_figure
+from clusterdp.cli.console import errors_in_one_line, print_json, print_line
+from clusterdp.cli.options import OUTPUT, OwnerJson, Spec, options_of, with_options
+from clusterdp.owner import plan as owner
 
 
 @errors_in_one_line()
-@with_options(PlanKeywords)
+@with_options(owner.plan)
 def plan(
     *,
     spec: Spec = None,
@@ -38,21 +39,17 @@ def plan(
     clusterdp plan clicks.parquet --arm treated --cluster market --outcomes 0..5
     --epsilon 2 --segment-share 0.1 --plot tradeoff.svg
     """
-    from clusterdp._figures import new_figure
-    from clusterdp.cli.release import options_of
-    from clusterdp.owner.plan import make_plan
-
     options = options_of(given, spec)
     if plot is not None:
         new_figure(plot, (1, 1))  # refused now if it cannot be drawn later
-    made = make_plan(options.input, options)
+    made = owner.make_plan(options.input, options)
     made.save(out)
     if plot is not None:
         made.plot(plot)
     if as_json:
         print_json(made.to_dict())
         return
-    say(repr(made))
+    print_line(repr(made))
     missing = [f"--{name} ..." for name in ("unit", "outcome") if getattr(options, name) is None]
     words = ["clusterdp release", *(["TABLE"] if options.size else []), f"--plan {out}"]
-    say(f"wrote {out}; carry it out with: {' '.join([*words, *missing, '--out ...'])}")
+    print_line(f"wrote {out}; carry it out with: {' '.join([*words, *missing, '--out ...'])}")

@@ -11,20 +11,20 @@ from clusterdp.cli.console import (
     Bars,
     errors_in_one_line,
     owner_notices,
+    print_aside,
     print_json,
+    print_line,
     print_pairs,
-    say,
-    say_aside,
 )
-from clusterdp.cli.options import BUDGET, OUTPUT, OwnerJson, Spec, with_options
-from clusterdp.errors import ParameterError
-from clusterdp.owner.keywords import PublishKeywords
+from clusterdp.cli.options import BUDGET, OUTPUT, OwnerJson, Spec, options_of, with_options
+from clusterdp.cli.passphrase import ask_passphrase
+from clusterdp.owner.budget import Caller
+from clusterdp.owner.publish import publish, readied, run_publish, run_resume
+from clusterdp.owner.task import Task
 
 if TYPE_CHECKING:
-    from clusterdp.owner.options import Options
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import Published, Ready
-    from clusterdp.owner.task import Task
 
 NO_LEDGER = (
     "note: no ledger records this release, so repeated releases about the same people are not "
@@ -33,7 +33,7 @@ NO_LEDGER = (
 
 
 @errors_in_one_line()
-@with_options(PublishKeywords, "out")
+@with_options(publish)
 def release(
     *,
     plan: Annotated[
@@ -64,12 +64,7 @@ def release(
     clusterdp release clicks.parquet --unit user --arm treated --cluster market
     --outcome clicks --outcomes 0..5 --epsilon 2 --out published/
     """
-    from clusterdp.cli.budget import open_ledger
-    from clusterdp.owner.budget import Caller
-    from clusterdp.owner.publish import readied, run_resume
-    from clusterdp.owner.task import Task
-
-    caller = Caller(notify=say_aside, open_ledger=open_ledger)
+    caller = Caller(notify=print_aside, ask=ask_passphrase)
     if resume is not None:
         given |= {"plan": plan, "spec": spec, "dry_run": dry_run or None}
         with owner_notices(), Bars() as bars:
@@ -87,30 +82,15 @@ def release(
         print_json({"plan": ready.preview.content})
 
 
-def options_of(given: dict[str, Any], spec: Path | None, plan: Path | None = None) -> Options:
-    """The options of a command: those of a file, overridden by the command line."""
-    from clusterdp.owner.parsing import change_options, read_options
-    from clusterdp.owner.plan import with_plan
-
-    if spec is not None and plan is not None:
-        raise ParameterError("--plan and --spec exclude each other; leave out --spec")
-    options = with_plan(given, plan) if spec is None else change_options(read_options(spec), given)
-    if options.input is None:
-        raise ParameterError("missing: the input table; give it as an argument")
-    return options
-
-
 def _publish(task: Task, *, as_json: bool) -> None:
     """Show what is going to be released, then release it."""
-    from clusterdp.owner.publish import run_publish
-
     shown: list[Preview] = []
 
     def show(ready: Ready) -> None:
         shown.append(ready.preview)
         _show_before(ready.preview, as_json=as_json)
         if ready.budget is None:
-            say_aside(NO_LEDGER)
+            print_aside(NO_LEDGER)
 
     with owner_notices(), Bars() as bars:
         published = run_publish(task, show=show, progress=bars)
@@ -122,7 +102,7 @@ def _show_before(preview: Preview, *, as_json: bool) -> None:
         return
     print_pairs(preview.pairs)
     for note in preview.notes:
-        say(f"note: {note}")
+        print_line(f"note: {note}")
 
 
 def _show_published(published: Published, preview: Preview | None, *, as_json: bool) -> None:
@@ -135,4 +115,4 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
         print_json(content)
         return
     look = "" if "://" in target else f"; look at it with: clusterdp inspect {target}"
-    say(f"published {target}{look}")
+    print_line(f"published {target}{look}")

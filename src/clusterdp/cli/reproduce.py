@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
-from clusterdp.cli.console import Bars, errors_in_one_line, print_pairs, say
+from clusterdp.cli.console import Bars, errors_in_one_line, print_line, print_pairs
 from clusterdp.errors import ParameterError
+from clusterdp.reproduction.run import parse_numbers, run_experiments
+from clusterdp.reproduction.study import Study
+from clusterdp.reproduction.writing import write_report
+from clusterdp.reproduction.youtube import features_from_snap, shipped_features
+from clusterdp.storage.folder import staged_folder
 
 # As in the paper; points are ours, the paper does not give them.
 _FULL = {"n_populations": 50, "n_realizations": 500, "n_points": 8}
@@ -34,12 +39,6 @@ def reproduce(
 
     clusterdp reproduce all --out reproduction/
     """
-    from clusterdp.reproduction.run import parse_numbers, run_experiments
-    from clusterdp.reproduction.study import Study
-    from clusterdp.reproduction.writing import write_report
-    from clusterdp.reproduction.youtube import features_from_snap, shipped_features
-    from clusterdp.storage.folder import staged_folder
-
     numbers = parse_numbers(experiments or [])
     if (snap_communities is None) != (snap_edges is None):
         raise ParameterError("--snap-communities and --snap-edges go together; give both")
@@ -58,4 +57,4 @@ def reproduce(
         write_report(findings, study, folder)
     claims = [c for found in sorted(findings, key=lambda f: f.number) for c in found.claims]
     print_pairs([(claim.verdict, claim.name) for claim in claims])
-    say(f"wrote {out}; read {out}/REPORT.md")
+    print_line(f"wrote {out}; read {out}/REPORT.md")

@@ -8,20 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import ParameterError
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.paid_release import Budget, resumed_options
+from clusterdp.ledger.passphrase import open_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from clusterdp.ledger.ledger import Ledger
-    from clusterdp.ledger.paid_release import Budget
     from clusterdp.ledger.reservation import Reservation
     from clusterdp.owner.options import Options
-
-
-def _open_ledger(where: str, key_file: Path | None) -> Ledger:
-    from clusterdp.ledger.passphrase import open_ledger
-
-    return open_ledger(where, key_file)
 
 
 def _ignore(message: str) -> None:
@@ -34,26 +29,23 @@ class Caller:
 
     Attributes:
         notify: Takes messages for the owner.
-        open_ledger: Opens and unlocks a ledger, given its name and its key file.
+        ask: Asks the owner for the passphrase of a ledger; None if there is nobody to ask.
         resume_hint: How to finish a release, given its id; None for the command line.
+        ledger: A ledger that is open already; None if the options name it.
     """
 
     notify: Callable[[str], None] = _ignore
-    open_ledger: Callable[[str, Path | None], Ledger] = _open_ledger
+    ask: Callable[[], str | None] | None = None
     resume_hint: Callable[[str], str] | None = None
+    ledger: Ledger | None = None
 
-    def budget(
+    def open_budget(
         self, options: Options, population: str | None, *, confirmed_new: bool = False
     ) -> Budget:
-        """The budget of a population in the ledger that the options name."""
-        from clusterdp.ledger.paid_release import Budget
-
-        key_file = options.ledger_key_file
-        opened = self.open_ledger(
-            options.ledger or "", None if key_file is None else Path(key_file)
-        )
+        """The budget of a population in the ledger; None for a release that names it."""
+        key = None if options.ledger_key_file is None else Path(options.ledger_key_file)
         return Budget(
-            opened,
+            self.ledger or open_ledger(options.ledger or "", key, self.ask),
             population,
             confirmed_new=confirmed_new,
             say=self.notify,
@@ -63,23 +55,14 @@ class Caller:
 
 def python_caller(ledger: Any) -> Caller:
     """Python, with a ledger by its name, or one that is open."""
-
-    def hint(release_id: str) -> str:
-        return f"clusterdp.resume({release_id!r}, source, ledger=...)"
-
-    if ledger is None or isinstance(ledger, str | os.PathLike):
-        return Caller(resume_hint=hint)
-    return Caller(resume_hint=hint, open_ledger=lambda *_: _checked_ledger(ledger))
-
-
-def _checked_ledger(given: Any) -> Ledger:
-    from clusterdp.ledger.ledger import Ledger
-
-    if not isinstance(given, Ledger):
+    if not isinstance(ledger, str | os.PathLike | Ledger | None):
         raise ParameterError(
-            f"ledger must be a file, a URL or a Ledger, got {type(given).__name__}"
+            f"ledger must be a file, a URL or a Ledger, got {type(ledger).__name__}"
         )
-    return given
+    return Caller(
+        resume_hint=lambda release_id: f"clusterdp.resume({release_id!r}, source, ledger=...)",
+        ledger=ledger if isinstance(ledger, Ledger) else None,
+    )
 
 
 def open_budget(options: Options, caller: Caller) -> Budget | None:
@@ -96,7 +79,9 @@ def open_budget(options: Options, caller: Caller) -> Budget | None:
         raise ParameterError(
             "a ledger needs a population, whose budget it is: give population=... (--population)"
         )
-    return caller.budget(options, options.population, confirmed_new=bool(options.new_population))
+    return caller.open_budget(
+        options, options.population, confirmed_new=bool(options.new_population)
+    )
 
 
 def reopen_budget(
@@ -110,12 +95,10 @@ def reopen_budget(
         given: What else was given, by name. Only locations may be.
         caller: Who finishes it.
     """
-    from clusterdp.ledger.paid_release import resumed_options
-
     if options.ledger is None:
         raise ParameterError(
             "resuming a release needs the ledger that recorded it: give ledger=... (--ledger)"
         )
-    budget = caller.budget(options, None)
+    budget = caller.open_budget(options, None)
     reservation = budget.ledger.resume(release_id)
     return budget, reservation, resumed_options(reservation, dict(given))

@@ -89,7 +89,8 @@ def takes(
 
     The docstring has one line for `**options`, which the list of them replaces.
     """
-    types = {name: keywords.__annotations__[name] for name in names_of(keywords)}
+    hints = keywords.__annotations__
+    types = {name: hints[name] for name in DECLARED if name in hints}
 
     def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         shown = _signature(function, types)
@@ -105,11 +106,6 @@ def takes(
         return call
 
     return decorate
-
-
-def names_of(keywords: type, *more: str) -> list[str]:
-    """The names of keywords and of further options, in the order of the list of options."""
-    return [name for name in DECLARED if name in keywords.__annotations__ or name in more]
 
 
 def _signature(function: Callable[..., Any], types: Mapping[str, Any]) -> inspect.Signature:
