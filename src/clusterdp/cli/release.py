@@ -18,11 +18,12 @@ from clusterdp.cli.console import (
 )
 from clusterdp.cli.options import BUDGET, OUTPUT, OwnerJson, Spec, options_of, with_options
 from clusterdp.cli.passphrase import ask_passphrase
-from clusterdp.owner.budget import Caller
+from clusterdp.owner.parsing import parse_options
 from clusterdp.owner.publish import publish, readied, run_publish, run_resume
 from clusterdp.owner.task import Task
 
 if TYPE_CHECKING:
+    from clusterdp.owner.options import Options
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import Published, Ready
 
@@ -30,6 +31,9 @@ NO_LEDGER = (
     "note: no ledger records this release, so repeated releases about the same people are not "
     "added up; keep a ledger: --ledger"
 )
+
+# What may be given when a release is resumed; all else was decided when it began.
+_RESUMED = ("input", "out", "ledger", "ledger_key_file", "verbose")
 
 
 @errors_in_one_line()
@@ -64,15 +68,14 @@ def release(
     clusterdp release clicks.parquet --unit user --arm treated --cluster market
     --outcome clicks --outcomes 0..5 --epsilon 2 --out published/
     """
-    caller = Caller(notify=print_aside, ask=ask_passphrase)
     if resume is not None:
-        given |= {"plan": plan, "spec": spec, "dry_run": dry_run or None}
+        here = {name: given.pop(name) for name in _RESUMED}
+        also = {"plan": plan, "spec": spec, "dry_run": dry_run or None}
         with owner_notices(), Bars() as bars:
-            published = run_resume(resume, None, given, caller, progress=bars)
+            published = run_resume(resume, _task(parse_options(here)), given | also, progress=bars)
         _show_published(published, None, as_json=as_json)
         return
-    options = options_of(given, spec, plan)
-    task = Task(source=options.input, options=options, caller=caller)
+    task = _task(options_of(given, spec, plan))
     if not dry_run:
         _publish(task, as_json=as_json)
         return
@@ -80,6 +83,12 @@ def release(
         _show_before(ready.preview, as_json=as_json)
     if as_json:
         print_json({"plan": ready.preview.content})
+
+
+def _task(options: Options) -> Task:
+    """The task of a command: its table has a name, and there is somebody to ask."""
+    source = options.input
+    return Task(source=source, options=options, notify=print_aside, ask=ask_passphrase)
 
 
 def _publish(task: Task, *, as_json: bool) -> None:

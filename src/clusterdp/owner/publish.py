@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from clusterdp.channels.draw import check_exact
 from clusterdp.errors import ParameterError
-from clusterdp.owner.budget import open_budget, python_caller, reopen_budget
+from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.owner.keywords import PublishKeywords, takes
 from clusterdp.owner.parsing import parse_options
 from clusterdp.owner.plan import table_name
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import Budget
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.owner.budget import Caller
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
     from clusterdp.published.release import Release
@@ -133,13 +132,12 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         DataError: If the table is another.
     """
     given = {
-        "ledger": str(ledger),
+        "ledger": ledger,
         "ledger_key_file": ledger_key_file,
-        "input": table_name(source),
         "out": out,
         "verbose": verbose,
     }
-    return run_resume(release_id, source, given, python_caller(ledger), progress=progress)
+    return run_resume(release_id, python_task(source, None, given), progress=progress)
 
 
 class Ready(NamedTuple):
@@ -169,7 +167,7 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         target = None if out is None else engine.place(out)
         if target is not None:
             target.check_free()
-        budget = open_budget(options, task.caller)
+        budget = task.open_budget()
         if budget is not None and target is not None:
             budget.check_population()
         if out is None:
@@ -207,9 +205,8 @@ def run_publish(
 
 def run_resume(
     release_id: str,
-    source: Any,
-    given: Mapping[str, Any],
-    caller: Caller,
+    task: Task,
+    given: Mapping[str, Any] | None = None,
     *,
     progress: Progress | None = None,
 ) -> Published:
@@ -217,26 +214,26 @@ def run_resume(
 
     Args:
         release_id: Its id in the ledger.
-        source: The table; None for that of the ledger.
-        given: The options that were given. All but locations were decided when it began, and are
-            refused.
-        caller: Who finishes it.
+        task: The ledger, and the locations that are to be others now.
+        given: What else was given. The release began with its own, so that this is refused.
         progress: Where a long run reports to.
     """
-    of_this_run = {name: given.get(name) for name in ("ledger_key_file", "verbose")}
-    here = parse_options({name: given[name] for name in ("ledger", "input", "out")} | of_this_run)
-    asked = {name: given[name] for name in given if name not in of_this_run}
-    budget, reservation, kept = reopen_budget(
-        release_id, here, {**asked, "input": here.input, "out": here.out}, caller
-    )
-    options = parse_options({**kept, **of_this_run})
-    source = options.input if source is None else source
+    asked = task.options
+    if asked.ledger is None:
+        raise ParameterError(
+            "resuming a release needs the ledger that recorded it: give ledger=... (--ledger)"
+        )
+    budget = task.budget_of(None)
+    reservation = budget.ledger.resume(release_id)
+    kept = resumed_options(reservation, {**(given or {}), "input": asked.input, "out": asked.out})
+    options = parse_options({**kept, "verbose": asked.verbose})
+    source = options.input if task.source is None else task.source
     if isinstance(source, str) and source == _FRAME:
         raise ParameterError(
             "the release was of a frame, which the ledger does not hold: finish it in Python with "
             f"clusterdp.resume({release_id!r}, frame, ledger=...)"
         )
-    task = Task(source=source, options=options, caller=caller)
+    task = replace(task, source=source, options=options)
     with ExitStack() as stack:
         engine = task.open_engine(stack)
         target = engine.place(options.out or "")
