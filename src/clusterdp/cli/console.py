@@ -11,15 +11,18 @@ import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import ClusterDPError, OwnerNotice
+from clusterdp.releasing.to_folder import Silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import Console
     from rich.progress import Progress as RichProgress
+
+    from clusterdp.releasing.to_folder import Progress
 
 # Exit codes that scripts can rely on; anything else that goes wrong is a bug and exits with 1.
 REFUSED = 2
@@ -158,41 +161,31 @@ def owner_notices() -> Iterator[None]:
 
 
 class Bars:
-    """Progress bars on a terminal, silence elsewhere."""
+    """Progress bars on a terminal."""
 
-    def __init__(self) -> None:
-        self._bars: RichProgress | None = None
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeRemainingColumn,
-            )
-
-            self._bars = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+    def __init__(self, bars: RichProgress) -> None:
+        self._bars = bars
 
     def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
         """Start a bar; returns what to call with rows done."""
-        bars = self._bars
-        if bars is None:
-            return lambda _: None
-        task = bars.add_task(name, total=n_rows or None)
-        return lambda done: bars.advance(task, done)
+        task = self._bars.add_task(name, total=n_rows or None)
+        return lambda done: self._bars.advance(task, done)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """Progress bars on a terminal, silence elsewhere."""
+    if not sys.stderr.isatty():
+        yield Silence()
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TimeRemainingColumn(),
+    )
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield Bars(bars)

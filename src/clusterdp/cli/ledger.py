@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line
+from clusterdp.cli.options import AsJson
 from clusterdp.cli.passphrase import chosen_passphrase
 from clusterdp.ledger.balance import budget_in_short
 from clusterdp.ledger.ledger import Ledger
@@ -21,16 +22,19 @@ app = typer.Typer(
     help="Budgets that several releases about the same people share.",
 )
 
-WHERE = typer.Argument(metavar="LEDGER", help="A file, or postgresql://user@host/database.")
-RELEASE_ID = typer.Argument(metavar="ID", help="The id of a release; `ledger show` lists them.")
-REASON = typer.Option(help="One line that the ledger keeps.")
-AS_JSON = typer.Option("--json", help="Print JSON.")
+Where = Annotated[
+    str, typer.Argument(metavar="LEDGER", help="A file, or postgresql://user@host/database.")
+]
+ReleaseId = Annotated[
+    str, typer.Argument(metavar="ID", help="The id of a release; `ledger show` lists them.")
+]
+Reason = Annotated[str | None, typer.Option(help="One line that the ledger keeps.")]
 
 
 @app.command()
 @errors_in_one_line()
 def init(
-    where: Annotated[str, WHERE],
+    where: Where,
     cap_epsilon: Annotated[
         float, typer.Option(help="The epsilon that may be spent on each population.")
     ],
@@ -82,9 +86,9 @@ def init(
 @app.command()
 @errors_in_one_line()
 def show(
-    where: Annotated[str, WHERE],
+    where: Where,
     population: Annotated[str | None, typer.Option(help="Only this population.")] = None,
-    as_json: Annotated[bool, AS_JSON] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what was spent, by which releases, and what is left."""
     statement = Ledger(where).show(population)
@@ -97,11 +101,11 @@ def show(
 @app.command()
 @errors_in_one_line()
 def verify(
-    where: Annotated[str, WHERE],
+    where: Where,
     head: Annotated[
         str | None, typer.Option(help="A hash that `ledger show` printed earlier.")
     ] = None,
-    as_json: Annotated[bool, AS_JSON] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check that nobody edited the history."""
     ledger = Ledger(where)
@@ -121,12 +125,8 @@ def verify(
 
 @app.command()
 @errors_in_one_line()
-def close(
-    where: Annotated[str, WHERE],
-    release_id: Annotated[str, RELEASE_ID],
-    reason: Annotated[str | None, REASON] = None,
-) -> None:
-    """Give up a release that cannot be finished: its budget stays spent, its key is wiped.
+def close(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
+    """Give up a release that cannot be finished. Its budget stays spent, its key is wiped.
 
     clusterdp ledger close budget.db ID --reason "the table is gone"
     """
@@ -147,12 +147,8 @@ def close(
 
 @app.command()
 @errors_in_one_line()
-def cancel(
-    where: Annotated[str, WHERE],
-    release_id: Annotated[str, RELEASE_ID],
-    reason: Annotated[str | None, REASON] = None,
-) -> None:
-    """Give back the budget of a release that drew nothing; its key is wiped.
+def cancel(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
+    """Give back the budget of a release that drew nothing. Its key is wiped.
 
     clusterdp ledger cancel budget.db ID
     """

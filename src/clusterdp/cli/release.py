@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clusterdp.cli.console import (
-    Bars,
     errors_in_one_line,
     owner_notices,
     print_aside,
     print_json,
     print_line,
     print_pairs,
+    progress_bars,
 )
 from clusterdp.cli.options import BUDGET, OUTPUT, OwnerJson, Spec, options_of, with_options
 from clusterdp.cli.passphrase import ask_passphrase
@@ -71,7 +71,7 @@ def release(
     if resume is not None:
         here = {name: given.pop(name) for name in _RESUMED}
         also = {"plan": plan, "spec": spec, "dry_run": dry_run or None}
-        with owner_notices(), Bars() as bars:
+        with owner_notices(), progress_bars() as bars:
             published = run_resume(resume, _task(parse_options(here)), given | also, progress=bars)
         _show_published(published, None, as_json=as_json)
         return
@@ -101,7 +101,7 @@ def _publish(task: Task, *, as_json: bool) -> None:
         if ready.budget is None:
             print_aside(NO_LEDGER)
 
-    with owner_notices(), Bars() as bars:
+    with owner_notices(), progress_bars() as bars:
         published = run_publish(task, show=show, progress=bars)
     _show_published(published, shown[0], as_json=as_json)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clusterdp.cli.console import Bars, errors_in_one_line, print_line, print_pairs
+from clusterdp.cli.console import errors_in_one_line, print_line, print_pairs, progress_bars
 from clusterdp.errors import ParameterError
 from clusterdp.reproduction.run import parse_numbers, run_experiments
 from clusterdp.reproduction.study import Study
@@ -48,7 +48,7 @@ def reproduce(
     study = Study(seed=SEED, features=features, **(_QUICK if quick else _FULL))
     findings = []
     with staged_folder(out) as folder:
-        with Bars() as bars:
+        with progress_bars() as bars:
             done = {number: bars.stage(f"experiment {number}", 1) for number in numbers}
             for found in run_experiments(numbers, study):
                 findings.append(found)
