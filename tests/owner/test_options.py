@@ -14,7 +14,7 @@ import typer.main
 import clusterdp as cdp
 from clusterdp.cli.app import app
 from clusterdp.owner import keywords
-from clusterdp.owner.options import DECIDED, DECLARED, OF_ONE_RUN
+from clusterdp.owner.options import DECIDED, DECLARED
 from clusterdp.owner.parsing import parse_options, read_options
 from clusterdp.planning.choose import Request
 
@@ -113,7 +113,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", OF_ONE_RUN)
+@pytest.mark.parametrize("name", VALUES)
 def test_what_holds_for_one_run_is_not_kept(name: str, tmp_path: Path) -> None:
     options = parse_options({"epsilon": 1, name: VALUES[name]})
     assert getattr(options, name) == VALUES[name]
