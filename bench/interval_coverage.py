@@ -46,8 +46,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 MECHANISMS: dict[str, Mechanism] = {
     "optimal, ε=4": cdp.optimal(epsilon=4),
     "optimal, ε=1": cdp.optimal(epsilon=1),
-    "optimal with sums, ε=4": cdp.optimal(epsilon=4, calibrate=0.3),
-    "optimal with sums, ε=1": cdp.optimal(epsilon=1, calibrate=0.5),
+    "optimal with sums, ε=4": cdp.optimal(epsilon=4, sums_share=0.3),
+    "optimal with sums, ε=1": cdp.optimal(epsilon=1, sums_share=0.5),
     "Cluster-DP, ε=4": cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=4),
 }
 

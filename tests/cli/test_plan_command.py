@@ -59,7 +59,7 @@ def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> Non
     assert released.exit_code == 0, released.output
     release = cdp.read_release(out)
     (sums,) = release.mechanism.statistics
-    assert sums == NoisySums(epsilon=2 * decided["calibrate"])
+    assert sums == NoisySums(epsilon=2 * decided["sums_share"])
     assert release.guarantee.epsilon <= 2
     verified = run("verify", out)
     assert verified.exit_code == 0, verified.output
@@ -148,11 +148,11 @@ def test_nothing_overrides_a_plan(table: Path, tmp_path: Path) -> None:
     "options",
     [
         ("--mechanism", "optimal"),
-        ("--mechanism", "optimal", "--calibrate", 0.25),
+        ("--mechanism", "optimal", "--sums_share", 0.25),
         ("--mechanism", "optimal", "--noise-scale", 8),
         ("--mechanism", "optimal", "--prior", "5,4,3,2,1,1", "--delta", 1e-5),
-        ("--mechanism", "uniform-prior-dp", "--calibrate", 0.3),
-        ("--mechanism", "cluster-dp", "--noise-scale", 9, "--calibrate", 0.2),
+        ("--mechanism", "uniform-prior-dp", "--sums_share", 0.3),
+        ("--mechanism", "cluster-dp", "--noise-scale", 9, "--sums_share", 0.2),
         ("--segment-share", 0.1, "--reference", "mean:1.5,std:1"),
     ],
 )

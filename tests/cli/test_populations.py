@@ -33,7 +33,7 @@ def test_without_a_ledger_one_line_says_that_nothing_remembers(
 ) -> None:
     assert "\n" not in NO_LEDGER
     assert "--ledger" in NO_LEDGER
-    assert "nothing will remember this release" in NO_LEDGER
+    assert "no ledger records this release" in NO_LEDGER
     told = release(source, tmp_path / "first")
     assert told.stderr == NO_LEDGER + "\n"
     assert "remember" not in told.stdout

@@ -276,7 +276,7 @@ def test_what_was_decided_is_not_decided_again(
     unfinished = leave_unfinished(monkeypatch, source, tmp_path / "out", where)
     resume = ("release", "--resume", unfinished, "--ledger", where)
     assert_refused(run(*resume, "--epsilon", 1), "--epsilon was decided when the release began")
-    assert_refused(run("release", "--resume", unfinished), "needs the ledger it is written down in")
+    assert_refused(run("release", "--resume", unfinished), "needs the ledger that recorded it")
     assert_refused(run("release", "--resume", "none", "--ledger", where), "has no release none")
     monkeypatch.setattr("clusterdp.ledger.paid_release.__version__", "9.9")
     assert_refused(run(*resume), "only that version finishes it exactly")

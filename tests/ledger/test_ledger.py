@@ -41,9 +41,9 @@ def ledger(where: str) -> Ledger:
 @pytest.mark.parametrize(
     "mechanism",
     [
-        cdp.cluster_dp(noise_scale=3, prior_floor=0.05, epsilon=2, calibrate=0.2),
+        cdp.cluster_dp(noise_scale=3, prior_floor=0.05, epsilon=2, sums_share=0.2),
         cdp.cluster_free_dp(noise_scale=3, prior_floor=0.05, epsilon=2),
-        cdp.optimal(epsilon=1, calibrate=0.4),
+        cdp.optimal(epsilon=1, sums_share=0.4),
         cdp.uniform_prior_dp(epsilon=1),
         cdp.noisy_histogram(epsilon=1),
         cdp.noisy_horvitz_thompson(epsilon=1),

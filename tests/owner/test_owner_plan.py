@@ -93,7 +93,7 @@ def test_a_plan_comes_back_from_its_file(
     assert again.options == plan.options
     space = next(iter(outcomes.values())) if isinstance(outcomes, dict) else outcomes
     assert again.options.space == cdp.OutcomeSpace.parse(space)
-    assert again.options.table.outcome == ("clicks" if isinstance(outcomes, dict) else None)
+    assert again.options.outcome == ("clicks" if isinstance(outcomes, dict) else None)
     assert "epsilon: 1.0" in repr(again)
     assert "epsilon: 1.0" in again._repr_html_()
     with pytest.raises(cdp.ParameterError, match="plan again"):
@@ -104,13 +104,13 @@ def test_an_effect_to_find_instead_of_a_budget(table: pl.DataFrame) -> None:
     seen = cdp.plan(table, **PUBLIC, epsilon=1, mechanism="uniform-prior-dp")
     effect = seen.to_dict()["options"][0]["overall"]["detectable_effect"]
     found = cdp.plan(table, **PUBLIC, mde=effect, mechanism="uniform-prior-dp")
-    assert found.options.mechanism.epsilon == pytest.approx(1, rel=0.03)
+    assert found.options.epsilon == pytest.approx(1, rel=0.03)
 
 
 def test_columns_are_crossed(table: pl.DataFrame) -> None:
     tiers = table.with_columns(tier=pl.col("market") % 2, region=pl.col("market") // 2)
     crossed = cdp.plan(tiers, **{**PUBLIC, "cluster": ["tier", "region"]}, epsilon=1)
-    assert crossed.options.table.cluster == "tier,region"
+    assert crossed.options.cluster == "tier,region"
     assert crossed.to_dict()["n_clusters"] == 5
 
 

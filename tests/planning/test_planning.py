@@ -31,7 +31,7 @@ FALLING = Scenario(LAYOUT, SPACE, reference.histogram_reference(SPACE, [50, 25, 
     "request_",
     [
         Request(mechanism="optimal", epsilon=2),
-        Request(mechanism="optimal", epsilon=2, delta=1e-5, calibrate=0.2),
+        Request(mechanism="optimal", epsilon=2, delta=1e-5, sums_share=0.2),
         Request(mechanism="optimal", epsilon=2, noise_scale=7),
         Request(mechanism="optimal", epsilon=2, prior=(1, 1, 1, 1, 1, 5)),
         Request(mechanism="cluster-dp", epsilon=2),
@@ -55,10 +55,10 @@ def test_what_is_chosen_keeps_the_budget_and_what_was_given(request_: Request) -
         counts = mechanism.find(NoisyCounts)
         assert counts is not None
         assert counts.noise_scale == request_.noise_scale
-    if request_.calibrate:
+    if request_.sums_share:
         sums = mechanism.find(NoisySums)
         assert sums is not None
-        assert sums.epsilon == pytest.approx(2 * request_.calibrate)
+        assert sums.epsilon == pytest.approx(2 * request_.sums_share)
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_the_split_is_within_a_hundredth_of_the_best(
     declared = known.reference
     prior = declared.overall(LAYOUT).tolist() if declared.is_declared else None
     searched = [
-        cdp.optimal(epsilon=epsilon, prior=prior, calibrate=share)
+        cdp.optimal(epsilon=epsilon, prior=prior, sums_share=share)
         for share in np.linspace(0, 0.5, 101)
     ]
     best = min(planning.predict(made, known, segment_share).std_error for made in searched)
@@ -93,7 +93,7 @@ def test_counts_are_within_a_hundredth_of_the_best(segment_share: float) -> None
     chosen = planning.choose(request, known)
     error = planning.predict(chosen, known, segment_share).std_error
     searched = [
-        cdp.optimal(epsilon=4, noise_scale=2 / (4 * counts), calibrate=sums)
+        cdp.optimal(epsilon=4, noise_scale=2 / (4 * counts), sums_share=sums)
         for counts, sums in itertools.product((0.01, 0.03, 0.1), (0.0, 0.4))
     ]
     best = min(planning.predict(made, known, segment_share).std_error for made in searched)
@@ -141,7 +141,7 @@ def test_predictions_come_true(rng: np.random.Generator) -> None:
         cdp.uniform_prior_dp(epsilon=1),
         cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=1),
         cdp.noisy_histogram(epsilon=0.5),
-        cdp.optimal(epsilon=1, calibrate=0.3),
+        cdp.optimal(epsilon=1, sums_share=0.3),
         cdp.optimal(epsilon=2, noise_scale=5),
         planning.choose(Request(epsilon=1), known),
     ):

@@ -274,11 +274,11 @@ def test_a_file_that_makes_polars_panic(
 
 PANIC = """
 import os
-from clusterdp.cli.console import errors_in_one_line, say_aside
+from clusterdp.cli.console import errors_in_one_line, print_aside
 from clusterdp.errors import DataError
 
 with errors_in_one_line():
-    say_aside("before")
+    print_aside("before")
     os.write(2, b"thread panicked at a value of 4321")
     raise DataError("in one line")
 """

@@ -31,13 +31,15 @@ SPACES = {
 MECHANISMS = {
     "uniform": cdp.optimal(epsilon=1.5),
     "public prior": None,
-    "sums": cdp.optimal(epsilon=1.5, calibrate=0.4),
+    "sums": cdp.optimal(epsilon=1.5, sums_share=0.4),
     "counts": cdp.optimal(epsilon=1.5, noise_scale=3),
-    "counts and sums": cdp.optimal(epsilon=1.5, noise_scale=4, calibrate=0.3),
-    "uniform prior, sums": cdp.uniform_prior_dp(epsilon=1.5, calibrate=0.5),
-    "cluster-dp, sums": cdp.cluster_dp(noise_scale=4, prior_floor=0.2, epsilon=1.5, calibrate=0.25),
+    "counts and sums": cdp.optimal(epsilon=1.5, noise_scale=4, sums_share=0.3),
+    "uniform prior, sums": cdp.uniform_prior_dp(epsilon=1.5, sums_share=0.5),
+    "cluster-dp, sums": cdp.cluster_dp(
+        noise_scale=4, prior_floor=0.2, epsilon=1.5, sums_share=0.25
+    ),
     "cluster-free-dp, sums": cdp.cluster_free_dp(
-        noise_scale=4, prior_floor=0.2, epsilon=1.5, calibrate=0.25
+        noise_scale=4, prior_floor=0.2, epsilon=1.5, sums_share=0.25
     ),
 }
 UNIFORM = reference.uniform_reference(SPACES["three"])
@@ -87,7 +89,7 @@ def worst_loss(mechanism: cdp.Mechanism, space: cdp.OutcomeSpace) -> float:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_joint_loss_is_stated_and_nearly_reached(name: str, space: cdp.OutcomeSpace) -> None:
     mechanism = MECHANISMS[name] or cdp.optimal(
-        epsilon=1.5, calibrate=0.2, prior=list(range(1, space.n_outcomes + 1))
+        epsilon=1.5, sums_share=0.2, prior=list(range(1, space.n_outcomes + 1))
     )
     stated = mechanism.guarantee(space).epsilon
     loss = worst_loss(mechanism, space)
@@ -129,7 +131,7 @@ def test_squares_at_twice_the_precision_would_not_be_free() -> None:
 @pytest.mark.parametrize("delta", [1e-4, 1e-3])
 def test_delta_of_designed_rows(delta: float) -> None:
     """Hockey-stick of the table, exactly as stated: ε of the rows, δ of the release."""
-    mechanism = cdp.optimal(epsilon=1.5, delta=delta, calibrate=0.3)
+    mechanism = cdp.optimal(epsilon=1.5, delta=delta, sums_share=0.3)
     space = SPACES["three"]
     assert mechanism.guarantee(space) == cdp.Guarantee(epsilon=1.5, delta=delta)
     rows = mechanism.settled_rows(space)
@@ -190,7 +192,7 @@ def test_any_small_delta_makes_a_channel(delta: float, n_outcomes: int) -> None:
 
 
 def test_a_budget_beyond_use_is_not_spent() -> None:
-    mechanism = cdp.optimal(epsilon=50, calibrate=0.1)
+    mechanism = cdp.optimal(epsilon=50, sums_share=0.1)
     assert mechanism.guarantee(SPACES["three"]).epsilon == pytest.approx(17)
     scenario = Scenario(make_layout([[50, 50]] * 3), SPACES["three"], UNIFORM)
     planned = planning.choose(Request(epsilon=30), scenario)

@@ -130,7 +130,7 @@ TOO_LONG = Mechanism(
 @pytest.mark.parametrize(
     ("mechanism", "space", "message"),
     [
-        (cdp.optimal(epsilon=2, noise_scale=4, calibrate=0.2), HUGE, "64-bit sums"),
+        (cdp.optimal(epsilon=2, noise_scale=4, sums_share=0.2), HUGE, "64-bit sums"),
         (TOO_LONG, cdp.OutcomeSpace.integers(0, 4), "prior has 3 numbers"),
         (cdp.noisy_horvitz_thompson(epsilon=1e-12), HUGE, "64-bit contrasts"),
     ],
@@ -179,7 +179,7 @@ def test_a_ledger_reserves_nothing_for_what_cannot_be_released(tmp_path: Path) -
     refused = release(
         source,
         tmp_path / "out",
-        *("--outcomes", f"0,1,{2**31}", "--calibrate", 0.3, "--noise-scale", 8),
+        *("--outcomes", f"0,1,{2**31}", "--sums-share", 0.3, "--noise-scale", 8),
         *("--ledger", ledger, "--population", "us", "--new-population"),
     )
     assert_refused(refused, "64-bit sums")

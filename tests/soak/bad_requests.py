@@ -22,7 +22,7 @@ _TABLE = {
 }
 _SOUND = [
     {"mechanism": '"cluster-dp"', "noise_scale": "4", "prior_floor": "0.05", "epsilon": "2.0"},
-    {"mechanism": '"uniform-prior-dp"', "epsilon": "2", "keep": '["tier"]', "calibrate": "0.1"},
+    {"mechanism": '"uniform-prior-dp"', "epsilon": "2", "keep": '["tier"]', "sums_share": "0.1"},
     {"mechanism": '"noisy-histogram"', "epsilon": "1.5", "reference": '"mean:1,std:1"'},
     {"mechanism": '"optimal"', "epsilon": "2.0", "prior": "[4, 3, 2, 1]", "min_cell_size": "2"},
     {
@@ -228,7 +228,7 @@ def _spoil(asked: dict[str, str], rng: np.random.Generator) -> str:
             ),
         ),
         "no plan": (pick(("n_units", "n_clusters")), pick(('"x"', "1.5", "true", "[]"))),
-        "no share of epsilon": ("calibrate", pick(("1", "1.5", "-0.1", "nan", "inf", '"x"'))),
+        "no share of epsilon": ("sums_share", pick(("1", "1.5", "-0.1", "nan", "inf", '"x"'))),
         "no mechanism": ("mechanism", pick(('"magic"', '""', '"Optimal"', '"cluster_dp "'))),
         "contradiction": ("resample_prob", "0.5"),
         "no target": ("out", pick(_NO_TARGET)),

@@ -73,7 +73,7 @@ def random_case(rng: np.random.Generator, *, delta: float, epsilon: float | None
         epsilon=epsilon,
         delta=delta,
         noise_scale=2 / (float(rng.uniform(*_SHARES)) * epsilon),
-        calibrate=0.2 if rng.random() < 0.5 else 0.0,
+        sums_share=0.2 if rng.random() < 0.5 else 0.0,
     )
     probs = rng.dirichlet(np.full(n_outcomes, 0.7), size=(n_clusters, 2))
     return Case(layout, space, mechanism, rng.multinomial(sizes, probs))

@@ -110,7 +110,7 @@ def _main() -> None:
     import scipy.optimize
     import sqlalchemy
 
-    import clusterdp.cli.budget
+    import clusterdp.cli.passphrase
     import clusterdp.cli.release
     import clusterdp.ledger.paid_release
     from clusterdp.cli.app import app

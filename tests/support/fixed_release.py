@@ -34,7 +34,7 @@ SPACE = cdp.OutcomeSpace.of([0, LONG])
 COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="spend", kept=("tier",))
 MECHANISMS = {
     "rows": cdp.uniform_prior_dp(epsilon=1),
-    "channels": cdp.optimal(epsilon=1, noise_scale=4, calibrate=0.3),
+    "channels": cdp.optimal(epsilon=1, noise_scale=4, sums_share=0.3),
 }
 
 

@@ -11,15 +11,18 @@ import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import ClusterDPError, OwnerNotice
+from clusterdp.releasing.to_folder import Silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import Console
     from rich.progress import Progress as RichProgress
+
+    from clusterdp.releasing.to_folder import Progress
 
 # Exit codes that scripts can rely on; anything else that goes wrong is a bug and exits with 1.
 REFUSED = 2
@@ -34,12 +37,12 @@ def console() -> Console:
     return Console(highlight=False, markup=False)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """A line for people; it is not broken, so that it can be searched for."""
     console().print(text, soft_wrap=True)
 
 
-def say_aside(text: str) -> None:
+def print_aside(text: str) -> None:
     """A line for people that is no result: it does not get into what scripts read."""
     sys.stderr.write(text + "\n")
 
@@ -78,15 +81,15 @@ def _finite(content: Any) -> Any:
 
 
 @contextmanager
-def _our_words_alone() -> Iterator[None]:
+def _without_library_output() -> Iterator[None]:
     """Keep what libraries print past Python out of the terminal: where they panicked, and on what.
 
-    They raise an error as well, which is told in one line. `CLUSTERDP_DEBUG` shows all of it.
+    They raise an error as well, which is reported in one line. `CLUSTERDP_DEBUG` shows all of it.
     """
     try:
         ours = sys.stderr.fileno() == _STDERR and "CLUSTERDP_DEBUG" not in os.environ
     except (AttributeError, OSError, ValueError):
-        ours = False  # somebody reads what we say in another way
+        ours = False  # standard error is not the terminal's
     if not ours:
         yield
         return
@@ -98,7 +101,7 @@ def _our_words_alone() -> Iterator[None]:
     ):
         os.dup2(nowhere.fileno(), _STDERR)
         sys.stderr = terminal
-        # A process that a library aborts says at least that.
+        # A process that a library aborts reports at least that.
         faulthandler.enable(terminal, all_threads=False)
         try:
             yield
@@ -111,12 +114,12 @@ def _our_words_alone() -> Iterator[None]:
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
     """Turn what a user can act on into one line and exit code 2."""
-    with _our_words_alone(), _told_in_one_line():
+    with _without_library_output(), _reported_in_one_line():
         yield
 
 
 @contextmanager
-def _told_in_one_line() -> Iterator[None]:
+def _reported_in_one_line() -> Iterator[None]:
     import typer
 
     # Asked to stop, a run cleans up behind itself as if interrupted.
@@ -158,41 +161,31 @@ def owner_notices() -> Iterator[None]:
 
 
 class Bars:
-    """Progress bars on a terminal, silence elsewhere."""
+    """Progress bars on a terminal."""
 
-    def __init__(self) -> None:
-        self._bars: RichProgress | None = None
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeRemainingColumn,
-            )
-
-            self._bars = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+    def __init__(self, bars: RichProgress) -> None:
+        self._bars = bars
 
     def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
         """Start a bar; returns what to call with rows done."""
-        bars = self._bars
-        if bars is None:
-            return lambda _: None
-        task = bars.add_task(name, total=n_rows or None)
-        return lambda done: bars.advance(task, done)
+        task = self._bars.add_task(name, total=n_rows or None)
+        return lambda done: self._bars.advance(task, done)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """Progress bars on a terminal, silence elsewhere."""
+    if not sys.stderr.isatty():
+        yield Silence()
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TimeRemainingColumn(),
+    )
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield Bars(bars)

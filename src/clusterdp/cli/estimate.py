@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from clusterdp.cli.console import console, print_json, say
+import typer
+
+from clusterdp.cli.console import console, errors_in_one_line, print_json, print_line
+from clusterdp.cli.options import AsJson, Folder
 from clusterdp.engines.local.sources import open_unstored
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation import formatting as report
-from clusterdp.estimation.estimate import estimate
+from clusterdp.estimation.estimate import estimate as estimate_effects
 from clusterdp.experiment.lists import parse_names
 
 if TYPE_CHECKING:
@@ -18,24 +22,54 @@ if TYPE_CHECKING:
     from clusterdp.estimation.results import Estimate
 
 
-def run_estimate_command(  # noqa: PLR0913 - one parameter per option
-    folder: Path,
-    *,
-    control: str | None,
-    segments: str | None,
-    on: str | None,
-    by: list[str] | None,
-    adjust: list[str] | None,
-    unstratified: bool,
-    rows_only: bool,
-    shares: str | None,
-    level: float,
-    as_json: bool,
-    csv: Path | None,
-    plot: Path | None,
+@errors_in_one_line()
+def estimate(
+    folder: Folder,
+    control: Annotated[str | None, typer.Option(help="The arm to compare with.")] = None,
+    segments: Annotated[
+        str | None,
+        typer.Option(help="Your own table (Parquet, CSV, Arrow); it stays with you."),
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option(help="Its column of ids; as in the release by default.")
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Cut by a column, kept or joined; crossed: tier,region. Repeatable."),
+    ] = None,
+    adjust: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COL,...",
+            help="Numeric columns, known before treatment, to adjust for (Lin's regression).",
+        ),
+    ] = None,
+    unstratified: Annotated[
+        bool,
+        typer.Option("--unstratified", help="Compare overall means instead of within clusters."),
+    ] = False,
+    rows_only: Annotated[
+        bool, typer.Option("--rows-only", help="Use rows alone, without noisy sums and counts.")
+    ] = False,
+    shares: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARM=SHARE,...",
+            help="Shares that the arms were meant to have, to check sample ratios against.",
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
+    as_json: AsJson = False,
+    csv: Annotated[Path | None, typer.Option(help="Write a CSV file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw a forest plot (.svg, .png or .pdf).")
+    ] = None,
 ) -> None:
-    """Estimate and show."""
-    result = estimate(
+    """Estimate effects with intervals from a published folder, overall and in your own segments.
+
+    clusterdp estimate published/ --segments crm.csv --on user --by tier --by tier,region
+    """
+    result = estimate_effects(
         folder,
         control=control,
         estimator="unstratified" if unstratified else "stratified",
@@ -47,7 +81,8 @@ def run_estimate_command(  # noqa: PLR0913 - one parameter per option
         shares=None if shares is None else _parse_shares(shares),
         level=level,
     )
-    for path in (csv, plot):
+    written = [path for path in (csv, plot) if path is not None]
+    for path in written:
         _check_not_input(path, folder, segments)
     if csv is not None:
         _write_csv(result, csv)
@@ -57,9 +92,8 @@ def run_estimate_command(  # noqa: PLR0913 - one parameter per option
         print_json(result.to_dict())
         return
     _show(result)
-    for path in (csv, plot):
-        if path is not None:
-            say(f"wrote {path}")
+    for path in written:
+        print_line(f"wrote {path}")
 
 
 def _read_segments(source: str) -> pl.DataFrame:
@@ -74,10 +108,8 @@ def _parse_shares(text: str) -> dict[str, float]:
         raise ParameterError(f"shares reads ARM=SHARE,ARM=SHARE; got {text!r}") from None
 
 
-def _check_not_input(path: Path | None, folder: Path, segments: str | None) -> None:
-    """Never write over what was read."""
-    if path is None:
-        return
+def _check_not_input(path: Path, folder: Path, segments: str | None) -> None:
+    """Refuse to write over what was read."""
     place = path.resolve()
     read = [folder] if segments is None else [folder, Path(segments)]
     if any(place.is_relative_to(source.resolve()) for source in read):
@@ -92,8 +124,6 @@ def _write_csv(result: Estimate, path: Path) -> None:
 
 
 def _show(result: Estimate) -> None:
-    import sys
-
     if not sys.stdout.isatty():
         sys.stdout.write(f"{result}\n")
         return
@@ -109,4 +139,4 @@ def _show(result: Estimate) -> None:
     out.print(report.title(result))
     out.print(table)
     for note in result.notes:
-        say(f"note: {note}")
+        print_line(f"note: {note}")

@@ -5,34 +5,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import typer
 
 from clusterdp._words import counted
-from clusterdp.cli.console import REFUSED, print_json, print_pairs, say
+from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line, print_pairs
+from clusterdp.cli.options import AsJson, Folder
 from clusterdp.published.folder import check_sizes, read_manifest
 from clusterdp.published.manifest import what_is_public
 from clusterdp.published.verification import verify_folder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.published.manifest import Manifest
-    from clusterdp.published.terms import OutcomeTerms
+
+_MOST_VALUES = 8
 
 
-def run_inspect_command(folder: Path, *, as_json: bool) -> None:
-    """Show a manifest."""
+@errors_in_one_line()
+def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
+    """Show what a published folder is and what it promises.
+
+    clusterdp inspect published/
+    """
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     if as_json:
         print_json(msgspec.to_builtins(manifest))
-        return
-    print_pairs(_lines(manifest))
+    else:
+        print_pairs(_lines(manifest))
 
 
-def run_verify_command(folder: Path, *, as_json: bool) -> None:
-    """Run every check; exit with 2 if one fails."""
-    import typer
+@errors_in_one_line()
+def verify(folder: Folder, *, as_json: AsJson = False) -> None:
+    """Check that a folder is undamaged and that everything in it follows from the rest.
 
+    clusterdp verify published/
+    """
     checks = verify_folder(folder)
     sound = all(check.problem is None for check in checks)
     if as_json:
@@ -40,30 +48,25 @@ def run_verify_command(folder: Path, *, as_json: bool) -> None:
     else:
         for check in checks:
             mark = "ok  " if check.problem is None else "FAIL"
-            say(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
+            print_line(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
     if not sound:
         raise typer.Exit(REFUSED)
 
 
 def _lines(manifest: Manifest) -> list[tuple[str, str]]:
-    columns, outcome, mechanism = manifest.columns, manifest.outcome, manifest.mechanism
-    published = [columns.arm, columns.cluster]
-    if mechanism.releases_rows:
-        published = [columns.unit, *published, *columns.kept]
-    arms = ", ".join(str(arm) for arm in manifest.arms)
-    table = (
-        f"{counted(manifest.n_units, 'unit')}, {counted(manifest.n_clusters, 'cluster')}, "
-        f"arms {arms} (control {manifest.control})"
-    )
-    files = (f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items())
-    numbers = mechanism.parameters(outcome.space).items()
+    mechanism, columns, space = manifest.mechanism, manifest.to_columns(), manifest.outcome.space
+    numbers = mechanism.parameters(space).items()
+    parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
+    units, clusters = counted(manifest.n_units, "unit"), counted(manifest.n_clusters, "cluster")
+    arms = ", ".join(map(str, manifest.arms))
+    published = columns.public if mechanism.releases_rows else (columns.arm, columns.cluster)
+    files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
     return [
-        ("outcome", f"{outcome.name}: {_values(outcome)}"),
+        ("outcome", f"{columns.outcome}: {_values(space)}"),
         ("privacy", manifest.guarantee.in_words),
         ("public", what_is_public(manifest.row_order)),
-        ("mechanism", mechanism.name),
-        ("parameters", ", ".join(f"{name} {value:.6g}" for name, value in numbers)),
-        ("table", table),
+        ("mechanism", f"{mechanism.name} ({parameters})"),
+        ("table", f"{units}, {clusters}, arms {arms} (control {manifest.control})"),
         ("columns", ", ".join(map(repr, published))),
         ("files", ", ".join(files)),
         ("written by", manifest.software),
@@ -71,13 +74,13 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     ]
 
 
-def _values(outcome: OutcomeTerms) -> str:
-    """The possible outcomes, of which the first are shown."""
-    values = outcome.values
-    shown = ", ".join(f"{value:g}" for value in values[:8])
-    shown += f", ... {values[-1]:g} ({len(values)} values)" if len(values) > 8 else ""
-    if outcome.edges:
-        shown += f"; each stands for a bin of {', '.join(f'{e:g}' for e in outcome.edges)}"
+def _values(space: OutcomeSpace) -> str:
+    values = [f"{value:g}" for value in space.values]
+    shown = ", ".join(values[:_MOST_VALUES])
+    if len(values) > _MOST_VALUES:
+        shown += f", ... {values[-1]} ({len(values)} values)"
+    if space.edges is not None:
+        shown += f"; each stands for a bin of {', '.join(f'{edge:g}' for edge in space.edges)}"
     return shown
 
 

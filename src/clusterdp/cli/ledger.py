@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterdp.cli.console import errors_in_one_line, print_json, say
+from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line
+from clusterdp.cli.options import AsJson
+from clusterdp.cli.passphrase import chosen_passphrase
+from clusterdp.ledger.balance import budget_in_short
+from clusterdp.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from clusterdp.ledger.history import ReleaseRecord
@@ -18,15 +22,19 @@ app = typer.Typer(
     help="Budgets that several releases about the same people share.",
 )
 
-WHERE = typer.Argument(metavar="LEDGER", help="A file, or postgresql://user@host/database.")
-RELEASE_ID = typer.Argument(metavar="ID", help="The id of a release; `ledger show` lists them.")
-REASON = typer.Option(help="One line that the ledger keeps.")
-AS_JSON = typer.Option("--json", help="Print JSON.")
+Where = Annotated[
+    str, typer.Argument(metavar="LEDGER", help="A file, or postgresql://user@host/database.")
+]
+ReleaseId = Annotated[
+    str, typer.Argument(metavar="ID", help="The id of a release; `ledger show` lists them.")
+]
+Reason = Annotated[str | None, typer.Option(help="One line that the ledger keeps.")]
 
 
 @app.command()
+@errors_in_one_line()
 def init(
-    where: Annotated[str, WHERE],
+    where: Where,
     cap_epsilon: Annotated[
         float, typer.Option(help="The epsilon that may be spent on each population.")
     ],
@@ -55,120 +63,98 @@ def init(
 
     clusterdp ledger init budget.db --cap-epsilon 8 --cap-delta 1e-6
     """
-    with errors_in_one_line():
-        from clusterdp.cli.budget import chosen_passphrase
-        from clusterdp.ledger.balance import budget_in_short
-        from clusterdp.ledger.ledger import Ledger
-
-        chosen = chosen_passphrase(wanted=passphrase, has_key_file=key_file is not None)
-        made = Ledger.create(
-            where, cap_epsilon, cap_delta, passphrase=chosen, key_file=key_file, tight=tight
+    chosen = chosen_passphrase(wanted=passphrase, has_key_file=key_file is not None)
+    made = Ledger.create(
+        where, cap_epsilon, cap_delta, passphrase=chosen, key_file=key_file, tight=tight
+    )
+    print_line(
+        f"made {made}: {budget_in_short(made.cap)} for each population: {made.cap.in_odds()}"
+    )
+    if made.tight:
+        print_line(
+            "note: tight composition decides. It holds only if the parameters of later "
+            "releases are not chosen from earlier results; if they are, make a ledger without "
+            "--tight"
         )
-        say(f"made {made}: {budget_in_short(made.cap)} for each population: {made.cap.in_odds()}")
-        if made.tight:
-            say(
-                "note: tight composition decides. It holds only if the parameters of later "
-                "releases are not chosen from earlier results; if they are, make a ledger without "
-                "--tight"
-            )
-        if made.protection == "none":
-            say(
-                "note: the key of an unfinished release is not encrypted, and whoever reads it can "
-                "undo the noise of that release; --key-file or --passphrase encrypts it"
-            )
+    if made.protection == "none":
+        print_line(
+            "note: the key of an unfinished release is not encrypted, and whoever reads it can "
+            "undo the noise of that release; --key-file or --passphrase encrypts it"
+        )
 
 
 @app.command()
+@errors_in_one_line()
 def show(
-    where: Annotated[str, WHERE],
+    where: Where,
     population: Annotated[str | None, typer.Option(help="Only this population.")] = None,
-    as_json: Annotated[bool, AS_JSON] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what was spent, by which releases, and what is left."""
-    with errors_in_one_line():
-        from clusterdp.ledger.ledger import Ledger
-
-        statement = Ledger(where).show(population)
-        if as_json:
-            print_json(statement.to_dict())
-        else:
-            say(str(statement))
+    statement = Ledger(where).show(population)
+    if as_json:
+        print_json(statement.to_dict())
+    else:
+        print_line(str(statement))
 
 
 @app.command()
+@errors_in_one_line()
 def verify(
-    where: Annotated[str, WHERE],
+    where: Where,
     head: Annotated[
         str | None, typer.Option(help="A hash that `ledger show` printed earlier.")
     ] = None,
-    as_json: Annotated[bool, AS_JSON] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check that nobody edited the history."""
-    with errors_in_one_line():
-        from clusterdp.cli.console import REFUSED
-        from clusterdp.ledger.ledger import Ledger
-
-        ledger = Ledger(where)
-        problems = ledger.verify(head)
-        if as_json:
-            print_json({"sound": not problems, "problems": problems})
-        else:
-            for problem in problems:
-                say(f"FAIL {problem}")
-        if problems:
-            raise typer.Exit(REFUSED)
-        if not as_json:
-            last = ledger.head()
-            say(f"the history is intact; entries: {last.number + 1}; hash of the last entry:")
-            say(last.hash)
+    ledger = Ledger(where)
+    problems = ledger.verify(head)
+    if as_json:
+        print_json({"sound": not problems, "problems": problems})
+    else:
+        for problem in problems:
+            print_line(f"FAIL {problem}")
+    if problems:
+        raise typer.Exit(REFUSED)
+    if not as_json:
+        last = ledger.head()
+        print_line(f"the history is intact; entries: {last.number + 1}; hash of the last entry:")
+        print_line(last.hash)
 
 
 @app.command()
-def close(
-    where: Annotated[str, WHERE],
-    release_id: Annotated[str, RELEASE_ID],
-    reason: Annotated[str | None, REASON] = None,
-) -> None:
-    """Give up a release that cannot be finished: its budget stays spent, its key is wiped.
+@errors_in_one_line()
+def close(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
+    """Give up a release that cannot be finished. Its budget stays spent, its key is wiped.
 
     clusterdp ledger close budget.db ID --reason "the table is gone"
     """
-    with errors_in_one_line():
-        from clusterdp.ledger.ledger import Ledger
-
-        closed = Ledger(where).close(release_id, reason)
-        stays = f"{_cost(closed)} stays spent, and its key is wiped"
-        if closed.status == "committed":
-            say(f"release {release_id} is published at {closed.folder}, now recorded: {stays}")
-            return
-        say(f"closed release {release_id}: {stays}")
-        ended = closed.ended or {}
-        if "sealed_sha256" in ended:
-            place = ended.get("sealed_for", "an unknown place")
-            say(
-                f"note: it was about to be published at {place}; a folder whose manifest.json has "
-                f"the SHA-256 {ended['sealed_sha256']} is this release"
-            )
+    closed = Ledger(where).close(release_id, reason)
+    stays = f"{_cost(closed)} stays spent, and its key is wiped"
+    if closed.status == "committed":
+        print_line(f"release {release_id} is published at {closed.folder}, now recorded: {stays}")
+        return
+    print_line(f"closed release {release_id}: {stays}")
+    ended = closed.ended or {}
+    if "sealed_sha256" in ended:
+        place = ended.get("sealed_for", "an unknown place")
+        print_line(
+            f"note: it was about to be published at {place}; a folder whose manifest.json has "
+            f"the SHA-256 {ended['sealed_sha256']} is this release"
+        )
 
 
 @app.command()
-def cancel(
-    where: Annotated[str, WHERE],
-    release_id: Annotated[str, RELEASE_ID],
-    reason: Annotated[str | None, REASON] = None,
-) -> None:
-    """Give back the budget of a release that drew nothing; its key is wiped.
+@errors_in_one_line()
+def cancel(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
+    """Give back the budget of a release that drew nothing. Its key is wiped.
 
     clusterdp ledger cancel budget.db ID
     """
-    with errors_in_one_line():
-        from clusterdp.ledger.ledger import Ledger
-
-        cancelled = Ledger(where).cancel(release_id, reason)
-        say(f"cancelled release {release_id}: {_cost(cancelled)} is given back")
+    cancelled = Ledger(where).cancel(release_id, reason)
+    print_line(f"cancelled release {release_id}: {_cost(cancelled)} is given back")
 
 
 def _cost(one: ReleaseRecord) -> str:
-    from clusterdp.ledger.balance import budget_in_short
-
     return f"{budget_in_short(one.guarantee)} of population {one.population!r}"

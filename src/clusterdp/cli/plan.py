@@ -1,33 +1,55 @@
-"""`clusterdp plan`: compare mechanisms before any outcome is read, and write down the best."""
+"""`clusterdp plan`: compare mechanisms before any outcome is read, and write a plan."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from clusterdp._figures import new_figure
-from clusterdp.cli.console import print_json, say
-from clusterdp.cli.release import read_options
-from clusterdp.owner.plan import make_plan
+from clusterdp.cli.console import errors_in_one_line, print_json, print_line
+from clusterdp.cli.options import OUTPUT, OwnerJson, Spec, options_of, with_options
+from clusterdp.owner import plan as owner
 
 
-def run_plan_command(given: dict[str, Any]) -> None:
-    """Plan, show and write down."""
-    given["input"] = given.pop("table")
-    plot, out, size = given.pop("plot"), given.pop("out"), given.pop("size")
-    as_json, mde = given.pop("as_json"), given.pop("mde")
-    options = read_options(given.pop("spec"), None, given)
+@errors_in_one_line()
+@with_options(owner.plan)
+def plan(
+    *,
+    spec: Spec = None,
+    out: Annotated[Path, typer.Option(help="The plan to write.", rich_help_panel=OUTPUT)] = Path(
+        "plan.toml"
+    ),
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw standard errors against epsilon (.svg, .png or .pdf).",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    as_json: OwnerJson = False,
+    **given: Any,
+) -> None:
+    """Choose a mechanism and split its budget, before any outcome is read.
+
+    It compares every mechanism, or the one that you name. Of the table, only
+    arms and clusters are read.
+
+    clusterdp plan clicks.parquet --arm treated --cluster market --outcomes 0..5
+    --epsilon 2 --segment-share 0.1 --plot tradeoff.svg
+    """
+    options = options_of(given, spec)
     if plot is not None:
         new_figure(plot, (1, 1))  # refused now if it cannot be drawn later
-    plan = make_plan(options.table.input, options, mde=mde, size=size)
-    plan.save(out)
+    made = owner.make_plan(options.input, options)
+    made.save(out)
     if plot is not None:
-        plan.plot(plot)
+        made.plot(plot)
     if as_json:
-        print_json(plan.to_dict())
+        print_json(made.to_dict())
         return
-    say(repr(plan))
-    missing = [
-        f"--{name} ..." for name in ("unit", "outcome") if getattr(options.table, name) is None
-    ]
-    words = ["clusterdp release", *(["TABLE"] if size is not None else []), f"--plan {out}"]
-    say(f"wrote {out}; carry it out with: {' '.join([*words, *missing, '--out ...'])}")
+    print_line(repr(made))
+    missing = [f"--{name} ..." for name in ("unit", "outcome") if getattr(options, name) is None]
+    words = ["clusterdp release", *(["TABLE"] if options.size else []), f"--plan {out}"]
+    print_line(f"wrote {out}; carry it out with: {' '.join([*words, *missing, '--out ...'])}")

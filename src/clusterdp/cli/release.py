@@ -2,75 +2,108 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from clusterdp.cli.budget import open_ledger
-from clusterdp.cli.console import Bars, owner_notices, print_json, print_pairs, say, say_aside
-from clusterdp.errors import ParameterError
-from clusterdp.owner.how import How
-from clusterdp.owner.options import Options
-from clusterdp.owner.plan import with_plan
-from clusterdp.owner.publish import Wanted, readied, run_publish, run_resume
+import typer
+
+from clusterdp.cli.console import (
+    errors_in_one_line,
+    owner_notices,
+    print_aside,
+    print_json,
+    print_line,
+    print_pairs,
+    progress_bars,
+)
+from clusterdp.cli.options import BUDGET, OUTPUT, OwnerJson, Spec, options_of, with_options
+from clusterdp.cli.passphrase import ask_passphrase
+from clusterdp.owner.parsing import parse_options
+from clusterdp.owner.publish import publish, readied, run_publish, run_resume
+from clusterdp.owner.task import Task
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from clusterdp.owner.options import Options
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import Published, Ready
 
 NO_LEDGER = (
-    "note: nothing will remember this release, so repeated releases about the same people are not "
+    "note: no ledger records this release, so repeated releases about the same people are not "
     "added up; keep a ledger: --ledger"
 )
 
+# What may be given when a release is resumed; all else was decided when it began.
+_RESUMED = ("input", "out", "ledger", "ledger_key_file", "verbose")
 
-def run_release_command(given: dict[str, Any]) -> None:
-    """Show what is going to be released, from public columns, and unless it is a dry run, do it."""
-    given["input"] = given.pop("table")
-    resume, dry_run = given.pop("resume"), given.pop("dry_run")
-    as_json = given.pop("as_json")
-    how = How(
-        key_file=given.pop("ledger_key_file"),
-        new_population=given.pop("new_population"),
-        verbose=given.pop("verbose"),
-        say=say_aside,
-        open_ledger=open_ledger,
-    )
+
+@errors_in_one_line()
+@with_options(publish)
+def release(
+    *,
+    plan: Annotated[
+        Path | None, typer.Option(help="Carry out a plan of `clusterdp plan` to the letter.")
+    ] = None,
+    spec: Spec = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Finish an interrupted release of a --ledger; it spends nothing more.",
+            rich_help_panel=BUDGET,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show what would be released, from public columns; publish nothing.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    as_json: OwnerJson = False,
+    **given: Any,
+) -> None:
+    """Turn a table into a published folder, once.
+
+    clusterdp release clicks.parquet --unit user --arm treated --cluster market
+    --outcome clicks --outcomes 0..5 --epsilon 2 --out published/
+    """
     if resume is not None:
-        also = {"dry_run": dry_run or None, "new_population": how.new_population or None}
-        with owner_notices(), Bars() as bars:
-            published = run_resume(resume, None, given | also, how, progress=bars)
+        here = {name: given.pop(name) for name in _RESUMED}
+        also = {"plan": plan, "spec": spec, "dry_run": dry_run or None}
+        with owner_notices(), progress_bars() as bars:
+            published = run_resume(resume, _task(parse_options(here)), given | also, progress=bars)
         _show_published(published, None, as_json=as_json)
         return
-    options = read_options(given.pop("spec"), given.pop("plan"), given)
-    source, wanted = options.table.input, Wanted(options)
-    if dry_run:
-        with readied(source, wanted, how, None) as ready:
-            _show_before(ready.preview, as_json=as_json)
-        if as_json:
-            print_json({"plan": ready.preview.content})
+    task = _task(options_of(given, spec, plan))
+    if not dry_run:
+        _publish(task, as_json=as_json)
         return
+    with readied(task, None) as ready:
+        _show_before(ready.preview, as_json=as_json)
+    if as_json:
+        print_json({"plan": ready.preview.content})
+
+
+def _task(options: Options) -> Task:
+    """The task of a command: its table has a name, and there is somebody to ask."""
+    source = options.input
+    return Task(source=source, options=options, notify=print_aside, ask=ask_passphrase)
+
+
+def _publish(task: Task, *, as_json: bool) -> None:
+    """Show what is going to be released, then release it."""
     shown: list[Preview] = []
 
     def show(ready: Ready) -> None:
         shown.append(ready.preview)
         _show_before(ready.preview, as_json=as_json)
         if ready.budget is None:
-            say_aside(NO_LEDGER)
+            print_aside(NO_LEDGER)
 
-    with owner_notices(), Bars() as bars:
-        published = run_publish(source, wanted, how, show=show, progress=bars)
+    with owner_notices(), progress_bars() as bars:
+        published = run_publish(task, show=show, progress=bars)
     _show_published(published, shown[0], as_json=as_json)
-
-
-def read_options(spec: Path | None, plan: Path | None, given: dict[str, Any]) -> Options:
-    """The options of a command: those of a file, overridden by the command line."""
-    if spec is not None and plan is not None:
-        raise ParameterError("give --plan or --spec, and not both")
-    options = with_plan(given, plan) if spec is None else Options.read(spec).changed(given)
-    if options.table.input is None:
-        raise ParameterError("missing: an input table (as an argument, or in a --spec file)")
-    return options
 
 
 def _show_before(preview: Preview, *, as_json: bool) -> None:
@@ -78,7 +111,7 @@ def _show_before(preview: Preview, *, as_json: bool) -> None:
         return
     print_pairs(preview.pairs)
     for note in preview.notes:
-        say(f"note: {note}")
+        print_line(f"note: {note}")
 
 
 def _show_published(published: Published, preview: Preview | None, *, as_json: bool) -> None:
@@ -91,4 +124,4 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
         print_json(content)
         return
     look = "" if "://" in target else f"; look at it with: clusterdp inspect {target}"
-    say(f"published {target}{look}")
+    print_line(f"published {target}{look}")

@@ -1,24 +1,16 @@
-"""What the owner asks for, as typed values: from Python, from the command line, from TOML.
+"""The list of options: the name, the type, the rule and the meaning of each.
 
-Every option has one name, one type and one rule in words, wherever it comes from.
+Python functions, commands, TOML files and plans all take their options from this list.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import tomllib
-from collections.abc import Mapping
-from difflib import get_close_matches
-from pathlib import Path  # noqa: TC003 - msgspec resolves hints
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
-import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from clusterdp.errors import OutputError, ParameterError
+from clusterdp.errors import ParameterError
 from clusterdp.experiment.lists import parse_names, parse_numbers
 from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.planning.assumptions import Scenario, parse_reference
@@ -28,262 +20,237 @@ from clusterdp.rows.encoding import Columns
 if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
 
-Text = Annotated[str | None, Meta(description="text")]
-Column = Annotated[str | None, Meta(description="the name of a column")]
-Crossed = Annotated[str | None, Meta(description="the name of a column, or a list to be crossed")]
-Names = Annotated[str | list[str] | None, Meta(description="names of columns")]
-Number = Annotated[float | None, Meta(description="a number")]
-Whole = Annotated[int | None, Meta(description="a whole number")]
-Switch = Annotated[bool | None, Meta(description="true or false")]
-Label = Annotated[str | bool | int | float | None, Meta(description="the label of an arm")]
+
+class Rule(NamedTuple):
+    """What the value of an option must be.
+
+    Attributes:
+        text: The rule in words, for errors.
+        metavar: What the command line shows in place of a value; None for the type.
+    """
+
+    text: str
+    metavar: str | None = None
+
+
+Text = Annotated[str | None, Rule("text")]
+Column = Annotated[str | None, Rule("the name of a column")]
+Crossed = Annotated[str | None, Rule("the name of a column, or a list to be crossed")]
+Names = Annotated[str | list[str] | None, Rule("names of columns", "COL,...")]
+Number = Annotated[float | None, Rule("a number")]
+Share = Annotated[float | None, Rule("a number", "SHARE")]
+Whole = Annotated[int | None, Rule("a whole number")]
+Switch = Annotated[bool | None, Rule("true or false")]
+Label = Annotated[str | bool | int | float | None, Rule("the label of an arm")]
 Numbers = Annotated[
-    str | list[float] | None, Meta(description="numbers separated by commas, or a list of them")
+    str | list[float] | None, Rule("numbers separated by commas, or a list of them", "P,P,...")
 ]
 Space = Annotated[
     str | list[float] | None,
-    Meta(description="an outcome space such as '0..5', '0,1,5', 'bins:0,1,10' or 'binary'"),
+    Rule("an outcome space such as '0..5', '0,1,5', 'bins:0,1,10' or 'binary'"),
 ]
-MechanismName = Annotated[str | None, Meta(description=f"one of {', '.join(MECHANISMS)}")]
-
-# No option means anything beyond, and TOML knows no larger ones.
-_LARGEST_INTEGER = 2**63 - 1
-_LONGEST_SHOWN = 80
+MechanismName = Annotated[str | None, Rule(f"one of {', '.join(MECHANISMS)}")]
+EngineName = Annotated[str | None, Rule("local or spark", "local|spark")]
 
 
-class TableOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The table, and what its columns are."""
+class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Every option of plans and releases; None if it was not given."""
 
-    input: Text = None
-    unit: Column = None
-    arm: Column = None
-    cluster: Crossed = None
-    outcome: Column = None
-    outcomes: Space = None
-    control: Label = None
-    keep: Names = None
-    clip: Switch = None
-    min_cell_size: Whole = None
-    keep_order: Switch = None
+    input: Annotated[
+        Text,
+        "A Parquet, CSV or Arrow file, a folder or a glob of them, or "
+        "'duckdb:warehouse.db?select ...'. With Spark also s3a://... or hdfs://...",
+    ] = None
+    unit: Annotated[Column, "Column of ids: integers or strings."] = None
+    arm: Annotated[Column, "Column of treatment arms."] = None
+    cluster: Annotated[
+        Crossed, "Column of public clusters. Several columns are crossed: region,channel."
+    ] = None
+    outcome: Annotated[Column, "Column of sensitive outcomes."] = None
+    outcomes: Annotated[
+        Space, "Values that outcomes can take: 0,1,5 or 0..5 or bins:0,1,10,100 or binary."
+    ] = None
+    control: Annotated[Label, "Control arm. Needed unless the arms are 0 and 1."] = None
+    keep: Annotated[
+        Names, "Public columns to publish as they are, beside ids, arms and clusters."
+    ] = None
+    clip: Annotated[Switch, "Move outcomes beyond the ends of the space to the nearest end."] = None
+    min_cell_size: Annotated[
+        Whole, "Pool clusters with fewer units than this in some arm into one cluster."
+    ] = None
+    keep_order: Annotated[
+        Switch,
+        "Publish rows in the order of the table, instead of the order of ids. The order is "
+        "then public, and must not depend on outcomes.",
+    ] = None
+    size: Annotated[
+        Column, "Column of cell sizes, for a table with one row per cluster and arm."
+    ] = None
+    n_units: Annotated[Whole, "Units that a plan was made for."] = None
+    n_clusters: Annotated[Whole, "Clusters that a plan was made for."] = None
 
+    epsilon: Annotated[Number, "Budget of the whole release."] = None
+    mde: Annotated[
+        Number,
+        "Instead of epsilon: find the smallest epsilon that can detect an effect of this size.",
+    ] = None
+    delta: Annotated[Number, "Failure probability of the guarantee; 0 by default."] = None
+    mechanism: Annotated[
+        MechanismName, f"One of {', '.join(MECHANISMS)}. By default the best that releases rows."
+    ] = None
+    noise_scale: Annotated[Number, "Scale of the noise on counts."] = None
+    prior_floor: Annotated[Number, "Least prior probability of an outcome."] = None
+    resample_prob: Annotated[
+        Number, "Probability that a row is redrawn. Give it instead of epsilon."
+    ] = None
+    sums_share: Annotated[
+        Share, "Share of epsilon for noisy cell sums, which estimates then use."
+    ] = None
+    prior: Annotated[
+        Numbers, "Public prior that the optimal channel is designed for. It costs nothing."
+    ] = None
+    reference: Annotated[
+        Numbers,
+        "Distribution that you expect of outcomes: a histogram, or mean:2,std:1. Predictions "
+        "and choices follow from it; privacy and bias do not depend on it.",
+    ] = None
+    within_share: Annotated[
+        Share,
+        "Share of the outcomes' variance that you expect within clusters; 1 if clusters are alike.",
+    ] = None
+    segment_share: Annotated[
+        Share,
+        "Choose for effects in segments with this share of the units, instead of the overall "
+        "effect.",
+    ] = None
 
-class AssumptionOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What outcomes are thought to be like, what it is for, and what a plan was made for."""
+    ledger: Annotated[
+        Text, "Budget ledger to spend from: a file, or postgresql://user@host/database."
+    ] = None
+    population: Annotated[
+        Text, "Population whose budget is spent. Losses of releases about the same people add up."
+    ] = None
+    new_population: Annotated[
+        Switch,
+        "Confirm that the ledger does not know the population yet, and that it shares nobody "
+        "with those it knows.",
+    ] = None
+    ledger_key_file: Annotated[Text, "Key file of the ledger, if it was made with one."] = None
 
-    reference: Numbers = None
-    within_share: Number = None
-    segment_share: Number = None
-    n_units: Whole = None
-    n_clusters: Whole = None
+    engine: Annotated[
+        EngineName, "What reads the table: this process, which is the default, or Spark."
+    ] = None
+    master: Annotated[
+        Text, "Where Spark runs, such as local[2] or yarn. By default on all cores of this machine."
+    ] = None
+    allow_unencrypted_spark: Annotated[
+        Switch,
+        "Use a Spark cluster that does not encrypt what it stores and sends. Whoever reads its "
+        "disks or network can learn the key, and with it every outcome.",
+    ] = None
 
-
-class MechanismOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The mechanism and its budget: what a plan decides."""
-
-    mechanism: MechanismName = None
-    epsilon: Number = None
-    delta: Number = None
-    noise_scale: Number = None
-    prior_floor: Number = None
-    resample_prob: Number = None
-    calibrate: Number = None
-    prior: Numbers = None
-
-
-class RunOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What reads the table, where the release goes, and whose budget it spends."""
-
-    out: Text = None
-    engine: Annotated[str | None, Meta(description="local or spark")] = None
-    master: Text = None
-    allow_unencrypted_spark: Switch = None
-    ledger: Text = None
-    population: Text = None
-
-
-class Options(Struct, frozen=True, kw_only=True):
-    """Everything that was asked for, in groups."""
-
-    table: TableOptions
-    assumed: AssumptionOptions
-    mechanism: MechanismOptions
-    run: RunOptions
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any], where: str = "") -> Options:
-        """Options from their names and values; those that are None were not given.
-
-        Args:
-            given: What was given.
-            where: Where it was read, for messages: ` in plan.toml`.
-
-        Raises:
-            ParameterError: If an option is unknown or of a wrong type.
-        """
-        named = _normalized(given, where)
-        unknown = [name for name in named if name not in OPTION_NAMES]
-        if unknown:
-            like = get_close_matches(unknown[0], OPTION_NAMES, n=1) or [", ".join(OPTION_NAMES)]
-            raise ParameterError(
-                f"there is no option {unknown[0]!r}{where}; did you mean {like[0]}?"
-            )
-        return cls(**{group: _convert(kind, named, where) for group, kind in _GROUPS.items()})
-
-    @classmethod
-    def read(cls, path: Path) -> Options:
-        """Options in a TOML file."""
-        try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, ValueError) as error:
-            if isinstance(error, tomllib.TOMLDecodeError):
-                raise ParameterError(f"{path} is not TOML: {error}") from None
-            if isinstance(error, OSError | UnicodeDecodeError):
-                raise ParameterError(f"cannot read {path}") from None
-            raise ParameterError(f"{path} is not TOML that can be read") from None  # 5000 digits
-        except RecursionError:  # nested without end
-            raise ParameterError(f"{path} is not TOML that can be read") from None
-        named = {key.replace("-", "_"): value for key, value in content.items()}
-        return cls.of(named, f" in {path}")
-
-    def write(self, path: Path, remarks: list[str]) -> None:
-        """Write them as TOML, with remarks for the reader."""
-        # JSON strings, numbers and lists are TOML.
-        lines = [f"# {remark}" for remark in remarks]
-        lines += [
-            f"{name} = {json.dumps(value, ensure_ascii=False)}"
-            for name, value in self.to_dict().items()
-        ]
-        try:
-            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror}") from None
+    out: Annotated[
+        Text, "Folder to publish; it must not exist. With Spark also s3a://... or hdfs://..."
+    ] = None
+    verbose: Annotated[
+        Switch,
+        "Report how many rows an error or a warning is about. For your eyes only: such numbers "
+        "depend on true outcomes, and several of them add up to a histogram.",
+    ] = None
 
     def to_dict(self) -> dict[str, Any]:
-        """What was given, by name."""
-        flat: dict[str, Any] = {}
-        for group in _GROUPS:
-            flat |= msgspec.to_builtins(getattr(self, group))
-        return flat
-
-    def changed(self, given: Mapping[str, Any]) -> Options:
-        """The same with what is given instead."""
-        over = {name: value for name, value in given.items() if value is not None}
-        if isinstance(over.get("outcomes"), Mapping):
-            over = _normalized(over, "")
-        return Options.of({**self.to_dict(), **over})
+        """The options that were given, by name, as plans and ledgers hold them."""
+        given: dict[str, Any] = msgspec.to_builtins(self)
+        return {name: value for name, value in given.items() if name not in OF_ONE_RUN}
 
     def require(self, *names: str) -> None:
         """Raise a ParameterError unless these options were given."""
-        held = self.to_dict()
         for name in names:
-            if held.get(name) is None:
-                option = name.replace("_", "-")
-                raise ParameterError(f"missing: {name}; give {name}=... (--{option})")
+            if getattr(self, name) is None:
+                flag = name.replace("_", "-")
+                raise ParameterError(f"missing: {name}; give {name}=... (--{flag})")
 
     @property
     def space(self) -> OutcomeSpace:
         """The declared outcome space."""
         self.require("outcomes")
-        return OutcomeSpace.parse(self.table.outcomes or "")
+        return OutcomeSpace.parse(self.outcomes or "")
 
     @property
     def columns(self) -> Columns:
         """Which column plays which part."""
         self.require("unit", "arm", "cluster", "outcome")
-        table = self.table
         return Columns(
-            unit=table.unit or "",
-            arm=table.arm or "",
-            cluster=table.cluster or "",
-            outcome=table.outcome or "",
-            kept=parse_names(table.keep),
+            unit=self.unit or "",
+            arm=self.arm or "",
+            cluster=self.cluster or "",
+            outcome=self.outcome or "",
+            kept=parse_names(self.keep),
         )
 
     @property
     def request(self) -> Request:
-        """What was asked for, of a mechanism."""
-        asked, share = self.mechanism, self.assumed.segment_share
-        return Request(
-            mechanism=asked.mechanism,
-            epsilon=asked.epsilon,
-            delta=asked.delta or 0.0,
-            noise_scale=asked.noise_scale,
-            prior_floor=asked.prior_floor,
-            resample_prob=asked.resample_prob,
-            calibrate=asked.calibrate,
-            prior=None if asked.prior is None else tuple(parse_numbers(asked.prior)),
-            segment_share=1.0 if share is None else share,
-        )
+        """The mechanism that is wanted, with the parameters that were given."""
+        given = {name: getattr(self, name) for name in DECIDED}
+        given["delta"] = self.delta or 0.0
+        if self.prior is not None:
+            given["prior"] = tuple(parse_numbers(self.prior))
+        share = self.segment_share
+        return Request(**given, segment_share=1.0 if share is None else share)
 
     def scenario(self, layout: Layout) -> Scenario:
-        """All that a plan is made from. A public prior is a reference, too."""
-        believed = self.assumed.reference
-        if believed is None:
-            believed = self.mechanism.prior
-        space = self.space
-        return Scenario(layout, space, parse_reference(believed, space, self.assumed.within_share))
+        """All that a plan is made from; outcomes are expected as the reference or the prior is."""
+        given, space = self.prior if self.reference is None else self.reference, self.space
+        return Scenario(layout, space, parse_reference(given, space, self.within_share))
 
 
-_GROUPS: dict[str, type[Struct]] = {
-    "table": TableOptions,
-    "assumed": AssumptionOptions,
-    "mechanism": MechanismOptions,
-    "run": RunOptions,
+# The headings of help, each by the first option below it.
+_PANELS = {
+    "input": "The table",
+    "epsilon": "Privacy",
+    "ledger": "Budget",
+    "engine": "Engine",
+    "out": "Output",
 }
-OPTION_NAMES = tuple(name for kind in _GROUPS.values() for name in kind.__struct_fields__)
+# What a plan decides.
+DECIDED = (
+    "epsilon",
+    "delta",
+    "mechanism",
+    "noise_scale",
+    "prior_floor",
+    "resample_prob",
+    "sums_share",
+    "prior",
+)
+# What holds for one run, and is never written into a plan or a ledger.
+OF_ONE_RUN = ("size", "mde", "new_population", "ledger_key_file", "verbose")
 
 
-def _convert(kind: type[Struct], named: Mapping[str, Any], where: str) -> Any:
-    """A group of options, each of its type."""
-    own = {name: named[name] for name in kind.__struct_fields__ if name in named}
-    try:
-        return msgspec.convert(own, kind)
-    except msgspec.ValidationError as error:
-        found = re.search(r"\$\.(\w+)", str(error))
-        name = found[1] if found else next(iter(own))
-        (meta,) = get_type_hints(kind, include_extras=True)[name].__metadata__
-        shown = repr(own[name])[:_LONGEST_SHOWN]
-        raise ParameterError(f"{name} must be {meta.description}; got {shown}{where}") from None
+class Declared(NamedTuple):
+    """One option of the list.
+
+    Attributes:
+        types: The types that its value can have.
+        rule: What its value must be.
+        text: Its meaning.
+        panel: The heading that help lists it under.
+    """
+
+    types: tuple[type, ...]
+    rule: Rule
+    text: str
+    panel: str
 
 
-def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Options as plain values: one way of saying each of them."""
-    named = {name: _plain(value) for name, value in given.items() if value is not None}
-    for name, value in named.items():
-        if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
-            raise ParameterError(f"{name} is too large{where}: it must be at most 2**63 - 1")
-    if isinstance(named.get("outcomes"), dict):
-        named |= _one_outcome(named["outcomes"], named.get("outcome"))
-    cluster, control = named.get("cluster"), named.get("control")
-    if isinstance(cluster, list) and cluster and all(isinstance(name, str) for name in cluster):
-        named["cluster"] = ",".join(cluster)
-    if control is not None and not isinstance(control, str | int | float):
-        named["control"] = str(control)  # a date: arms are found by the text of their labels
-    return named
+def _declared() -> dict[str, Declared]:
+    """The options of the list, by name."""
+    declared, panel = {}, ""
+    for name, hint in get_type_hints(Options, include_extras=True).items():
+        panel = _PANELS.get(name, panel)
+        rule, text = hint.__metadata__
+        declared[name] = Declared(get_args(hint.__origin__), rule, text, panel)
+    return declared
 
 
-def _one_outcome(outcomes: dict[str, Any], outcome: str | None) -> dict[str, Any]:
-    """The outcome and its space, from `{"clicks": "0..5"}`."""
-    if len(outcomes) != 1:
-        raise ParameterError(
-            f"outcomes names {len(outcomes)} outcomes; a release is of one outcome so far: make a "
-            "release for each"
-        )
-    ((name, space),) = outcomes.items()
-    if outcome not in {None, name}:
-        raise ParameterError(f"outcome={outcome!r} contradicts outcomes, which names {name!r}")
-    return {"outcome": name, "outcomes": space}
-
-
-def _plain(value: Any) -> Any:
-    """A value as TOML could hold it."""
-    if isinstance(value, OutcomeSpace):
-        return str(value)
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value
+DECLARED = _declared()

@@ -7,27 +7,28 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from clusterdp._words import counted
 from clusterdp.engines.base import CellOptions
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.formatting import aligned
 from clusterdp.mechanisms.disclosure import disclosure_notes
-from clusterdp.owner.options import MechanismOptions, Options
+from clusterdp.owner.keywords import PlanKeywords, takes
+from clusterdp.owner.options import DECIDED, Options
+from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.plan import compare, smallest_epsilon, to_options
 from clusterdp.releasing.prepare import named, open_engine, read_cells
 from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from matplotlib.figure import Figure
 
     from clusterdp.engines.base import Engine
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.planning.choose import Prediction
     from clusterdp.planning.plan import Comparison, Option
 
@@ -39,110 +40,69 @@ _LEGEND = (
 )
 
 
-def plan(  # noqa: PLR0913 - the parts of a table and the owner's choices, all by name
-    source: Any,
-    *,
-    outcomes: OutcomeSpace | str | Sequence[float] | Mapping[str, Any],
-    arm: str,
-    cluster: str | Sequence[str],
-    unit: str | None = None,
-    outcome: str | None = None,
-    control: Any = None,
-    epsilon: float | None = None,
-    mde: float | None = None,
-    delta: float | None = None,
-    mechanism: str | None = None,
-    reference: str | Sequence[float] | None = None,
-    within_share: float | None = None,
-    segment_share: float | None = None,
-    min_cell_size: int | None = None,
-    keep: str | Sequence[str] | None = None,
-    size: str | None = None,
-    engine: str | None = None,
-    master: str | None = None,
-    allow_unencrypted_spark: bool | None = None,
-) -> Plan:
+@takes(PlanKeywords)
+def plan(source: Any, **options: Unpack[PlanKeywords]) -> Plan:
     """Compare every mechanism and recommend one, before any outcome is read.
+
+    The columns of units and outcomes are not needed to plan; a release needs them. Give epsilon or
+    mde. `outcomes={"clicks": "0..5"}` names the outcome as well.
 
     Args:
         source: A table with one row per unit: a pandas, Polars, PyArrow, DuckDB or Spark frame, or
             the name of a file, a folder, a glob or a query (`duckdb:warehouse.db?select ...`). Only
             its arms and clusters are read.
-        outcomes: The values outcomes can take, such as "0..5", "0,1,5", "bins:0,1,10,100" or
-            "binary"; or `{"clicks": "0..5"}`, which names the outcome as well.
-        arm: The column of treatment arms.
-        cluster: The column of public clusters; a list of columns is crossed.
-        unit: The column of ids. Planning does not need it; publishing does.
-        outcome: The column of outcomes. Planning does not need it; publishing does.
-        control: The control arm. Needed unless the arms are 0 and 1.
-        epsilon: The budget of the whole release.
-        mde: Instead of epsilon: find the smallest that can see an effect of this size.
-        delta: Failure probability.
-        mechanism: Compare only this one.
-        reference: What outcomes are thought to be like: a histogram, or "mean:2,std:1". It decides
-            efficiency, and nothing else.
-        within_share: Share of the outcomes' variance thought to lie within clusters.
-        segment_share: Plan for effects in segments of this share, instead of the overall effect.
-        min_cell_size: Pool clusters with fewer units than this in some arm.
-        keep: Public columns to publish as they are.
-        size: The column of cell sizes, for a table with one row per cluster and arm.
-        engine: "local" or "spark".
-        master: Where Spark runs.
-        allow_unencrypted_spark: Use a Spark cluster that does not encrypt what it stores and sends.
+        **options: Options of the table, the mechanism and the engine.
 
     Raises:
         ParameterError: If a parameter is wrong.
         DataError: If the table breaks a rule.
     """
-    given = locals()
-    asked = {name: given[name] for name in given if name not in {"source", "mde", "size"}}
-    if isinstance(named(source), str):
-        asked["input"] = source
-    return make_plan(source, Options.of(asked), mde=mde, size=size)
+    return make_plan(source, parse_options({**options, "input": table_name(source)}))
 
 
-def make_plan(
-    source: Any, options: Options, *, mde: float | None = None, size: str | None = None
-) -> Plan:
-    """As `plan`, with its options checked already."""
+def table_name(source: Any) -> str | None:
+    """The name of a table; None for a frame."""
+    name = named(source)
+    return name if isinstance(name, str) else None
+
+
+def make_plan(source: Any, options: Options) -> Plan:
+    """The plan that options describe."""
     options.require("arm", "cluster", "outcomes")
-    if (options.mechanism.epsilon is None) == (mde is None):
+    if (options.epsilon is None) == (options.mde is None):
         raise ParameterError(
             "give epsilon, the budget (--epsilon), or mde, the effect to find (--mde); not both"
         )
-    layout, notes = _read_cells(source, options, size)
-    request = options.request
-    scenario = options.scenario(layout)
-    if mde is not None:
-        request = replace(request, epsilon=smallest_epsilon(request, mde, scenario))
+    layout, notes = _read_cells(source, options)
+    scenario, request = options.scenario(layout), options.request
+    if options.mde is not None:
+        request = replace(request, epsilon=smallest_epsilon(request, options.mde, scenario))
     comparison = compare(request, scenario)
-    decided = dict.fromkeys(MechanismOptions.__struct_fields__) | to_options(comparison)
+    decided = dict.fromkeys(DECIDED) | to_options(comparison)
     kept = options.to_dict() | decided | {"out": None, "ledger": None, "population": None}
-    if size is not None:
+    if options.size is not None:
         kept["input"] = None  # what is released has other rows
     kept |= {"n_units": layout.n_units, "n_clusters": len(layout.clusters)}
-    return Plan(options=Options.of(kept), comparison=comparison, notes=notes)
+    return Plan(options=parse_options(kept), comparison=comparison, notes=notes)
 
 
-def _read_cells(source: Any, options: Options, size: str | None) -> tuple[Layout, tuple[str, ...]]:
-    table = options.table
-    asked = CellOptions(table.cluster or "", table.arm or "", table.control, size)
+def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]:
+    asked = CellOptions(options.cluster or "", options.arm or "", options.control, options.size)
     with ExitStack() as stack:
-        return read_cells(source, asked, table.min_cell_size, engine_for(source, options, stack))
+        return read_cells(source, asked, options.min_cell_size, engine_for(source, options, stack))
 
 
 def engine_for(
-    source: Any, options: Options, stack: ExitStack, say: Callable[[str], None] | None = None
+    source: Any, options: Options, stack: ExitStack, notify: Callable[[str], None] | None = None
 ) -> Engine:
     """What reads a source, as the options ask; `stack` closes what it opens."""
-    run = options.run
     return open_engine(
         source,
         stack,
-        engine=run.engine,
-        master=run.master,
-        allow_unencrypted=bool(run.allow_unencrypted_spark),
-        say=say,
+        engine=options.engine,
+        master=options.master,
+        allow_unencrypted=bool(options.allow_unencrypted_spark),
+        say=notify,
     )
 
 
@@ -153,7 +113,7 @@ class Plan:
     Attributes:
         options: Everything that was given or decided, as it is written into a plan file.
         comparison: What was compared; None for a plan that was read from a file.
-        notes: What is to be said of the table.
+        notes: What the owner should know about the table.
     """
 
     options: Options
@@ -166,14 +126,14 @@ class Plan:
         if not isinstance(path, str | os.PathLike):
             kind = type(path).__name__
             raise ParameterError(f"plan must be a Plan or the path of a plan file, got {kind}")
-        options = Options.read(Path(path))
-        if options.mechanism.mechanism is None or options.mechanism.epsilon is None:
+        options = read_options(Path(path))
+        if options.mechanism is None or options.epsilon is None:
             raise ParameterError(f"{path} is not a plan: it names no mechanism and epsilon")
         return cls(options=options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as TOML, to be reviewed and kept."""
-        self.options.write(Path(path), self._remarks())
+        write_options(self.options, Path(path), self._remarks())
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Standard errors against ε for every mechanism; written to a file if one is given."""
@@ -191,12 +151,12 @@ class Plan:
             "n_clusters": len(layout.clusters),
             "recommended": compared.chosen,
             "reason": compared.reason,
-            "guarantee": choice.mechanism.guarantee(compared.scenario.space).in_short(),
-            "notes": list(disclosure_notes(choice.mechanism, compared.scenario.space)),
+            "guarantee": choice.mechanism.guarantee(self.options.space).in_short(),
+            "notes": list(disclosure_notes(choice.mechanism, self.options.space)),
             "options": [
                 {
                     "mechanism": option.name,
-                    "parameters": option.mechanism.parameters(compared.scenario.space),
+                    "parameters": option.mechanism.parameters(self.options.space),
                     "overall": _prediction(option.overall),
                     "segment": None if option.segment is None else _prediction(option.segment),
                 }
@@ -241,9 +201,9 @@ class Plan:
         ]
 
     def _around(self, compared: Comparison) -> list[str]:
-        """What is said above the table, and what below."""
+        """The line above the table, and the lines below it."""
         layout, choice = compared.scenario.layout, compared.choice
-        numbers = choice.mechanism.parameters(compared.scenario.space)
+        numbers = choice.mechanism.parameters(self.options.space)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         lines = [
             (
@@ -253,9 +213,9 @@ class Plan:
             ),
             f"recommended: {choice.name}" + (f" ({shown})" if shown else ""),
             f"because: {compared.reason}",
-            f"guarantee: {choice.mechanism.guarantee(compared.scenario.space).in_short()}",
+            f"guarantee: {choice.mechanism.guarantee(self.options.space).in_short()}",
         ]
-        notes = (*self.notes, *disclosure_notes(choice.mechanism, compared.scenario.space))
+        notes = (*self.notes, *disclosure_notes(choice.mechanism, self.options.space))
         lines += [f"note: {note}" for note in notes]
         if compared.segment_share == 1 and choice.mechanism.find(NoisySums) is not None:
             lines.append(
@@ -287,14 +247,12 @@ def with_plan(given: Mapping[str, Any], plan: Plan | str | os.PathLike[str] | No
         ParameterError: If an option was given that the plan decides.
     """
     if plan is None:
-        return Options.of(given)
+        return parse_options(given)
     planned = plan if isinstance(plan, Plan) else Plan.load(plan)
-    for name in MechanismOptions.__struct_fields__:
+    for name in DECIDED:
         if given.get(name) is not None:
-            raise ParameterError(
-                f"{name} is decided by the plan; change the plan, or release without it"
-            )
-    return planned.options.changed(given)
+            raise ParameterError(f"{name} is decided by the plan; leave out {name}")
+    return change_options(planned.options, given)
 
 
 def _row(option: Option, *, chosen: bool) -> tuple[str, ...]:

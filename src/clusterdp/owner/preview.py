@@ -1,4 +1,4 @@
-"""What a release would cost, publish and tell, before it is made: from public columns alone."""
+"""What a release would cost and publish, before it is made: from public columns alone."""
 
 from __future__ import annotations
 
@@ -41,36 +41,28 @@ class Preview:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Names and what they stand for, for people."""
-        told = self.content
-        parameters = ", ".join(f"{name} {value:.6g}" for name, value in told["parameters"].items())
-        columns = ", ".join(map(repr, told["published_columns"]))
-        units, clusters = counted(told["n_units"], "unit"), counted(told["n_clusters"], "cluster")
-        arms = ", ".join(map(str, told["arms"]))
-        pairs = [("guarantee", told["guarantee"])]
-        if "budget" in told:
-            pairs.append(("budget", told["budget"]["in_short"]))
-        pairs += [
-            ("mechanism", told["mechanism"] + (f" ({parameters})" if parameters else "")),
-            ("table", f"{units}, {clusters}, arms {arms} (control {told['control']})"),
-            (
-                "smallest cells",
-                ", ".join(f"{size:,}" for size in told["smallest_cells"]) + " units",
-            ),
-            (
-                "publishes",
-                f"{columns}, and private outcomes" if columns else "aggregates alone, no rows",
-            ),
-            (
-                "expected std error",
-                (
-                    f"{told['expected_std_error']:.4g} of the overall effect "
-                    f"(sampling {told['expected_std_error_from_sampling']:.4g}, "
-                    f"privacy {told['expected_std_error_from_privacy']:.4g})"
-                ),
-            ),
+        """Names and values, for people."""
+        held = self.content
+        parameters = ", ".join(f"{name} {value:.6g}" for name, value in held["parameters"].items())
+        columns = ", ".join(map(repr, held["published_columns"]))
+        units, clusters = counted(held["n_units"], "unit"), counted(held["n_clusters"], "cluster")
+        arms, sizes = ", ".join(map(str, held["arms"])), held["smallest_cells"]
+        rows = f"{columns}, and private outcomes" if columns else "aggregates alone, no rows"
+        budget = [("budget", held["budget"]["in_short"])] if "budget" in held else []
+        error = (
+            f"{held['expected_std_error']:.4g} of the overall effect "
+            f"(sampling {held['expected_std_error_from_sampling']:.4g}, "
+            f"privacy {held['expected_std_error_from_privacy']:.4g})"
+        )
+        return [
+            ("guarantee", held["guarantee"]),
+            *budget,
+            ("mechanism", held["mechanism"] + (f" ({parameters})" if parameters else "")),
+            ("table", f"{units}, {clusters}, arms {arms} (control {held['control']})"),
+            ("smallest cells", ", ".join(f"{size:,}" for size in sizes) + " units"),
+            ("publishes", rows),
+            ("expected std error", error),
         ]
-        return pairs
 
     @property
     def notes(self) -> list[str]:
@@ -84,11 +76,6 @@ class Preview:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def choose_mechanism(options: Options, layout: Layout) -> Mechanism:
-    """What was asked for, with the rest chosen."""
-    return planning.choose(options.request, options.scenario(layout))
-
-
 def describe(
     prepared: Prepared, mechanism: Mechanism, options: Options, budget: dict[str, Any] | None
 ) -> Preview:
@@ -98,9 +85,9 @@ def describe(
         prepared: The table.
         mechanism: What to publish.
         options: What was asked for.
-        budget: What a ledger says of it; None without one.
+        budget: What it would take from a ledger; None without one.
     """
-    layout, space = prepared.layout, prepared.table.space
+    layout, space = prepared.layout, options.space
     prediction = planning.predict(mechanism, options.scenario(layout))
     guarantee = mechanism.guarantee(space)
     notes = [*prepared.notes, *_planned_for(options, layout), *_advice(mechanism, layout, space)]
@@ -130,8 +117,8 @@ def describe(
 
 
 def _planned_for(options: Options, layout: Layout) -> list[str]:
-    """What to say if a plan was made for another table."""
-    units, clusters = options.assumed.n_units, options.assumed.n_clusters
+    """A note if the plan was made for another table."""
+    units, clusters = options.n_units, options.n_clusters
     if units is None or (units, clusters) == (layout.n_units, len(layout.clusters)):
         return []
     return [

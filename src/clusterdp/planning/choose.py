@@ -15,7 +15,7 @@ import numpy as np
 
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
-from clusterdp.planning.split import MOST_CALIBRATE, Split, best_split
+from clusterdp.planning.split import MOST_SUMS_SHARE, Split, best_split
 from clusterdp.privacy.accounting import checked_epsilon
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.theory import formulas as theory
@@ -71,7 +71,7 @@ class Request:
         noise_scale: σ.
         prior_floor: γ.
         resample_prob: λ.
-        calibrate: The share of ε for noisy sums.
+        sums_share: The share of ε for noisy sums.
         prior: The public prior of a designed channel.
         segment_share: What it is for: the effect in a segment of this share of every cell, or the
             overall effect (1).
@@ -83,7 +83,7 @@ class Request:
     noise_scale: float | None = None
     prior_floor: float | None = None
     resample_prob: float | None = None
-    calibrate: float | None = None
+    sums_share: float | None = None
     prior: tuple[float, ...] | None = None
     segment_share: float = 1.0
 
@@ -158,7 +158,7 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Mechanism:
             delta=request.delta,
             noise_scale=_noise_scale(request, split),
             prior=None if split.counts else prior,
-            calibrate=split.sums,
+            sums_share=split.sums,
         )
 
     counts: tuple[float, ...] = (0.0,)
@@ -195,10 +195,10 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Mechanism:
             prior_floor=floor,
             epsilon=request.epsilon,
             delta=request.delta,
-            calibrate=split.sums,
+            sums_share=split.sums,
         )
 
-    counts: tuple[float, ...] = (_IDLE_COUNTS, *_COUNT_SHARES, MOST_CALIBRATE)
+    counts: tuple[float, ...] = (_IDLE_COUNTS, *_COUNT_SHARES, MOST_SUMS_SHARE)
     if request.noise_scale is not None:
         counts = (2 / request.noise_scale / request.epsilon,)
     elif not by_cluster and request.prior_floor is None:
@@ -215,7 +215,7 @@ def _choose_uniform(request: Request, scenario: Scenario) -> Mechanism:
 
     def build(split: Split) -> Mechanism:
         return builders.uniform_prior_dp(
-            epsilon=request.epsilon, delta=request.delta, calibrate=split.sums
+            epsilon=request.epsilon, delta=request.delta, sums_share=split.sums
         )
 
     return _split(request, scenario, build, (0.0,))
@@ -223,7 +223,7 @@ def _choose_uniform(request: Request, scenario: Scenario) -> Mechanism:
 
 def _choose_contrasts(request: Request, _: Scenario) -> Mechanism:
     _refuse_given(
-        request, "noise_scale", "prior_floor", "resample_prob", "delta", "calibrate", "prior"
+        request, "noise_scale", "prior_floor", "resample_prob", "delta", "sums_share", "prior"
     )
     if request.epsilon is None:
         raise ParameterError("noisy-horvitz-thompson needs epsilon")
@@ -231,7 +231,7 @@ def _choose_contrasts(request: Request, _: Scenario) -> Mechanism:
 
 
 def _choose_histogram(request: Request, _: Scenario) -> Mechanism:
-    _refuse_given(request, "prior_floor", "resample_prob", "delta", "calibrate", "prior")
+    _refuse_given(request, "prior_floor", "resample_prob", "delta", "sums_share", "prior")
     return builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
 
 
@@ -242,9 +242,9 @@ def _split(
     counts: tuple[float, ...],
 ) -> Mechanism:
     """The mechanism at its best split of ε."""
-    calibrate = request.calibrate
+    sums_share = request.sums_share
     split = best_split(
-        build, scenario, counts=counts, sums=calibrate, segment_share=request.segment_share
+        build, scenario, counts=counts, sums=sums_share, segment_share=request.segment_share
     )
     return build(split)
 

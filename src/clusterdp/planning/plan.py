@@ -12,7 +12,7 @@ from clusterdp.channels.integers import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILO
 from clusterdp.errors import ParameterError
 from clusterdp.planning import choose as planning
 from clusterdp.planning.choose import MECHANISMS, Prediction, Request
-from clusterdp.planning.split import MOST_CALIBRATE, USUAL_SEGMENT
+from clusterdp.planning.split import MOST_SUMS_SHARE, USUAL_SEGMENT
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums
 
@@ -193,7 +193,7 @@ def explain(mechanism: Mechanism, scenario: Scenario, share: float) -> str:
         parts.append(f"{what} goes to the rows, which is best for {wanted}")
     else:
         part = sums.epsilon / budget
-        most = ", the most that keeps rows useful," if part > MOST_CALIBRATE - 0.005 else ""
+        most = ", the most that keeps rows useful," if part > MOST_SUMS_SHARE - 0.005 else ""
         parts.append(
             f"{part:.0%} of the budget{most} goes to cell sums, which is best for {wanted}"
         )
@@ -211,7 +211,7 @@ def to_options(comparison: Comparison) -> dict[str, Any]:
     if counts is not None and name != "noisy-histogram":
         options["noise_scale"] = counts.noise_scale
     if mechanism.rows is not None:
-        options["calibrate"] = 0.0 if sums is None else sums.epsilon / epsilon
+        options["sums_share"] = 0.0 if sums is None else sums.epsilon / epsilon
         options |= mechanism.rows.options()
     return options
 

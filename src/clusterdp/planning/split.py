@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from clusterdp.planning.assumptions import Scenario
 
 # Rows keep at least half of ε: what is published at user level has to be of use.
-MOST_CALIBRATE = 0.5
-_SUM_SHARES = np.linspace(0, MOST_CALIBRATE, 51)
+MOST_SUMS_SHARE = 0.5
+_SUM_SHARES = np.linspace(0, MOST_SUMS_SHARE, 51)
 # Of all splits whose error is this near to the least, the one that is best for the other purpose.
 _INDIFFERENT = 0.004
 # What a plan for the overall effect looks at besides: a segment of this share.
@@ -124,7 +124,7 @@ def _predictions(
 ) -> Iterator[tuple[Split, Callable[[float], float]]]:
     """Every split that leaves enough for rows, with its predicted variances."""
     for counted in counts:
-        most = 1.0 if len(shares) == 1 else max(MOST_CALIBRATE - counted, 0.0) + _HAIR
+        most = 1.0 if len(shares) == 1 else max(MOST_SUMS_SHARE - counted, 0.0) + _HAIR
         splits = [Split(counted, float(share)) for share in shares if share <= most]
         made = [(split, build(split)) for split in splits]
         affordable = [pair for pair in made if _leaves_rows(pair[1], scenario.space)]

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from getpass import getpass
 
 from clusterdp.errors import LedgerError
-from clusterdp.ledger import passphrase as unlocking
 from clusterdp.ledger.passphrase import PASSPHRASE
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-    from clusterdp.ledger.ledger import Ledger
-
-
-def open_ledger(where: str, key_file: Path | None) -> Ledger:
-    """A ledger, unlocked with a key file, or a passphrase from the environment or the terminal."""
-    return unlocking.open_ledger(where, key_file, _ask)
-
-
-def _ask() -> str | None:
+def ask_passphrase() -> str | None:
+    """The passphrase of a ledger, asked for on the terminal; None if there is no terminal."""
     if not sys.stdin.isatty():
         return None
-    import getpass
-
-    return getpass.getpass("passphrase of the ledger: ")
+    return getpass("passphrase of the ledger: ")
 
 
 def chosen_passphrase(*, wanted: bool, has_key_file: bool) -> str | None:
@@ -52,9 +40,7 @@ def _new_passphrase() -> str:
         return given
     if not sys.stdin.isatty():
         raise LedgerError(f"there is no terminal to ask for a passphrase: set {PASSPHRASE}")
-    import getpass
-
-    given = getpass.getpass("passphrase for the new ledger: ")
-    if getpass.getpass("again: ") != given:
+    given = getpass("passphrase for the new ledger: ")
+    if getpass("again: ") != given:
         raise LedgerError("the two passphrases differ; try again")
     return given

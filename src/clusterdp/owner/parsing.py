@@ -1,0 +1,135 @@
+"""Options from what was given: by Python, by the command line, or in a TOML file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from clusterdp.errors import OutputError, ParameterError
+from clusterdp.experiment.outcomes import OutcomeSpace
+from clusterdp.owner.options import DECLARED, OF_ONE_RUN, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+# Larger integers mean nothing to any option, and TOML has none.
+_LARGEST_INTEGER = 2**63 - 1
+_LONGEST_SHOWN = 80
+
+
+def parse_options(given: Mapping[str, Any], where: str = "") -> Options:
+    """Options from their names and values; an option that is None was not given.
+
+    Args:
+        given: The names and values.
+        where: Where they were read, for messages: ` in plan.toml`.
+
+    Raises:
+        ParameterError: If an option is unknown or of a wrong type.
+    """
+    named = _normalized(given, where)
+    refuse_unknown(named, DECLARED, where)
+    try:
+        return msgspec.convert(named, Options)
+    except msgspec.ValidationError as error:
+        found = re.search(r"\$\.(\w+)", str(error))
+        name = found[1] if found else next(iter(named))
+        shown = repr(named[name])[:_LONGEST_SHOWN]
+        raise ParameterError(
+            f"{name} must be {DECLARED[name].rule.text}; got {shown}{where}"
+        ) from None
+
+
+def change_options(options: Options, given: Mapping[str, Any]) -> Options:
+    """The same options, with those that are given in place of theirs."""
+    return parse_options({**options.to_dict(), **_normalized(given, "")})
+
+
+def refuse_unknown(given: Collection[str], known: Collection[str], where: str = "") -> None:
+    """Raise a ParameterError if a name is not that of a known option."""
+    for name in given:
+        if name not in known:
+            like = get_close_matches(name, known, n=1) or [", ".join(known)]
+            raise ParameterError(f"there is no option {name!r}{where}; did you mean {like[0]}?")
+
+
+def read_options(path: Path) -> Options:
+    """Options from a TOML file."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ParameterError(f"{path} is not TOML: {error}") from None
+    except (OSError, UnicodeDecodeError):
+        raise ParameterError(f"cannot read {path}") from None
+    except (RecursionError, ValueError):  # nested without end; a number of 5000 digits
+        raise ParameterError(f"{path} is not TOML that can be read") from None
+    named = {key.replace("-", "_"): value for key, value in content.items()}
+    refuse_unknown(named, [name for name in DECLARED if name not in OF_ONE_RUN], f" in {path}")
+    return parse_options(named, f" in {path}")
+
+
+def write_options(options: Options, path: Path, remarks: list[str]) -> None:
+    """Write options into a TOML file, below remarks for its reader."""
+    # JSON strings, numbers and lists are TOML.
+    lines = [f"# {remark}" for remark in remarks]
+    lines += [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in options.to_dict().items()
+    ]
+    try:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options that were given, each in its one form."""
+    named = {name: _plain(value) for name, value in given.items() if value is not None}
+    for name, value in named.items():
+        if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
+            raise ParameterError(f"{name} is too large{where}: it must be at most 2**63 - 1")
+    if isinstance(named.get("outcomes"), dict):
+        named |= _one_outcome(named["outcomes"], named.get("outcome"))
+    cluster, control = named.get("cluster"), named.get("control")
+    if isinstance(cluster, list) and cluster and all(isinstance(name, str) for name in cluster):
+        named["cluster"] = ",".join(cluster)
+    if control is not None and not isinstance(control, str | int | float):
+        named["control"] = str(control)  # a date: arms are found by the text of their labels
+    return named
+
+
+def _one_outcome(outcomes: dict[str, Any], outcome: str | None) -> dict[str, Any]:
+    """The outcome and its space, from `{"clicks": "0..5"}`."""
+    if len(outcomes) != 1:
+        raise ParameterError(
+            f"outcomes names {len(outcomes)} outcomes; a release is of one outcome so far: make a "
+            "release for each"
+        )
+    ((name, space),) = outcomes.items()
+    if outcome not in {None, name}:
+        raise ParameterError(f"outcome={outcome!r} contradicts outcomes, which names {name!r}")
+    return {"outcome": name, "outcomes": space}
+
+
+def _plain(value: Any) -> Any:
+    """A value as TOML could hold it."""
+    if isinstance(value, OutcomeSpace):
+        return str(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value

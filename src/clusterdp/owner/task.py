@@ -1,0 +1,153 @@
+"""A release to be made: the table, the options, the mechanism, and who runs it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.errors import ParameterError
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.paid_release import Budget
+from clusterdp.ledger.passphrase import open_ledger
+from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.owner.options import DECIDED, Options
+from clusterdp.owner.plan import engine_for, table_name, with_plan
+from clusterdp.planning.choose import choose
+from clusterdp.releasing.prepare import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import ExitStack
+
+    from clusterdp.engines.base import Engine
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.owner.plan import Plan
+    from clusterdp.releasing.prepare import Prepared
+
+
+def _ignore(message: str) -> None:
+    """Drop a message that nobody reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A release to be made.
+
+    Attributes:
+        source: The table: a frame, or a name.
+        options: What was asked for.
+        mechanism: A mechanism made by hand; None if the options choose it.
+        ledger: A ledger that is open already; None if the options name it.
+        notify: Takes messages for the owner.
+        ask: Asks the owner for the passphrase of a ledger; None if there is nobody to ask.
+        resume_hint: How to finish a release, given its id; None for the command line.
+    """
+
+    source: Any
+    options: Options
+    mechanism: Mechanism | None = None
+    ledger: Ledger | None = None
+    notify: Callable[[str], None] = _ignore
+    ask: Callable[[], str | None] | None = None
+    resume_hint: Callable[[str], str] | None = None
+
+    def open_engine(self, stack: ExitStack) -> Engine:
+        """What reads the table; `stack` closes what it opens."""
+        return engine_for(self.source, self.options, stack, self.notify)
+
+    def prepare(self, engine: Engine, out: str | None, source: Any = None) -> Prepared:
+        """The table, with its public columns read.
+
+        Args:
+            engine: What reads it.
+            out: Where it is going to be published; None if it is not.
+            source: Read this in place of the task's table.
+        """
+        options = self.options
+        return prepare(
+            self.source if source is None else source,
+            columns=options.columns,
+            space=options.space,
+            control=options.control,
+            min_cell_size=options.min_cell_size,
+            clip=bool(options.clip),
+            keep_order=bool(options.keep_order),
+            verbose=bool(options.verbose),
+            engine=engine,
+            out=out,
+        )
+
+    def choose_mechanism(self, layout: Layout) -> Mechanism:
+        """The mechanism made by hand, or the best that the options allow."""
+        return self.mechanism or choose(self.options.request, self.options.scenario(layout))
+
+    def open_budget(self) -> Budget | None:
+        """The budget that the release spends; None if it spends from no ledger."""
+        options = self.options
+        if options.ledger is None:
+            given = (options.population, options.ledger_key_file, options.new_population or None)
+            if any(value is not None for value in given):
+                raise ParameterError(
+                    "population, new_population and ledger_key_file (--population, "
+                    "--new-population and --ledger-key-file) belong to a ledger: give ledger=... "
+                    "(--ledger)"
+                )
+            return None
+        if not options.population:
+            raise ParameterError(
+                "a ledger needs a population, whose budget it is: give population=... "
+                "(--population)"
+            )
+        return self.budget_of(options.population)
+
+    def budget_of(self, population: str | None) -> Budget:
+        """The budget of a population; None if the ledger is to name it."""
+        options = self.options
+        key_file = None if options.ledger_key_file is None else Path(options.ledger_key_file)
+        return Budget(
+            self.ledger or open_ledger(options.ledger or "", key_file, self.ask),
+            population,
+            confirmed_new=bool(options.new_population),
+            say=self.notify,
+            resume_hint=self.resume_hint,
+        )
+
+
+def python_task(
+    source: Any, plan: Plan | str | os.PathLike[str] | None, given: Mapping[str, Any]
+) -> Task:
+    """The task of a call in Python, whose ledger and mechanism may be made already."""
+    ledger, mechanism = given.get("ledger"), given.get("mechanism")
+    if not isinstance(ledger, str | os.PathLike | Ledger | None):
+        kind = type(ledger).__name__
+        raise ParameterError(f"ledger must be a file, a URL or a Ledger, got {kind}")
+    asked = {
+        **given,
+        "input": table_name(source),
+        "ledger": None if ledger is None else str(ledger),
+    }
+    by_hand = mechanism if isinstance(mechanism, Mechanism) else None
+    if by_hand is not None:
+        del asked["mechanism"]
+        _refuse_clash(asked, plan)
+    return Task(
+        source=source,
+        options=with_plan(asked, plan),
+        mechanism=by_hand,
+        ledger=ledger if isinstance(ledger, Ledger) else None,
+        resume_hint=lambda release_id: f"clusterdp.resume({release_id!r}, source, ledger=...)",
+    )
+
+
+def _refuse_clash(asked: Mapping[str, Any], plan: Any) -> None:
+    """Raise a ParameterError if something else decides what a mechanism made by hand decides."""
+    if plan is not None:
+        raise ParameterError("give a plan, which decides the mechanism, or a mechanism; not both")
+    for name in DECIDED:
+        if asked.get(name) is not None:
+            raise ParameterError(
+                f"{name} belongs to a mechanism by name; this one was made with its own: leave out "
+                f"{name}"
+            )

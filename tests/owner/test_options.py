@@ -1,0 +1,124 @@
+"""The one list of options: Python, commands, files and help all follow it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer.main
+
+import clusterdp as cdp
+from clusterdp.cli.app import app
+from clusterdp.owner import keywords
+from clusterdp.owner.options import DECIDED, DECLARED
+from clusterdp.owner.parsing import parse_options, read_options
+from clusterdp.planning.choose import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import polars as pl
+
+FUNCTIONS: dict[Callable[..., Any], type] = {
+    cdp.plan: keywords.PlanKeywords,
+    cdp.release: keywords.ReleaseKeywords,
+    cdp.preview: keywords.PublishKeywords,
+    cdp.publish: keywords.PublishKeywords,
+}
+COMMANDS = typer.main.get_group(app).commands
+PUBLIC: dict[str, Any] = {"outcomes": "0..3", "arm": "treated", "cluster": "market"}
+
+
+def shown(function: Callable[..., Any]) -> set[str]:
+    """The options in the signature of a function."""
+    return set(inspect.signature(function).parameters) & set(DECLARED)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_help_explains_every_option_that_a_function_takes(function: Callable[..., Any]) -> None:
+    taken = set(FUNCTIONS[function].__annotations__)
+    assert taken <= set(DECLARED)
+    assert shown(function) == taken | ({"out"} if function is cdp.publish else set())
+    text = inspect.getdoc(function) or ""
+    plain = " ".join(text.split())
+    for name in taken:
+        assert f"{name}: {DECLARED[name].text}" in plain
+    assert "**options" not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_every_option_is_taken_by_a_function_or_recorded_by_a_plan() -> None:
+    taken = set().union(*map(shown, FUNCTIONS))
+    assert set(DECLARED) - taken == {"input", "n_units", "n_clusters"}
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "own"),
+    [
+        ("plan", cdp.plan, {"spec", "out", "plot", "as_json"}),
+        ("release", cdp.publish, {"plan", "spec", "resume", "dry_run", "as_json"}),
+    ],
+)
+def test_a_command_takes_what_its_function_takes(
+    name: str, function: Callable[..., Any], own: set[str]
+) -> None:
+    parameters = {one.name: one for one in COMMANDS[name].params if one.name != "help"}
+    assert set(parameters) == shown(function) | {"input"} | own
+    for option in shown(function) - own:
+        assert f"--{option.replace('_', '-')}" in parameters[option].opts
+        assert not parameters[option].secondary_opts  # no --no-clip
+        assert getattr(parameters[option], "help", None) == DECLARED[option].text
+
+
+def test_types_of_python_cover_what_is_checked() -> None:
+    """A number is a number, and a switch a switch, for type checkers as for `parse_options`."""
+    hints = {**keywords.PlanKeywords.__annotations__, **keywords.PublishKeywords.__annotations__}
+    for name in set(hints) - {"control"}:  # the label of an arm can be anything
+        written = set(re.findall(r"\b(?:str|int|float|bool)\b", hints[name].__forward_arg__))
+        checked = set(re.findall(r"\b(?:str|int|float|bool)\b", str(DECLARED[name].types)))
+        assert checked <= written, name
+
+
+def test_a_plan_decides_what_a_request_holds() -> None:
+    assert {one.name for one in fields(Request)} == {*DECIDED, "segment_share"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"epislon": 1}, "there is no option 'epislon'; did you mean epsilon?"),
+        ({"epsilon": 1, "ledger": "budget.db"}, "there is no option 'ledger'"),
+        ({"epsilon": 1, "out": "published"}, "there is no option 'out'"),
+    ],
+)
+def test_an_option_of_no_use_is_refused(
+    given: dict[str, Any], message: str, table: pl.DataFrame
+) -> None:
+    with pytest.raises(cdp.ParameterError) as refused:
+        cdp.plan(table, **PUBLIC, **given)
+    assert message in str(refused.value)
+
+
+VALUES: dict[str, Any] = {
+    "size": "n",
+    "mde": 0.5,
+    "new_population": True,
+    "ledger_key_file": "key",
+    "verbose": True,
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_holds_for_one_run_is_not_kept(name: str, tmp_path: Path) -> None:
+    options = parse_options({"epsilon": 1, name: VALUES[name]})
+    assert getattr(options, name) == VALUES[name]
+    assert options.to_dict() == {"epsilon": 1.0}
+    path = tmp_path / "spec.toml"
+    path.write_text(f"{name} = {json.dumps(VALUES[name])}\n")
+    with pytest.raises(cdp.ParameterError, match=f"there is no option '{name}' in"):
+        read_options(path)
