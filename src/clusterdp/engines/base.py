@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import IntArray
     from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.rows.batches import RowPublisher, Tally
+    from clusterdp.rows.batches import BatchRandomizer, Tally
     from clusterdp.rows.encoding import Columns
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.storage.files import FileSum, RowOrderKind
@@ -97,12 +97,12 @@ class Table(Protocol):
         ...
 
     def write_rows(
-        self, publisher: RowPublisher, folder: str, progress: Callable[[int], None] = ...
+        self, randomizer: BatchRandomizer, folder: str, progress: Callable[[int], None] = ...
     ) -> WrittenRows:
         """Pass 2: the published rows into a folder."""
         ...
 
-    def collect_rows(self, publisher: RowPublisher) -> tuple[Any, Fingerprint]:
+    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[Any, Fingerprint]:
         """Pass 2: the published rows as a frame, evaluated once and for all; and what was read."""
         ...
 

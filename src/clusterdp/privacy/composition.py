@@ -49,17 +49,17 @@ class Composed:
     Attributes:
         n_releases: How many.
         distribution: Their joint privacy loss; None of no release, or where all is told.
-        all_told: Whether one of them all but tells outcomes, so that no δ below 1 holds.
+        reveals_outcome: Whether one of them all but tells outcomes, so that no δ below 1 holds.
     """
 
     n_releases: int
     distribution: PrivacyLossDistribution | None
-    all_told: bool
+    reveals_outcome: bool
 
     @classmethod
     def of(cls, losses: Sequence[ReleaseLoss]) -> Composed:
         """Some releases together."""
-        total = cls(n_releases=0, distribution=None, all_told=False)
+        total = cls(n_releases=0, distribution=None, reveals_outcome=False)
         for loss, times in Counter(losses).items():
             total = total.and_more(loss, times)
         return total
@@ -67,26 +67,26 @@ class Composed:
     def and_more(self, loss: ReleaseLoss, times: int = 1) -> Composed:
         """These and some more of a kind."""
         n_releases = self.n_releases + times
-        if self.all_told or _told(loss) > _MOST_TOLD:
-            return Composed(n_releases=n_releases, distribution=None, all_told=True)
+        if self.reveals_outcome or _told(loss) > _MOST_TOLD:
+            return Composed(n_releases=n_releases, distribution=None, reveals_outcome=True)
         more = to_distribution(*_pair(loss))
         if times > 1:
             more = more.self_compose(times)
         if self.distribution is not None:
             more = self.distribution.compose(more)
-        return Composed(n_releases=n_releases, distribution=more, all_told=False)
+        return Composed(n_releases=n_releases, distribution=more, reveals_outcome=False)
 
     def delta(self, epsilon: float) -> float:
         """The δ at which all of them are (ε, δ)-label DP, rounded up."""
         if self.distribution is None:
-            return float(self.all_told)
+            return float(self.reveals_outcome)
         found = float(self.distribution.get_delta_for_epsilon(epsilon))
         return min(1.0, found + self.n_releases * _LOST_MASS)
 
     def epsilon(self, delta: float) -> float:
         """The ε at which all of them are (ε, δ)-label DP; infinite if δ is too small."""
         if self.distribution is None:
-            return math.inf if self.all_told else 0.0
+            return math.inf if self.reveals_outcome else 0.0
         allowed = delta - self.n_releases * _LOST_MASS
         return float(self.distribution.get_epsilon_for_delta(allowed)) if allowed > 0 else math.inf
 

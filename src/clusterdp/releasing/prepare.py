@@ -12,7 +12,7 @@ from clusterdp.engines.base import TableOptions, row_encoder
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.layout import POOLED_LABEL, Layout, pool_small_clusters
-from clusterdp.rows.batches import RowPublisher
+from clusterdp.rows.batches import BatchRandomizer
 from clusterdp.rows.frames import is_spark
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class Prepared:
     encoder: CellEncoder
     notes: tuple[str, ...]
 
-    def publisher(self, channel: Channel, key: ReleaseKey) -> RowPublisher:
+    def randomizer(self, channel: Channel, key: ReleaseKey) -> BatchRandomizer:
         """What randomizes its rows."""
         encode = row_encoder(self.table, self.encoder)
-        return RowPublisher.of(encode, channel, self.layout, key)
+        return BatchRandomizer.of(encode, channel, self.layout, key)
 
 
 def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name

@@ -124,7 +124,7 @@ class Tally:
             np.add.at(self.counts, rows.cells * self.n_outcomes + rows.outcomes, 1)
 
 
-class PublishedBatch(NamedTuple):
+class RandomizedBatch(NamedTuple):
     """A batch as it is published, and a word for each row that must never be."""
 
     rows: pl.DataFrame
@@ -132,7 +132,7 @@ class PublishedBatch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowPublisher:
+class BatchRandomizer:
     """Pass 2 of every engine: a batch of the table in, a batch to publish out.
 
     It holds the key of the rows, so it is never stored; in other respects it knows nothing of the
@@ -140,21 +140,21 @@ class RowPublisher:
 
     Attributes:
         encoder: Rows as codes.
-        randomizer: Codes through their cells' channels.
+        row_randomizer: Codes through their cells' channels.
         pooled: The cluster labels by code, where pooling gave clusters new ones.
         n_units: How many rows there are to be, which is public.
     """
 
     encoder: RowEncoder
-    randomizer: RowRandomizer
+    row_randomizer: RowRandomizer
     pooled: pl.Series | None
     n_units: int
 
     @classmethod
     def of(
         cls, encoder: RowEncoder, channel: Channel, layout: Layout, key: ReleaseKey
-    ) -> RowPublisher:
-        """The publisher of a release: every kind of release has its rows made here."""
+    ) -> BatchRandomizer:
+        """The randomizer of a release: every kind of release has its rows made here."""
         import polars as pl
 
         pooled = None
@@ -163,12 +163,12 @@ class RowPublisher:
         aes_key = key.for_outcome(encoder.columns.outcome)
         return cls(
             encoder=encoder,
-            randomizer=RowRandomizer.of(channel, layout.space, aes_key),
+            row_randomizer=RowRandomizer.of(channel, layout.space, aes_key),
             pooled=pooled,
             n_units=layout.n_units,
         )
 
-    def __call__(self, batch: pl.DataFrame) -> PublishedBatch:
+    def __call__(self, batch: pl.DataFrame) -> RandomizedBatch:
         """Randomize a batch.
 
         Raises:
@@ -180,7 +180,7 @@ class RowPublisher:
         coded = self.encoder(batch)
         if not coded.sound:
             raise DataError(TABLE_CHANGED)
-        rows = self.randomizer(coded.units, coded.cells, coded.outcomes)
+        rows = self.row_randomizer(coded.units, coded.cells, coded.outcomes)
         published = [_only_visible(plain_column(batch[name])) for name in columns.public]
         if self.pooled is not None:
             published[2] = self.pooled.gather(coded.cells // len(self.encoder.cells.arms.values))
@@ -191,7 +191,7 @@ class RowPublisher:
                 pl.Series(DEBIASED, rows.debiased),
             ]
         )
-        return PublishedBatch(rows=table, words=coded.words())
+        return RandomizedBatch(rows=table, words=coded.words())
 
     def schema(self, given: Mapping[str, pl.DataType]) -> pl.Schema:
         """The types of what is published, from those of the table."""
@@ -201,7 +201,7 @@ class RowPublisher:
         published = {name: plain_type(given[name]) for name in columns.public}
         if self.pooled is not None:
             published[columns.cluster] = pl.String()
-        values = self.randomizer.values
+        values = self.row_randomizer.values
         released = pl.Float64() if values is None else pl.Series(values).dtype
         return pl.Schema(published | {RELEASED: released, DEBIASED: pl.Float64()})
 

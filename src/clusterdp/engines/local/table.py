@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import Counted
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.rows.batches import RowEncoder, RowPublisher
+    from clusterdp.rows.batches import BatchRandomizer, RowEncoder
     from clusterdp.storage.files import RowOrderKind
 
 # A name that no column of a user has.
@@ -134,7 +134,7 @@ class LocalTable:
 
     def randomize(
         self,
-        publisher: RowPublisher,
+        randomizer: BatchRandomizer,
         seen: SharedFingerprint,
         progress: Callable[[int], None] = no_progress,
     ) -> pl.LazyFrame:
@@ -146,18 +146,18 @@ class LocalTable:
         columns = self.columns
 
         def randomize_batch(batch: pl.DataFrame) -> pl.DataFrame:
-            published = publisher(batch)
+            published = randomizer(batch)
             seen.add(Fingerprint.of(published.words))
             progress(len(batch))
             return published.rows
 
-        schema = publisher.schema(self.rows.collect_schema())
+        schema = randomizer.schema(self.rows.collect_schema())
         read = self.rows.select(*columns.public, columns.outcome)
         return read.map_batches(randomize_batch, streamable=True, schema=schema)
 
     def write_rows(
         self,
-        publisher: RowPublisher,
+        randomizer: BatchRandomizer,
         folder: str,
         progress: Callable[[int], None] = no_progress,
     ) -> WrittenRows:
@@ -165,20 +165,20 @@ class LocalTable:
         import polars as pl
 
         seen, path, sorting = SharedFingerprint(), Path(folder) / UNITS, Path(folder) / _SORTING
-        rows = self.randomize(publisher, seen, progress)
+        rows = self.randomize(randomizer, seen, progress)
         if not self.keep_order:
             unit = self.columns.unit
             kind = rows.collect_schema()[unit]
             ids = self.rows.select(pl.col(unit).cast(kind))
-            rows = in_order_of_ids(rows, ids, publisher.n_units, sorting)
+            rows = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
         write_parquet(rows, path)
         shutil.rmtree(sorting, ignore_errors=True)
         return WrittenRows(seen=seen.total, files={UNITS: FileSum.of(path)})
 
-    def collect_rows(self, publisher: RowPublisher) -> tuple[Any, Fingerprint]:
+    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[Any, Fingerprint]:
         """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
         seen = SharedFingerprint()
-        rows = self.randomize(publisher, seen)
+        rows = self.randomize(randomizer, seen)
         if not self.keep_order:
             rows = rows.sort(self.columns.unit)
         return self.like(rows.collect(engine="streaming").rechunk()), seen.total

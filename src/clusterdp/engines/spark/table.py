@@ -35,7 +35,7 @@ from clusterdp.engines.spark.security import check_encryption
 from clusterdp.engines.spark.tasks import (
     PLACES,
     CountRows,
-    PublishRows,
+    RandomizeRows,
     SeenParts,
     count_repeated,
     put_together,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from clusterdp.engines.spark.tasks import Shared
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.rows.batches import RowEncoder, RowPublisher, Tally
+    from clusterdp.rows.batches import BatchRandomizer, RowEncoder, Tally
     from clusterdp.rows.encoding import CellEncoder, Columns
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.storage.files import RowOrderKind
@@ -160,7 +160,7 @@ class SparkTable:
         return counted._replace(notices=(*counted.notices, *leaks))
 
     def randomize(
-        self, publisher: RowPublisher, stored: Shared[RowPublisher]
+        self, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]
     ) -> tuple[DataFrame, Callable[[], Fingerprint]]:
         """Pass 2: the published rows, and what gives their fingerprint once they are evaluated.
 
@@ -168,19 +168,20 @@ class SparkTable:
         split by outcome. What is shuffled for that are randomized rows.
 
         Args:
-            publisher: What publishes a batch.
+            randomizer: What publishes a batch.
             stored: The same without the key, on every worker.
         """
         columns = self.columns
         nothing: dict[int, Fingerprint | None] = {}
         seen = self.spark.sparkContext.accumulator(nothing, SeenParts())  # type: ignore[arg-type]  # it is one by its methods
-        task = PublishRows(publisher=stored, aes_key=publisher.randomizer.aes_key, seen=seen)
+        aes_key = randomizer.row_randomizer.aes_key
+        task = RandomizeRows(randomizer=stored, aes_key=aes_key, seen=seen)
         read = self._select(*columns.public, columns.outcome)
-        schema, names = self._published_schema(publisher)
+        schema, names = self._published_schema(randomizer)
         unit, *_ = schema.names
         rows = (
             read.mapInArrow(task, schema)
-            .repartition(_n_parts(publisher.n_units), unit)
+            .repartition(_n_parts(randomizer.n_units), unit)
             .sortWithinPartitions(unit)
             .toDF(*names)
         )
@@ -188,19 +189,19 @@ class SparkTable:
 
     def write_rows(
         self,
-        publisher: RowPublisher,
+        randomizer: BatchRandomizer,
         folder: str,
         progress: Callable[[int], None] = no_progress,
     ) -> WrittenRows:
         """Pass 2 into files `units/part-*.parquet`."""
         there = folder.rstrip("/") + "/" + UNIT_PARTS
-        path, n_units = local_path(there), publisher.n_units
+        path, n_units = local_path(there), randomizer.n_units
         place = there if path is None else f"{LOCAL_SCHEME}//{path}"
         with (
-            shared(self.spark.sparkContext, without_key(publisher)) as stored,
+            shared(self.spark.sparkContext, without_key(randomizer)) as stored,
             running(self.spark, "randomizing rows", progress, n_units, 2),
         ):
-            rows, fingerprint = self.randomize(publisher, stored)
+            rows, fingerprint = self.randomize(randomizer, stored)
             rows.write.options(**_WRITING).parquet(place)
             seen = fingerprint()
         if path is not None:
@@ -211,17 +212,17 @@ class SparkTable:
                 files = sum_files(self.spark, place)
         return WrittenRows(seen=seen, files={f"{UNIT_PARTS}/{name}": files[name] for name in files})
 
-    def collect_rows(self, publisher: RowPublisher) -> tuple[DataFrame, Fingerprint]:
+    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[DataFrame, Fingerprint]:
         """Pass 2: the published rows, in the order of ids, stored by Spark.
 
         They are evaluated once and cut off from the table: evaluated again, after it changed, they
         would randomize other rows with the same key. Rows lost with their machine are an error.
         """
         with (
-            shared(self.spark.sparkContext, without_key(publisher)) as stored,
+            shared(self.spark.sparkContext, without_key(randomizer)) as stored,
             running(self.spark, "randomizing rows"),
         ):
-            rows, fingerprint = self.randomize(publisher, stored)
+            rows, fingerprint = self.randomize(randomizer, stored)
             return rows.localCheckpoint(eager=True), fingerprint()
 
     def like(self, published: pl.DataFrame) -> DataFrame:
@@ -267,16 +268,16 @@ class SparkTable:
     def _select(self, *names: str) -> DataFrame:
         return select(self.rows, *names)
 
-    def _published_schema(self, publisher: RowPublisher) -> tuple[StructType, list[str]]:
+    def _published_schema(self, randomizer: BatchRandomizer) -> tuple[StructType, list[str]]:
         """The types of published rows as they leave the workers, and the names of the columns."""
         from pyspark.sql.types import DoubleType, IntegerType, StringType, StructType
 
         kinds: dict[str, Any] = {
             name: self.rows.schema[name].dataType for name in self.columns.public
         }
-        if publisher.pooled is not None:
+        if randomizer.pooled is not None:
             kinds[self.columns.cluster] = StringType()
-        values = publisher.randomizer.values
+        values = randomizer.row_randomizer.values
         whole = values is not None and values.dtype.kind == "i"
         released = IntegerType() if whole else DoubleType()
         schema = StructType()

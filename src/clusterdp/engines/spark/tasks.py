@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from clusterdp.errors import ClusterDPError, DataError
-from clusterdp.rows.batches import RowPublisher, Tally
+from clusterdp.rows.batches import BatchRandomizer, Tally
 from clusterdp.rows.encoding import TABLE_CHANGED
 from clusterdp.rows.fingerprint import Fingerprint
 
@@ -173,21 +173,21 @@ def total_seen(parts: dict[int, Fingerprint | None]) -> Fingerprint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PublishRows:
+class RandomizeRows:
     """Pass 2: a partition of the table in, its published rows out.
 
     Words of single rows never leave the worker: whoever knows an id could tell its outcome from its
     word.
 
     Attributes:
-        publisher: What publishes a batch, without the key.
+        randomizer: What publishes a batch, without the key.
         aes_key: The key. Spark sends a task to its workers as a broadcast, so that it may get to
             their disks: `spark_security.py` has that encrypted. In a broadcast of PySpark's, which
-            `publisher` is, it would be in a file of the driver in any case.
+            `randomizer` is, it would be in a file of the driver in any case.
         seen: What each partition read.
     """
 
-    publisher: Shared[RowPublisher]
+    randomizer: Shared[BatchRandomizer]
     aes_key: bytes = field(repr=False)
     seen: Accumulator[dict[int, Fingerprint | None]]
 
@@ -195,13 +195,13 @@ class PublishRows:
         """Publish a partition."""
         from pyspark import TaskContext
 
-        publisher = _with_key(self.publisher.get(), self.aes_key)
-        columns = publisher.encoder.columns
+        randomizer = _with_key(self.randomizer.get(), self.aes_key)
+        columns = randomizer.encoder.columns
         seen = Fingerprint()
         for batch in non_empty(batches):
             with no_values():
                 read = as_polars(batch, (*columns.public, columns.outcome))
-                published = publisher(read)
+                published = randomizer(read)
                 seen += Fingerprint.of(published.words)
                 schema = _arrow_types(batch, read, published.rows)
                 rows = published.rows.to_arrow().cast(schema).combine_chunks()
@@ -211,13 +211,13 @@ class PublishRows:
         self.seen.add({context.partitionId(): seen})
 
 
-def without_key(publisher: RowPublisher) -> RowPublisher:
-    """A publisher that can be stored."""
-    return _with_key(publisher, b"")
+def without_key(randomizer: BatchRandomizer) -> BatchRandomizer:
+    """A randomizer that can be stored."""
+    return _with_key(randomizer, b"")
 
 
-def _with_key(publisher: RowPublisher, aes_key: bytes) -> RowPublisher:
-    return replace(publisher, randomizer=replace(publisher.randomizer, aes_key=aes_key))
+def _with_key(randomizer: BatchRandomizer, aes_key: bytes) -> BatchRandomizer:
+    return replace(randomizer, row_randomizer=replace(randomizer.row_randomizer, aes_key=aes_key))
 
 
 def _arrow_types(given: pa.RecordBatch, read: pl.DataFrame, published: pl.DataFrame) -> pa.Schema:
