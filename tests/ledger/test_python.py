@@ -94,7 +94,7 @@ class TestPaidRelease:
         return Prepared()
 
     def budget(self, ledger: cdp.Ledger | Path, said: list[str], **options: Any) -> Budget:
-        return Budget(ledger, "us", confirmed_new=True, say=said.append, **options)
+        return Budget(ledger, "us", confirmed_new=True, on_message=said.append, **options)
 
     def test_it_is_reserved_written_and_committed(
         self, ledger: cdp.Ledger, said: list[str], prepared: Any, tmp_path: Path

@@ -33,7 +33,7 @@ def run_release_command(given: dict[str, Any]) -> None:
         key_file=given.pop("ledger_key_file"),
         new_population=given.pop("new_population"),
         verbose=given.pop("verbose"),
-        say=say_aside,
+        on_message=say_aside,
         open_ledger=open_ledger,
     )
     if resume is not None:

@@ -61,7 +61,7 @@ class Budget:
         passphrase: str | None = None,
         key_file: str | Path | None = None,
         confirmed_new: bool = False,
-        say: Callable[[str], None],
+        on_message: Callable[[str], None],
         resume_hint: Callable[[str], str] | None = None,
     ) -> None:
         """Open the ledger, unless it is open.
@@ -73,7 +73,7 @@ class Budget:
             passphrase: The passphrase of the ledger, if it is not open.
             key_file: The key file of the ledger, if it is not open.
             confirmed_new: Whether the owner confirms that the population is new to the ledger.
-            say: Takes messages for the owner.
+            on_message: Takes messages for the owner.
             resume_hint: How to finish the release with a given id, for messages; the command line
                 by default.
         """
@@ -82,7 +82,7 @@ class Budget:
         self.ledger = ledger
         self._population = None if population is None else normalize_population(population)
         self._confirmed_new = confirmed_new
-        self._say = say
+        self._on_message = on_message
         self._resume_hint = resume_hint or self._command
 
     def check_population(self) -> None:
@@ -155,7 +155,7 @@ class Budget:
             },
             confirmed_new=self._confirmed_new,
         )
-        self._say(
+        self._on_message(
             f"reserved as release {reservation.release_id}; if this is interrupted, finish it "
             f"with: {self._hint(reservation)}"
         )
@@ -220,7 +220,7 @@ class Budget:
         except KeyboardInterrupt:
             if _is_published(reservation, target):
                 raise self._unrecorded(reservation, target, "interrupted") from None
-            self._say(f"the budget stays reserved; finish with: {self._hint(reservation)}")
+            self._on_message(f"the budget stays reserved; finish with: {self._hint(reservation)}")
             raise
         except DataError as error:
             if reservation.has_drawn:

@@ -34,7 +34,7 @@ def open_budget(run: RunOptions, how: How) -> Budget | None:
         opened,
         run.population,
         confirmed_new=how.new_population,
-        say=how.tell,
+        on_message=how.report,
         resume_hint=how.resume_hint,
     )
 
@@ -50,7 +50,7 @@ def reopen_budget(
     from clusterdp.ledger.paid_release import Budget, resumed_options
 
     opened = how.open_ledger(str(given["ledger"]), as_path(how.key_file))
-    budget = Budget(opened, None, say=how.tell, resume_hint=how.resume_hint)
+    budget = Budget(opened, None, on_message=how.report, resume_hint=how.resume_hint)
     reservation = budget.ledger.resume(release_id)
     return budget, reservation, resumed_options(reservation, given)
 

@@ -38,7 +38,7 @@ class How(NamedTuple):
         key_file: Key file of the ledger, if it was made with one.
         new_population: Whether the owner says that the population is new to the ledger.
         verbose: Whether messages may count rows by what their outcomes are.
-        say: Where to tell the owner what happens, if anywhere.
+        on_message: Where to tell the owner what happens, if anywhere.
         open_ledger: Opens and unlocks a ledger, by its name and key file.
         resume_hint: How to finish a release, by its id; by default on the command line.
     """
@@ -46,14 +46,14 @@ class How(NamedTuple):
     key_file: Any = None
     new_population: bool = False
     verbose: bool = False
-    say: Callable[[str], None] | None = None
+    on_message: Callable[[str], None] | None = None
     open_ledger: Callable[[str, Path | None], Ledger] = _open_ledger
     resume_hint: Callable[[str], str] | None = None
 
-    def tell(self, message: str) -> None:
+    def report(self, message: str) -> None:
         """Tell the owner, if there is where to."""
-        if self.say is not None:
-            self.say(message)
+        if self.on_message is not None:
+            self.on_message(message)
 
 
 def how_to_run(given: Mapping[str, Any]) -> How:

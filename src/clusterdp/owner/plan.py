@@ -132,7 +132,7 @@ def _read_cells(source: Any, options: Options, size: str | None) -> tuple[Layout
 
 
 def engine_for(
-    source: Any, options: Options, stack: ExitStack, say: Callable[[str], None] | None = None
+    source: Any, options: Options, stack: ExitStack, on_message: Callable[[str], None] | None = None
 ) -> Engine:
     """What reads a source, as the options ask; `stack` closes what it opens."""
     run = options.run
@@ -142,7 +142,7 @@ def engine_for(
         engine=run.engine,
         master=run.master,
         allow_unencrypted=bool(run.allow_unencrypted_spark),
-        say=say,
+        on_message=on_message,
     )
 
 

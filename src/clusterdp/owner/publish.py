@@ -227,7 +227,7 @@ def readied(source: Any, wanted: Wanted, how: How, out: str | None) -> Iterator[
     """Open everything and choose the mechanism; nothing is spent, no outcome is read."""
     options = wanted.options
     with ExitStack() as stack:
-        engine = engine_for(source, options, stack, how.say)
+        engine = engine_for(source, options, stack, how.on_message)
         target = None if out is None else engine.place(out)
         if target is not None:
             target.check_free()
@@ -292,7 +292,7 @@ def run_resume(
             f"clusterdp.resume({release_id!r}, frame, ledger=...)"
         )
     with ExitStack() as stack:
-        engine = engine_for(source, options, stack, how.say)
+        engine = engine_for(source, options, stack, how.on_message)
         out = options.run.out or ""
         target = engine.place(out)
         finished = budget.finish_published(reservation, target)
