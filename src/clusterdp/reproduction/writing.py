@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from clusterdp.reproduction.figures import draw_figures
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.reproduction.claims import Claim, Findings
+    from clusterdp.reproduction.claims import Claim, Findings, Rows
     from clusterdp.reproduction.study import Study
 
 _HEADINGS = {
@@ -36,9 +37,9 @@ _NOTES = {
     3: "Units are the 22,179 memberships of the 50 largest communities, as in the paper; they are "
     "14,105 different users, some in several communities, and under differential privacy such a "
     "user's loss adds up. With one row a user every variance would be about "
-    f"{22_179 / 14_105:.1f} times as large. The paper does not say what counts as an edge to "
+    f"{22_179 / 14_105:.1f} times as large. The paper does not define what counts as an edge to "
     "another cluster when communities overlap: we count a link once if exactly one end is inside; "
-    "the last table says what the other reading changes. It does not say how outcomes are "
+    "the last table shows what the other reading changes. It does not define how outcomes are "
     "quantized to 8 levels: we declare the grid −0.5, 0, …, 3. δ is taken as 1e-4, as in "
     "Experiment 1.",
     6: "Everyone's two potential responses are randomized once, and 500 sub-populations are drawn "
@@ -57,16 +58,14 @@ def write_report(findings: list[Findings], study: Study, folder: Path) -> None:
             path = folder / f"experiment-{found.number}-{name.replace('_', '-')}.csv"
             pl.DataFrame(rows, infer_schema_length=None).write_csv(path)
         figures[found.number] = draw_figures(found, folder)
-    claims = [claim.to_dict() for found in findings for claim in found.claims]
+    claims = [asdict(claim) for found in findings for claim in found.claims]
     (folder / "verdicts.json").write_text(
         json.dumps(claims, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
-    (folder / "REPORT.md").write_text(_report(findings, figures, study, ""), encoding="utf-8")
+    (folder / "REPORT.md").write_text(_report(findings, figures, study), encoding="utf-8")
 
 
-def _report(
-    findings: list[Findings], figures: dict[int, list[str]], study: Study, prefix: str
-) -> str:
+def _report(findings: list[Findings], figures: dict[int, list[str]], study: Study) -> str:
     source = (
         "*Improving the Variance of Differentially Private Randomized Experiments through "
         "Clustering*, Javanmard, Mirrokni and Pouget-Abadie, ICML 2025."
@@ -93,7 +92,7 @@ def _report(
     ]
     for found in findings:
         lines += [f"## {_HEADINGS[found.number]}", ""]
-        lines += [f"![{name}]({prefix}{name}.svg)" for name in figures[found.number]]
+        lines += [f"![{name}]({name}.svg)" for name in figures[found.number]]
         if found.number in _NOTES:
             lines += ["", _NOTES[found.number]]
         lines.append("")
@@ -103,7 +102,7 @@ def _report(
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _readings(rows: list[dict[str, Any]]) -> list[str]:
+def _readings(rows: Rows) -> list[str]:
     if not rows:
         return []
     return [
@@ -128,6 +127,6 @@ def _claim(claim: Claim) -> list[str]:
         f"- Test: {claim.test}",
         f"- Found: {claim.evidence}",
     ]
-    if claim.why and claim.verdict != "reproduced":
+    if claim.why:
         lines.append(f"- Why: {claim.why}")
     return [*lines, ""]
