@@ -1,4 +1,4 @@
-"""What every engine does to a batch of rows: encode it, count it, publish it.
+"""What every engine does to a batch of rows: encode it, count it, randomize it.
 
 These are pure functions of a batch and can be sent to other processes; an engine only brings
 batches to them and takes away what they return.
@@ -57,7 +57,7 @@ class EncodedRows(NamedTuple):
         return not (self.n_without_id or self.n_missing or self.n_outside)
 
     def words(self) -> WordArray:
-        """A word for each row, for fingerprints."""
+        """A checksum word per row, for fingerprints; never published."""
         return row_words(self.units, self.cells, self.outcomes)
 
 
@@ -113,6 +113,12 @@ class Tally:
         """Of no rows."""
         return cls(counts=np.zeros(n_cells * n_outcomes, dtype=np.int64), n_outcomes=n_outcomes)
 
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Everything but the counts: the four numbers of rows, and what was read."""
+        read = (self.seen.n_rows, self.seen.low, self.seen.high)
+        return (self.n_without_id, self.n_missing, self.n_outside, self.n_clipped, *read)
+
     def add(self, rows: EncodedRows) -> None:
         """Take in a batch."""
         self.n_without_id += rows.n_without_id
@@ -125,7 +131,7 @@ class Tally:
 
 
 class RandomizedBatch(NamedTuple):
-    """A batch as it is published, and a word for each row that must never be."""
+    """A batch as it is published, and a checksum word per row, which is never published."""
 
     rows: pl.DataFrame
     words: WordArray
@@ -135,8 +141,8 @@ class RandomizedBatch(NamedTuple):
 class BatchRandomizer:
     """Pass 2 of every engine: a batch of the table in, a batch to publish out.
 
-    It holds the key of the rows, so it is never stored; in other respects it knows nothing of the
-    table, and gives the same rows for the same batch wherever and however often it is called.
+    It holds the key of the rows, so it is never stored. It holds no rows of the table, and gives
+    the same rows for the same batch wherever and however often it is called.
 
     Attributes:
         encoder: Rows as codes.

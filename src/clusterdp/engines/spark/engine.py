@@ -55,14 +55,7 @@ class SparkEngine:
         rows = cross_spark_columns(
             self._open(source, columns.outcome), columns.cluster, (columns.unit, columns.outcome)
         )
-        return SparkTable(
-            rows=rows,
-            columns=columns,
-            space=asked.space,
-            clip=asked.clip,
-            verbose=asked.verbose,
-            allow_unencrypted=self.allow_unencrypted,
-        )
+        return SparkTable(rows=rows, allow_unencrypted=self.allow_unencrypted, **asked.by_name())
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.engines.base import (
-    CellOptions,
+    Table,
     WrittenRows,
     clipping_notices,
     no_progress,
@@ -54,14 +54,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from clusterdp.engines.base import Counted
+    from clusterdp.engines.base import CellOptions, Counted, Progress
     from clusterdp.engines.spark.tasks import Shared
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.rows.batches import BatchRandomizer, RowEncoder, Tally
-    from clusterdp.rows.encoding import CellEncoder, Columns
+    from clusterdp.rows.encoding import CellEncoder
     from clusterdp.rows.fingerprint import Fingerprint
-    from clusterdp.storage.files import RowOrderKind
 
 # How many files there are follows from the public size alone, so a release is the same wherever it
 # is made.
@@ -85,27 +83,19 @@ _WRITING = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SparkTable:
-    """A Spark table that can be read twice, and the parts its columns play.
+class SparkTable(Table):
+    """A Spark table that can be read twice.
 
     The order of its rows is not checked: it is not published. Rows are released in the order of
     their ids.
 
     Attributes:
         rows: The table; it must give the same rows each time.
-        columns: Which column plays which part.
-        space: The declared outcome space.
-        clip: Whether outcomes beyond the ends of the space count as the nearest end.
-        verbose: Whether messages to the owner may count rows by what their outcomes are.
         allow_unencrypted: Whether machines of a cluster may store and send the key, and counts of
             outcomes, as they are.
     """
 
     rows: DataFrame
-    columns: Columns
-    space: OutcomeSpace
-    clip: bool
-    verbose: bool = False
     allow_unencrypted: bool = False
 
     def __post_init__(self) -> None:
@@ -118,34 +108,18 @@ class SparkTable:
         check_types(self._polars_types(), self.columns)
 
     @property
-    def row_order(self) -> RowOrderKind:
-        """In which order its rows are published."""
-        return "ids"
-
-    @property
     def spark(self) -> SparkSession:
         """The session it belongs to."""
         return self.rows.sparkSession
 
-    def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
-        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
-        columns = self.columns
-        return read_layout(
-            self.rows, CellOptions(columns.cluster, columns.arm, self.space, control)
-        )
+    def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+        """The cells of the table, and how to encode its rows: no other column is read."""
+        return read_layout(self.rows, asked)
 
     def count(
-        self,
-        layout: Layout,
-        encoder: CellEncoder,
-        progress: Callable[[int], None] = no_progress,
+        self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
     ) -> Counted:
-        """Pass 1: check every row and count outcomes.
-
-        Raises:
-            DataError: If a value is missing or outside the space, or an id comes twice. The message
-                counts rows and shows no value.
-        """
+        """Pass 1: check every row and count outcomes."""
         encode = row_encoder(self, encoder)
         n_units = layout.n_units
         with shared(self.spark.sparkContext, encode) as everywhere:
@@ -168,7 +142,7 @@ class SparkTable:
         split by outcome. What is shuffled for that are randomized rows.
 
         Args:
-            randomizer: What publishes a batch.
+            randomizer: What randomizes a batch.
             stored: The same without the key, on every worker.
         """
         columns = self.columns
@@ -188,10 +162,7 @@ class SparkTable:
         return rows, lambda: total_seen(seen.value)
 
     def write_rows(
-        self,
-        randomizer: BatchRandomizer,
-        folder: str,
-        progress: Callable[[int], None] = no_progress,
+        self, randomizer: BatchRandomizer, folder: str, progress: Progress = no_progress
     ) -> WrittenRows:
         """Pass 2 into files `units/part-*.parquet`."""
         there = folder.rstrip("/") + "/" + UNIT_PARTS
@@ -256,7 +227,7 @@ class SparkTable:
         return int(counted["repeated"].sum())
 
     def _leak_notices(self, encoder: Shared[RowEncoder], counted: Counted) -> tuple[str, ...]:
-        """What to tell the owner of kept columns that give the outcome away."""
+        """Warnings to the owner about kept columns that reveal the outcome."""
         columns = self.columns
         if not columns.kept:
             return ()
