@@ -1,4 +1,4 @@
-"""What an engine is: two passes over a table, and the refusals that every engine shares."""
+"""What an engine is: two passes over a table, and the errors that every engine shares."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NO_ORDER_TO_KEEP = (
 
 
 def no_progress(n_rows: int) -> None:
-    """Report to nobody."""
+    """Ignore progress."""
 
 
 class Counted(NamedTuple):

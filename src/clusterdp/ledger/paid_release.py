@@ -53,7 +53,7 @@ class Write(Protocol):
 class Budget:
     """The budget of one population in a ledger, for one release."""
 
-    def __init__(  # noqa: PLR0913 - how to open a ledger, and whom to tell
+    def __init__(  # noqa: PLR0913 - how to open a ledger, and where messages go
         self,
         ledger: Ledger | str | Path,
         population: str | None,
@@ -232,7 +232,7 @@ class Budget:
             raise self._still_reserved(error, reservation) from None
 
     def _given_back(self, error: DataError, reservation: Reservation) -> ClusterDPError:
-        """Cancel a release that drew nothing, and say so."""
+        """Cancel a release that drew nothing, and add that to the error."""
         try:
             reservation.cancel()
         except OvertakenError as overtaken:

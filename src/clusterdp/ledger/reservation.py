@@ -75,7 +75,7 @@ class Reservation:
         )
 
     def keep(self, drawn: Drawn) -> None:
-        """Write down what was drawn.
+        """Record what was drawn.
 
         Raises:
             OvertakenError: If another run was faster, or the release was closed or cancelled.
@@ -90,7 +90,7 @@ class Reservation:
         self._kept = self._kept._replace(drawn=stored)
 
     def seal(self, manifest: bytes) -> None:
-        """Write down what is about to be published.
+        """Record what is about to be published.
 
         Raises:
             LedgerError: If it is not what an earlier run was about to publish: two different

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class EncodedRows(NamedTuple):
     """A batch as codes; every array has axes `[row]`.
 
-    Where ids or outcomes are missing or outside the space, their codes mean nothing.
+    Where ids or outcomes are missing or outside the space, their codes are arbitrary.
     """
 
     units: pl.Series

@@ -20,7 +20,7 @@ RowOrderKind = Literal["ids", "table"]
 
 
 class FileSum(NamedTuple):
-    """What a manifest says of a file."""
+    """The size and the checksum of a file, as a manifest lists them."""
 
     bytes: int
     sha256: str

@@ -37,7 +37,7 @@ class SparkEngine:
     allow_unencrypted: bool = False
 
     def place(self, out: str) -> Destination:
-        """A folder to publish: a path is on this machine's disks, a URI wherever it says."""
+        """A folder to publish: a path is on this machine's disks, a URI on the store it names."""
         from clusterdp.engines.spark.store import HadoopFolder
 
         return HadoopFolder(self.spark, out) if has_scheme(out) else LocalFolder(Path(out))
