@@ -17,6 +17,7 @@ from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder, Labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     import polars as pl
 
@@ -66,6 +67,20 @@ class WrittenRows(NamedTuple):
     files: dict[str, FileSum]
 
 
+class FirstPass(NamedTuple):
+    """What an engine found in pass 1.
+
+    Attributes:
+        tally: Counts, and how many rows cannot be used.
+        count_repeated: Counts the rows that repeat the id of another.
+        notices: Given the counts, the warnings of the safety nets.
+    """
+
+    tally: Tally
+    count_repeated: Callable[[], int]
+    notices: Callable[[Counted], tuple[str, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class TableOptions:
     """What the owner declares about a table.
@@ -109,7 +124,6 @@ class Table(TableOptions, ABC):
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of the table, and how to encode its rows: no other column is read."""
 
-    @abstractmethod
     def count(
         self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
     ) -> Counted:
@@ -119,6 +133,18 @@ class Table(TableOptions, ABC):
             DataError: If a value is missing or outside the space, or an id is repeated. The message
                 shows no value.
         """
+        with self.first_pass(row_encoder(self, encoder), layout, progress) as found:
+            _refuse_unsound(found.tally, self)
+            _refuse_repeated(found.count_repeated(), self.columns.unit)
+            counted = _to_counts(found.tally, layout)
+            notices = (*_clipping_notices(found.tally, self), *found.notices(counted))
+            return counted._replace(notices=notices)
+
+    @abstractmethod
+    def first_pass(
+        self, encode: RowEncoder, layout: Layout, progress: Progress
+    ) -> AbstractContextManager[FirstPass]:
+        """Read every row once. What was found can be used within the block."""
 
     @abstractmethod
     def write_rows(
@@ -216,7 +242,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         gap = sizes[name].is_null()
         if sizes[name].dtype.is_float():
             gap = gap | sizes[name].is_nan()
-        refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
+        _refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
     clusters, arms = Labels.of(sizes[cluster]), Labels.of(sizes[arm])
     encoder = CellEncoder(clusters=clusters, arms=arms)
     table = np.zeros((len(clusters.values), len(arms.values)), dtype=np.int64)
@@ -233,14 +259,14 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     return layout, encoder
 
 
-def refuse_unsound(tally: Tally, table: Table) -> None:
+def _refuse_unsound(tally: Tally, table: Table) -> None:
     """Raise a DataError unless every row can be used.
 
     The message shows no value. How many rows broke a rule depends on true outcomes, and several
     refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
     columns, name = table.columns, table.columns.outcome
-    refuse_missing(columns.unit, "unit", tally.n_without_id)
+    _refuse_missing(columns.unit, "unit", tally.n_without_id)
     if tally.n_missing:
         raise DataError(
             f"column {name!r} (outcome) has missing values{_in_rows(tally.n_missing, table)}, or "
@@ -256,7 +282,7 @@ def refuse_unsound(tally: Tally, table: Table) -> None:
         )
 
 
-def clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
+def _clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
     """The warning to the owner that outcomes were clipped, if some were."""
     if not tally.n_clipped:
         return ()
@@ -268,7 +294,7 @@ def _in_rows(n_rows: int, table: Table) -> str:
     return f" in {counted(n_rows, 'row')}" if table.verbose else ""
 
 
-def refuse_repeated(n_repeated: int, unit: str) -> None:
+def _refuse_repeated(n_repeated: int, unit: str) -> None:
     """Raise a DataError if a unit has more than one row."""
     if n_repeated:
         raise DataError(
@@ -277,7 +303,7 @@ def refuse_repeated(n_repeated: int, unit: str) -> None:
         )
 
 
-def refuse_missing(name: str, part: str, n_missing: int) -> None:
+def _refuse_missing(name: str, part: str, n_missing: int) -> None:
     """Raise a DataError if a column has gaps."""
     if n_missing:
         raise DataError(
@@ -286,9 +312,9 @@ def refuse_missing(name: str, part: str, n_missing: int) -> None:
         )
 
 
-def to_counts(tally: Tally, layout: Layout, notices: tuple[str, ...]) -> Counted:
+def _to_counts(tally: Tally, layout: Layout) -> Counted:
     """What pass 1 found, if it adds up to the public sizes."""
     counts = tally.counts.reshape(*layout.sizes.shape, tally.n_outcomes)
     if not np.array_equal(counts.sum(axis=-1), layout.sizes):
         raise DataError(TABLE_CHANGED)
-    return Counted(counts=counts, seen=tally.seen, notices=notices)
+    return Counted(counts=counts, seen=tally.seen)

@@ -1,4 +1,4 @@
-"""The paper's claims, which `claims.toml` lists, and what came out when each was tested."""
+"""The paper's claims, which `report.toml` lists, and what came out when each was tested."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def decide(name: str, *, holds: bool, evidence: str, **numbers: Any) -> Claim:
     """A claim of the paper with its verdict.
 
     Args:
-        name: Its name in `claims.toml`.
+        name: Its name in `report.toml`.
         holds: Whether its test was passed.
         evidence: The numbers, in a line.
         numbers: What the texts of the claim leave in braces.
     """
-    texts = _texts()[name]
+    texts = report_texts("claims", "name")[name]
     return Claim(
         name=name,
         place=texts["place"],
@@ -58,9 +58,10 @@ def decide(name: str, *, holds: bool, evidence: str, **numbers: Any) -> Claim:
 
 
 @cache
-def _texts() -> dict[str, dict[str, str]]:
-    text = resources.files("clusterdp.reproduction").joinpath("claims.toml").read_text("utf-8")
-    return {claim["name"]: claim for claim in tomllib.loads(text)["claims"]}
+def report_texts(table: str, key: str) -> dict[Any, dict[str, str]]:
+    """A table of `report.toml`, by one of its fields."""
+    text = resources.files("clusterdp.reproduction").joinpath("report.toml").read_text("utf-8")
+    return {entry[key]: entry for entry in tomllib.loads(text)[table]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

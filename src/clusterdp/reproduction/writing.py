@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from clusterdp.reproduction.claims import report_texts
 from clusterdp.reproduction.figures import draw_figures
 
 if TYPE_CHECKING:
@@ -14,36 +15,9 @@ if TYPE_CHECKING:
     from clusterdp.reproduction.claims import Claim, Findings, Rows
     from clusterdp.reproduction.study import Study
 
-_HEADINGS = {
-    0: "The guarantees",
-    1: "Experiment 1: privacy against variance",
-    2: "Experiment 2: the role of clusters",
-    3: "Experiment 3: YouTube",
-    4: "Experiment 4: bias and Gaussianity",
-    5: "Experiment 5: the bound on the variance",
-    6: "Experiment 6: one-shot bias against aggregates",
-    7: "Experiment 7: YouTube quantiles",
-}
 _READINGS = {
     "boundary": "counts once, if exactly one end is inside",
     "pairwise": "counts for every other cluster it reaches",
-}
-_NOTES = {
-    1: "Left, privacy is counted as in the paper; right, validly (docs/privacy.md). At ε = 0.2 the "
-    "noise σ = 10 costs all of ε validly, so the right panel of the first figure has σ = 20, which "
-    "costs half of it as σ = 10 does by the paper. The unstratified line is of an experiment "
-    "assigned over the whole population at once: with every cluster split evenly the two "
-    "estimators are the same number. In the second figure the lines lie on each other.",
-    3: "Units are the 22,179 memberships of the 50 largest communities, as in the paper; they are "
-    "14,105 different users, some in several communities, and under differential privacy such a "
-    "user's loss adds up. With one row a user every variance would be about "
-    f"{22_179 / 14_105:.1f} times as large. The paper does not define what counts as an edge to "
-    "another cluster when communities overlap: we count a link once if exactly one end is inside; "
-    "the last table shows what the other reading changes. It does not define how outcomes are "
-    "quantized to 8 levels: we declare the grid −0.5, 0, …, 3. δ is taken as 1e-4, as in "
-    "Experiment 1.",
-    6: "Everyone's two potential responses are randomized once, and 500 sub-populations are drawn "
-    "of them; aggregates keep one draw of noise. ε is for sub-populations of 3,500 units.",
 }
 
 
@@ -91,10 +65,11 @@ def _report(findings: list[Findings], figures: dict[int, list[str]], study: Stud
         "",
     ]
     for found in findings:
-        lines += [f"## {_HEADINGS[found.number]}", ""]
+        section = report_texts("sections", "number")[found.number]
+        lines += [f"## {section['heading']}", ""]
         lines += [f"![{name}]({name}.svg)" for name in figures[found.number]]
-        if found.number in _NOTES:
-            lines += ["", _NOTES[found.number]]
+        if "note" in section:
+            lines += ["", section["note"]]
         lines.append("")
         for claim in found.claims:
             lines += _claim(claim)

@@ -13,17 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import (
-    Table,
-    WrittenRows,
-    clipping_notices,
-    no_progress,
-    refuse_repeated,
-    refuse_unsound,
-    row_encoder,
-    to_counts,
-    to_layout,
-)
+from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress, to_layout
 from clusterdp.engines.local.kept_columns import revealing_columns
 from clusterdp.errors import DataError, raise_alone
 from clusterdp.rows.batches import Tally
@@ -80,12 +70,13 @@ class LocalTable(Table):
         """The cells of the table, and how to encode its rows: no other column is read."""
         return read_layout(self.rows, asked)
 
-    def count(
-        self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
-    ) -> Counted:
-        """Pass 1: check every row and count outcomes."""
+    @contextmanager
+    def first_pass(
+        self, encode: RowEncoder, layout: Layout, progress: Progress
+    ) -> Iterator[FirstPass]:
+        """Read every row once, batch by batch, on several threads."""
         columns = self.columns
-        first = _FirstPass(row_encoder(self, encoder), layout)
+        first = _FirstPass(encode, layout)
 
         def count_batch(batch: pl.DataFrame) -> pl.DataFrame:
             if len(batch):
@@ -93,15 +84,17 @@ class LocalTable(Table):
             progress(len(batch))
             return batch.clear()
 
+        def notices(counted: Counted) -> tuple[str, ...]:
+            order = first.order.notices(counted.counts, keep_order=self.keep_order)
+            return (*order, *self._leak_notices(layout))
+
         read = [columns.unit, columns.cluster, columns.arm, columns.outcome]
         numbered = self.rows.select(read).with_row_index(_ROW)
         with read_errors():
             numbered.map_batches(count_batch, streamable=True).collect(engine="streaming")
-        refuse_unsound(first.tally, self)
-        refuse_repeated(first.ids.count_repeated(self._ids_with_hashes), columns.unit)
-        counted = to_counts(first.tally, layout, clipping_notices(first.tally, self))
-        more = first.order.notices(counted.counts, keep_order=self.keep_order)
-        return counted._replace(notices=(*counted.notices, *more, *self._leak_notices(layout)))
+        yield FirstPass(
+            first.tally, lambda: first.ids.count_repeated(self._ids_with_hashes), notices
+        )
 
     def randomize(
         self,

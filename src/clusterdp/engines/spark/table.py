@@ -7,21 +7,13 @@ Arrow batches; Spark adds up what they counted and puts rows in order.
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import (
-    Table,
-    WrittenRows,
-    clipping_notices,
-    no_progress,
-    refuse_repeated,
-    refuse_unsound,
-    row_encoder,
-    to_counts,
-    to_layout,
-)
+from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress, to_layout
 from clusterdp.engines.spark.files import (
     LOCAL_SCHEME,
     local_path,
@@ -48,7 +40,7 @@ from clusterdp.rows.encoding import DEBIASED, RELEASED, TABLE_CHANGED, check_typ
 from clusterdp.storage.files import UNIT_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
@@ -116,22 +108,21 @@ class SparkTable(Table):
         """The cells of the table, and how to encode its rows: no other column is read."""
         return read_layout(self.rows, asked)
 
-    def count(
-        self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
-    ) -> Counted:
-        """Pass 1: check every row and count outcomes."""
-        encode = row_encoder(self, encoder)
+    @contextmanager
+    def first_pass(
+        self, encode: RowEncoder, layout: Layout, progress: Progress
+    ) -> Iterator[FirstPass]:
+        """Read every row once, on all workers; then ids once more, and kept columns."""
         n_units = layout.n_units
+
+        def n_repeated() -> int:
+            with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
+                return self._count_repeated(n_units)
+
         with shared(self.spark.sparkContext, encode) as everywhere:
             with running(self.spark, "counting cells", progress, n_units - n_units // 2, 2):
                 tally = self._tally(everywhere, layout)
-            refuse_unsound(tally, self)
-            with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
-                n_repeated = self._count_repeated(n_units)
-            refuse_repeated(n_repeated, self.columns.unit)
-            counted = to_counts(tally, layout, clipping_notices(tally, self))
-            leaks = self._leak_notices(everywhere, counted)
-        return counted._replace(notices=(*counted.notices, *leaks))
+            yield FirstPass(tally, n_repeated, partial(self._leak_notices, everywhere))
 
     def randomize(
         self, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]
