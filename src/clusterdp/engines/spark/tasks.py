@@ -1,8 +1,8 @@
 """What Spark's workers do to a partition: count it, randomize it.
 
-A task brings Arrow batches to the functions of `batches.py` and keeps nothing between partitions,
-so one that is retried or run twice gives the same rows. What it emits has a shape that public
-columns decide: Spark's event log and UI show how many rows went where.
+A task brings Arrow batches to the functions of `rows/batches.py`. It keeps nothing between
+partitions, so one that is retried or run twice gives the same rows. The shape of what it emits
+depends on public columns alone: Spark's event log and UI show how many rows went where.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class RandomizeRows:
     Attributes:
         randomizer: What randomizes a batch, without the key.
         aes_key: The key. Spark sends a task to its workers as a broadcast, so that it may get to
-            their disks: `spark_security.py` has that encrypted. In a broadcast of PySpark's, which
+            their disks: `security.py` requires encryption there. In a broadcast of PySpark's, which
             `randomizer` is, it would be in a file of the driver in any case.
         seen: What each partition read.
     """
