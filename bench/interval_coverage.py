@@ -363,7 +363,7 @@ def as_markdown(
         *as_rows(("experiment", "mechanism", *MEASURED), [line.cells() for line, _ in few]),
         "",
         "## Relative lift",
-        "How often the interval lies above the true lift, below it, and is not told.",
+        "How often the interval lies above the true lift, below it, and is not reported.",
         *as_rows(("experiment", "mechanism", "above", "below", "none"), [lift for _, lift in few]),
     ]
     return "\n".join(lines) + "\n"

@@ -21,7 +21,7 @@ from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark.files import settle_store, sum_files
 from clusterdp.engines.spark.jobs import running
 from clusterdp.engines.spark.store import HadoopFolder
-from clusterdp.engines.spark.tasks import PublishRows
+from clusterdp.engines.spark.tasks import RandomizeRows
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import to_folder as publishing
@@ -77,19 +77,19 @@ def test_retried_tasks_and_other_partitions_give_the_same_files(
     rows = spark.createDataFrame(table.to_arrow())
     write(to_table(rows.coalesce(1)), LocalFolder(tmp_path / "once"))
 
-    class FailsFirst(PublishRows):
+    class FailsFirst(RandomizeRows):
         """Publishes a batch, and then breaks down, until it is tried again."""
 
         def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
             from pyspark import TaskContext
 
             context = TaskContext.get()
-            for published in PublishRows.__call__(self, batches):
+            for published in RandomizeRows.__call__(self, batches):
                 yield published
                 if context is not None and context.attemptNumber() == 0:
                     raise RuntimeError
 
-    monkeypatch.setattr(spark_engine, "PublishRows", FailsFirst)
+    monkeypatch.setattr(spark_engine, "RandomizeRows", FailsFirst)
     # In the order of outcomes, which the local engine would refuse to publish.
     write(to_table(rows.repartition(5).sort("clicks")), LocalFolder(tmp_path / "retried"))
     assert checksums(tmp_path / "once") == checksums(tmp_path / "retried")

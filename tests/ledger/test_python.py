@@ -93,8 +93,8 @@ class TestPaidRelease:
 
         return Prepared()
 
-    def budget(self, ledger: cdp.Ledger | Path, said: list[str], **options: Any) -> Budget:
-        return Budget(ledger, "us", confirmed_new=True, say=said.append, **options)
+    def budget(self, ledger: cdp.Ledger, said: list[str], **options: Any) -> Budget:
+        return Budget(ledger, "us", confirmed_new=True, on_message=said.append, **options)
 
     def test_it_is_reserved_written_and_committed(
         self, ledger: cdp.Ledger, said: list[str], prepared: Any, tmp_path: Path
@@ -105,7 +105,7 @@ class TestPaidRelease:
             finish(given[-1])
             return {"folder": "out"}
 
-        budget = self.budget(tmp_path / "budget.db", said)
+        budget = self.budget(cdp.Ledger(tmp_path / "budget.db"), said)
         budget.check_population()
         described = budget.describe(mechanism, SPACE, "y")
         assert described["remaining_epsilon"] == 4

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.engines.local import kept_columns as local_columns
 from clusterdp.releasing.in_memory import run_release
+from clusterdp.rows import column_leak
 from clusterdp.rows import order_leak as row_order
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
@@ -77,7 +77,7 @@ def result(table: pl.DataFrame, mechanism: cdp.Mechanism, **options: Any) -> str
 def nets_that_always_warn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows are too few for the nets to see anything: make them see something everywhere."""
     monkeypatch.setattr(row_order.RowOrder, "_sorted", lambda _: True)
-    monkeypatch.setattr(local_columns, "column_reveals_outcome", lambda *_: True)
+    monkeypatch.setattr(column_leak, "column_reveals_outcome", lambda *_: True)
 
 
 @pytest.mark.usefixtures("nets_that_always_warn")

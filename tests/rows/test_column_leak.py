@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 import pytest
 
+from clusterdp.rows import column_leak
 from clusterdp.rows.column_leak import (
     ROWS_PER_VALUE,
+    ValueCounter,
     column_reveals_outcome,
+    counts_reveal_outcome,
     leak_notice,
     n_bins,
     reveals_outcome,
@@ -28,6 +32,14 @@ def judge(values: IntArray, outcomes: IntArray) -> bool:
     shared = counts.sum(axis=1) >= ROWS_PER_VALUE
     n_right = int(counts[shared].max(axis=1, initial=0).sum())
     return column_reveals_outcome(counts[shared].sum(axis=0), counts[~shared].sum(axis=0), n_right)
+
+
+def add_in_batches(values: IntArray, outcomes: IntArray) -> ValueCounter:
+    counter = ValueCounter(int(outcomes.max()) + 1)
+    for start in range(0, len(values), 30_000):
+        part = slice(start, start + 30_000)
+        counter.add(pl.Series(values[part]), outcomes[part])
+    return counter
 
 
 def some(n_positive: int, rng: np.random.Generator) -> IntArray:
@@ -62,6 +74,28 @@ def test_a_copy_where_values_are_shared_reveals(rng: np.random.Generator) -> Non
     assert judge(np.where(known, outcomes, np.arange(N_ROWS) + 2), outcomes)
     known = rng.random(N_ROWS) < 0.3  # of most rows, nothing is told
     assert not judge(np.where(known, outcomes, np.arange(N_ROWS) + 2), outcomes)
+
+
+@pytest.mark.parametrize("most_held", [1, 2**22])
+def test_counts_by_batches_are_those_of_the_whole(
+    most_held: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the counter adds up after every batch; the oracle counts all rows at once."""
+    monkeypatch.setattr(column_leak, "_MOST_HELD", most_held)
+    outcomes = some(30_000, rng)
+    for values in (rng.integers(0, 8000, N_ROWS), 7 * outcomes + rng.integers(0, 3, N_ROWS)):
+        counter = add_in_batches(values, outcomes)
+        found, counts = counter.by_value()
+        expected = np.zeros((values.max() + 1, 2), dtype=np.int64)
+        np.add.at(expected, (values, outcomes), 1)
+        np.testing.assert_array_equal(found, np.unique(values))
+        np.testing.assert_array_equal(counts, expected[found])
+        assert counter.reveals_outcome() == judge(values, outcomes) == counts_reveal_outcome(counts)
+
+
+def test_no_rows_have_no_values() -> None:
+    values, counts = ValueCounter(3).by_value()
+    assert (len(values), counts.shape) == (0, (0, 3))
 
 
 def test_the_threshold_is_a_tenth_of_the_wrong_guesses() -> None:

@@ -27,7 +27,7 @@ _LEFT_OUT_METRICS = re.compile(r"(?i)time|duration|bytes|size|memory|written out
 # Ids within texts; and calls by reflection, which Java makes in another way once they are many.
 _IDS = re.compile(
     r"#\d+|plan_id=\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|"
-    r"java\.base/jdk\.internal\.reflect\.[^\n]*(\n|\\n)?"
+    r"(java\.base/)?jdk\.internal\.reflect\.[^\n]*(\n|\\n)?"
 )
 
 

@@ -1,4 +1,4 @@
 """Two passes over a table.
 
-Count it, then randomize it. `base` says what an engine is; `local` and `spark` are engines.
+Count it, then randomize it. `base` defines what an engine is; `local` and `spark` are engines.
 """

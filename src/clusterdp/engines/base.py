@@ -1,7 +1,10 @@
-"""What an engine is: two passes over a table, and the refusals that every engine shares."""
+"""What an engine is: two passes over a table, and the errors that every engine shares."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,23 +16,29 @@ from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder, Labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     import polars as pl
 
     from clusterdp._arrays import IntArray
     from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.rows.batches import RowPublisher, Tally
+    from clusterdp.rows.batches import BatchRandomizer, Tally
     from clusterdp.rows.encoding import Columns
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.storage.files import FileSum, RowOrderKind
     from clusterdp.storage.folder import Destination
 
-
+# Takes the number of rows that were read since it was last called.
+Progress = Callable[[int], None]
 NO_ORDER_TO_KEEP = (
     "a Spark table has no order to keep; its rows are published in the order of ids: leave out "
     "keep_order (--keep-order)"
 )
+
+
+def no_progress(n_rows: int) -> None:
+    """Ignore progress."""
 
 
 class Counted(NamedTuple):
@@ -38,7 +47,7 @@ class Counted(NamedTuple):
     Attributes:
         counts: N[cluster, arm, outcome].
         seen: What was read.
-        notices: What the owner alone should know of the table. They never decide anything.
+        notices: Warnings about the table, for the owner alone. They never decide anything.
     """
 
     counts: IntArray
@@ -58,68 +67,31 @@ class WrittenRows(NamedTuple):
     files: dict[str, FileSum]
 
 
-class Table(Protocol):
-    """A table that an engine can read twice."""
+class FirstPass(NamedTuple):
+    """What an engine found in pass 1.
 
-    @property
-    def columns(self) -> Columns:
-        """Which column plays which part."""
-        ...
+    Attributes:
+        tally: Counts, and how many rows cannot be used.
+        count_repeated: Counts the rows that repeat the id of another.
+        notices: Given the counts, the warnings of the safety nets.
+    """
 
-    @property
-    def space(self) -> OutcomeSpace:
-        """The declared outcome space."""
-        ...
-
-    @property
-    def clip(self) -> bool:
-        """Whether outcomes beyond the ends of the space count as the nearest end."""
-        ...
-
-    @property
-    def row_order(self) -> RowOrderKind:
-        """In which order its rows are published."""
-        ...
-
-    @property
-    def verbose(self) -> bool:
-        """Whether messages to the owner may count rows by what their outcomes are."""
-        ...
-
-    def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
-        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
-        ...
-
-    def count(
-        self, layout: Layout, encoder: CellEncoder, progress: Callable[[int], None] = ...
-    ) -> Counted:
-        """Pass 1: check every row and count outcomes."""
-        ...
-
-    def write_rows(
-        self, publisher: RowPublisher, folder: str, progress: Callable[[int], None] = ...
-    ) -> WrittenRows:
-        """Pass 2: the published rows into a folder."""
-        ...
-
-    def collect_rows(self, publisher: RowPublisher) -> tuple[Any, Fingerprint]:
-        """Pass 2: the published rows as a frame, evaluated once and for all; and what was read."""
-        ...
-
-    def like(self, published: pl.DataFrame) -> Any:
-        """Another published table as a frame of the same library."""
-        ...
+    tally: Tally
+    count_repeated: Callable[[], int]
+    notices: Callable[[Counted], tuple[str, ...]]
 
 
-class TableOptions(NamedTuple):
-    """What the owner says of a table.
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What the owner declares about a table.
 
     Attributes:
         columns: Which column plays which part.
         space: The declared outcome space.
         clip: Whether outcomes beyond the ends of the space count as the nearest end.
-        keep_order: Whether rows are published in the order of the table.
-        verbose: Whether messages may count rows by what their outcomes are.
+        keep_order: Whether rows are published in the order of the table, which the owner then
+            declares public, and not in the order of ids.
+        verbose: Whether messages to the owner may count rows by what their outcomes are.
     """
 
     columns: Columns
@@ -127,6 +99,66 @@ class TableOptions(NamedTuple):
     clip: bool = False
     keep_order: bool = False
     verbose: bool = False
+
+    def by_name(self) -> dict[str, Any]:
+        """The options by their names."""
+        return {one.name: getattr(self, one.name) for one in fields(TableOptions)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Table(TableOptions, ABC):
+    """A table that an engine can read twice."""
+
+    @property
+    def row_order(self) -> RowOrderKind:
+        """In which order its rows are published."""
+        return "table" if self.keep_order else "ids"
+
+    def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
+        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
+        return self.read_cells(
+            CellOptions(self.columns.cluster, self.columns.arm, self.space, control)
+        )
+
+    @abstractmethod
+    def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+        """The cells of the table, and how to encode its rows: no other column is read."""
+
+    def count(
+        self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
+    ) -> Counted:
+        """Pass 1: check every row and count outcomes.
+
+        Raises:
+            DataError: If a value is missing or outside the space, or an id is repeated. The message
+                shows no value.
+        """
+        with self.first_pass(row_encoder(self, encoder), layout, progress) as found:
+            _refuse_unsound(found.tally, self)
+            _refuse_repeated(found.count_repeated(), self.columns.unit)
+            counted = _to_counts(found.tally, layout)
+            notices = (*_clipping_notices(found.tally, self), *found.notices(counted))
+            return counted._replace(notices=notices)
+
+    @abstractmethod
+    def first_pass(
+        self, encode: RowEncoder, layout: Layout, progress: Progress
+    ) -> AbstractContextManager[FirstPass]:
+        """Read every row once. What was found can be used within the block."""
+
+    @abstractmethod
+    def write_rows(
+        self, randomizer: BatchRandomizer, folder: str, progress: Progress = no_progress
+    ) -> WrittenRows:
+        """Pass 2: the published rows into a folder."""
+
+    @abstractmethod
+    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[Any, Fingerprint]:
+        """Pass 2: the published rows as a frame, evaluated once and for all; and what was read."""
+
+    @abstractmethod
+    def like(self, published: pl.DataFrame) -> Any:
+        """Another published table as a frame of the same library."""
 
 
 class CellOptions(NamedTuple):
@@ -136,7 +168,7 @@ class CellOptions(NamedTuple):
         cluster: The column of clusters; `"a,b"` crosses two.
         arm: The column of arms.
         control: The control arm; None for the default.
-        size: The column that says how many units a row stands for; None if each is one.
+        size: The column with the number of units that a row stands for; None if each is one.
     """
 
     cluster: str
@@ -153,7 +185,7 @@ class CellOptions(NamedTuple):
 class Engine(Protocol):
     """What opens tables and places.
 
-    A source is the name of a file, a folder or a query, or a frame that the engine knows.
+    A source is the name of a file, a folder or a query, or a frame that the engine can read.
     """
 
     def place(self, out: str) -> Destination:
@@ -176,10 +208,6 @@ class Engine(Protocol):
 def row_encoder(table: Table, cells: CellEncoder) -> RowEncoder:
     """What encodes the rows of a table."""
     return RowEncoder(columns=table.columns, space=table.space, clip=table.clip, cells=cells)
-
-
-def no_progress(n_rows: int) -> None:
-    """Report to nobody."""
 
 
 def check_cell_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
@@ -212,7 +240,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         gap = sizes[name].is_null()
         if sizes[name].dtype.is_float():
             gap = gap | sizes[name].is_nan()
-        refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
+        _refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
     clusters, arms = Labels.of(sizes[cluster]), Labels.of(sizes[arm])
     encoder = CellEncoder(clusters=clusters, arms=arms)
     table = np.zeros((len(clusters.values), len(arms.values)), dtype=np.int64)
@@ -228,14 +256,14 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     return layout, encoder
 
 
-def refuse_unsound(tally: Tally, table: Table) -> None:
+def _refuse_unsound(tally: Tally, table: Table) -> None:
     """Raise a DataError unless every row can be used.
 
     The message shows no value. How many rows broke a rule depends on true outcomes, and several
-    refusals would add up to a histogram: that is said only to an owner who asked for it.
+    refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
     columns, name = table.columns, table.columns.outcome
-    refuse_missing(columns.unit, "unit", tally.n_without_id)
+    _refuse_missing(columns.unit, "unit", tally.n_without_id)
     if tally.n_missing:
         raise DataError(
             f"column {name!r} (outcome) has missing values{_in_rows(tally.n_missing, table)}, or "
@@ -251,8 +279,8 @@ def refuse_unsound(tally: Tally, table: Table) -> None:
         )
 
 
-def clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
-    """What the owner should know of outcomes that were clipped."""
+def _clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
+    """The warning to the owner that outcomes were clipped, if some were."""
     if not tally.n_clipped:
         return ()
     some = f"some outcomes of {table.columns.outcome!r}{_in_rows(tally.n_clipped, table)}"
@@ -263,7 +291,7 @@ def _in_rows(n_rows: int, table: Table) -> str:
     return f" in {counted(n_rows, 'row')}" if table.verbose else ""
 
 
-def refuse_repeated(n_repeated: int, unit: str) -> None:
+def _refuse_repeated(n_repeated: int, unit: str) -> None:
     """Raise a DataError if a unit has more than one row."""
     if n_repeated:
         raise DataError(
@@ -272,7 +300,7 @@ def refuse_repeated(n_repeated: int, unit: str) -> None:
         )
 
 
-def refuse_missing(name: str, part: str, n_missing: int) -> None:
+def _refuse_missing(name: str, part: str, n_missing: int) -> None:
     """Raise a DataError if a column has gaps."""
     if n_missing:
         raise DataError(
@@ -281,9 +309,9 @@ def refuse_missing(name: str, part: str, n_missing: int) -> None:
         )
 
 
-def to_counts(tally: Tally, layout: Layout, notices: tuple[str, ...]) -> Counted:
+def _to_counts(tally: Tally, layout: Layout) -> Counted:
     """What pass 1 found, if it adds up to the public sizes."""
     counts = tally.counts.reshape(*layout.sizes.shape, tally.n_outcomes)
     if not np.array_equal(counts.sum(axis=-1), layout.sizes):
         raise DataError(TABLE_CHANGED)
-    return Counted(counts=counts, seen=tally.seen, notices=notices)
+    return Counted(counts=counts, seen=tally.seen)

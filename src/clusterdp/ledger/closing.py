@@ -1,4 +1,4 @@
-"""Giving up a release: what its last entry says, and whether its secrets are intact."""
+"""Giving up a release: the content of its last entry, and whether its secrets are intact."""
 
 from __future__ import annotations
 

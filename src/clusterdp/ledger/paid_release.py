@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from clusterdp._version import __version__
 from clusterdp.engines.source_names import DUCKDB
@@ -16,78 +17,52 @@ from clusterdp.ledger.balance import (
     population_problem,
     shown_below,
 )
-from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.reservation import OvertakenError, absolute
 from clusterdp.privacy.composition import basic_composition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.ledger.balance import Balance
+    from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.reservation import Reservation
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.storage.folder import Destination
 
+    # Writes a release, and returns what to show.
+    Write = Callable[[Prepared, Mechanism, Destination, Journal], dict[str, Any]]
+
 # The options that may change when a release is resumed: they are locations.
 _PLACES = ("input", "out")
 
 
-class Write(Protocol):
-    """A function that writes a release."""
-
-    def __call__(
-        self,
-        prepared: Prepared,
-        mechanism: Mechanism,
-        target: Destination,
-        journal: Journal | None = None,
-    ) -> dict[str, Any]:
-        """Write it, and return what to show."""
-        ...
-
-
+@dataclass(frozen=True, slots=True)
 class Budget:
-    """The budget of one population in a ledger, for one release."""
+    """The budget of one population in a ledger, for one release.
 
-    def __init__(  # noqa: PLR0913 - how to open a ledger, and whom to tell
-        self,
-        ledger: Ledger | str | Path,
-        population: str | None,
-        *,
-        passphrase: str | None = None,
-        key_file: str | Path | None = None,
-        confirmed_new: bool = False,
-        say: Callable[[str], None],
-        resume_hint: Callable[[str], str] | None = None,
-    ) -> None:
-        """Open the ledger, unless it is open.
+    Attributes:
+        ledger: The ledger, unlocked.
+        population: The people the release is about; None when a release is resumed, because its
+            reservation names them.
+        confirmed_new: Whether the owner confirms that the population is new to the ledger.
+        on_message: Takes messages for the owner.
+        resume_hint: How to finish the release with a given id, for messages; the command line by
+            default.
+    """
 
-        Args:
-            ledger: An open ledger, a file, or a PostgreSQL URL.
-            population: The people the release is about; None when a release is resumed, because
-                its reservation names them.
-            passphrase: The passphrase of the ledger, if it is not open.
-            key_file: The key file of the ledger, if it is not open.
-            confirmed_new: Whether the owner confirms that the population is new to the ledger.
-            say: Takes messages for the owner.
-            resume_hint: How to finish the release with a given id, for messages; the command line
-                by default.
-        """
-        if not isinstance(ledger, Ledger):
-            ledger = Ledger(ledger, passphrase, key_file)
-        self.ledger = ledger
-        self._population = None if population is None else normalize_population(population)
-        self._confirmed_new = confirmed_new
-        self._say = say
-        self._resume_hint = resume_hint or self._command
+    ledger: Ledger
+    population: str | None
+    _: KW_ONLY
+    on_message: Callable[[str], None]
+    confirmed_new: bool = False
+    resume_hint: Callable[[str], str] | None = None
 
     def check_population(self) -> None:
         """Raise a LedgerError if the population is new and unconfirmed, or the reverse."""
-        self.ledger.check_population(self._named(), confirmed_new=self._confirmed_new)
+        self.ledger.check_population(self._named(), confirmed_new=self.confirmed_new)
 
     def describe(self, mechanism: Mechanism, space: OutcomeSpace, outcome: str) -> dict[str, Any]:
         """The balance before and after a release; everything in it is public."""
@@ -153,9 +128,9 @@ class Budget:
                 "n_clusters": len(layout.clusters),
                 "options": _portable(spec),
             },
-            confirmed_new=self._confirmed_new,
+            confirmed_new=self.confirmed_new,
         )
-        self._say(
+        self.on_message(
             f"reserved as release {reservation.release_id}; if this is interrupted, finish it "
             f"with: {self._hint(reservation)}"
         )
@@ -188,12 +163,12 @@ class Budget:
         return {"folder": str(target), "release_id": reservation.release_id}
 
     def _named(self) -> str:
-        assert self._population is not None  # noqa: S101 - only resumed releases name none
-        return self._population
+        assert self.population is not None  # noqa: S101 - only resumed releases name none
+        return normalize_population(self.population)
 
     def _population_notes(self, balance: Balance) -> list[str]:
         known = [one.population for one in self.ledger.balances()]
-        problem = population_problem(balance.population, known, confirmed=self._confirmed_new)
+        problem = population_problem(balance.population, known, confirmed=self.confirmed_new)
         return [f"this release would be refused: {problem}"] if problem else []
 
     def _command(self, release_id: str) -> str:
@@ -204,7 +179,7 @@ class Budget:
         return f"clusterdp release --resume {release_id} --ledger {where}{key}"
 
     def _hint(self, reservation: Reservation) -> str:
-        return self._resume_hint(reservation.release_id)
+        return (self.resume_hint or self._command)(reservation.release_id)
 
     @contextmanager
     def _explained_errors(self, reservation: Reservation, target: Destination) -> Iterator[None]:
@@ -220,7 +195,7 @@ class Budget:
         except KeyboardInterrupt:
             if _is_published(reservation, target):
                 raise self._unrecorded(reservation, target, "interrupted") from None
-            self._say(f"the budget stays reserved; finish with: {self._hint(reservation)}")
+            self.on_message(f"the budget stays reserved; finish with: {self._hint(reservation)}")
             raise
         except DataError as error:
             if reservation.has_drawn:
@@ -232,7 +207,7 @@ class Budget:
             raise self._still_reserved(error, reservation) from None
 
     def _given_back(self, error: DataError, reservation: Reservation) -> ClusterDPError:
-        """Cancel a release that drew nothing, and say so."""
+        """Cancel a release that drew nothing, and add that to the error."""
         try:
             reservation.cancel()
         except OvertakenError as overtaken:

@@ -93,7 +93,7 @@ def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]
 
 
 def engine_for(
-    source: Any, options: Options, stack: ExitStack, notify: Callable[[str], None] | None = None
+    source: Any, options: Options, stack: ExitStack, on_message: Callable[[str], None] | None = None
 ) -> Engine:
     """What reads a source, as the options ask; `stack` closes what it opens."""
     return open_engine(
@@ -102,7 +102,7 @@ def engine_for(
         engine=options.engine,
         master=options.master,
         allow_unencrypted=bool(options.allow_unencrypted_spark),
-        say=notify,
+        on_message=on_message,
     )
 
 

@@ -110,7 +110,7 @@ class Task:
             self.ledger or open_ledger(options.ledger or "", key_file, self.ask),
             population,
             confirmed_new=bool(options.new_population),
-            say=self.notify,
+            on_message=self.notify,
             resume_hint=self.resume_hint,
         )
 

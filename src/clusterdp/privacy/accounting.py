@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LARGEST_EPSILON = 1000.0
 # Far more digits than a float holds, so that rounding up happens once, at the very end.
 _DIGITS = Context(prec=60)
-# Percentages nearer to 100 than this many decimals can tell are not told apart from it.
+# Percentages that need more decimals than this to differ from 100% are shown as "over 99.999999%".
 _MOST_PERCENT_DIGITS = 6
 
 
@@ -98,12 +98,12 @@ class LossAtom(NamedTuple):
 
 
 class ReleaseLoss(NamedTuple):
-    """What a whole release can tell of one outcome against another, at worst.
+    """The largest privacy loss of a whole release, for any two outcomes.
 
     Attributes:
         atoms: The privacy loss where it is finite. The pair behind it is symmetric: the loss has
             this distribution whichever of the two outcomes is true.
-        revealed: The probability that the outcome is told outright; the atoms share the rest.
+        revealed: The probability that the release reveals the outcome; the atoms share the rest.
     """
 
     atoms: tuple[LossAtom, ...]
@@ -279,7 +279,7 @@ def shown(number: float) -> str:
 
 
 def shown_percent(prob: float) -> str:
-    """A probability in percent, rounded up, with as many digits as it takes not to say 100%."""
+    """A probability in percent, rounded up, with enough digits to differ from 100%."""
     nearly_all = f"over {100 - Decimal(1).scaleb(-_MOST_PERCENT_DIGITS)}%"
     return _percent_above(Decimal(repr(float(prob)))) or nearly_all
 

@@ -1,8 +1,8 @@
-"""What several releases of the same people cost together.
+"""What several releases about the same people cost in total.
 
-Basic composition adds up ε and δ; it holds whatever the releases are and however they were chosen.
-Where a δ is allowed, the distribution of the joint privacy loss (PLD, by dp-accounting) shows that
-many releases cost less than their sum: their losses seldom are large all at once.
+Basic composition adds up ε and δ. It holds for any releases, however they were chosen. If a δ is
+allowed, the distribution of the joint privacy loss (PLD, by dp-accounting) shows that many releases
+cost less than their sum: their losses are rarely large all at once.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 # Losses are rounded up to multiples of this, so each release is overstated by at most as much.
 _LOSS_GRID = 1e-4
-# A larger loss counts as telling the outcome outright, which it all but does; and a release that
-# seldom does anything else is beyond counting.
-_LARGEST_LOSS, _MOST_TOLD = 64, 1 - 1e-6
+# A larger loss counts as revealing the outcome. A release that reveals it with a larger probability
+# than this is treated as one that always does.
+_LARGEST_LOSS, _LARGEST_REVEALED_PROB = 64, 1 - 1e-6
 # Convolutions of floats may lose this much probability per release; it is added to every δ.
 _LOST_MASS = 1e-12
 
@@ -42,24 +42,25 @@ def basic_composition(guarantees: Sequence[Guarantee]) -> Guarantee:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """Several releases together, to ask what they cost and what one more would.
+    """Several releases together: what they cost, and what they would cost with one more.
 
-    What is said of them holds if their parameters were not chosen by what earlier ones showed.
+    The results hold if no parameter was chosen from the results of earlier releases.
 
     Attributes:
         n_releases: How many.
-        distribution: Their joint privacy loss; None of no release, or where all is told.
-        all_told: Whether one of them all but tells outcomes, so that no δ below 1 holds.
+        distribution: Their joint privacy loss; None if there are no releases, or if one of them
+            reveals the outcome.
+        reveals_outcome: Whether one of them reveals the outcome, so that no δ below 1 holds.
     """
 
     n_releases: int
     distribution: PrivacyLossDistribution | None
-    all_told: bool
+    reveals_outcome: bool
 
     @classmethod
     def of(cls, losses: Sequence[ReleaseLoss]) -> Composed:
         """Some releases together."""
-        total = cls(n_releases=0, distribution=None, all_told=False)
+        total = cls(n_releases=0, distribution=None, reveals_outcome=False)
         for loss, times in Counter(losses).items():
             total = total.and_more(loss, times)
         return total
@@ -67,26 +68,26 @@ class Composed:
     def and_more(self, loss: ReleaseLoss, times: int = 1) -> Composed:
         """These and some more of a kind."""
         n_releases = self.n_releases + times
-        if self.all_told or _told(loss) > _MOST_TOLD:
-            return Composed(n_releases=n_releases, distribution=None, all_told=True)
+        if self.reveals_outcome or _revealed_prob(loss) > _LARGEST_REVEALED_PROB:
+            return Composed(n_releases=n_releases, distribution=None, reveals_outcome=True)
         more = to_distribution(*_pair(loss))
         if times > 1:
             more = more.self_compose(times)
         if self.distribution is not None:
             more = self.distribution.compose(more)
-        return Composed(n_releases=n_releases, distribution=more, all_told=False)
+        return Composed(n_releases=n_releases, distribution=more, reveals_outcome=False)
 
     def delta(self, epsilon: float) -> float:
         """The δ at which all of them are (ε, δ)-label DP, rounded up."""
         if self.distribution is None:
-            return float(self.all_told)
+            return float(self.reveals_outcome)
         found = float(self.distribution.get_delta_for_epsilon(epsilon))
         return min(1.0, found + self.n_releases * _LOST_MASS)
 
     def epsilon(self, delta: float) -> float:
         """The ε at which all of them are (ε, δ)-label DP; infinite if δ is too small."""
         if self.distribution is None:
-            return math.inf if self.all_told else 0.0
+            return math.inf if self.reveals_outcome else 0.0
         allowed = delta - self.n_releases * _LOST_MASS
         return float(self.distribution.get_epsilon_for_delta(allowed)) if allowed > 0 else math.inf
 
@@ -122,12 +123,12 @@ def _pair(loss: ReleaseLoss) -> tuple[dict[Hashable, float], dict[Hashable, floa
     """Two distributions with that loss, as log-probabilities: what a release is no better than."""
     lower: dict[Hashable, float] = {}
     upper: dict[Hashable, float] = {}
-    share, told = math.log1p(-loss.revealed), _told(loss)
+    share, revealed_prob = math.log1p(-loss.revealed), _revealed_prob(loss)
     for place, atom in enumerate(_finite(loss)):
         upper[place] = share + float(atom.prob.ln())
         lower[place] = upper[place] - float(atom.loss)
-    if told:
-        upper["told it is one"] = lower["told it is the other"] = math.log(told)
+    if revealed_prob:
+        upper["reveals one"] = lower["reveals the other"] = math.log(revealed_prob)
     return lower, upper
 
 
@@ -135,8 +136,8 @@ def _finite(loss: ReleaseLoss) -> list[LossAtom]:
     return [atom for atom in loss.atoms if abs(atom.loss) <= _LARGEST_LOSS]
 
 
-def _told(loss: ReleaseLoss) -> float:
-    """How likely an outcome counts as told."""
+def _revealed_prob(loss: ReleaseLoss) -> float:
+    """The probability that a release counts as revealing the outcome."""
     counted = _finite(loss)
     if len(counted) == len(loss.atoms):
         return loss.revealed

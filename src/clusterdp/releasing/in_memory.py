@@ -53,7 +53,7 @@ def release_in_memory(
     about_cells = release_cells(counts, layout, space, mechanism, add_noise)
     units = None
     if about_cells.channel is not None:
-        units, again = table.collect_rows(prepared.publisher(about_cells.channel, key))
+        units, again = table.collect_rows(prepared.randomizer(about_cells.channel, key))
         if again != seen:
             raise DataError(TABLE_CHANGED)
     return Release(

@@ -12,7 +12,7 @@ from clusterdp.engines.base import TableOptions, row_encoder
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.layout import POOLED_LABEL, Layout, pool_small_clusters
-from clusterdp.rows.batches import RowPublisher
+from clusterdp.rows.batches import BatchRandomizer
 from clusterdp.rows.frames import is_spark
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class Prepared:
     encoder: CellEncoder
     notes: tuple[str, ...]
 
-    def publisher(self, channel: Channel, key: ReleaseKey) -> RowPublisher:
+    def randomizer(self, channel: Channel, key: ReleaseKey) -> BatchRandomizer:
         """What randomizes its rows."""
         encode = row_encoder(self.table, self.encoder)
-        return RowPublisher.of(encode, channel, self.layout, key)
+        return BatchRandomizer.of(encode, channel, self.layout, key)
 
 
 def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
@@ -133,7 +133,7 @@ def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
     engine: str | None = None,
     master: str | None = None,
     allow_unencrypted: bool = False,
-    say: Callable[[str], None] | None = None,
+    on_message: Callable[[str], None] | None = None,
 ) -> Engine:
     """What reads a source.
 
@@ -143,7 +143,7 @@ def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
         engine: `local` or `spark`; by default Spark for Spark's frames and local for all else.
         master: Where Spark runs.
         allow_unencrypted: Whether a Spark cluster may store and send the key as it is.
-        say: Where to tell the owner of a session that was started.
+        on_message: Where to tell the owner of a session that was started.
     """
     if engine not in {None, "local", "spark"}:
         raise ParameterError(f"engine must be local or spark, got {engine!r}")
@@ -163,8 +163,8 @@ def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
     from clusterdp.engines.spark.session import started_session
 
     spark = stack.enter_context(started_session(master, allow_unencrypted=allow_unencrypted))
-    if say is not None and spark.sparkContext.uiWebUrl:
-        say(f"Spark shows its work at {spark.sparkContext.uiWebUrl}")
+    if on_message is not None and spark.sparkContext.uiWebUrl:
+        on_message(f"Spark shows its work at {spark.sparkContext.uiWebUrl}")
     return SparkEngine(spark, allow_unencrypted)
 
 

@@ -94,9 +94,9 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         about_cells = complete(drawn.statistics, layout, space, mechanism)
         files: dict[str, FileSum] = {}
         if about_cells.channel is not None:
-            publisher = prepared.publisher(about_cells.channel, journal.key)
+            randomizer = prepared.randomizer(about_cells.channel, journal.key)
             randomized = progress.stage("randomizing rows", layout.n_units)
-            written = table.write_rows(publisher, staged.rows, randomized)
+            written = table.write_rows(randomizer, staged.rows, randomized)
             if journal.key.tag(written.seen) != drawn.table_tag:
                 raise DataError(TABLE_CHANGED)
             files |= written.files

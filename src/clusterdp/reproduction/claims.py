@@ -1,11 +1,16 @@
-"""A claim of the paper, how it is tested, and what came out."""
+"""The paper's claims, which `report.toml` lists, and what came out when each was tested."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any, Literal
 
-Verdict = Literal["reproduced", "not reproduced", "cannot be decided"]
+Verdict = Literal["reproduced", "not reproduced"]
+# Rows of numbers with named columns; each table becomes a CSV file.
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +19,8 @@ class Claim:
 
     Attributes:
         name: A short name that stays the same from run to run.
-        place: Where the paper says it.
-        sentence: What it says.
+        place: Where it stands in the paper.
+        sentence: The claim itself.
         test: What was computed to decide.
         verdict: What came out.
         evidence: The numbers, in a line.
@@ -30,14 +35,33 @@ class Claim:
     evidence: str
     why: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
+
+def decide(name: str, *, holds: bool, evidence: str, **numbers: Any) -> Claim:
+    """A claim of the paper with its verdict.
+
+    Args:
+        name: Its name in `report.toml`.
+        holds: Whether its test was passed.
+        evidence: The numbers, in a line.
+        numbers: What the texts of the claim leave in braces.
+    """
+    texts = report_texts("claims", "name")[name]
+    return Claim(
+        name=name,
+        place=texts["place"],
+        sentence=texts["sentence"],
+        test=texts["test"].format(**numbers),
+        verdict="reproduced" if holds else "not reproduced",
+        evidence=evidence,
+        why="" if holds else texts.get("why", "").format(**numbers),
+    )
 
 
-def decide(*, holds: bool) -> Verdict:
-    """The verdict of a test that has an answer."""
-    return "reproduced" if holds else "not reproduced"
+@cache
+def report_texts(table: str, key: str) -> dict[Any, dict[str, str]]:
+    """A table of `report.toml`, by one of its fields."""
+    text = resources.files("clusterdp.reproduction").joinpath("report.toml").read_text("utf-8")
+    return {entry[key]: entry for entry in tomllib.loads(text)[table]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +70,10 @@ class Findings:
 
     Attributes:
         number: The paper's number of the experiment.
-        tables: Rows of numbers by name; each becomes a CSV file.
+        tables: Its tables of numbers, by name.
         claims: The claims it decides.
     """
 
     number: int
-    tables: dict[str, list[dict[str, Any]]]
+    tables: dict[str, Rows]
     claims: list[Claim]

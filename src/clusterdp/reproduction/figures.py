@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clusterdp._figures import COLOURS, new_figure, save_figure
+from clusterdp.reproduction.study import column, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from clusterdp.reproduction.claims import Findings
+    from clusterdp._arrays import FloatArray
+    from clusterdp.reproduction.claims import Findings, Rows
+
+    Tables = dict[str, Rows]
 
 # Colour-blind safe (Okabe and Ito), with a marker each, so that they can be distinguished in grey.
 STYLES: dict[str, dict[str, Any]] = {
@@ -52,30 +57,32 @@ def _figure(n_panels: int, **options: Any) -> tuple[Figure, list[Axes]]:
     return figure, list(axes)
 
 
-def _lines(panel: Axes, rows: list[dict[str, Any]], x: str, y: str = "variance") -> None:
+def _error_bars(panel: Axes, rows: Rows, x: str, y: str, **style: Any) -> None:
+    spread = column(rows, "spread")
+    panel.errorbar(column(rows, x), column(rows, y), spread, markersize=4, capsize=2, **style)
+
+
+def _lines(panel: Axes, rows: Rows, x: str, y: str = "variance") -> None:
     """One line with error bars per mechanism, in the order of STYLES."""
     for name, style in STYLES.items():
-        chosen = [row for row in rows if row["mechanism"] == name]
-        if not chosen:
-            continue
-        panel.errorbar(
-            [row[x] for row in chosen],
-            [row[y] for row in chosen],
-            yerr=[row["spread"] for row in chosen],
-            label=name,
-            markersize=4,
-            linewidth=1.4,
-            capsize=2,
-            **style,
-        )
+        chosen = select(rows, mechanism=name)
+        if chosen:
+            _error_bars(panel, chosen, x, y, label=name, linewidth=1.4, **style)
 
 
-def _both_accountings(
-    rows: list[dict[str, Any]], x: str, xlabel: str, ylabel: str, y: str = "variance"
+def _both_accountings(  # noqa: PLR0913 - a table, and what is drawn of it
+    tables: Tables,
+    *,
+    table: str,
+    x: str,
+    xlabel: str,
+    y: str = "variance",
+    ylabel: str = "variance of the effect",
 ) -> Figure:
+    rows = tables[table]
     figure, panels = _figure(2, sharey=True)
     for panel, accounting in zip(panels, TITLES, strict=True):
-        _lines(panel, [row for row in rows if row["accounting"] == accounting], x, y)
+        _lines(panel, select(rows, accounting=accounting), x, y)
         panel.set_yscale("log")
         if x == "epsilon":
             panel.set_xscale("log")
@@ -89,37 +96,11 @@ def _both_accountings(
     return figure
 
 
-def _against_floor(tables: dict[str, list[dict[str, Any]]]) -> Figure:
-    return _both_accountings(
-        tables["against_floor"], "floor_share", "floor γ, in units of 1/K", "variance of the effect"
-    )
-
-
-def _tradeoff(tables: dict[str, list[dict[str, Any]]]) -> Figure:
-    return _both_accountings(
-        tables["tradeoff"], "epsilon", "privacy loss ε (δ = 1e-4)", "variance of the effect"
-    )
-
-
-def _bias(tables: dict[str, list[dict[str, Any]]]) -> Figure:
-    return _both_accountings(
-        tables["bias"], "epsilon", "privacy loss ε", "mean |conditional bias|", y="bias"
-    )
-
-
-def _ratio(tables: dict[str, list[dict[str, Any]]]) -> Figure:
+def _ratio(tables: Tables) -> Figure:
     figure, (panel,) = _figure(1)
     for prob, style in ((0.5, STYLES["Cluster-DP"]), (0.8, STYLES["Cluster-Free-DP"])):
-        rows = [row for row in tables["ratio"] if row["resample_prob"] == prob]
-        panel.errorbar(
-            [row["between"] for row in rows],
-            [row["ratio"] for row in rows],
-            yerr=[row["spread"] for row in rows],
-            label=f"λ = {prob:g}",
-            capsize=2,
-            markersize=4,
-            **style,
-        )
+        rows = select(tables["ratio"], resample_prob=prob)
+        _error_bars(panel, rows, "between", "ratio", label=f"λ = {prob:g}", **style)
     panel.axhline(1, color="#888888", linewidth=0.8)
     panel.set_xlabel("β: how alike the units of a cluster are")
     panel.set_ylabel("variance, Cluster-DP over Cluster-Free-DP")
@@ -127,28 +108,20 @@ def _ratio(tables: dict[str, list[dict[str, Any]]]) -> Figure:
     return figure
 
 
-def _bound(tables: dict[str, list[dict[str, Any]]]) -> Figure:
+def _bound(tables: Tables) -> Figure:
     figure, (panel,) = _figure(1)
     rows = tables["bound"]
-    beta = [row["between"] for row in rows]
+    beta = column(rows, "between")
     panel.fill_between(
         beta,
-        [row["first_term"] for row in rows],
-        [row["bound"] for row in rows],
+        column(rows, "first_term"),
+        column(rows, "bound"),
         color=COLOURS[5],
         alpha=0.3,
         label="between the first term and the bound",
     )
-    panel.errorbar(
-        beta,
-        [row["gap"] for row in rows],
-        yerr=[row["spread"] for row in rows],
-        label="gap, simulated",
-        capsize=2,
-        markersize=4,
-        **STYLES["Cluster-DP"],
-    )
-    panel.plot(beta, [row["exact_gap"] for row in rows], "k--", linewidth=1, label="gap, exact")
+    _error_bars(panel, rows, "between", "gap", label="gap, simulated", **STYLES["Cluster-DP"])
+    panel.plot(beta, column(rows, "exact_gap"), "k--", linewidth=1, label="gap, exact")
     panel.set_yscale("log")
     panel.set_xlabel("β: how alike the units of a cluster are")
     panel.set_ylabel("variance gap to no privacy")
@@ -156,9 +129,9 @@ def _bound(tables: dict[str, list[dict[str, Any]]]) -> Figure:
     return figure
 
 
-def _errors(tables: dict[str, list[dict[str, Any]]]) -> Figure:
+def _errors(tables: Tables) -> Figure:
     figure, (histogram, quantiles) = _figure(2)
-    errors = np.array([row["error"] for row in tables["errors"]])
+    errors = column(tables["errors"], "error")
     histogram.hist(errors, bins=30, color=COLOURS[5], edgecolor="white", linewidth=0.5)
     histogram.axvline(0, color="#888888", linewidth=0.8)
     histogram.set_xlabel("τ̂ − τ")
@@ -167,13 +140,13 @@ def _errors(tables: dict[str, list[dict[str, Any]]]) -> Figure:
     return figure
 
 
-def _youtube_errors(tables: dict[str, list[dict[str, Any]]]) -> Figure:
+def _youtube_errors(tables: Tables) -> Figure:
     figure, (panel,) = _figure(1)
-    _quantiles(panel, np.array([row["error"] for row in tables["errors"]]))
+    _quantiles(panel, column(tables["errors"], "error"))
     return figure
 
 
-def _quantiles(panel: Axes, errors: np.ndarray) -> None:
+def _quantiles(panel: Axes, errors: FloatArray) -> None:
     from scipy.special import ndtri
 
     probs = (np.arange(len(errors)) + 0.5) / len(errors)
@@ -184,12 +157,26 @@ def _quantiles(panel: Axes, errors: np.ndarray) -> None:
     panel.set_ylabel("quantiles of τ̂ − τ")
 
 
-FIGURES: dict[int, dict[str, Callable[[dict[str, list[dict[str, Any]]]], Figure]]] = {
-    1: {"experiment-1a": _against_floor, "experiment-1b": _tradeoff},
+_AGAINST_FLOOR = partial(
+    _both_accountings, table="against_floor", x="floor_share", xlabel="floor γ, in units of 1/K"
+)
+_TRADEOFF = partial(
+    _both_accountings, table="tradeoff", x="epsilon", xlabel="privacy loss ε (δ = 1e-4)"
+)
+_BIAS = partial(
+    _both_accountings,
+    table="bias",
+    x="epsilon",
+    xlabel="privacy loss ε",
+    y="bias",
+    ylabel="mean |conditional bias|",
+)
+FIGURES: dict[int, dict[str, Callable[[Tables], Figure]]] = {
+    1: {"experiment-1a": _AGAINST_FLOOR, "experiment-1b": _TRADEOFF},
     2: {"experiment-2": _ratio},
-    3: {"experiment-3": _tradeoff},
+    3: {"experiment-3": _TRADEOFF},
     4: {"experiment-4": _errors},
     5: {"experiment-5": _bound},
-    6: {"experiment-6": _bias},
+    6: {"experiment-6": _BIAS},
     7: {"experiment-7": _youtube_errors},
 }

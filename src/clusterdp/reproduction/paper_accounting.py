@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
 
 Accounting = Literal["valid", "paper"]
+# The δ of all experiments.
+DELTA = 1e-4
 
 
 def clustered(  # noqa: PLR0913 - the parameters of the paper's mechanism
     kind: str,
     *,
     epsilon: float,
-    delta: float,
     noise_scale: float,
     prior_floor: float,
     accounting: Accounting,
+    delta: float = DELTA,
 ) -> Mechanism:
     """Cluster-DP or Cluster-Free-DP at a privacy target, by either accounting.
 

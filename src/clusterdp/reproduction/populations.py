@@ -21,8 +21,8 @@ HALF_RANGE, TOTAL_VARIANCE, EFFECT, DEFAULT_BETWEEN = 5, 5.0, 1, 4.5
 SPACE = OutcomeSpace.integers(-HALF_RANGE, HALF_RANGE + EFFECT)
 SUPER_SIZES, SUB_SIZES = (2500, 5000, 10_000), (500, 1000, 2000)
 
-# The paper does not say how YouTube outcomes are quantized to K = 8 levels. We declare this grid: a
-# step of half the effect, from below the least expected outcome to above the largest.
+# The paper does not define how YouTube outcomes are quantized to K = 8 levels. We declare a grid
+# whose step is half the effect, from below the least expected outcome to above the largest.
 YOUTUBE_SPACE = OutcomeSpace.of([-0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
 YOUTUBE_NOISE, YOUTUBE_EFFECT = 0.1, 1.0
 

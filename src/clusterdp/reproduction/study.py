@@ -14,13 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.estimation.moments import Estimator
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.reproduction.claims import Rows
     from clusterdp.reproduction.paper_accounting import Accounting
     from clusterdp.reproduction.youtube import ClusterFeatures
     from clusterdp.theory.population import Population
 
-DELTA = 1e-4
 KINDS = ("Cluster-DP", "Cluster-Free-DP")
 ACCOUNTINGS: tuple[Accounting, ...] = ("paper", "valid")
 
@@ -48,42 +47,49 @@ class Study:
         return np.random.default_rng([self.seed, experiment])
 
 
-def empirical_variances(
-    draw: Callable[[], Population],
-    mechanism: Mechanism,
-    study: Study,
-    rng: np.random.Generator,
-    estimator: Estimator = "stratified",
+def simulated_effects(
+    population: Population, mechanism: Mechanism, n_realizations: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Variance of the estimator over noise and assignment, per sub-population; `[population]`."""
-    variances = []
-    for _ in range(study.n_populations):
-        drawn = simulate_experiments(
-            draw(),
-            mechanism,
-            n_replicates=study.n_realizations,
-            rng=rng,
-            estimator=estimator,
-            use="rows",
-        )
-        variances.append(drawn.effects[:, 0].var(ddof=1))
-    return np.array(variances)
+    """Estimates from rows alone, over noise and assignment; axes `[realization]`."""
+    drawn = simulate_experiments(
+        population, mechanism, n_replicates=n_realizations, rng=rng, use="rows"
+    )
+    return drawn.effects[:, 0]
 
 
-def exact_variance(population: Population, mechanism: Mechanism, rng: np.random.Generator) -> float:
-    """The same variance by theory, for one population and one of its assignments."""
+def empirical_variances(
+    draw: Callable[[], Population], mechanism: Mechanism, study: Study, rng: np.random.Generator
+) -> dict[str, float]:
+    """Variance over noise and assignment: its mean and its spread over sub-populations."""
+    variances = np.array(
+        [
+            simulated_effects(draw(), mechanism, study.n_realizations, rng).var(ddof=1)
+            for _ in range(study.n_populations)
+        ]
+    )
+    return {"variance": float(variances.mean()), "spread": float(variances.std(ddof=1))}
+
+
+def exact_excess(population: Population, mechanism: Mechanism, rng: np.random.Generator) -> float:
+    """The variance that privacy adds, by theory, for one of the population's assignments."""
     counts = population.assign(1, rng)[0]
     excess = theory.excess_variance(
         counts, population.layout, population.space, mechanism, rng=rng, n_draws=40
     )
-    return float(theory.non_private_variance(population)[0] + excess.value[0])
+    return float(excess.value[0])
 
 
-def summarize(variances: FloatArray) -> dict[str, float]:
-    """Mean and spread over sub-populations, as the paper's error bars."""
-    return {"variance": float(variances.mean()), "spread": float(variances.std(ddof=1))}
+def exact_variance(population: Population, mechanism: Mechanism, rng: np.random.Generator) -> float:
+    """The variance by theory, for one population and one of its assignments."""
+    excess = exact_excess(population, mechanism, rng)
+    return float(theory.non_private_variance(population)[0]) + excess
 
 
-def find_row(rows: list[dict[str, Any]], **where: Any) -> dict[str, Any]:
-    """The first row of a table that has these values."""
-    return next(row for row in rows if all(row[key] == value for key, value in where.items()))
+def select(rows: Rows, **where: Any) -> Rows:
+    """The rows of a table that have these values."""
+    return [row for row in rows if all(row[name] == value for name, value in where.items())]
+
+
+def column(rows: Rows, name: str, **where: Any) -> FloatArray:
+    """A column of the rows that have these values; axes `[row]`."""
+    return np.array([row[name] for row in select(rows, **where)])

@@ -1,5 +1,5 @@
 """One batch of rows.
 
-Its columns as codes, its checks, its randomness, and its randomized rows. Nothing here knows where
-rows come from or go to.
+Its columns as codes, its checks, its randomness, and its randomized rows. Nothing here depends on
+where rows come from or go to.
 """

@@ -1,4 +1,4 @@
-"""What every engine does to a batch of rows: encode it, count it, publish it.
+"""What every engine does to a batch of rows: encode it, count it, randomize it.
 
 These are pure functions of a batch and can be sent to other processes; an engine only brings
 batches to them and takes away what they return.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class EncodedRows(NamedTuple):
     """A batch as codes; every array has axes `[row]`.
 
-    Where ids or outcomes are missing or outside the space, their codes mean nothing.
+    Where ids or outcomes are missing or outside the space, their codes are arbitrary.
     """
 
     units: pl.Series
@@ -58,7 +58,7 @@ class EncodedRows(NamedTuple):
         return not (self.n_without_id or self.n_missing or self.n_outside)
 
     def words(self) -> WordArray:
-        """A word for each row, for fingerprints."""
+        """A checksum word per row, for fingerprints; never published."""
         return row_words(self.units, self.cells, self.outcomes)
 
 
@@ -114,6 +114,12 @@ class Tally:
         """Of no rows."""
         return cls(counts=np.zeros(n_cells * n_outcomes, dtype=np.int64), n_outcomes=n_outcomes)
 
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Everything but the counts: the four numbers of rows, and what was read."""
+        read = (self.seen.n_rows, self.seen.low, self.seen.high)
+        return (self.n_without_id, self.n_missing, self.n_outside, self.n_clipped, *read)
+
     def add(self, rows: EncodedRows) -> None:
         """Take in a batch."""
         self.n_without_id += rows.n_without_id
@@ -125,37 +131,37 @@ class Tally:
             np.add.at(self.counts, rows.cells * self.n_outcomes + rows.outcomes, 1)
 
 
-class PublishedBatch(NamedTuple):
-    """A batch as it is published, and a word for each row that must never be."""
+class RandomizedBatch(NamedTuple):
+    """A batch as it is published, and a checksum word per row, which is never published."""
 
     rows: pl.DataFrame
     words: WordArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowPublisher:
+class BatchRandomizer:
     """Pass 2 of every engine: a batch of the table in, a batch to publish out.
 
-    It holds the key of the rows, so it is never stored; in other respects it knows nothing of the
-    table, and gives the same rows for the same batch wherever and however often it is called.
+    It holds the key of the rows, so it is never stored. It holds no rows of the table, and gives
+    the same rows for the same batch wherever and however often it is called.
 
     Attributes:
         encoder: Rows as codes.
-        randomizer: Codes through their cells' channels.
+        row_randomizer: Codes through their cells' channels.
         pooled: The cluster labels by code, where pooling gave clusters new ones.
         n_units: How many rows there are to be, which is public.
     """
 
     encoder: RowEncoder
-    randomizer: RowRandomizer
+    row_randomizer: RowRandomizer
     pooled: pl.Series | None
     n_units: int
 
     @classmethod
     def of(
         cls, encoder: RowEncoder, channel: Channel, layout: Layout, key: ReleaseKey
-    ) -> RowPublisher:
-        """The publisher of a release: every kind of release has its rows made here."""
+    ) -> BatchRandomizer:
+        """The randomizer of a release: every kind of release has its rows made here."""
         import polars as pl
 
         pooled = None
@@ -164,12 +170,12 @@ class RowPublisher:
         aes_key = key.for_outcome(encoder.columns.outcome)
         return cls(
             encoder=encoder,
-            randomizer=RowRandomizer.of(channel, aes_key),
+            row_randomizer=RowRandomizer.of(channel, aes_key),
             pooled=pooled,
             n_units=layout.n_units,
         )
 
-    def __call__(self, batch: pl.DataFrame) -> PublishedBatch:
+    def __call__(self, batch: pl.DataFrame) -> RandomizedBatch:
         """Randomize a batch.
 
         Raises:
@@ -181,7 +187,7 @@ class RowPublisher:
         coded = self.encoder(batch)
         if not coded.sound:
             raise DataError(TABLE_CHANGED)
-        rows = self.randomizer(coded.units, coded.cells, coded.outcomes)
+        rows = self.row_randomizer(coded.units, coded.cells, coded.outcomes)
         published = [_only_visible(plain_column(batch[name])) for name in columns.public]
         if self.pooled is not None:
             published[2] = self.pooled.gather(coded.cells // len(self.encoder.cells.arms.values))
@@ -192,7 +198,7 @@ class RowPublisher:
                 pl.Series(DEBIASED, rows.debiased),
             ]
         )
-        return PublishedBatch(rows=table, words=coded.words())
+        return RandomizedBatch(rows=table, words=coded.words())
 
     def schema(self, given: Mapping[str, pl.DataType]) -> pl.Schema:
         """The types of what is published, from those of the table."""
@@ -202,7 +208,7 @@ class RowPublisher:
         published = {name: plain_type(given[name]) for name in columns.public}
         if self.pooled is not None:
             published[columns.cluster] = pl.String()
-        released = released_type(self.randomizer.values)
+        released = released_type(self.row_randomizer.values)
         return pl.Schema(published | {RELEASED: released, DEBIASED: pl.Float64()})
 
 

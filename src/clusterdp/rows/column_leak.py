@@ -1,11 +1,16 @@
-"""A safety net: does a column that is published as it is give the outcome away? It only warns."""
+"""A safety net: does a column that is published as it is reveal the outcome? It only warns."""
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    from clusterdp._arrays import IntArray
+    import polars as pl
+
+    from clusterdp._arrays import CodeArray, IntArray
 
 # A column reveals the outcome when, knowing its value, one would make less than this share of the
 # wrong guesses that one makes without it.
@@ -15,6 +20,9 @@ ROWS_PER_VALUE = 20
 # Numbers with more different values than there are bins are put into bins.
 _MOST_BINS = 2**14
 _ROWS_PER_BIN = 32
+# Counts that a counter holds before it adds them up.
+_MOST_HELD = 2**22
+_CODE, _VALUE, _ROWS = "code", "value", "rows"
 
 
 def n_bins(n_rows: int) -> int:
@@ -28,10 +36,10 @@ def reveals_outcome(*, n_rows: int, n_shared: int, n_right: int, n_right_blindly
     Args:
         n_rows: All rows.
         n_shared: Rows whose value at least `ROWS_PER_VALUE` rows share.
-        n_right: Of these, how many outcomes are guessed right by who knows the value: over values,
-            the sum of the largest count of an outcome.
-        n_right_blindly: Of all rows, how many are guessed right by who does not: the rows of the
-            most common outcome.
+        n_right: Of these, how many outcomes are guessed right from the value: over values, the
+            sum of the largest count of an outcome.
+        n_right_blindly: Of all rows, how many are guessed right without it: the rows of the most
+            common outcome.
     """
     if n_shared == 0 or n_shared < n_rows / 2 or n_right_blindly == n_rows:
         return False
@@ -48,7 +56,7 @@ def column_reveals_outcome(shared: IntArray, rare: IntArray, n_right: int) -> bo
     Args:
         shared: How many rows have each outcome, of those whose value at least `ROWS_PER_VALUE`
             rows share; axes `[outcome]`.
-        rare: The same of the other rows.
+        rare: The same for the other rows.
         n_right: Over shared values, the sum of the largest count of an outcome.
     """
     both = shared + rare
@@ -65,8 +73,65 @@ def column_reveals_outcome(shared: IntArray, rare: IntArray, n_right: int) -> bo
     return over_all or where_shared
 
 
+def counts_reveal_outcome(counts: IntArray) -> bool:
+    """Whether a column gives outcomes away, from its counts; axes `[value, outcome]`."""
+    is_shared = counts.sum(axis=1) >= ROWS_PER_VALUE
+    shared, rare = counts[is_shared], counts[~is_shared]
+    n_right = int(shared.max(axis=1, initial=0).sum())
+    return column_reveals_outcome(shared.sum(axis=0), rare.sum(axis=0), n_right)
+
+
+class ValueCounter:
+    """How many rows have each value of a column, and each outcome."""
+
+    def __init__(self, n_outcomes: int) -> None:
+        self._n_outcomes, self._lock = n_outcomes, threading.Lock()
+        self._held: list[pl.DataFrame] = []
+
+    def add(self, values: pl.Series, codes: CodeArray) -> None:
+        """Take in a batch. Safe to call from several threads."""
+        import polars as pl
+
+        pairs = pl.DataFrame({_VALUE: values, _CODE: pl.Series(codes)})
+        counted = pairs.group_by(_VALUE, _CODE).agg(pl.len().cast(pl.Int64).alias(_ROWS))
+        with self._lock:
+            self._held.append(counted)
+            if sum(map(len, self._held)) > _MOST_HELD:
+                self._held = [self._together()]
+
+    def _together(self) -> pl.DataFrame:
+        import polars as pl
+
+        return pl.concat(self._held).group_by(_VALUE, _CODE).agg(pl.col(_ROWS).sum())
+
+    def by_value(self) -> tuple[IntArray, IntArray]:
+        """The values, sorted, and their counts; axes `[value]` and `[value, outcome]`."""
+        if not self._held:
+            return np.empty(0, np.int64), np.empty((0, self._n_outcomes), np.int64)
+        counted = self._together()
+        values, places = np.unique(counted[_VALUE].to_numpy(), return_inverse=True)
+        counts = np.zeros((len(values), self._n_outcomes), dtype=np.int64)
+        counts[places, counted[_CODE].to_numpy()] = counted[_ROWS].to_numpy()
+        return values, counts
+
+    def reveals_outcome(self) -> bool:
+        """Whether the column gives outcomes away."""
+        import polars as pl
+
+        counted = self._together()
+        is_shared = counted.select(pl.col(_ROWS).sum().over(_VALUE) >= ROWS_PER_VALUE).to_series()
+        shared, rare = counted.filter(is_shared), counted.filter(~is_shared)
+        n_right = int(shared.group_by(_VALUE).agg(pl.col(_ROWS).max())[_ROWS].sum())
+        return column_reveals_outcome(self._by_outcome(shared), self._by_outcome(rare), n_right)
+
+    def _by_outcome(self, counted: pl.DataFrame) -> IntArray:
+        """How many rows have each outcome; axes `[outcome]`."""
+        rows = np.bincount(counted[_CODE], counted[_ROWS], minlength=self._n_outcomes)
+        return rows.astype(np.int64)
+
+
 def leak_notice(name: str, outcome: str) -> str:
-    """What the owner is told of such a column."""
+    """The warning to the owner about such a column."""
     return (
         f"column {name!r} is kept and gives {outcome!r} away almost surely: publishing it "
         "publishes the outcome. Do not share the folder"

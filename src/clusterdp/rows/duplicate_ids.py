@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class IdCollector:
-    """Collects a known number of ids batch by batch, 8 bytes each, and tells how many repeat.
+    """Collects a given number of ids batch by batch, 8 bytes each, and counts those that repeat.
 
     Integers are kept as they are. Strings are kept as 64-bit hashes; where hashes repeat, the ids
     behind them are read again and compared in full, so the answer is exact.

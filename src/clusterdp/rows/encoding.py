@@ -213,7 +213,7 @@ class EncodedOutcomes(NamedTuple):
 
 
 def encode_outcomes(column: pl.Series, space: OutcomeSpace, *, clip: bool) -> EncodedOutcomes:
-    """Codes of outcomes; where a value is missing or outside the space, its code means nothing."""
+    """Codes of outcomes; where a value is missing or outside the space, its code is arbitrary."""
     n_missing = column.null_count()
     if column.dtype.is_float():
         n_missing += int(column.is_nan().sum())

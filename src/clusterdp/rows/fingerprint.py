@@ -34,10 +34,10 @@ def row_words(ids: pl.Series, cells: IntArray, outcomes: CodeArray) -> WordArray
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a set of rows sums up to.
+    """The sum of the checksum words of some rows.
 
-    It tells tables apart that differ by accident, as when a file is replaced between two passes; it
-    is no defence against someone who chooses ids to deceive it.
+    It distinguishes tables that differ by accident, as when a file is replaced between two passes.
+    It does not protect against somebody who chooses ids to get the same sum.
 
     Attributes:
         n_rows: How many rows.

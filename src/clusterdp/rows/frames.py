@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def read_frame(
     frame: Any, parameter: str = "frame", names: Iterable[str] | None = None
 ) -> nw.DataFrame[Any]:
-    """Any frame narwhals knows, as an eager one.
+    """Any frame that narwhals supports, as an eager one.
 
     A lazy frame is evaluated here, once: evaluated again later it could give other rows, and
     noise drawn for rows must never be drawn twice.
@@ -79,7 +79,7 @@ def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFram
     series = []
     for name, part in parts.items():
         if name not in table.columns:
-            continue  # the engine says what is missing
+            continue  # the engine raises the error
         if part == "outcome" and table.schema[name] in _untyped():
             series.append(_numbers(name, table[name].to_list()))
             continue
@@ -95,7 +95,7 @@ def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFram
 
 
 def _untyped() -> tuple[Any, ...]:
-    """Types that say nothing of a value, or that follow from all values of a column together."""
+    """Types that do not determine the type of a value, or that depend on all values of a column."""
     import narwhals as nw
 
     return nw.Object, nw.Categorical, nw.Enum, nw.Unknown
@@ -178,5 +178,5 @@ def frame_like(read: nw.DataFrame[Any], given: Any, published: pl.DataFrame) -> 
 
 
 def is_spark(frame: Any) -> bool:
-    """Whether a frame is Spark's, told by its type alone."""
+    """Whether a frame is Spark's, by its type alone."""
     return type(frame).__module__.split(".")[0] == "pyspark"

@@ -1,7 +1,7 @@
 """Each unit's randomness: a pseudorandom function of a secret key and the unit's id.
 
 The function is AES-256. The same key, outcome and id give the same words on every engine, in every
-retry, in any order and in any process, so a repeated run never takes a second look at a person.
+retry, in any order and in any process, so a repeated run reveals nothing more about a person.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ReleaseKey:
         return self._derive(b"clusterdp/rows/1/" + outcome.encode())
 
     def tag(self, seen: Fingerprint) -> bytes:
-        """A checksum of a table that says nothing to those who lack the key."""
+        """A checksum of a table, which reveals nothing without the key."""
         return hmac.digest(self._derive(b"clusterdp/table/1"), bytes(seen), "sha256")
 
     def expose(self) -> bytes:

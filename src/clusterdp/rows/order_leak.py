@@ -1,10 +1,10 @@
-"""A safety net: the order of rows must not give outcomes away where it is published.
+"""A safety net: the order of rows must not reveal outcomes if it is published.
 
-A table sorted by its outcome would give every outcome away, whatever noise is added. Rows are
-published in the order of ids. The order of the table shows where ids were given out in that order,
-and where an owner declares it public and keeps it. The net warns the owner of tables for which it
-plainly is not. It never decides whether a release is published: that would depend on many true
-outcomes at once, and so be a release of its own.
+A table sorted by its outcome would reveal every outcome, whatever noise is added. Rows are
+published in the order of ids. The order of the table is visible in two cases: ids were assigned in
+that order, or the owner declares it public and keeps it. The net warns the owner of tables whose
+order clearly depends on outcomes. It never decides whether a release is published: such a decision
+would depend on many true outcomes at once, and would itself need a privacy budget.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RowOrder:
             self._n_equal += int(equal[same_cell].sum())
 
     def notices(self, counts: IntArray, *, keep_order: bool) -> tuple[str, ...]:
-        """What the owner should know if the order gives outcomes away beyond chance.
+        """The warning to the owner if the order reveals outcomes beyond chance.
 
         Args:
             counts: Counts of the whole table; axes `[cluster, arm, outcome]`.
@@ -109,8 +109,9 @@ class RowOrder:
         shifts = sums / np.maximum(counts, 1) - means[:, np.newaxis]
         between = (counts * shifts**2).sum(axis=1)
         free = np.maximum((counts > 0).sum(axis=1) - 1, 0)
-        told = np.where((free > 0) & (spread > 0), between / np.where(spread > 0, spread, 1), 0.0)
-        excess = float(told.sum() - free.sum())
+        is_usable = (free > 0) & (spread > 0)
+        statistics = np.where(is_usable, between / np.where(spread > 0, spread, 1), 0.0)
+        excess = float(statistics.sum() - free.sum())
         return excess > _TOO_MANY * math.sqrt(2 * float(free.sum()) + 16)
 
     def _in_blocks(self, counts: IntArray) -> bool:

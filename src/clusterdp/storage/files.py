@@ -22,7 +22,7 @@ RowOrderKind = Literal["ids", "table"]
 
 
 class FileSum(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a manifest states about a file."""
+    """The size and the checksum of a file, as a manifest lists them."""
 
     bytes: int
     sha256: str

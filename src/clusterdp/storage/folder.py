@@ -78,7 +78,7 @@ def staged_folder(target: Path) -> Iterator[Path]:
     """A private folder beside `target` that becomes it when the block ends without an error.
 
     Whatever happens before, `target` does not exist; what an earlier run left behind is removed. A
-    second run for the same target waits for nobody: it is refused.
+    second run for the same target does not wait: it gets an error.
 
     Yields:
         The folder to fill, readable by its owner alone.
@@ -207,7 +207,7 @@ def check_free(target: Path) -> None:
         raise OutputError(f"{target} exists already; a release is never overwritten")
     if not target.parent.is_dir():
         raise OutputError(f"there is no folder {target.parent} to make {target.name} in")
-    # Known before anything is spent. What the system allows in the end is asked when it is made.
+    # Checked before anything is spent. The system checks again when the folder is made.
     if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=True):
         raise OutputError(f"cannot write in {target.parent}: permission denied")
 

@@ -48,7 +48,7 @@ class LocalEngine:
         secret = (columns.unit, columns.outcome)
         if isinstance(source, str):
             rows = self._open(source, columns, out)
-            return LocalTable(rows=cross_columns(rows, columns.cluster, secret), **asked._asdict())
+            return LocalTable(rows=cross_columns(rows, columns.cluster, secret), **asked.by_name())
         read = read_frame(source)
         crossed = dict.fromkeys(possible_parts(columns.cluster), "cluster")
         frame = to_polars(read, crossed | columns.parts)
@@ -57,8 +57,8 @@ class LocalEngine:
         rows = frame.lazy()
         return LocalTable(
             rows=cross_columns(rows, columns.cluster, secret),
-            like=partial(frame_like, read, source),
-            **asked._asdict(),
+            as_given=partial(frame_like, read, source),
+            **asked.by_name(),
         )
 
     def _open(self, source: str, columns: Columns, out: str | None) -> pl.LazyFrame:

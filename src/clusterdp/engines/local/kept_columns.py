@@ -1,4 +1,4 @@
-"""Do kept columns give the outcome away? Counted over all rows of a local table, value by value."""
+"""Do kept columns reveal the outcome? Counted over all rows of a local table, value by value."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from clusterdp.rows.column_leak import ROWS_PER_VALUE, column_reveals_outcome, n_bins
+from clusterdp.rows.column_leak import ValueCounter, counts_reveal_outcome, n_bins
 from clusterdp.rows.encoding import encode_outcomes
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp._arrays import CodeArray, FloatArray, IntArray
+    from clusterdp._arrays import CodeArray, FloatArray
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.rows.encoding import Columns
 
 # How many numbers the ends of bins are chosen from.
 _SAMPLED_NUMBERS = 2**18
-# Bins times outcomes that an array may have; counts of values that are held before they are added.
-_MOST_COUNTS, _MOST_HELD = 2**24, 2**22
-_CODE, _VALUE, _ROWS = "code", "value", "rows"
+# Bins times outcomes that an array may have.
+_MOST_COUNTS = 2**24
 
 
 class _Counter(Protocol):
@@ -31,7 +30,7 @@ class _Counter(Protocol):
         """Take in a batch. Safe to call from several threads."""
         ...
 
-    def reveals(self) -> bool:
+    def reveals_outcome(self) -> bool:
         """Whether the column gives outcomes away."""
         ...
 
@@ -52,7 +51,7 @@ def revealing_columns(
 
     read = rows.select(*counters, columns.outcome)
     read.map_batches(count, streamable=True).collect(engine="streaming")
-    return [name for name, counter in counters.items() if counter.reveals()]
+    return [name for name, counter in counters.items() if counter.reveals_outcome()]
 
 
 def _counters(kept: pl.LazyFrame, n_rows: int, n_outcomes: int) -> dict[str, _Counter]:
@@ -69,7 +68,7 @@ def _counters(kept: pl.LazyFrame, n_rows: int, n_outcomes: int) -> dict[str, _Co
         if (kind.is_numeric() or kind.is_temporal()) and n_values[name] > n_bins(n_rows)
     ]
     counters: dict[str, _Counter] = {
-        name: _ValueCounter(n_outcomes)
+        name: ValueCounter(n_outcomes)
         for name in schema
         if name not in numbers and n_values[name] <= n_rows / 2
     }
@@ -84,45 +83,6 @@ def _bin_ends(sample: pl.Series, n_rows: int) -> FloatArray:
     numbers = sample.drop_nulls().drop_nans().to_numpy()
     shares = np.arange(1, n_bins(n_rows)) / n_bins(n_rows)
     return np.unique(np.quantile(numbers, shares, method="lower")) if len(numbers) else numbers
-
-
-class _ValueCounter:
-    """Counts every value by itself."""
-
-    def __init__(self, n_outcomes: int) -> None:
-        self._n_outcomes, self._lock = n_outcomes, threading.Lock()
-        self._held: list[pl.DataFrame] = []
-
-    def add(self, values: pl.Series, codes: CodeArray) -> None:
-        """Take in a batch."""
-        import polars as pl
-
-        pairs = pl.DataFrame({_VALUE: values, _CODE: pl.Series(codes)})
-        counted = pairs.group_by(_VALUE, _CODE).agg(pl.len().cast(pl.Int64).alias(_ROWS))
-        with self._lock:
-            self._held.append(counted)
-            if sum(map(len, self._held)) > _MOST_HELD:
-                self._held = [self._together()]
-
-    def _together(self) -> pl.DataFrame:
-        import polars as pl
-
-        return pl.concat(self._held).group_by(_VALUE, _CODE).agg(pl.col(_ROWS).sum())
-
-    def reveals(self) -> bool:
-        """Whether the column gives outcomes away."""
-        import polars as pl
-
-        counted = self._together()
-        is_shared = counted.select(pl.col(_ROWS).sum().over(_VALUE) >= ROWS_PER_VALUE).to_series()
-        shared, rare = counted.filter(is_shared), counted.filter(~is_shared)
-        n_right = int(shared.group_by(_VALUE).agg(pl.col(_ROWS).max())[_ROWS].sum())
-        return column_reveals_outcome(self._by_outcome(shared), self._by_outcome(rare), n_right)
-
-    def _by_outcome(self, counted: pl.DataFrame) -> IntArray:
-        """How many rows have each outcome; axes `[outcome]`."""
-        rows = np.bincount(counted[_CODE], counted[_ROWS], minlength=self._n_outcomes)
-        return rows.astype(np.int64)
 
 
 class _BinCounter:
@@ -147,10 +107,6 @@ class _BinCounter:
         with self._lock:
             self._counts += counted
 
-    def reveals(self) -> bool:
+    def reveals_outcome(self) -> bool:
         """Whether the column gives outcomes away."""
-        counts = self._counts.reshape(-1, self._n_codes)
-        is_shared = counts.sum(axis=1) >= ROWS_PER_VALUE
-        shared, rare = counts[is_shared], counts[~is_shared]
-        n_right = int(shared.max(axis=1, initial=0).sum())
-        return column_reveals_outcome(shared.sum(axis=0), rare.sum(axis=0), n_right)
+        return counts_reveal_outcome(self._counts.reshape(-1, self._n_codes))

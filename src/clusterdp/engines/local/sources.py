@@ -36,7 +36,7 @@ def open_source(
             query, and what DuckDB itself stores while it runs.
 
     Raises:
-        DataError: If there is no such source, or it cannot be read as what its name says.
+        DataError: If there is no such source, or it cannot be read as its suffix requires.
     """
     import polars as pl
 
@@ -158,7 +158,7 @@ def _find_files(source: str) -> list[Path]:
             return _files_within(path)
     except OSError as error:
         raise DataError(f"{source[:200]} cannot be read: {error.strerror}") from None
-    # A glob in the form users know from shells, with ** for any depth.
+    # A glob as in shells, with ** for any depth.
     found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207
     if not found:
         raise DataError(f"there is no file {source}")

@@ -13,23 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import (
-    CellOptions,
-    WrittenRows,
-    clipping_notices,
-    no_progress,
-    refuse_repeated,
-    refuse_unsound,
-    row_encoder,
-    to_counts,
-    to_layout,
-)
+from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress, to_layout
 from clusterdp.engines.local.kept_columns import revealing_columns
 from clusterdp.errors import DataError, raise_alone
 from clusterdp.rows.batches import Tally
 from clusterdp.rows.column_leak import leak_notice
 from clusterdp.rows.duplicate_ids import IdCollector
-from clusterdp.rows.encoding import CellEncoder, Columns, check_types, plain_column
+from clusterdp.rows.encoding import CellEncoder, check_types, plain_column
 from clusterdp.rows.fingerprint import Fingerprint, SharedFingerprint
 from clusterdp.rows.id_order import in_order_of_ids
 from clusterdp.rows.order_leak import RowOrder
@@ -42,11 +32,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import WordArray
-    from clusterdp.engines.base import Counted
+    from clusterdp.engines.base import CellOptions, Counted, Progress
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.rows.batches import RowEncoder, RowPublisher
-    from clusterdp.storage.files import RowOrderKind
+    from clusterdp.rows.batches import BatchRandomizer, RowEncoder
 
 # A name that no column of a user has.
 _ROW = "__clusterdp_row"
@@ -64,55 +52,31 @@ def _as_it_is(published: pl.DataFrame) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LocalTable:
-    """A table that can be read twice, and the parts its columns play.
+class LocalTable(Table):
+    """A table on this machine that can be read twice.
 
     Attributes:
         rows: A query over files or a frame in memory; it must give the same rows each time.
-        columns: Which column plays which part.
-        space: The declared outcome space.
-        clip: Whether outcomes beyond the ends of the space count as the nearest end.
-        keep_order: Whether rows are published in the order of the table, which the owner then
-            declares public, and not in the order of ids.
-        verbose: Whether messages to the owner may count rows by what their outcomes are.
-        like: Turns what is published into a frame of the library that the table came from.
+        as_given: Turns what is published into a frame of the library that the table came from.
     """
 
     rows: pl.LazyFrame
-    columns: Columns
-    space: OutcomeSpace
-    clip: bool
-    keep_order: bool = False
-    verbose: bool = False
-    like: Callable[[pl.DataFrame], Any] = _as_it_is
+    as_given: Callable[[pl.DataFrame], Any] = _as_it_is
 
     def __post_init__(self) -> None:
         check_types(dict(self.rows.collect_schema()), self.columns)
 
-    @property
-    def row_order(self) -> RowOrderKind:
-        """In which order its rows are published."""
-        return "table" if self.keep_order else "ids"
+    def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+        """The cells of the table, and how to encode its rows: no other column is read."""
+        return read_layout(self.rows, asked)
 
-    def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
-        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
+    @contextmanager
+    def first_pass(
+        self, encode: RowEncoder, layout: Layout, progress: Progress
+    ) -> Iterator[FirstPass]:
+        """Read every row once, batch by batch, on several threads."""
         columns = self.columns
-        return read_layout(self.rows, CellOptions(columns.cluster, columns.arm, control))
-
-    def count(
-        self,
-        layout: Layout,
-        encoder: CellEncoder,
-        progress: Callable[[int], None] = no_progress,
-    ) -> Counted:
-        """Pass 1: check every row and count outcomes.
-
-        Raises:
-            DataError: If a value is missing or outside the space, or an id comes twice. The
-                message shows no value.
-        """
-        columns = self.columns
-        first = _FirstPass(row_encoder(self, encoder), layout)
+        first = _FirstPass(encode, layout)
 
         def count_batch(batch: pl.DataFrame) -> pl.DataFrame:
             if len(batch):
@@ -120,21 +84,23 @@ class LocalTable:
             progress(len(batch))
             return batch.clear()
 
+        def notices(counted: Counted) -> tuple[str, ...]:
+            order = first.order.notices(counted.counts, keep_order=self.keep_order)
+            return (*order, *self._leak_notices(layout))
+
         read = [columns.unit, columns.cluster, columns.arm, columns.outcome]
         numbered = self.rows.select(read).with_row_index(_ROW)
         with read_errors():
             numbered.map_batches(count_batch, streamable=True).collect(engine="streaming")
-        refuse_unsound(first.tally, self)
-        refuse_repeated(first.ids.count_repeated(self._ids_with_hashes), columns.unit)
-        counted = to_counts(first.tally, layout, clipping_notices(first.tally, self))
-        more = first.order.notices(counted.counts, keep_order=self.keep_order)
-        return counted._replace(notices=(*counted.notices, *more, *self._leak_notices(layout)))
+        yield FirstPass(
+            first.tally, lambda: first.ids.count_repeated(self._ids_with_hashes), notices
+        )
 
     def randomize(
         self,
-        publisher: RowPublisher,
+        randomizer: BatchRandomizer,
         seen: SharedFingerprint,
-        progress: Callable[[int], None] = no_progress,
+        progress: Progress = no_progress,
     ) -> pl.LazyFrame:
         """Pass 2: a query for the randomized rows, in the order of the table.
 
@@ -144,45 +110,46 @@ class LocalTable:
         columns = self.columns
 
         def randomize_batch(batch: pl.DataFrame) -> pl.DataFrame:
-            published = publisher(batch)
-            seen.add(Fingerprint.of(published.words))
+            randomized = randomizer(batch)
+            seen.add(Fingerprint.of(randomized.words))
             progress(len(batch))
-            return published.rows
+            return randomized.rows
 
-        schema = publisher.schema(self.rows.collect_schema())
+        schema = randomizer.schema(self.rows.collect_schema())
         read = self.rows.select(*columns.public, columns.outcome)
         return read.map_batches(randomize_batch, streamable=True, schema=schema)
 
     def write_rows(
-        self,
-        publisher: RowPublisher,
-        folder: str,
-        progress: Callable[[int], None] = no_progress,
+        self, randomizer: BatchRandomizer, folder: str, progress: Progress = no_progress
     ) -> WrittenRows:
         """Pass 2 into a file `units.parquet`, in the order of ids unless the table's is kept."""
         import polars as pl
 
         seen, path, sorting = SharedFingerprint(), Path(folder) / UNITS, Path(folder) / _SORTING
-        rows = self.randomize(publisher, seen, progress)
+        rows = self.randomize(randomizer, seen, progress)
         if not self.keep_order:
             unit = self.columns.unit
             kind = rows.collect_schema()[unit]
             ids = self.rows.select(pl.col(unit).cast(kind))
-            rows = in_order_of_ids(rows, ids, publisher.n_units, sorting)
+            rows = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
         write_parquet(rows, path)
         shutil.rmtree(sorting, ignore_errors=True)
         return WrittenRows(seen=seen.total, files={UNITS: FileSum.of(path)})
 
-    def collect_rows(self, publisher: RowPublisher) -> tuple[Any, Fingerprint]:
+    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[Any, Fingerprint]:
         """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
         seen = SharedFingerprint()
-        rows = self.randomize(publisher, seen)
+        rows = self.randomize(randomizer, seen)
         if not self.keep_order:
             rows = rows.sort(self.columns.unit)
         return self.like(rows.collect(engine="streaming").rechunk()), seen.total
 
+    def like(self, published: pl.DataFrame) -> Any:
+        """Another published table as a frame of the same library."""
+        return self.as_given(published)
+
     def _leak_notices(self, layout: Layout) -> tuple[str, ...]:
-        """What the owner should know of kept columns that give the outcome away."""
+        """Warnings to the owner about kept columns that reveal the outcome."""
         with read_errors():
             found = revealing_columns(
                 self.rows, self.columns, self.space, n_rows=layout.n_units, clip=self.clip
@@ -256,7 +223,7 @@ def read_errors() -> Iterator[None]:
 
 
 def unreadable(error: BaseException) -> DataError:
-    """What to say of a table that Polars could not read."""
+    """The error for a table that Polars could not read."""
     column = re.search(r"at column '([^']*)'", str(error))
     where = f"column {column[1]!r}" if column else "the table"
     return DataError(

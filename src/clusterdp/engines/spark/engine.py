@@ -37,7 +37,7 @@ class SparkEngine:
     allow_unencrypted: bool = False
 
     def place(self, out: str) -> Destination:
-        """A folder to publish: a path is on this machine's disks, a URI wherever it says."""
+        """A folder to publish: a path is on this machine's disks, a URI on the store it names."""
         from clusterdp.engines.spark.store import HadoopFolder
 
         return HadoopFolder(self.spark, out) if has_scheme(out) else LocalFolder(Path(out))
@@ -55,14 +55,7 @@ class SparkEngine:
         rows = cross_spark_columns(
             self._open(source, columns.outcome), columns.cluster, (columns.unit, columns.outcome)
         )
-        return SparkTable(
-            rows=rows,
-            columns=columns,
-            space=asked.space,
-            clip=asked.clip,
-            verbose=asked.verbose,
-            allow_unencrypted=self.allow_unencrypted,
-        )
+        return SparkTable(rows=rows, allow_unencrypted=self.allow_unencrypted, **asked.by_name())
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""

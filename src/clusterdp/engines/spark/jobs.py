@@ -56,7 +56,7 @@ def running(
         n_stages: How many stages Spark needs for it.
 
     Raises:
-        ClusterDPError: If Spark fails. The message says how, and shows no value.
+        ClusterDPError: If Spark fails. The message names the kind of failure, and shows no value.
     """
     context, group = spark.sparkContext, f"clusterdp-{uuid.uuid4()}"
     with ExitStack() as stack:
@@ -133,15 +133,15 @@ def _watched(
     n_stages: int,
 ) -> Iterator[None]:
     """Report tasks that were done as rows, from a thread of its own."""
-    told, done = 0, threading.Event()
+    n_reported, done = 0, threading.Event()
 
     def look() -> None:
-        nonlocal told
+        nonlocal n_reported
         while not done.wait(_SECONDS_BETWEEN_LOOKS):
             now = int(n_rows * _share_done(context, group, n_stages))
-            if now > told:
-                progress(now - told)
-                told = now
+            if now > n_reported:
+                progress(now - n_reported)
+                n_reported = now
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
@@ -150,7 +150,7 @@ def _watched(
     finally:
         done.set()
         watcher.join()
-    progress(n_rows - told)
+    progress(n_rows - n_reported)
 
 
 def _share_done(context: SparkContext, group: str, n_stages: int) -> float:
@@ -175,7 +175,7 @@ def _errors(what: str, ui: str | None) -> Iterator[None]:
 
 
 def _in_one_line(error: Exception, what: str, ui: str | None) -> ClusterDPError:
-    """What went wrong. Spark quotes values, paths and code: nothing of that gets out."""
+    """What went wrong. Spark quotes values, paths and code; this shows none of them."""
     text = str(error)
     own = re.search(r"clusterdp\.errors\.\w+: (.+)", text)
     if own:
@@ -195,7 +195,7 @@ def _in_one_line(error: Exception, what: str, ui: str | None) -> ClusterDPError:
             f"Spark's workers have no {lacking[1]}: install 'clusterdp[spark]' where they run "
             "Python, or set PYSPARK_PYTHON to one that has it"
         )
-    more = f"; its log and {ui} say more" if ui else "; its log says more"
+    more = f"; its log and {ui} show more" if ui else "; its log shows more"
     return ClusterDPError(f"Spark failed while {what} ({_condition(error)}){more}")
 
 

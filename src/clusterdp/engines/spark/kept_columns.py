@@ -1,4 +1,4 @@
-"""Do kept columns give the outcome away? Counted by Spark over all rows, value by value.
+"""Do kept columns reveal the outcome? Counted by Spark over all rows, value by value.
 
 Values are public; what is emitted of each are the counts of all outcomes, zeros too, so that how
 much is emitted depends on public columns alone. Values never come to the driver: it gets, for each
@@ -8,7 +8,7 @@ column, how many rows of each outcome have shared values and rare ones.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,12 @@ import numpy as np
 from clusterdp.engines.spark.jobs import shared, to_polars
 from clusterdp.engines.spark.tasks import as_polars, no_values, non_empty
 from clusterdp.errors import DataError
-from clusterdp.rows.column_leak import ROWS_PER_VALUE, column_reveals_outcome, n_bins
+from clusterdp.rows.column_leak import (
+    ROWS_PER_VALUE,
+    ValueCounter,
+    column_reveals_outcome,
+    n_bins,
+)
 from clusterdp.rows.encoding import TABLE_CHANGED, encode_outcomes
 
 if TYPE_CHECKING:
@@ -36,8 +41,6 @@ _SAMPLE_ROWS = 2**20
 _COUNTS_PER_PART, _COUNTS_PER_BATCH = 2**23, 2**20
 # Of many outcomes, the most common ones count by themselves, and all others as one.
 _MOST_CLASSES = 64
-_VALUES = "place int, value bigint, counts array<bigint>"
-_SUMS = "place int, shared array<bigint>, rare array<bigint>, n_right bigint"
 
 
 class _Judged(NamedTuple):
@@ -45,7 +48,7 @@ class _Judged(NamedTuple):
 
     Attributes:
         place: Which of the kept columns it is.
-        key: What its values are told apart by.
+        key: What distinguishes its values.
         edges: The bins of numbers; None where every value counts by itself.
         n_values: About how many values or bins there are.
     """
@@ -73,14 +76,37 @@ def revealing_columns(
     n_classes = min(len(outcomes), _MOST_CLASSES)
     n_parts = math.ceil(sum(column.n_values for column in judged) * n_classes / _COUNTS_PER_PART)
     keys = [column.key.alias(f"k{place}") for place, column in enumerate(judged)]
+    names = [f"n{each}" for each in range(n_classes)]
+    schema = "place int, value bigint, " + ", ".join(f"{name} bigint" for name in names)
     with shared(rows.sparkSession.sparkContext, (edges, classes)) as codes:
         count = CountValues(encoder=encoder, codes=codes)
-        counted = rows.select(*keys, rows.columns[-1]).mapInArrow(count, _VALUES)
-        met = counted.repartition(n_parts, "place", "value")
-        total = SumValues(n_places=len(judged), n_classes=n_classes)
-        sums = to_polars(met.mapInArrow(total, _SUMS))
-    found = (_reveals(sums, place, n_classes) for place in range(len(judged)))
-    return [column.place for column, reveals in zip(judged, found, strict=True) if reveals]
+        counted = rows.select(*keys, rows.columns[-1]).mapInArrow(count, schema)
+        sums = to_polars(_sum_values(counted.repartition(n_parts, "place", "value"), names))
+    found = []
+    for place, n_right, *numbers in sums.sort("place").iter_rows():
+        shared_rows, rare_rows = np.array(numbers).reshape(2, n_classes)
+        if column_reveals_outcome(shared_rows, rare_rows, n_right):
+            found.append(judged[place].place)
+    return found
+
+
+def _sum_values(counted: DataFrame, names: list[str]) -> DataFrame:
+    """Per column: right guesses, and rows of each class with shared values, then with rare ones.
+
+    Args:
+        counted: Counts of values by `place`, `value` and class.
+        names: The columns of the classes.
+    """
+    from pyspark.sql import functions as sf
+
+    values = counted.groupBy("place", "value").agg(*(sf.sum(name).alias(name) for name in names))
+    n_rows = sum((sf.col(name) for name in names), sf.lit(0))
+    is_shared = n_rows >= ROWS_PER_VALUE
+    chosen = [(is_shared, sf.greatest(*names)), *((is_shared, sf.col(name)) for name in names)]
+    chosen += [(~is_shared, sf.col(name)) for name in names]
+    return values.groupBy("place").agg(
+        *(sf.sum(sf.when(where, number).otherwise(0)) for where, number in chosen)
+    )
 
 
 def outcome_classes(outcomes: IntArray) -> IntArray:
@@ -94,17 +120,6 @@ def outcome_classes(outcomes: IntArray) -> IntArray:
     ranks = np.empty(len(outcomes), dtype=np.int64)
     ranks[np.argsort(-outcomes, kind="stable")] = np.arange(len(outcomes))
     return np.minimum(ranks, _MOST_CLASSES - 1)
-
-
-def _reveals(sums: pl.DataFrame, place: int, n_classes: int) -> bool:
-    import polars as pl
-
-    parts = sums.filter(pl.col("place") == place)
-    shared_rows, rare_rows = (
-        parts[name].explode().to_numpy().reshape(-1, n_classes).sum(axis=0)
-        for name in ("shared", "rare")
-    )
-    return column_reveals_outcome(shared_rows, rare_rows, int(parts["n_right"].sum()))
 
 
 def _judged_columns(rows: DataFrame, n_rows: int) -> list[_Judged]:
@@ -138,7 +153,7 @@ def _judged_columns(rows: DataFrame, n_rows: int) -> list[_Judged]:
 
 
 def _has_keys(kind: Any) -> bool:
-    """Whether values of a type can be told apart by a hash."""
+    """Whether a hash can distinguish values of a type."""
     text = kind.simpleString()
     return "map<" not in text and "variant" not in text
 
@@ -172,38 +187,6 @@ def _bin_edges(rows: DataFrame, numbers: list[Column | None], n_rows: int) -> li
     return [np.unique(np.asarray(quantiles, dtype=np.float64)) for quantiles in found]
 
 
-@dataclass(slots=True, eq=False)
-class _ValueCounts:
-    """How many rows have each value and class of outcomes.
-
-    Attributes:
-        n_classes: How many classes there are.
-        values: The values so far, sorted; axes `[value]`.
-        counts: Axes `[value, class]`.
-    """
-
-    n_classes: int
-    values: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    counts: IntArray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.counts = np.zeros((0, self.n_classes), dtype=np.int64)
-
-    def add_rows(self, values: IntArray, classes: IntArray) -> None:
-        """Take in rows by their values and classes."""
-        found, where = np.unique(values, return_inverse=True)
-        places = where * self.n_classes + classes
-        counts = np.bincount(places, minlength=len(found) * self.n_classes)
-        self.add(found, counts.reshape(-1, self.n_classes))
-
-    def add(self, values: IntArray, counts: IntArray) -> None:
-        """Take in counts of values."""
-        found, where = np.unique(np.concatenate([self.values, values]), return_inverse=True)
-        total = np.zeros((len(found), self.n_classes), dtype=np.int64)
-        np.add.at(total, where, np.concatenate([self.counts, counts]))
-        self.values, self.counts = found, total
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CountValues:
     """A partition of (keys of kept columns, outcome) in, the counts of each value out.
@@ -221,7 +204,7 @@ class CountValues:
         """Count a partition."""
         encode, (edges, classes) = self.encoder.get(), self.codes.get()
         n_classes = min(len(classes), _MOST_CLASSES)
-        found = [_ValueCounts(n_classes) for _ in edges]
+        found = [ValueCounter(n_classes) for _ in edges]
         names = [*(f"k{place}" for place in range(len(edges))), "outcome"]
         for batch in non_empty(batches):
             with no_values():
@@ -229,76 +212,30 @@ class CountValues:
                 outcomes = encode_outcomes(rows["outcome"], encode.space, clip=encode.clip)
                 if outcomes.n_missing or outcomes.n_outside:
                     raise DataError(TABLE_CHANGED)
-                for counts, bins, name in zip(found, edges, names[:-1], strict=True):
-                    counts.add_rows(_to_keys(rows[name], bins), classes[outcomes.codes])
-        for place, counts in enumerate(found):
-            yield from _value_batches(place, counts)
+                for counter, bins, name in zip(found, edges, names[:-1], strict=True):
+                    counter.add(_to_keys(rows[name], bins), classes[outcomes.codes])
+        for place, counter in enumerate(found):
+            yield from _value_batches(place, counter)
 
 
-def _to_keys(column: pl.Series, edges: FloatArray | None) -> IntArray:
-    """What values are told apart by; axes `[row]`."""
+def _to_keys(column: pl.Series, edges: FloatArray | None) -> pl.Series:
+    """What distinguishes values; axes `[row]`."""
+    import polars as pl
+
     if edges is None:
-        return column.to_numpy()
+        return column
     bins = np.searchsorted(edges, column.fill_null(np.nan).to_numpy())
-    return np.where(column.is_null().to_numpy(), -1, bins)
+    return pl.Series(np.where(column.is_null().to_numpy(), -1, bins))
 
 
-def _value_batches(place: int, counts: _ValueCounts) -> Iterator[pa.RecordBatch]:
+def _value_batches(place: int, counter: ValueCounter) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    step = max(1, _COUNTS_PER_BATCH // counts.n_classes)
-    for start in range(0, len(counts.values), step):
-        values = counts.values[start : start + step]
-        arrays = [
-            pa.array(np.full(len(values), place, dtype=np.int32)),
-            pa.array(values),
-            _lists(counts.counts[start : start + step]),
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, names=["place", "value", "counts"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SumValues:
-    """All counts of some values in; out, for each column, its sums over shared and rare values.
-
-    Attributes:
-        n_places: How many columns are judged.
-        n_classes: How many classes of outcomes there are.
-    """
-
-    n_places: int
-    n_classes: int
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Sum up a partition: one row for each column, whatever there is of it."""
-        import pyarrow as pa
-
-        found = [_ValueCounts(self.n_classes) for _ in range(self.n_places)]
-        for batch in non_empty(batches):
-            places = batch.column(0).to_numpy()
-            values = batch.column(1).to_numpy()
-            counts = batch.column(2).flatten().to_numpy().reshape(-1, self.n_classes)
-            for place in np.unique(places):
-                here = places == place
-                found[place].add(values[here], counts[here])
-        common, rare, n_right = [], [], []
-        for each in found:
-            often = each.counts.sum(axis=1) >= ROWS_PER_VALUE
-            common.append(each.counts[often].sum(axis=0))
-            rare.append(each.counts[~often].sum(axis=0))
-            n_right.append(int(each.counts[often].max(axis=1, initial=0).sum()))
-        arrays = [
-            pa.array(np.arange(self.n_places, dtype=np.int32)),
-            _lists(np.array(common)),
-            _lists(np.array(rare)),
-            pa.array(n_right, type=pa.int64()),
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, names=["place", "shared", "rare", "n_right"])
-
-
-def _lists(counts: IntArray) -> pa.Array:
-    """Rows of a matrix as lists."""
-    import pyarrow as pa
-
-    offsets = np.arange(len(counts) + 1, dtype=np.int32) * counts.shape[1]
-    return pa.ListArray.from_arrays(offsets, counts.astype(np.int64).ravel())
+    values, counts = counter.by_value()
+    step = max(1, _COUNTS_PER_BATCH // counts.shape[1])
+    for start in range(0, len(values), step):
+        part = slice(start, start + step)
+        places = np.full(len(values[part]), place, dtype=np.int32)
+        columns = {"place": places, "value": values[part]}
+        columns |= {f"n{each}": rows for each, rows in enumerate(counts[part].T)}
+        yield pa.RecordBatch.from_pydict({name: pa.array(held) for name, held in columns.items()})

@@ -19,7 +19,7 @@ STORED = "spark.io.encryption.enabled"
 _AUTHENTICATED = "spark.authenticate"
 _SENT = "spark.network.crypto.enabled"
 _SENT_BY_SSL = "spark.ssl.rpc.enabled"
-# Both sides of a connection must know it; YARN and Kubernetes see to that themselves.
+# Both sides of a connection must have it; YARN and Kubernetes distribute it themselves.
 _SECRET = "spark.authenticate.secret"  # noqa: S105 - where it is, not what it is
 _STANDALONE, _LOCAL_CLUSTER = "spark://", "local-cluster"
 
@@ -49,9 +49,9 @@ def check_encryption(context: SparkContext) -> None:
 
 
 def encrypt(conf: SparkConf, master: str) -> None:
-    """Settings that encrypt, where the user's own leave them open and nobody else has to agree.
+    """Add settings that encrypt, unless the user set them or other machines must have them, too.
 
-    A standalone cluster has to know the secret; a driver that runs in the cluster was started with
+    A standalone cluster must have the secret; a driver that runs in the cluster was started with
     its settings.
     """
     conf.setIfMissing(STORED, "true")

@@ -44,7 +44,7 @@ def started_session(
 
     Args:
         master: Where to run, such as `local[2]` or `yarn`. By default where `spark-submit` or
-            Spark's own settings say, else on all cores of this machine.
+            Spark's own settings decide, else on all cores of this machine.
         allow_unencrypted: Leave it to the user's settings whether a cluster encrypts anything.
 
     Raises:
@@ -77,7 +77,7 @@ def _start(master: str | None, *, allow_unencrypted: bool) -> SparkSession:
         if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started Java
             check_java()
             gateway = _start_java(master)
-        # Only once Java runs does a SparkConf know the settings of spark-submit and of files.
+        # A SparkConf has the settings of spark-submit and of files only once Java runs.
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - there is no other way
         conf = _configure(SparkConf(), master, allow_unencrypted=allow_unencrypted)
         return SparkSession.builder.config(conf=conf).getOrCreate()
@@ -89,8 +89,8 @@ def _start(master: str | None, *, allow_unencrypted: bool) -> SparkSession:
 def _start_java(master: str | None) -> JavaGateway:
     """Java, listening on this machine alone if Spark is to run here.
 
-    Without a master, only Java can tell from Spark's settings where that is: if it is elsewhere,
-    Java starts a second time, for machines must reach it there.
+    Without a master, Spark's settings decide where it runs, and only Java can read them. If it runs
+    elsewhere, Java starts a second time, because other machines must reach it.
     """
     from pyspark import SparkConf
 
@@ -114,8 +114,8 @@ def _launch(address: str | None) -> Any:
     try:
         if address is not None:
             os.environ[_LISTENS] = address  # which Java inherits
-        # Spark logs at length, values too, what is then told in one line. Who wants its log runs
-        # spark-submit.
+        # Spark logs errors at length, with values; the user sees one line without them. To see the
+        # log, run spark-submit.
         return launch_gateway(popen_kwargs={"stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
     finally:
         if before is not None:
@@ -154,7 +154,7 @@ def check_java() -> None:
     java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     if java is None:
         raise ClusterDPError(_NO_JAVA.format(", and JAVA_HOME has none" if home else ""))
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - the user's own
-    version = re.search(r'version "(\d+)', told.stderr)
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - the user's own
+    version = re.search(r'version "(\d+)', printed.stderr)
     if version is not None and int(version[1]) < _OLDEST_JAVA:
         raise ClusterDPError(_NO_JAVA.format(f", and {java} is older"))

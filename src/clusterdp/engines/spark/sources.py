@@ -1,4 +1,4 @@
-"""Where Spark's rows come from: files on any store that Hadoop knows."""
+"""Where Spark's rows come from: files on any store that Hadoop can reach."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 _PARQUET = (".parquet", ".pq")
-# A folder's kind is told from so many of its files.
+# The kind of a folder's files is decided from this many of them.
 _FILES_LOOKED_AT = 1000
 # Text as the local engine reads it; rows that do not fit their header are errors, not nulls.
 _TEXT_OPTIONS: dict[str, str] = {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# It says that a run is at work in a folder.
+# A file that marks a folder in which a run is at work.
 _CLAIM = f"_clusterdp{PARTIAL_SUFFIX}"
 
 

@@ -7,21 +7,13 @@ Arrow batches; Spark adds up what they counted and puts rows in order.
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import (
-    CellOptions,
-    WrittenRows,
-    clipping_notices,
-    no_progress,
-    refuse_repeated,
-    refuse_unsound,
-    row_encoder,
-    to_counts,
-    to_layout,
-)
+from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress, to_layout
 from clusterdp.engines.spark.files import (
     LOCAL_SCHEME,
     local_path,
@@ -35,7 +27,7 @@ from clusterdp.engines.spark.security import check_encryption
 from clusterdp.engines.spark.tasks import (
     PLACES,
     CountRows,
-    PublishRows,
+    RandomizeRows,
     SeenParts,
     count_repeated,
     put_together,
@@ -48,20 +40,18 @@ from clusterdp.rows.encoding import DEBIASED, RELEASED, TABLE_CHANGED, check_typ
 from clusterdp.storage.files import UNIT_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from clusterdp.engines.base import Counted
+    from clusterdp.engines.base import CellOptions, Counted, Progress
     from clusterdp.engines.spark.tasks import Shared
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.rows.batches import RowEncoder, RowPublisher, Tally
-    from clusterdp.rows.encoding import CellEncoder, Columns
+    from clusterdp.rows.batches import BatchRandomizer, RowEncoder, Tally
+    from clusterdp.rows.encoding import CellEncoder
     from clusterdp.rows.fingerprint import Fingerprint
-    from clusterdp.storage.files import RowOrderKind
 
 # How many files there are follows from the public size alone, so a release is the same wherever it
 # is made.
@@ -85,27 +75,19 @@ _WRITING = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SparkTable:
-    """A Spark table that can be read twice, and the parts its columns play.
+class SparkTable(Table):
+    """A Spark table that can be read twice.
 
     The order of its rows is not checked: it is not published. Rows are released in the order of
     their ids.
 
     Attributes:
         rows: The table; it must give the same rows each time.
-        columns: Which column plays which part.
-        space: The declared outcome space.
-        clip: Whether outcomes beyond the ends of the space count as the nearest end.
-        verbose: Whether messages to the owner may count rows by what their outcomes are.
         allow_unencrypted: Whether machines of a cluster may store and send the key, and counts of
             outcomes, as they are.
     """
 
     rows: DataFrame
-    columns: Columns
-    space: OutcomeSpace
-    clip: bool
-    verbose: bool = False
     allow_unencrypted: bool = False
 
     def __post_init__(self) -> None:
@@ -118,47 +100,32 @@ class SparkTable:
         check_types(self._polars_types(), self.columns)
 
     @property
-    def row_order(self) -> RowOrderKind:
-        """In which order its rows are published."""
-        return "ids"
-
-    @property
     def spark(self) -> SparkSession:
         """The session it belongs to."""
         return self.rows.sparkSession
 
-    def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
-        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
-        columns = self.columns
-        return read_layout(self.rows, CellOptions(columns.cluster, columns.arm, control))
+    def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
+        """The cells of the table, and how to encode its rows: no other column is read."""
+        return read_layout(self.rows, asked)
 
-    def count(
-        self,
-        layout: Layout,
-        encoder: CellEncoder,
-        progress: Callable[[int], None] = no_progress,
-    ) -> Counted:
-        """Pass 1: check every row and count outcomes.
-
-        Raises:
-            DataError: If a value is missing or outside the space, or an id comes twice. The message
-                counts rows and shows no value.
-        """
-        encode = row_encoder(self, encoder)
+    @contextmanager
+    def first_pass(
+        self, encode: RowEncoder, layout: Layout, progress: Progress
+    ) -> Iterator[FirstPass]:
+        """Read every row once, on all workers; then ids once more, and kept columns."""
         n_units = layout.n_units
+
+        def n_repeated() -> int:
+            with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
+                return self._count_repeated(n_units)
+
         with shared(self.spark.sparkContext, encode) as everywhere:
             with running(self.spark, "counting cells", progress, n_units - n_units // 2, 2):
                 tally = self._tally(everywhere, layout)
-            refuse_unsound(tally, self)
-            with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
-                n_repeated = self._count_repeated(n_units)
-            refuse_repeated(n_repeated, self.columns.unit)
-            counted = to_counts(tally, layout, clipping_notices(tally, self))
-            leaks = self._leak_notices(everywhere, counted)
-        return counted._replace(notices=(*counted.notices, *leaks))
+            yield FirstPass(tally, n_repeated, partial(self._leak_notices, everywhere))
 
     def randomize(
-        self, publisher: RowPublisher, stored: Shared[RowPublisher]
+        self, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]
     ) -> tuple[DataFrame, Callable[[], Fingerprint]]:
         """Pass 2: the published rows, and what gives their fingerprint once they are evaluated.
 
@@ -166,39 +133,37 @@ class SparkTable:
         split by outcome. What is shuffled for that are randomized rows.
 
         Args:
-            publisher: What publishes a batch.
+            randomizer: What randomizes a batch.
             stored: The same without the key, on every worker.
         """
         columns = self.columns
         nothing: dict[int, Fingerprint | None] = {}
         seen = self.spark.sparkContext.accumulator(nothing, SeenParts())  # type: ignore[arg-type]  # it is one by its methods
-        task = PublishRows(publisher=stored, aes_key=publisher.randomizer.aes_key, seen=seen)
+        aes_key = randomizer.row_randomizer.aes_key
+        task = RandomizeRows(randomizer=stored, aes_key=aes_key, seen=seen)
         read = self._select(*columns.public, columns.outcome)
-        schema, names = self._published_schema(publisher)
+        schema, names = self._published_schema(randomizer)
         unit, *_ = schema.names
         rows = (
             read.mapInArrow(task, schema)
-            .repartition(_n_parts(publisher.n_units), unit)
+            .repartition(_n_parts(randomizer.n_units), unit)
             .sortWithinPartitions(unit)
             .toDF(*names)
         )
         return rows, lambda: total_seen(seen.value)
 
     def write_rows(
-        self,
-        publisher: RowPublisher,
-        folder: str,
-        progress: Callable[[int], None] = no_progress,
+        self, randomizer: BatchRandomizer, folder: str, progress: Progress = no_progress
     ) -> WrittenRows:
         """Pass 2 into files `units/part-*.parquet`."""
         there = folder.rstrip("/") + "/" + UNIT_PARTS
-        path, n_units = local_path(there), publisher.n_units
+        path, n_units = local_path(there), randomizer.n_units
         place = there if path is None else f"{LOCAL_SCHEME}//{path}"
         with (
-            shared(self.spark.sparkContext, without_key(publisher)) as stored,
+            shared(self.spark.sparkContext, without_key(randomizer)) as stored,
             running(self.spark, "randomizing rows", progress, n_units, 2),
         ):
-            rows, fingerprint = self.randomize(publisher, stored)
+            rows, fingerprint = self.randomize(randomizer, stored)
             rows.write.options(**_WRITING).parquet(place)
             seen = fingerprint()
         if path is not None:
@@ -209,17 +174,17 @@ class SparkTable:
                 files = sum_files(self.spark, place)
         return WrittenRows(seen=seen, files={f"{UNIT_PARTS}/{name}": files[name] for name in files})
 
-    def collect_rows(self, publisher: RowPublisher) -> tuple[DataFrame, Fingerprint]:
+    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[DataFrame, Fingerprint]:
         """Pass 2: the published rows, in the order of ids, stored by Spark.
 
         They are evaluated once and cut off from the table: evaluated again, after it changed, they
         would randomize other rows with the same key. Rows lost with their machine are an error.
         """
         with (
-            shared(self.spark.sparkContext, without_key(publisher)) as stored,
+            shared(self.spark.sparkContext, without_key(randomizer)) as stored,
             running(self.spark, "randomizing rows"),
         ):
-            rows, fingerprint = self.randomize(publisher, stored)
+            rows, fingerprint = self.randomize(randomizer, stored)
             return rows.localCheckpoint(eager=True), fingerprint()
 
     def like(self, published: pl.DataFrame) -> DataFrame:
@@ -253,7 +218,7 @@ class SparkTable:
         return int(counted["repeated"].sum())
 
     def _leak_notices(self, encoder: Shared[RowEncoder], counted: Counted) -> tuple[str, ...]:
-        """What to tell the owner of kept columns that give the outcome away."""
+        """Warnings to the owner about kept columns that reveal the outcome."""
         columns = self.columns
         if not columns.kept:
             return ()
@@ -265,16 +230,16 @@ class SparkTable:
     def _select(self, *names: str) -> DataFrame:
         return select(self.rows, *names)
 
-    def _published_schema(self, publisher: RowPublisher) -> tuple[StructType, list[str]]:
+    def _published_schema(self, randomizer: BatchRandomizer) -> tuple[StructType, list[str]]:
         """The types of published rows as they leave the workers, and the names of the columns."""
         from pyspark.sql.types import DoubleType, IntegerType, StringType, StructType
 
         kinds: dict[str, Any] = {
             name: self.rows.schema[name].dataType for name in self.columns.public
         }
-        if publisher.pooled is not None:
+        if randomizer.pooled is not None:
             kinds[self.columns.cluster] = StringType()
-        values = publisher.randomizer.values
+        values = randomizer.row_randomizer.values
         whole = values is not None and values.dtype.kind == "i"
         released = IntegerType() if whole else DoubleType()
         schema = StructType()

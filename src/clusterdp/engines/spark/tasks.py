@@ -1,8 +1,8 @@
-"""What Spark's workers do to a partition: count it, publish it.
+"""What Spark's workers do to a partition: count it, randomize it.
 
-A task brings Arrow batches to the functions of `batches.py` and keeps nothing between partitions,
-so one that is retried or run twice gives the same rows. What it emits has a shape that public
-columns decide: Spark's event log and UI tell how many rows went where.
+A task brings Arrow batches to the functions of `rows/batches.py`. It keeps nothing between
+partitions, so one that is retried or run twice gives the same rows. The shape of what it emits
+depends on public columns alone: Spark's event log and UI show how many rows went where.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from clusterdp.errors import ClusterDPError, DataError
-from clusterdp.rows.batches import RowPublisher, Tally
+from clusterdp.rows.batches import BatchRandomizer, Tally
 from clusterdp.rows.encoding import TABLE_CHANGED
 from clusterdp.rows.fingerprint import Fingerprint
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A tally leaves its partition as rows (place, n). Counts have places from 0, other fields these.
-_WITHOUT_ID, _MISSING, _OUTSIDE, _CLIPPED, _ROWS, _LOW, _HIGH = range(-7, 0)
+# A tally leaves its partition as rows (place, n). Counts have places from 0, its totals these.
+_TOTALS = range(-7, 0)
 PLACES = "place bigint, n bigint"
 _ROWS_PER_BATCH = 2**16
 
@@ -83,20 +83,11 @@ class CountRows:
 
 
 def _take_apart(tally: Tally, cells: IntArray) -> tuple[IntArray, IntArray]:
-    """The places of some cells in a tally and of its other fields, and what stands there."""
+    """The places of some cells in a tally and of its totals, and what stands there."""
     filled = (cells[:, None] * tally.n_outcomes + np.arange(tally.n_outcomes)).ravel()
-    others = {
-        _WITHOUT_ID: tally.n_without_id,
-        _MISSING: tally.n_missing,
-        _OUTSIDE: tally.n_outside,
-        _CLIPPED: tally.n_clipped,
-        _ROWS: tally.seen.n_rows,
-        _LOW: tally.seen.low,
-        _HIGH: tally.seen.high,
-    }
     return (
-        np.concatenate([filled, np.array(list(others), dtype=np.int64)]),
-        np.concatenate([tally.counts[filled], np.array(list(others.values()), dtype=np.int64)]),
+        np.concatenate([filled, np.array(_TOTALS)]),
+        np.concatenate([tally.counts[filled], np.array(tally.totals)]),
     )
 
 
@@ -114,15 +105,11 @@ def put_together(places: pl.DataFrame, n_cells: int, n_outcomes: int) -> Tally:
     counts = places.filter(pl.col("place") >= 0)
     tally.counts[counts["place"].to_numpy()] = counts["n"].cast(pl.Int64).to_numpy()
     # The sums of words can outgrow 64 bits.
-    others = {int(place): int(n) for place, n in places.filter(pl.col("place") < 0).iter_rows()}
-    return replace(
-        tally,
-        n_without_id=others.get(_WITHOUT_ID, 0),
-        n_missing=others.get(_MISSING, 0),
-        n_outside=others.get(_OUTSIDE, 0),
-        n_clipped=others.get(_CLIPPED, 0),
-        seen=Fingerprint(others.get(_ROWS, 0), others.get(_LOW, 0), others.get(_HIGH, 0)),
-    )
+    totals = dict(places.filter(pl.col("place") < 0).iter_rows())
+    *rows, n_rows, low, high = (int(totals.get(place, 0)) for place in _TOTALS)
+    tally.n_without_id, tally.n_missing, tally.n_outside, tally.n_clipped = rows
+    tally.seen = Fingerprint(n_rows, low, high)
+    return tally
 
 
 def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -133,8 +120,8 @@ def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     ids = [as_polars(batch, ("id",)) for batch in non_empty(batches)]
     if ids:
         together = pl.concat(ids)["id"]
-        told = [[len(together)], [len(together) - together.n_unique()]]
-        yield pa.RecordBatch.from_arrays([pa.array(n) for n in told], names=["rows", "repeated"])
+        numbers = [[len(together)], [len(together) - together.n_unique()]]
+        yield pa.RecordBatch.from_arrays(list(map(pa.array, numbers)), names=["rows", "repeated"])
 
 
 class SeenParts:
@@ -173,55 +160,54 @@ def total_seen(parts: dict[int, Fingerprint | None]) -> Fingerprint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PublishRows:
+class RandomizeRows:
     """Pass 2: a partition of the table in, its published rows out.
 
-    Words of single rows never leave the worker: whoever knows an id could tell its outcome from its
-    word.
+    Checksum words of single rows never leave the worker: a word and the id reveal the outcome.
 
     Attributes:
-        publisher: What publishes a batch, without the key.
+        randomizer: What randomizes a batch, without the key.
         aes_key: The key. Spark sends a task to its workers as a broadcast, so that it may get to
-            their disks: `spark_security.py` has that encrypted. In a broadcast of PySpark's, which
-            `publisher` is, it would be in a file of the driver in any case.
+            their disks: `security.py` requires encryption there. In a broadcast of PySpark's, which
+            `randomizer` is, it would be in a file of the driver in any case.
         seen: What each partition read.
     """
 
-    publisher: Shared[RowPublisher]
+    randomizer: Shared[BatchRandomizer]
     aes_key: bytes = field(repr=False)
     seen: Accumulator[dict[int, Fingerprint | None]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Publish a partition."""
+        """Randomize a partition."""
         from pyspark import TaskContext
 
-        publisher = _with_key(self.publisher.get(), self.aes_key)
-        columns = publisher.encoder.columns
+        randomizer = _with_key(self.randomizer.get(), self.aes_key)
+        columns = randomizer.encoder.columns
         seen = Fingerprint()
         for batch in non_empty(batches):
             with no_values():
                 read = as_polars(batch, (*columns.public, columns.outcome))
-                published = publisher(read)
-                seen += Fingerprint.of(published.words)
-                schema = _arrow_types(batch, read, published.rows)
-                rows = published.rows.to_arrow().cast(schema).combine_chunks()
+                randomized = randomizer(read)
+                seen += Fingerprint.of(randomized.words)
+                schema = _arrow_types(batch, read, randomized.rows)
+                rows = randomized.rows.to_arrow().cast(schema).combine_chunks()
             yield _batch([column.chunk(0) for column in rows.columns])
         context = TaskContext.get()
         assert context is not None  # noqa: S101 - a worker has one
         self.seen.add({context.partitionId(): seen})
 
 
-def without_key(publisher: RowPublisher) -> RowPublisher:
-    """A publisher that can be stored."""
-    return _with_key(publisher, b"")
+def without_key(randomizer: BatchRandomizer) -> BatchRandomizer:
+    """A randomizer that can be stored."""
+    return _with_key(randomizer, b"")
 
 
-def _with_key(publisher: RowPublisher, aes_key: bytes) -> RowPublisher:
-    return replace(publisher, randomizer=replace(publisher.randomizer, aes_key=aes_key))
+def _with_key(randomizer: BatchRandomizer, aes_key: bytes) -> BatchRandomizer:
+    return replace(randomizer, row_randomizer=replace(randomizer.row_randomizer, aes_key=aes_key))
 
 
 def _arrow_types(given: pa.RecordBatch, read: pl.DataFrame, published: pl.DataFrame) -> pa.Schema:
-    """The types of published columns as Spark has them: Polars knows other kinds of text."""
+    """The types of published columns as Spark has them: Polars has other kinds of text."""
     import polars as pl
     import pyarrow as pa
 
