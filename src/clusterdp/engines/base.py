@@ -116,9 +116,7 @@ class Table(TableOptions, ABC):
 
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
         """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
-        return self.read_cells(
-            CellOptions(self.columns.cluster, self.columns.arm, self.space, control)
-        )
+        return self.read_cells(CellOptions(self.columns.cluster, self.columns.arm, control))
 
     @abstractmethod
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
