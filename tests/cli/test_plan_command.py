@@ -148,11 +148,11 @@ def test_nothing_overrides_a_plan(table: Path, tmp_path: Path) -> None:
     "options",
     [
         ("--mechanism", "optimal"),
-        ("--mechanism", "optimal", "--sums_share", 0.25),
+        ("--mechanism", "optimal", "--sums-share", 0.25),
         ("--mechanism", "optimal", "--noise-scale", 8),
         ("--mechanism", "optimal", "--prior", "5,4,3,2,1,1", "--delta", 1e-5),
-        ("--mechanism", "uniform-prior-dp", "--sums_share", 0.3),
-        ("--mechanism", "cluster-dp", "--noise-scale", 9, "--sums_share", 0.2),
+        ("--mechanism", "uniform-prior-dp", "--sums-share", 0.3),
+        ("--mechanism", "cluster-dp", "--noise-scale", 9, "--sums-share", 0.2),
         ("--segment-share", 0.1, "--reference", "mean:1.5,std:1"),
     ],
 )
