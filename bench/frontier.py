@@ -17,10 +17,10 @@ import numpy as np
 
 import clusterdp as cdp
 from clusterdp._figures import new_figure, save_figure
-from clusterdp.channels.design import design_channel
 from clusterdp.experiment.layout import Layout
 from clusterdp.planning import assumptions as reference
 from clusterdp.planning import choose as planning
+from clusterdp.planning.assumptions import Scenario
 from clusterdp.planning.choose import Request
 from clusterdp.reproduction import populations as paper
 from clusterdp.reproduction.youtube import shipped_features
@@ -46,12 +46,14 @@ class Table(NamedTuple):
     name: str
     counts: IntArray
     layout: Layout
+    space: cdp.OutcomeSpace
 
     def excess(self, mechanism: Mechanism, share: float, use: Use, n_draws: int = 20) -> float:
         """Of the treatment that is known least."""
         found = theory.excess_variance(
             self.counts,
             self.layout,
+            self.space,
             mechanism,
             rng=np.random.default_rng(0),
             n_draws=n_draws,
@@ -68,7 +70,7 @@ class Table(NamedTuple):
 
 def observed(name: str, population: Population, rng: np.random.Generator) -> Table:
     """One assignment of a population."""
-    return Table(name, population.assign(1, rng)[0], population.layout)
+    return Table(name, population.assign(1, rng)[0], population.layout, population.space)
 
 
 def markets(rng: np.random.Generator) -> Table:
@@ -93,9 +95,8 @@ def of_counts(name: str, counts: IntArray) -> Table:
         arms=tuple(range(counts.shape[1])),
         control=0,
         sizes=counts.sum(axis=-1),
-        space=cdp.OutcomeSpace.binary(),
     )
-    return Table(name, counts, layout)
+    return Table(name, counts, layout, cdp.OutcomeSpace.binary())
 
 
 def tables() -> list[Table]:
@@ -137,13 +138,13 @@ def _piecewise(table: Table, epsilon: float) -> FloatArray:
 
 
 def _distances(table: Table) -> tuple[FloatArray, float]:
-    values = table.layout.space.as_array()
-    return values - (values[0] + values[-1]) / 2, table.layout.space.span / 2
+    values = table.space.as_array()
+    return values - (values[0] + values[-1]) / 2, table.space.span / 2
 
 
 def redrawn(build: Callable[..., Mechanism], table: Table, epsilon: float, share: float) -> float:
     """One of the paper's, by its own estimator, at the best of its two parameters."""
-    n_outcomes = table.layout.space.n_outcomes
+    n_outcomes = table.space.n_outcomes
     return min(
         table.excess(
             build(noise_scale=scale / epsilon, prior_floor=floor / n_outcomes, epsilon=epsilon),
@@ -199,9 +200,9 @@ def calibrated(table: Table, epsilon: float, share: float) -> float:
 
 def planned(table: Table, epsilon: float, share: float) -> float:
     """Chosen from cell sizes and the outcome space, with no reference."""
-    blind = reference.uniform_reference(table.layout.space)
+    blind = Scenario(table.layout, table.space, reference.uniform_reference(table.space))
     request = Request(epsilon=epsilon, segment_share=share)
-    mechanism = planning.choose(request, table.layout, blind)
+    mechanism = planning.choose(request, blind)
     return table.excess(mechanism, share, "everything")
 
 
@@ -209,12 +210,13 @@ def limit(table: Table, epsilon: float, share: float) -> float:
     """Rows alone, each cell's channel designed for its own true distribution, at no cost."""
     cells = table.counts.reshape(-1, table.counts.shape[-1])
     probs = cells / cells.sum(axis=1, keepdims=True)
-    if table.layout.space.n_outcomes == 2:
+    if table.space.n_outcomes == 2:
         probs = probs[:1]  # Warner's response, whatever the prior
     noise = [
-        design_channel(
-            cdp.optimal(epsilon=epsilon, prior=one), table.layout, None
-        ).noise_variance()[0]
+        cdp.optimal(epsilon=epsilon, prior=one)
+        .settled_rows(table.space)
+        .public_channel(table.space)
+        .noise_variance()[0]
         for one in probs
     ]
     everywhere = np.broadcast_to(noise, cells.shape).reshape(table.counts.shape)
@@ -299,12 +301,13 @@ def come_true() -> str:
     ratios = []
     rng = np.random.default_rng()
     for table in tables():
-        known = reference.cell_reference(table.counts / table.layout.sizes[..., np.newaxis])
+        probs = table.counts / table.layout.sizes[..., np.newaxis]
+        known = Scenario(table.layout, table.space, reference.cell_reference(probs))
         for epsilon in (0.5, 2.0):
-            mechanism = planning.choose(Request(epsilon=epsilon), table.layout, known)
-            predicted = planning.predict(mechanism, table.layout, known).privacy_std_error ** 2
+            mechanism = planning.choose(Request(epsilon=epsilon), known)
+            predicted = planning.predict(mechanism, known).privacy_std_error ** 2
             drawn = simulate_releases(
-                table.counts, table.layout, mechanism, n_replicates=4000, rng=rng
+                table.counts, table.layout, table.space, mechanism, n_replicates=4000, rng=rng
             )
             ratios.append(float(drawn.effects.var(axis=0).max()) / predicted)
     return (

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import clusterdp as cdp
-from clusterdp.channels.design import design_channel
-from clusterdp.mechanisms.draw import release_cells
-from clusterdp.statistics.noise import simulated_noise
+from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.estimation import adjustment, cell_weights
 from clusterdp.estimation import estimate as analysis
@@ -26,9 +24,10 @@ from clusterdp.estimation import moments as estimators
 from clusterdp.estimation.calibration import read_cells
 from clusterdp.experiment.layout import Layout
 from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.channels.integers import TABLE_TOTAL
+from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.noise import simulated_noise
 from clusterdp.theory.population import Population
-from clusterdp.theory.simulation import draw_released_counts, simulate_estimates
+from clusterdp.theory.simulation import simulate_estimates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,14 +104,18 @@ class Units(NamedTuple):
         types, kinds = np.unique(codes, axis=0, return_inverse=True)
         counts = np.zeros((len(self.layout.clusters), len(types)), dtype=np.int64)
         np.add.at(counts, (self.clusters, kinds.ravel()), 1)
-        twice = make_layout(self.layout.sizes)
-        return Population(type_outcomes=types, type_counts=counts, layout=twice)
+        return Population(
+            type_outcomes=types,
+            type_counts=counts,
+            layout=self.layout,
+            space=OutcomeSpace.integers(0, 2 * n_outcomes - 1),
+        )
 
 
-def make_layout(sizes: IntArray, space: OutcomeSpace) -> Layout:
+def make_layout(sizes: IntArray) -> Layout:
     """Clusters and arms by number; arm 0 is control."""
     clusters, arms = (tuple(range(length)) for length in sizes.shape)
-    return Layout(clusters=clusters, arms=arms, control=0, sizes=sizes, space=space)
+    return Layout(clusters=clusters, arms=arms, control=0, sizes=sizes)
 
 
 def draw_units(design: Design, segment_share: float, rng: np.random.Generator) -> Units:
@@ -149,12 +152,12 @@ def segment_effects(
     counts = units.population().assign(n_replicates, rng)
     counts = counts.reshape(*counts.shape[:-1], 2, SPACE.n_outcomes)
     others, inside = counts[..., 0, :], counts[..., 1, :]
-    cells = release_cells(inside + others, layout, mechanism, simulated_noise(rng))
+    cells = release_cells(inside + others, layout, SPACE, mechanism, simulated_noise(rng))
     assert cells.channel is not None  # noqa: S101 - all mechanisms here release rows
-    released = draw_released_counts(inside, cells.channel, rng)
-    everyone = released + draw_released_counts(others, cells.channel, rng)
+    released = cells.channel.simulate(inside, rng)
+    everyone = released + cells.channel.simulate(others, rng)
     moments = estimators.row_moments(released, cells.channel)
-    readings = read_cells(mechanism, layout, cells.summary, cells.sums)
+    readings = read_cells(mechanism, layout, SPACE, cells.statistics)
     if readings is not None:
         whole = estimators.row_moments(everyone, cells.channel)
         moments = estimators.calibrated(moments, whole, readings)
@@ -185,7 +188,7 @@ def adjusted_effects(
 ) -> list[Effect]:
     """Lin-adjusted effects in the segment; the covariate is a noisy outcome of control."""
     layout = units.layout
-    channel = design_channel(mechanism, layout, None)
+    channel = mechanism.settled_rows(SPACE).public_channel(SPACE)
     assert isinstance(channel, OptimalChannel)  # noqa: S101 - `optimal` without counts
     limits = np.cumsum(channel.tables[0] / TABLE_TOTAL, axis=1)
     decode = channel.decode()[0]
@@ -236,7 +239,7 @@ def few_units(
     inside = np.zeros(len(clusters), dtype=np.int64)
     units = Units(clusters, np.stack([control, treated], axis=1), inside, layout)
     counts = units.population().assign(n_replicates, rng)[..., : SPACE.n_outcomes]
-    arrays = simulate_estimates(counts, layout, mechanism, rng, "stratified", "everything")
+    arrays = simulate_estimates(counts, layout, SPACE, mechanism, rng, "stratified", "everything")
     effects = as_effects(arrays, layout, np.tile(layout.sizes.sum(axis=0), (n_replicates, 1)))
     truth = float((treated - control).mean())
     return effects, truth, truth / float(control.mean())
@@ -277,7 +280,7 @@ def segment_lines(rng: np.random.Generator) -> Iterator[Line]:
                 units = draw_units(design, share, rng)
                 found = segment_effects(units, mechanism, N_REPLICATES, rng)
                 for effects, truth in zip(found, units.truth(), strict=True):
-                    which = f" (arm {effects[0].arm})" if len(found) > 1 else ""
+                    which = f" (arm {effects[0].of.arm})" if len(found) > 1 else ""
                     yield summarize((design.name + which, name, f"{share:.0%}"), effects, truth)
 
 

@@ -53,7 +53,7 @@ def release(table: pl.DataFrame) -> None:
 
 def numpy_response(codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """k-ary randomized response on ready-made codes."""
-    keep_prob = float(cdp.uniform_prior_dp(epsilon=2).response(SPACE).keep_prob)
+    keep_prob = 1 - cdp.uniform_prior_dp(epsilon=2).parameters(SPACE)["resample_prob"]
     redrawn = rng.integers(0, SPACE.n_outcomes, len(codes))
     return np.where(rng.random(len(codes)) < keep_prob, codes, redrawn)
 

@@ -20,6 +20,7 @@ from clusterdp.rows import column_leak
 from clusterdp.rows import order_leak as row_order
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,7 @@ MECHANISMS = {
     "sums": cdp.optimal(epsilon=1, sums_share=0.4),
     "counts and delta": cdp.optimal(epsilon=1, noise_scale=9, delta=1e-2),
     "aggregates": cdp.noisy_histogram(epsilon=1),
+    "sums alone": cdp.Mechanism(name="sums", statistics=(NoisySums(epsilon=1),)),
 }
 
 
@@ -98,6 +100,12 @@ def test_a_refusal_tells_that_a_row_breaks_a_rule_and_no_more() -> None:
     assert answers[frozenset({OUTSIDE, None})] == {missing}
     assert not any(character.isdigit() for character in missing)
     assert "has values outside the outcome space of 2 values" in outside
+
+
+def test_two_statistics_of_one_kind_are_refused_before_anything_is_drawn() -> None:
+    """Their columns have the same names, so that no folder could hold both."""
+    with pytest.raises(cdp.ParameterError, match="two statistics of one kind"):
+        cdp.Mechanism(name="sums", statistics=(NoisySums(epsilon=1), NoisySums(epsilon=2)))
 
 
 def test_clipped_numbers_are_always_published() -> None:

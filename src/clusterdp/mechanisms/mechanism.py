@@ -39,6 +39,8 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.statistics and self.rows is None:
             raise ParameterError(f"{self.name} would publish neither rows nor statistics")
+        if len({type(one) for one in self.statistics}) < len(self.statistics):
+            raise ParameterError(f"{self.name} would publish two statistics of one kind; give one")
         alone = [one for one in self.statistics if not one.beside_rows]
         if alone and self.rows is not None:
             kind = type(alone[0]).__name__

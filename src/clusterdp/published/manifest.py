@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct
 
 from clusterdp.errors import ClusterDPError, FormatError
-from clusterdp.experiment.layout import find_arm
 from clusterdp.mechanisms.mechanism import Mechanism  # noqa: TC001 - msgspec resolves hints
 from clusterdp.published.terms import GuaranteeTerms, OutcomeTerms, Terms
 from clusterdp.rows.encoding import Columns
@@ -183,9 +182,10 @@ def _with_checksum(manifest: Manifest) -> bytes:
 def _check_labels(manifest: Manifest) -> None:
     try:
         manifest.to_columns()
-        find_arm(manifest.arms, manifest.control)
     except ClusterDPError as error:
         raise FormatError(f"manifest.json describes no release of ours: {error}") from None
+    if repr(manifest.control) not in map(repr, manifest.arms):  # not "0" where 0 is an arm
+        raise FormatError("manifest.json does not hold together: see 'control'")
     if len(manifest.arms) < 2 or (manifest.row_order is None) == manifest.mechanism.releases_rows:
         raise FormatError("manifest.json does not hold together: see 'arms' and 'row_order'")
 

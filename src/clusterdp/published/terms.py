@@ -58,9 +58,12 @@ class Terms(Struct, frozen=True, kw_only=True):
         """The terms of a release.
 
         Raises:
-            ParameterError: If the budget of the mechanism cannot be met.
+            ParameterError: If the budget of the mechanism cannot be met, or its prior is of another
+                outcome space.
         """
         guarantee = mechanism.guarantee(space)
+        if mechanism.releases_rows:
+            mechanism.settled_rows(space).public_prior(space)
         facts = {one.__struct_config__.tag: one.facts(space) for one in mechanism.statistics}
         return cls(
             outcome=OutcomeTerms(name=outcome, values=space.values, edges=space.edges),
