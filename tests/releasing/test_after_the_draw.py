@@ -45,7 +45,7 @@ def test_random_designs_never_fail(rng: np.random.Generator) -> None:
 def test_without_a_solver_there_is_a_channel(
     delta: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clusterdp.channels.program._Program.solve", lambda *_: None)
+    monkeypatch.setattr("clusterdp.channels.generation.solve_cones", lambda *_: None)
     response = cdp.optimal(epsilon=1, delta=delta).designed_response()
     values = np.array([-3.0, 0.0, 0.5, 8.0])
     priors = rng.dirichlet(np.ones(4), 5)
