@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Up to this many categories every set is a candidate from the start.
 MOST_FOR_ALL_SETS = 10
 # Up to this many, one metric begins with all intervals; beyond, with those between so many cuts.
-_MOST_FOR_ALL_INTERVALS, _CUTS = 64, 48
+_MOST_FOR_ALL_INTERVALS, _CUTS = 128, 96
 # Up to this many metrics, half-spaces lie in all directions of −1, 0 and 1.
 _MOST_FOR_ALL_DIRECTIONS = 5
 # Distances closer than this are the same.

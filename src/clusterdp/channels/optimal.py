@@ -188,6 +188,8 @@ def design_one(
     prior: FloatArray, values: FloatArray, weights: FloatArray, response: DesignedResponse
 ) -> Design:
     """The channel for one prior; arguments as for `design_optimal`."""
+    # Noise is drawn by now: whatever the solver does, there is a channel.
+    plain = Design(*plain_design(prior, values, response.max_ratio), np.inf)
     n_categories = values.shape[1]
     # Rounding moves the probabilities of an output by a few units: room is left for that.
     n_outputs = (1 + len(values)) * n_categories
@@ -205,9 +207,9 @@ def design_one(
         except np.linalg.LinAlgError:  # a decomposition that does not converge
             continue
         if rounded is not None:
-            return rounded
-    # Noise is drawn by now: whatever the solver does, there is a channel.
-    return Design(*plain_design(prior, values, response.max_ratio), np.inf)
+            # At the ends of what ε and δ can be, the solver may end far from the best.
+            return min(rounded, plain, key=lambda made: _cost(made, prior, values, weights))
+    return plain
 
 
 def is_within(table: IntArray, response: DesignedResponse) -> bool:
@@ -236,6 +238,12 @@ def _stacked(made: list[Design]) -> tuple[IntArray, FloatArray]:
         tables[channel, :, : design.table.shape[1]] = design.table
         outputs[channel, :, : design.table.shape[1]] = design.outputs
     return tables, outputs
+
+
+def _cost(design: Design, prior: FloatArray, values: FloatArray, weights: FloatArray) -> float:
+    """The sum over metrics of weight times noise variance under a prior, over TABLE_TOTAL."""
+    squares = (design.outputs[:, np.newaxis, :] - values[..., np.newaxis]) ** 2
+    return float(weights @ (design.table * squares).sum(axis=-1) @ prior)
 
 
 def _rounded(

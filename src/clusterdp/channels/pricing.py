@@ -70,8 +70,8 @@ def can_be_exact(program: ConeProgram) -> bool:
 def price_exactly(program: ConeProgram, prices: Prices) -> Priced:
     """The sets with the largest excess, and a bound on it that holds for every set."""
     if n_sets_to_price(program) == 1 << program.n_categories:
-        return _price_all_sets(program, prices)
-    return _price_cells(program, disturbed(prices))
+        return price_all_sets(program, prices)
+    return price_cells(program, disturbed(prices))
 
 
 def price_locally(program: ConeProgram, prices: Prices, mixture: Mixture) -> Priced:
@@ -93,7 +93,7 @@ def price_locally(program: ConeProgram, prices: Prices, mixture: Mixture) -> Pri
     )
 
 
-def _price_all_sets(program: ConeProgram, prices: Prices) -> Priced:
+def price_all_sets(program: ConeProgram, prices: Prices) -> Priced:
     """Excess of every set, by sums over subsets."""
     sums = np.zeros((1, program.n_metrics + 2))
     features = _features(program, prices)
@@ -108,7 +108,7 @@ def _price_all_sets(program: ConeProgram, prices: Prices) -> Priced:
     )
 
 
-def _price_cells(program: ConeProgram, prices: Prices) -> Priced:
+def price_cells(program: ConeProgram, prices: Prices) -> Priced:
     """Excess of every set that is best for some output.
 
     Cells belong to levels of 1 and `ratio`, not to unit mass. Where an excess is found, cells are

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import BoolArray, FloatArray
     from clusterdp.channels.cone_program import ConeProgram, Mixture
 
-# Steps with less mass are left out before; and after, if the equations can be fulfilled without.
+# Steps nowhere more probable than this are left out before; and after, if equations hold without.
 _UNUSED, _NEGLIGIBLE = 1e-9, (1e-6, 1e-8, 1e-10)
 _POLISHINGS = 3
 # Equations must hold to this. What reveals may be beyond its ends by so much: it is no promise.
@@ -45,18 +45,25 @@ class Reduced:
 
 def reduce_mixture(program: ConeProgram, mixture: Mixture) -> Reduced | None:
     """At most (m + 1)·K of a mixture's steps, as good as all; None if the solver gives up."""
-    used = mixture.mass > _UNUSED
+    used = _likeliest(program, mixture.high, mixture.mass) > _UNUSED
     outputs = mixture.moved[used] / mixture.mass[used, np.newaxis]
     full = _polished(program, mixture.high[used], mixture.mass[used], outputs, mixture.reveals)
     mass = full.mass
     if len(mass) > (program.n_metrics + 1) * program.n_categories:
         mass = _simplex(program, full)
+    likeliest = _likeliest(program, full.high, mass)
+    exact = []
     for negligible in _NEGLIGIBLE:
-        kept = mass > negligible
+        kept = likeliest > negligible
         reduced = _polished(program, full.high[kept], mass[kept], full.outputs[kept], full.reveals)
         if _is_exact(program, reduced):
-            return reduced
-    return None
+            exact.append(reduced)
+    return min(exact, key=lambda reduced: reduced.cost, default=None)
+
+
+def _likeliest(program: ConeProgram, high: BoolArray, mass: FloatArray) -> FloatArray:
+    """The largest probability of each step under any category; axes `[step]`."""
+    return np.asarray(mass * program.levels(high).max(axis=1))
 
 
 def _simplex(program: ConeProgram, full: Reduced) -> FloatArray:

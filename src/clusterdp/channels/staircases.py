@@ -105,7 +105,7 @@ def design_staircase(
 def _program(
     values: FloatArray, prior: FloatArray, weights: FloatArray, ratio: float, delta: float
 ) -> tuple[ConeProgram, _Scaling]:
-    """The program for some values, in which outputs are of the size of one."""
+    """The program for some values, in which the cost is of the size of one."""
     # Neighbours in value become neighbours in order: a high set then has few runs.
     order = np.lexsort(values[::-1])
     likely = np.maximum(prior[order] / prior.sum(), _RAREST_REVEALED if delta else _RAREST)
@@ -114,8 +114,9 @@ def _program(
     centre = ordered @ likely
     reach = (ratio + 1) / (ratio - 1)
     half_spans = np.ptp(values, axis=1) / 2
-    largest = float((np.sqrt(weights) * half_spans).max()) * reach
-    unit = (largest or 1.0) / np.sqrt(weights)
+    two_points = float((weights * half_spans**2).sum()) * reach**2
+    k_ary = float(weights @ _k_ary_squares(ordered - centre[:, np.newaxis], likely, ratio))
+    unit = (np.sqrt(min(two_points, k_ary)) or 1.0) / np.sqrt(weights)
     middle = (values.max(axis=1) + values.min(axis=1)) / 2 - centre
     ends = np.stack([middle - half_spans * reach, middle + half_spans * reach], axis=1)
     program = ConeProgram(
@@ -126,6 +127,14 @@ def _program(
         ends=ends / unit[:, np.newaxis],
     )
     return program, _Scaling(order=order, centre=centre, unit=unit)
+
+
+def _k_ary_squares(values: FloatArray, prior: FloatArray, ratio: float) -> FloatArray:
+    """E[output²] of k-ary randomized response in each metric; axes `[metric]`."""
+    keep_prob = (ratio - 1) / (ratio - 1 + len(prior))
+    outputs = (values - (1 - keep_prob) * values.mean(axis=1, keepdims=True)) / keep_prob
+    released = keep_prob * prior + (1 - keep_prob) / len(prior)
+    return np.asarray(outputs**2 @ released)
 
 
 def _gap(program: ConeProgram, reduced: Reduced, bound: float) -> float:
