@@ -23,7 +23,7 @@ def least_variance(
     n_metrics, n_categories = values.shape
     # In units in which outputs are of the size of one, the solver is at its best.
     spans = np.sqrt(weights) * np.ptp(values, axis=1)
-    unit = float(spans.max()) / np.tanh(epsilon / 2)
+    unit = float(spans.max() / np.tanh(epsilon / 2))
     centre = values @ prior / prior.sum()
     scaled = (values - centre[:, None]) * np.sqrt(weights)[:, None] / unit
     high = np.array(list(product([False, True], repeat=n_categories)))[1:-1]
@@ -50,4 +50,4 @@ def least_variance(
         settings,
     ).solve()
     squares = float((scaled**2 @ prior).sum() / prior.sum())
-    return float(found.obj_val - squares) * unit**2
+    return (float(found.obj_val) - squares) * unit**2
