@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import clusterdp as cdp
 from cli_runs import assert_refused, release
 from clusterdp.channels.integers import TABLE_TOTAL
-from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_channels
+from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_optimal
 from clusterdp.channels.optimal_rows import OptimalBudget, OptimalRows
 from clusterdp.channels.plain import k_ary, plain_channel, two_points
 from clusterdp.ledger.ledger import Ledger
@@ -47,16 +47,19 @@ def test_random_designs_never_fail(rng: np.random.Generator) -> None:
 def test_without_a_solver_there_is_a_channel(
     delta: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clusterdp.channels.program._Program.solve", lambda *_: None)
+    monkeypatch.setattr("clusterdp.channels.generation.solve_cones", lambda *_: None)
     response = OptimalRows(epsilon=1, delta=delta).response(cdp.OutcomeSpace.binary())
     values = np.array([-3.0, 0.0, 0.5, 8.0])
     priors = rng.dirichlet(np.ones(4), 5)
-    tables, numbers = design_channels(priors, values, response)
+    tables, outputs = design_optimal(priors, values[np.newaxis], np.ones(1), response)
     channel = OptimalChannel(
-        tables=tables, numbers=numbers, groups=np.zeros((1, 2), np.int64), values=values
+        tables=tables,
+        outputs=outputs,
+        groups=np.zeros((1, 2), np.int64),
+        values=values[np.newaxis],
     )
     assert channel.is_within(response)
-    assert np.abs(channel.bias()).max() <= MOST_BIAS * np.abs(numbers).max()
+    assert np.abs(channel.bias()).max() <= MOST_BIAS * np.abs(outputs).max()
 
 
 def exact_worst(
@@ -108,9 +111,9 @@ def test_there_is_a_plain_channel_for_every_number_of_outcomes(
     assert all(most <= least * response.max_ratio)
     channel = OptimalChannel(
         tables=table[np.newaxis],
-        numbers=outputs[np.newaxis],
+        outputs=outputs[np.newaxis, np.newaxis],
         groups=np.zeros((1, 2), np.int64),
-        values=values,
+        values=values[np.newaxis],
     )
     assert np.abs(channel.bias()).max() <= MOST_BIAS * np.abs(outputs).max()
 

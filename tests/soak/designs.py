@@ -94,6 +94,6 @@ def is_sound(channel: Channel | None, case: Case) -> bool:
     response = case.mechanism.settled_rows(case.space).response(case.space)
     if not isinstance(channel, OptimalChannel) or not isinstance(response, OptimalResponse):
         return False
-    largest = max(1.0, float(np.abs(channel.numbers).max()))
+    largest = max(1.0, float(np.abs(channel.outputs).max()))
     unbiased = np.abs(channel.bias()).max() <= MOST_BIAS * largest
     return bool(unbiased) and channel.is_within(response)

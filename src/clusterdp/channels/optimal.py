@@ -1,17 +1,18 @@
-"""Stages 3 and 5 of an optimal channel: probabilities in integers, and what decodes them."""
+"""The optimal channel in integers, and what its outputs count as in every metric."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from clusterdp.channels.alias_sampling import TableSampler
+from clusterdp.channels.decoding import residuals, without_bias
 from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal_table import write_channels
-from clusterdp.channels.plain import plain_channel
-from clusterdp.channels.program import design_staircases
+from clusterdp.channels.plain import plain_design
+from clusterdp.channels.staircases import design_staircase
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import BoolArray, CodeArray, FloatArray, IntArray
     from clusterdp.channels.optimal_rows import OptimalResponse
-    from clusterdp.channels.program import Staircase
+    from clusterdp.channels.staircases import Staircase
     from clusterdp.statistics.base import Arrays
 
 # How far E[debiased | true] may be from true, of the largest output: 1e-9 where that is 10,000.
@@ -28,50 +29,63 @@ MOST_BIAS = 1e-13
 _LEAST_REVEAL = int(1e-5 * TABLE_TOTAL)
 # Shares of the room for rounding that are tried.
 _MORE_ROOM = (1.0, 30.0, 1000.0)
-# Singular values of a channel below this, relative to the largest, tell nothing of what it hides.
-_TELLING = 1e-2
+# Singular values of a channel below this, relative to the largest, say nothing of what it hides.
+_SPEAKING = 1e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptimalChannel:
     """P(released | true) of every cell, as a table for each distinct channel.
 
-    What is released is a number, and that number is the debiased outcome.
+    What is released is the number of an output. Two outputs may count as the same.
 
     Attributes:
         tables: P in integers over TABLE_TOTAL; axes `[channel, true, released]`. Channels with
-            fewer outputs than others have outputs of probability 0.
-        numbers: What is released; axes `[channel, released]`.
+            fewer outputs than others have outputs of probability 0 at the end.
+        outputs: What each output counts as; axes `[channel, metric, released]`.
         groups: The channel of each cell; axes `[..., cluster, arm]`.
-        values: The outcome values; axes `[outcome]`.
+        values: What categories count as; axes `[metric, category]`.
     """
 
     tables: IntArray
-    numbers: FloatArray
+    outputs: FloatArray
     groups: IntArray
     values: FloatArray
+
+    def __post_init__(self) -> None:
+        n_channels, n_categories, n_outputs = self.tables.shape
+        if self.values.ndim != 2 or self.values.shape[1] != n_categories:
+            raise ValueError(
+                f"values must have axes [metric, category] with {n_categories} categories, "
+                f"got shape {self.values.shape}"
+            )
+        if self.outputs.shape != (n_channels, len(self.values), n_outputs):
+            raise ValueError(
+                f"outputs must have shape {(n_channels, len(self.values), n_outputs)}, "
+                f"got {self.outputs.shape}"
+            )
 
     def transition(self) -> FloatArray:
         """Q; axes `[channel, released, true]`."""
         return np.asarray(self.tables.swapaxes(-1, -2) / TABLE_TOTAL)
 
-    def decode(self) -> FloatArray:
-        """What each output counts as: itself. Axes `[channel, released]`."""
-        return self.numbers
+    def decode(self, metric: int = 0) -> FloatArray:
+        """What each output counts as in a metric; axes `[channel, released]`."""
+        return self.outputs[:, metric]
 
-    def noise_variance(self) -> FloatArray:
-        """Var(debiased | true) = Σ P(s|y)(s − y)²; axes `[channel, true]`."""
-        distance = self.numbers[:, np.newaxis, :] - self.values[:, np.newaxis]
+    def noise_variance(self, metric: int = 0) -> FloatArray:
+        """Var(debiased | true) = Σ P(s|y)(s − y)² of a metric; axes `[channel, true]`."""
+        distance = self.outputs[:, metric, np.newaxis, :] - self.values[metric, :, np.newaxis]
         return np.asarray((self.tables * distance**2).sum(axis=-1) / TABLE_TOTAL)
 
-    def decode_noise_variance(self) -> FloatArray:
+    def decode_noise_variance(self, metric: int = 0) -> FloatArray:
         """A reading of `noise_variance` from outputs; axes `[channel, released]`.
 
-        Its expectation given the true outcome is that outcome's noise variance as nearly as the
-        channel can tell outcomes apart. (Two outputs, for example, tell nothing but the mean.)
+        Its expectation given the category is that category's noise variance as nearly as the
+        channel can distinguish categories. (Two outputs, for example, distinguish only means.)
         """
-        hidden = self.noise_variance()[..., np.newaxis]
-        inverse = np.linalg.pinv(self.tables / TABLE_TOTAL, rcond=_TELLING)
+        inverse = np.linalg.pinv(self.tables / TABLE_TOTAL, rcond=_SPEAKING)
+        hidden = self.noise_variance(metric)[..., np.newaxis]
         return np.asarray((inverse @ hidden)[..., 0])
 
     def with_groups(self, groups: IntArray) -> OptimalChannel:
@@ -80,7 +94,7 @@ class OptimalChannel:
 
     def arrays(self) -> Arrays:
         """What the channel is made of, by name; `OptimalRows.restore` takes it back."""
-        return {"tables": self.tables, "numbers": self.numbers, "groups": self.groups}
+        return {"tables": self.tables, "outputs": self.outputs, "groups": self.groups}
 
     def released(self) -> None:
         """What is released is the debiased number itself."""
@@ -92,7 +106,7 @@ class OptimalChannel:
         for group in np.unique(groups):
             mine = np.flatnonzero(groups == group)
             possible = self.tables[group].any(axis=0)
-            numbers = self.numbers[group][possible]  # increasing
+            numbers = self.outputs[group, 0, possible]  # increasing
             places = np.minimum(np.searchsorted(numbers, released[mine]), len(numbers) - 1)
             codes[mine], found[mine] = places, numbers[places] == released[mine]
         return codes, ~found
@@ -118,131 +132,85 @@ class OptimalChannel:
 
     def channels_table(self) -> pl.DataFrame:
         """The published table of channels."""
-        return write_channels(self.tables, self.numbers)
-
-    def is_unbiased(self) -> bool:
-        """Whether every output counts as the outcome on average, to the precision of doubles."""
-        largest = max(1.0, float(np.abs(self.numbers).max()))
-        return bool(np.abs(self.bias()).max() <= MOST_BIAS * largest)
+        return write_channels(self.tables, self.outputs[:, 0])
 
     def bias(self) -> FloatArray:
-        """E[debiased | true] − true, computed without rounding to doubles; `[channel, true]`."""
-        return _bias(self.tables, self.numbers[:, np.newaxis, :], self.values)
+        """E[debiased | true] − true, without rounding to doubles; `[channel, metric, true]`."""
+        return residuals(self.tables, self.outputs, self.values)
+
+    def is_unbiased(self) -> bool:
+        """Whether no bias exceeds MOST_BIAS of the largest output of its channel and metric."""
+        largest = np.maximum(1.0, np.abs(self.outputs).max(axis=-1))
+        return bool((np.abs(self.bias()).max(axis=-1) <= MOST_BIAS * largest).all())
 
     def is_within(self, response: OptimalResponse) -> bool:
         """Whether every table, in its integers, is (ε, δ)-DP as the response says."""
-        return all(_is_within(table, response) for table in self.tables)
+        return all(is_within(table, response) for table in self.tables)
 
 
-def design_channels(
-    priors: FloatArray, values: FloatArray, response: OptimalResponse
+class Design(NamedTuple):
+    """One channel in integers.
+
+    Attributes:
+        table: P over TABLE_TOTAL; axes `[true, released]`.
+        outputs: What each output counts as; axes `[metric, released]`, sorted by the first metric.
+        gap: The variance is at most this share above the least possible, before rounding; infinite
+            if no bound is known.
+    """
+
+    table: IntArray
+    outputs: FloatArray
+    gap: float
+
+
+def design_optimal(
+    priors: FloatArray, values: FloatArray, weights: FloatArray, response: OptimalResponse
 ) -> tuple[IntArray, FloatArray]:
     """The channel of least variance for each prior, or a plain one where none is found.
 
     It never fails: it is called after noise was drawn.
 
     Args:
-        priors: Axes `[channel, outcome]`, each above 0.
-        values: The outcome values; axes `[outcome]`.
+        priors: How likely categories are thought to be; axes `[channel, category]`.
+        values: What categories count as; axes `[metric, category]`.
+        weights: What a metric's variance counts for, above 0; axes `[metric]`.
         response: What bounds the channels.
 
     Returns:
-        `(tables, numbers)`, as in `OptimalChannel`.
+        `(tables, outputs)`, as in `OptimalChannel`.
     """
-    made: dict[int, tuple[IntArray, FloatArray]] = {}
+    return _stacked([design_one(prior, values, weights, response) for prior in priors])
+
+
+def design_one(
+    prior: FloatArray, values: FloatArray, weights: FloatArray, response: OptimalResponse
+) -> Design:
+    """The channel for one prior; arguments as for `design_optimal`."""
+    # Noise is drawn by now: whatever the solver does, there is a channel.
+    plain = Design(*plain_design(prior, values, response.max_ratio), np.inf)
+    n_categories = values.shape[1]
     # Rounding moves the probabilities of an output by a few units: room is left for that.
-    room = 1e-12 + 8 * (3 * len(values)) ** 2 * float(response.max_ratio) / TABLE_TOTAL
+    n_outputs = (1 + len(values)) * n_categories
+    room = 1e-12 + 8 * n_outputs**2 * float(response.max_ratio) / TABLE_TOTAL
     reveal_weight = response.reveal_weight if response.reveal_weight >= _LEAST_REVEAL else 0
     for factor in _MORE_ROOM:
-        missing = [channel for channel in range(len(priors)) if channel not in made]
         ratio = float(response.max_ratio) * (1 - factor * room)
-        if ratio <= 1 or not missing:
+        if ratio <= 1:
             break
-        designs = design_staircases(
-            values, priors[missing], ratio=ratio, delta=reveal_weight / TABLE_TOTAL
-        )
-        for channel, staircase in zip(missing, designs, strict=True):
-            rounded = _rounded(staircase, values, response, reveal_weight)
-            if rounded is not None:
-                made[channel] = rounded
-    # Noise is drawn by now: whatever the solver does, there is a channel.
-    for channel, prior in enumerate(priors):
-        if channel not in made:
-            made[channel] = plain_channel(prior, values, response.max_ratio)
-    return _stacked([made[channel] for channel in range(len(priors))])
+        try:
+            staircase = design_staircase(
+                values, prior, weights, ratio=ratio, delta=reveal_weight / TABLE_TOTAL
+            )
+            rounded = _rounded(staircase, prior, values, response, reveal_weight)
+        except np.linalg.LinAlgError:  # a decomposition that does not converge
+            continue
+        if rounded is not None:
+            # At the ends of what ε and δ can be, the solver may end far from the best.
+            return min(rounded, plain, key=lambda made: _cost(made, prior, values, weights))
+    return plain
 
 
-def _stacked(made: list[tuple[IntArray, FloatArray]]) -> tuple[IntArray, FloatArray]:
-    """Channels in one array each of tables and numbers, with impossible outputs where needed."""
-    n_outputs = max(len(numbers) for _, numbers in made)
-    tables = np.zeros((len(made), len(made[0][0]), n_outputs), dtype=np.int64)
-    numbers = np.zeros((len(made), n_outputs))
-    for channel, (table, outputs) in enumerate(made):
-        tables[channel, :, : len(outputs)] = table
-        numbers[channel, : len(outputs)] = outputs
-    return tables, numbers
-
-
-def _rounded(
-    staircase: Staircase | None, values: FloatArray, response: OptimalResponse, reveal_weight: int
-) -> tuple[IntArray, FloatArray] | None:
-    """A channel in integers with the numbers it releases; None if it is not exact."""
-    if staircase is None or not len(staircase.steps.outputs):
-        return None
-    if reveal_weight and len(np.unique(staircase.reveals.outcomes)) < len(values):
-        return None
-    table, outputs = _to_table(staircase, len(values), reveal_weight)
-    outputs = _unbiased(table, outputs, values)
-    order = np.argsort(outputs, kind="stable")
-    table, outputs = table[:, order], outputs[order]
-    largest = max(1.0, float(np.abs(outputs).max()))
-    bias = np.abs(_bias(table, outputs, values)).max()
-    exact = _is_within(table, response) and bias <= MOST_BIAS * largest
-    return (table, outputs) if exact else None
-
-
-def _to_table(
-    staircase: Staircase, n_outcomes: int, reveal_weight: int
-) -> tuple[IntArray, FloatArray]:
-    """The channel in integers: axes `[true, released]`, every row adding up to TABLE_TOTAL."""
-    steps, reveals, ratio = staircase
-    high = np.rint(steps.low * ratio * TABLE_TOTAL).astype(np.int64)
-    low = np.ceil(high / ratio).astype(np.int64)
-    table = np.where(steps.high.T, high, low)
-    # What rounding left over goes where it changes ratios least: to the least unlikely output.
-    sturdiest = int(table.min(axis=0).argmax())
-    table[:, sturdiest] += TABLE_TOTAL - reveal_weight - table.sum(axis=1)
-    outputs = steps.outputs
-    if reveal_weight:
-        revealed = np.zeros((n_outcomes, len(reveals.outputs)), dtype=np.int64)
-        for outcome in range(n_outcomes):
-            own = np.flatnonzero(reveals.outcomes == outcome)
-            shares = reveals.probs[own] / reveals.probs[own].sum() * reveal_weight
-            revealed[outcome, own] = np.floor(shares)
-            revealed[outcome, own[0]] += reveal_weight - revealed[outcome].sum()
-        table, outputs = np.hstack([table, revealed]), np.concatenate([outputs, reveals.outputs])
-    possible = table.any(axis=0)
-    return table[:, possible], outputs[possible]
-
-
-def _unbiased(table: IntArray, outputs: FloatArray, values: FloatArray) -> FloatArray:
-    """Outputs moved by what rounding their probabilities did to their means.
-
-    Each step takes away all of the bias that the channel can express, to the precision of doubles.
-    """
-    inverse = np.linalg.pinv(table / TABLE_TOTAL, rcond=1e-9)
-    for _ in range(3):
-        outputs = outputs - inverse @ _bias(table, outputs, values)
-    return outputs
-
-
-def _bias(tables: IntArray, numbers: FloatArray, values: FloatArray) -> FloatArray:
-    """E[number | true] − true, in long doubles as they add up; axes `[..., true]`."""
-    means = (tables.astype(np.longdouble) * numbers).sum(axis=-1) / TABLE_TOTAL
-    return np.asarray(means - values, dtype=np.float64)
-
-
-def _is_within(table: IntArray, response: OptimalResponse) -> bool:
+def is_within(table: IntArray, response: OptimalResponse) -> bool:
     """Max P(s|y) − ratio·P(s|y′), summed over outputs where positive, against δ; exact integers."""
     if (table < 0).any() or (table.sum(axis=1) != TABLE_TOTAL).any():
         return False
@@ -256,3 +224,61 @@ def _is_within(table: IntArray, response: OptimalResponse) -> bool:
         if (beyond.sum(axis=1) > response.reveal_weight * denominator).any():
             return False
     return True
+
+
+def _stacked(made: list[Design]) -> tuple[IntArray, FloatArray]:
+    """Channels in one array each of tables and outputs, with impossible outputs where needed."""
+    n_outputs = max(design.table.shape[1] for design in made)
+    n_metrics, n_categories = len(made[0].outputs), len(made[0].table)
+    tables = np.zeros((len(made), n_categories, n_outputs), dtype=np.int64)
+    outputs = np.zeros((len(made), n_metrics, n_outputs))
+    for channel, design in enumerate(made):
+        tables[channel, :, : design.table.shape[1]] = design.table
+        outputs[channel, :, : design.table.shape[1]] = design.outputs
+    return tables, outputs
+
+
+def _cost(design: Design, prior: FloatArray, values: FloatArray, weights: FloatArray) -> float:
+    """The sum over metrics of weight times noise variance under a prior, over TABLE_TOTAL."""
+    squares = (design.outputs[:, np.newaxis, :] - values[..., np.newaxis]) ** 2
+    return float(weights @ (design.table * squares).sum(axis=-1) @ prior)
+
+
+def _rounded(
+    staircase: Staircase | None,
+    prior: FloatArray,
+    values: FloatArray,
+    response: OptimalResponse,
+    reveal_weight: int,
+) -> Design | None:
+    """A channel in integers with what its outputs count as; None if there is none or not exact."""
+    if staircase is None:
+        return None
+    table, outputs = _to_table(staircase, reveal_weight)
+    outputs = without_bias(table, prior, outputs, values)
+    order = np.lexsort(np.vstack([table, outputs[::-1]]))
+    table, outputs = table[:, order], outputs[:, order]
+    channel = OptimalChannel(
+        tables=table[np.newaxis],
+        outputs=outputs[np.newaxis],
+        groups=np.zeros((1, 1), dtype=np.int64),
+        values=values,
+    )
+    exact = channel.is_within(response) and channel.is_unbiased()
+    return Design(table, outputs, staircase.gap) if exact else None
+
+
+def _to_table(staircase: Staircase, reveal_weight: int) -> tuple[IntArray, FloatArray]:
+    """The channel in integers: axes `[true, released]`, every row adding up to TABLE_TOTAL."""
+    high = np.rint(staircase.low * staircase.ratio * TABLE_TOTAL).astype(np.int64)
+    low = np.ceil(high / staircase.ratio).astype(np.int64)
+    table = np.where(staircase.high.T, high, low)
+    # What rounding left over goes where it changes ratios least: to the least unlikely output.
+    sturdiest = int(table.min(axis=0).argmax())
+    table[:, sturdiest] += TABLE_TOTAL - reveal_weight - table.sum(axis=1)
+    outputs = staircase.outputs
+    if reveal_weight:
+        own = reveal_weight * np.eye(len(table), dtype=np.int64)
+        table, outputs = np.hstack([table, own]), np.hstack([outputs, staircase.reveals])
+    possible = table.any(axis=0)
+    return table[:, possible], outputs[:, possible]

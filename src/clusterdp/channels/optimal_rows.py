@@ -18,7 +18,7 @@ from clusterdp.channels.integers import (
     SMALLEST_ROW_EPSILON,
     TABLE_TOTAL,
 )
-from clusterdp.channels.optimal import OptimalChannel, design_channels
+from clusterdp.channels.optimal import OptimalChannel, design_optimal
 from clusterdp.channels.optimal_table import read_channels
 from clusterdp.channels.priors import project_prior, with_every_outcome
 from clusterdp.channels.representatives import representative_priors
@@ -152,7 +152,7 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
 
     def restore(self, arrays: Arrays, space: OutcomeSpace) -> OptimalChannel:
         """The channel that `OptimalChannel.arrays` was taken from."""
-        return OptimalChannel(**arrays, values=space.as_array())
+        return OptimalChannel(**arrays, values=space.as_array()[np.newaxis])
 
     def checks(
         self,
@@ -274,9 +274,10 @@ def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
 
 def _design(priors: FloatArray, space: OutcomeSpace, response: OptimalResponse) -> OptimalChannel:
     """A channel for each prior, one cell each."""
-    tables, numbers = design_channels(priors, space.as_array(), response)
+    values = space.as_array()[np.newaxis]
+    tables, outputs = design_optimal(priors, values, np.ones(1), response)
     groups = np.arange(len(priors))[np.newaxis]
-    return OptimalChannel(tables=tables, numbers=numbers, groups=groups, values=space.as_array())
+    return OptimalChannel(tables=tables, outputs=outputs, groups=groups, values=values)
 
 
 @lru_cache(maxsize=256)

@@ -62,7 +62,7 @@ def read_channels(
     groups = of_cells.to_numpy().reshape(layout.sizes.shape)
     if groups.min() < 0 or groups.max() >= len(by_channel):
         raise FormatError("a cell names a channel that is not there")
-    return {"tables": tables, "numbers": numbers, "groups": groups}
+    return {"tables": tables, "outputs": numbers[:, np.newaxis], "groups": groups}
 
 
 def _check_channels(listed: pl.DataFrame, n_outcomes: int) -> None:

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 import clusterdp as cdp
 from clusterdp.channels.integers import TABLE_TOTAL
-from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_channels
+from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_optimal
 from clusterdp.channels.optimal_rows import OptimalResponse
 from clusterdp.channels.priors import project_prior
 from clusterdp.statistics.base import Histogram
@@ -69,6 +69,12 @@ def plain_program(
     return float(found.fun)
 
 
+def designed(priors: FloatArray, values: FloatArray, response: OptimalResponse) -> OptimalChannel:
+    tables, outputs = design_optimal(priors, values[np.newaxis], np.ones(1), response)
+    groups = np.zeros((1, 2), np.int64)
+    return OptimalChannel(tables=tables, outputs=outputs, groups=groups, values=values[np.newaxis])
+
+
 @pytest.mark.parametrize("prior", [[0.5, 0.5], [0.98, 0.02]])
 @pytest.mark.parametrize("epsilon", [0.1, 1, 5])
 def test_two_outcomes_are_warners_response_whatever_the_prior(
@@ -97,7 +103,7 @@ def test_no_channel_on_a_fine_grid_is_better(values: list[float], epsilon: float
     reach = space.span * (1 + 1 / np.tanh(epsilon / 2))
     grid = np.linspace(values[0] - reach, values[-1] + reach, 120)
     # With our outputs on it the grid's best is at most ours; it must not be much below.
-    outputs = np.unique(np.concatenate([grid, channel.numbers[0]]))
+    outputs = np.unique(np.concatenate([grid, channel.outputs[0, 0]]))
     best = plain_program(space.as_array(), designed_for, epsilon, 0.0, outputs)
     assert best * (1 - 1e-6) <= ours <= best * 1.005
 
@@ -111,7 +117,7 @@ def test_delta_is_used_nearly_as_well_as_possible(delta: float, loss: float) -> 
     ours = float(channel.noise_variance()[0] @ uniform)
     reach = 1.5 / np.tanh(epsilon / 2)
     grid = np.linspace(1.5 - reach, 1.5 + reach, 60)
-    outputs = np.unique(np.concatenate([grid, channel.numbers[0]]))
+    outputs = np.unique(np.concatenate([grid, channel.outputs[0, 0]]))
     best = plain_program(space.as_array(), uniform, epsilon, delta, outputs)
     assert best * (1 - 1e-6) <= ours <= best * (1 + loss)
     assert ours < float(channel_for(space, epsilon).noise_variance()[0] @ uniform)
@@ -154,8 +160,8 @@ def test_every_channel_is_exact(
                 max(Fraction(p) - ratio * q, Fraction(0)) for p, q in zip(one, other, strict=True)
             )
             assert beyond <= Fraction(delta) * TABLE_TOTAL
-    numbers = [Fraction(float(number)) for number in channel.numbers[0]]
-    largest = max(1.0, float(np.abs(channel.numbers[0]).max()))
+    numbers = [Fraction(float(number)) for number in channel.outputs[0, 0]]
+    largest = max(1.0, float(np.abs(channel.outputs[0, 0]).max()))
     for value, row in zip(space.values, table, strict=True):
         mean = sum(Fraction(int(p), TABLE_TOTAL) * s for p, s in zip(row, numbers, strict=True))
         assert abs(float(mean - Fraction(value))) <= MOST_BIAS * largest
@@ -164,10 +170,8 @@ def test_every_channel_is_exact(
 def test_a_table_that_leaks_is_refused() -> None:
     mechanism = cdp.optimal(epsilon=1)
     response = optimal_response(mechanism, cdp.OutcomeSpace.integers(0, 2))
-    tables, numbers = design_channels(np.full((1, 3), 1 / 3), np.arange(3.0), response)
-    channel = OptimalChannel(
-        tables=tables, numbers=numbers, groups=np.zeros((1, 2), np.int64), values=np.arange(3.0)
-    )
+    channel = designed(np.full((1, 3), 1 / 3), np.arange(3.0), response)
+    tables = channel.tables
     assert channel.is_within(response)
     likeliest = int(tables[0].min(axis=0).argmax())
     high = int(tables[0, :, likeliest].argmax())
@@ -199,10 +203,7 @@ def test_cells_share_channels_and_lose_little(rng: np.random.Generator) -> None:
     assert shared.is_within(response)
     chosen = rng.choice(n_cells, 40, replace=False)
     priors = project_prior(noisy[chosen], np.full(40, size))
-    tables, numbers = design_channels(priors, values, response)
-    own = OptimalChannel(
-        tables=tables, numbers=numbers, groups=np.zeros((1, 2), np.int64), values=values
-    ).noise_variance()
+    own = designed(priors, values, response).noise_variance()
     ours = shared.noise_variance()[shared.groups.ravel()[chosen]]
     frequencies = counts[chosen] / size
     assert (ours * frequencies).sum() <= 1.02 * (own * frequencies).sum()

@@ -1,0 +1,95 @@
+"""Exact pricing by cells of spheres, against every set there is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clusterdp.channels import pricing
+from clusterdp.channels.cone_program import ConeProgram, Prices, solve_cones
+from clusterdp.channels.generation import find_optimum
+from clusterdp.channels.high_sets import all_sets, first_sets
+from clusterdp.channels.sphere_cells import n_cells
+
+
+def random_program(rng: np.random.Generator, n_metrics: int, n_categories: int) -> ConeProgram:
+    return ConeProgram(
+        values=rng.normal(size=(n_metrics, n_categories)),
+        prior=rng.dirichlet(np.full(n_categories, 2.0)),
+        ratio=float(np.exp(rng.uniform(0.3, 3))),
+        delta=0.0,
+        ends=np.zeros((n_metrics, 2)),
+    )
+
+
+def random_prices(rng: np.random.Generator, program: ConeProgram) -> Prices:
+    """Prices of a program that knows too few sets, as they occur in a search."""
+    known = np.eye(program.n_categories, dtype=np.bool_)
+    mixture = solve_cones(program, np.vstack([known, ~known]), 1e-6)
+    assert mixture is not None
+    noise = rng.normal(size=program.n_categories) * program.prior
+    return Prices(mixture.prices.total + 0.1 * noise, mixture.prices.mean)
+
+
+@pytest.mark.parametrize("n_metrics", [1, 2, 3])
+def test_cells_hold_the_best_of_all_sets(n_metrics: int, rng: np.random.Generator) -> None:
+    for _ in range(30):
+        program = random_program(rng, n_metrics, 9)
+        prices = random_prices(rng, program)
+        excess = program.excess(prices, all_sets(9))
+        priced = pricing.price_cells(program, prices)
+        assert priced.is_proved
+        # The bound is one, and no farther off than what a second look leaves open.
+        assert excess.max() <= priced.most + 1e-9
+        if excess.max() > 1e-6:
+            best = program.excess(prices, priced.high[:1])[0]
+            assert best >= 0.999 * excess.max()
+            assert priced.most <= 1.5 * excess.max() + 1e-9
+
+
+def test_all_sets_are_summed_right(rng: np.random.Generator) -> None:
+    program = random_program(rng, 3, 7)
+    prices = random_prices(rng, program)
+    excess = program.excess(prices, all_sets(7))
+    priced = pricing.price_all_sets(program, prices)
+    assert priced.most == pytest.approx(excess.max(), rel=1e-9)
+    np.testing.assert_allclose(
+        program.excess(prices, priced.high), -np.sort(-excess[excess > 1e-11])[: len(priced.high)]
+    )
+
+
+def test_local_search_claims_no_proof(rng: np.random.Generator) -> None:
+    program = random_program(rng, 2, 8)
+    mixture = solve_cones(program, first_sets(program)[::7], 1e-6)
+    assert mixture is not None
+    found = pricing.price_locally(program, mixture.prices, mixture)
+    exact = pricing.price_all_sets(program, mixture.prices)
+    assert not found.is_proved
+    assert found.most <= exact.most + 1e-9
+
+
+@pytest.mark.parametrize(("n_metrics", "n_categories"), [(1, 40), (2, 14), (3, 12)])
+def test_the_bound_is_below_the_cost_and_near(
+    n_metrics: int, n_categories: int, rng: np.random.Generator
+) -> None:
+    program = random_program(rng, n_metrics, n_categories)
+    found = find_optimum(program)
+    assert found is not None
+    cost = program.value_of(found.mixture.prices)
+    excess = cost - float((program.prior * program.values**2).sum())
+    assert -1e-6 <= cost - found.bound <= 2e-3 * excess + 1e-6
+
+
+def test_a_bound_from_too_few_sets_would_be_wrong(rng: np.random.Generator) -> None:
+    """A negative control: prices that only some sets respect exceed the least cost."""
+    program = random_program(rng, 2, 8)
+    few = solve_cones(program, np.eye(8, dtype=np.bool_), 1e-9)
+    found = find_optimum(program)
+    assert few is not None
+    assert found is not None
+    assert program.value_of(few.prices) > found.bound * 1.01
+
+
+def test_cells_are_counted() -> None:
+    assert n_cells(1, 64) == 4 * 64
+    assert n_cells(2, 10) == 4 * 10 + 8 * 45
