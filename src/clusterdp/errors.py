@@ -1,5 +1,6 @@
 """Errors a user can act on. Messages echo parameters and public labels, never outcomes or ids."""
 
+import inspect
 import warnings
 from contextlib import suppress
 from typing import NoReturn
@@ -34,7 +35,15 @@ def notify_owner(message: str) -> None:
         warnings.simplefilter("always", OwnerNotice)
         # Whatever goes wrong with showing it, such as a closed terminal, must not decide either.
         with suppress(Exception, SystemExit):
-            warnings.warn(message, OwnerNotice, stacklevel=4)
+            warnings.warn(message, OwnerNotice, stacklevel=_level_outside())
+
+
+def _level_outside() -> int:
+    """How many calls up the first caller outside this package is, counted from `notify_owner`."""
+    caller, level = inspect.currentframe(), 0
+    while caller is not None and str(caller.f_globals.get("__name__")).startswith("clusterdp."):
+        caller, level = caller.f_back, level + 1
+    return level
 
 
 def raise_alone(error: ClusterDPError) -> NoReturn:

@@ -119,7 +119,8 @@ def _meeting_points(
     valid = under_root >= 0
     # The larger root of t in magnitude, then the other one by their product: neither cancels.
     larger = (np.sqrt(under_root[valid]) - first[valid]) / (2 * second[valid])
-    smaller = (base[valid] ** 2).sum(axis=1) / (second[valid] * larger)
+    product = (base[valid] ** 2).sum(axis=1) / second[valid]
+    smaller = np.divide(product, larger, out=np.zeros_like(larger), where=larger != 0)
     for squares in (larger, smaller):
         yield slope[valid] * squares[:, np.newaxis] + base[valid], valid
 
