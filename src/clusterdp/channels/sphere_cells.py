@@ -116,7 +116,7 @@ def _meeting_points(
         yield point[valid] + np.sqrt(room[valid])[:, np.newaxis] * free, valid
         return
     under_root = first**2 - 4 * second * (base**2).sum(axis=1)
-    valid = under_root >= 0
+    valid = (under_root >= 0) & (second > 0)
     # The larger root of t in magnitude, then the other one by their product: neither cancels.
     larger = (np.sqrt(under_root[valid]) - first[valid]) / (2 * second[valid])
     product = (base[valid] ** 2).sum(axis=1) / second[valid]
