@@ -93,3 +93,19 @@ def test_a_bound_from_too_few_sets_would_be_wrong(rng: np.random.Generator) -> N
 def test_cells_are_counted() -> None:
     assert n_cells(1, 64) == 4 * 64
     assert n_cells(2, 10) == 4 * 10 + 8 * 45
+
+
+def test_where_sets_are_too_many_metrics_alone_give_the_bound(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = random_program(rng, 3, 12)
+    proved = find_optimum(program)
+    monkeypatch.setattr(pricing, "_MOST_EVERY_ROUND", n_cells(1, 12))
+    monkeypatch.setattr(pricing, "_MOST_AT_ALL", n_cells(1, 12))
+    stated = find_optimum(program)
+    assert proved is not None
+    assert stated is not None
+    assert (program.prior * program.values**2).sum() < stated.bound < proved.bound
+    # Local search alone comes near what exact pricing finds.
+    found = program.value_of(stated.mixture.prices)
+    assert found <= program.value_of(proved.mixture.prices) * 1.02

@@ -193,6 +193,12 @@ def test_impossible_budgets_say_what_is_possible(arguments: dict[str, Any], mess
         (lambda: cdp.Mechanism(name="nothing"), "neither rows nor statistics"),
         (
             lambda: cdp.Mechanism(
+                name="arms", statistics=(NoisyCounts(noise_scale=5, scope="population"),)
+            ),
+            "counts of whole arms need rows",
+        ),
+        (
+            lambda: cdp.Mechanism(
                 name="both",
                 statistics=(NoisyContrasts(epsilon=5),),
                 rows=ResampledRows(resample_prob=0.9),

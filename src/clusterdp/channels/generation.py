@@ -117,13 +117,25 @@ def _is_done(program: ConeProgram, mixture: Mixture, search: _Search, priced: Pr
 
 
 def _proved_bound(program: ConeProgram, search: _Search) -> float:
-    """The bound, proved now if local search alone has found it; −inf where that takes too long."""
+    """The bound, proved now if local search alone has found it."""
     if search.is_proved:
         return search.bound
     if search.centre is None or not pricing.can_be_exact(program):
-        return -np.inf
+        return _separate_bound(program)
     priced = pricing.price_exactly(program, search.centre)
     return replace(search, bound=-np.inf).informed(program, priced).bound
+
+
+def _separate_bound(program: ConeProgram) -> float:
+    """What metrics would cost if each had a channel of its own: valid, and far below."""
+    if program.n_metrics == 1:
+        return -np.inf
+    total = 0.0
+    for metric in range(program.n_metrics):
+        values, ends = program.values[[metric]], program.ends[[metric]]
+        found = find_optimum(replace(program, values=values, ends=ends))
+        total += -np.inf if found is None else found.bound
+    return total
 
 
 def _gap(program: ConeProgram, mixture: Mixture, search: _Search) -> float:

@@ -94,9 +94,11 @@ def _subsets(n_categories: int, size: int) -> Iterator[IntArray]:
         yield np.array(chunk, dtype=np.int64)
 
 
+# Spheres of equal centres divide by 0: their points are not finite, and left out.
+@np.errstate(divide="ignore", invalid="ignore", over="ignore")
 def _meeting_points(
     prior: FloatArray, total: FloatArray, mean: FloatArray
-) -> Iterator[tuple[FloatArray, BoolArray]]:
+) -> list[tuple[FloatArray, BoolArray]]:
     """Points where spheres meet, axes `[point, metric]`, and which of the subsets have them.
 
     With t = |x|² the equations mean·x = prior·t − total are linear: x = slope·t + base (+ a free
@@ -111,18 +113,18 @@ def _meeting_points(
         middle = -first / (2 * second)
         point = slope * middle[:, np.newaxis] + base
         room = middle - (point**2).sum(axis=1)
-        valid = room >= 0
-        free = _free_direction(mean[valid])
-        yield point[valid] + np.sqrt(room[valid])[:, np.newaxis] * free, valid
-        return
-    under_root = first**2 - 4 * second * (base**2).sum(axis=1)
-    valid = (under_root >= 0) & (second > 0)
+        return [_finite(point + np.sqrt(room)[:, np.newaxis] * _free_direction(mean))]
+    base_squares = (base**2).sum(axis=1)
     # The larger root of t in magnitude, then the other one by their product: neither cancels.
-    larger = (np.sqrt(under_root[valid]) - first[valid]) / (2 * second[valid])
-    product = (base[valid] ** 2).sum(axis=1) / second[valid]
-    smaller = np.divide(product, larger, out=np.zeros_like(larger), where=larger != 0)
-    for squares in (larger, smaller):
-        yield slope[valid] * squares[:, np.newaxis] + base[valid], valid
+    larger = (np.sqrt(first**2 - 4 * second * base_squares) - first) / (2 * second)
+    smaller = base_squares / (second * larger)
+    return [_finite(slope * t[:, np.newaxis] + base) for t in (larger, smaller)]
+
+
+def _finite(points: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """The points that exist, and which of all they are."""
+    valid = np.asarray(np.isfinite(points).all(axis=1))
+    return points[valid], valid
 
 
 def _solved(square: FloatArray, right: FloatArray) -> FloatArray:

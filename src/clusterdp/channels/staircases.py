@@ -74,7 +74,9 @@ class _Scaling:
 def design_staircase(
     values: FloatArray, prior: FloatArray, weights: FloatArray, *, ratio: float, delta: float = 0.0
 ) -> Staircase | None:
-    """The channel of least expected variance for a prior; None if the solver gives up.
+    """The channel of least expected variance for a prior.
+
+    None if the solver gives up, or if all categories count as the same.
 
     Args:
         values: What categories count as; axes `[metric, category]`.
@@ -83,6 +85,8 @@ def design_staircase(
         ratio: e^ε.
         delta: δ.
     """
+    if not np.ptp(values, axis=1).any():
+        return None
     program, scaling = _program(values, prior, weights, ratio, delta)
     found = find_optimum(program)
     if found is None:

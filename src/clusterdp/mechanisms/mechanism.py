@@ -41,6 +41,10 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
             raise ParameterError(f"{self.name} would publish neither rows nor statistics")
         if len({type(one) for one in self.statistics}) < len(self.statistics):
             raise ParameterError(f"{self.name} would publish two statistics of one kind; give one")
+        if self.rows is None and not self.statistics[0].estimates_effects:
+            raise ParameterError(
+                f"{self.name} would publish no effects: counts of whole arms need rows beside them"
+            )
         alone = [one for one in self.statistics if not one.beside_rows]
         if alone and self.rows is not None:
             kind = type(alone[0]).__name__

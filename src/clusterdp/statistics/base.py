@@ -124,6 +124,11 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
     with_gaps: ClassVar[tuple[str, ...]] = ()
     in_words: ClassVar[str]
 
+    @property
+    def estimates_effects(self) -> bool:
+        """Whether effects can be estimated from it alone."""
+        return True
+
     def check(self, layout: Layout, space: OutcomeSpace) -> None:
         """Raise a ParameterError if it could not be drawn exactly; after that `draw` succeeds."""
 

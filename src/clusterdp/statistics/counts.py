@@ -60,6 +60,11 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
         if self.scope not in ("cluster", "population"):
             raise ParameterError(f'scope must be "cluster" or "population", got {self.scope!r}')
 
+    @property
+    def estimates_effects(self) -> bool:
+        """Counts of whole arms compare no clusters."""
+        return self.scope == "cluster"
+
     def parameters(self) -> dict[str, float]:
         """The scale of the noise."""
         return {"noise_scale": self.noise_scale}
