@@ -133,7 +133,8 @@ class Categories:
 
         def values(metric: Metric) -> FloatArray:
             factors = ((factor, *by_name[factor.outcome]) for factor in metric.factors)
-            return math.prod(each.of_levels(of)[levels] for each, of, levels in factors)
+            taken = [each.of_levels(of)[levels] for each, of, levels in factors]
+            return np.asarray(np.prod(taken, axis=0))
 
         return np.stack([values(metric) for metric in self.declared.metrics])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from clusterdp.experiment.spaces import Space
 
 _ARROW = "->"
+# An even number of quotes follows an arrow that is not itself in quotes.
+_BARE_ARROW = re.compile(rf'{_ARROW}(?=[^"]*(?:"[^"]*"[^"]*)*$)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,7 @@ class Implication:
         """An implication as people write it: `conversion -> visit`, `spend>0 -> conversion`."""
         if isinstance(given, Implication):
             return given
-        sides = given.split(_ARROW)
+        sides = _BARE_ARROW.split(given)
         if len(sides) != 2:
             raise ParameterError(
                 f"an implication reads CONDITION -> CONDITION (spend>0 -> visit), got {given!r}"
