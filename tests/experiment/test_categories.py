@@ -91,7 +91,11 @@ def test_too_many_categories_are_refused_with_remedies() -> None:
 
 
 def test_implications_that_leave_nothing_to_measure_are_refused() -> None:
-    for implications in (["a -> a==0"], ["a -> b", "b -> a==0"], ["a>=0 -> a>5"]):
+    for implications in (
+        ["a -> a==0"],
+        ["a -> b", "b -> a==0"],
+        ["a==0 -> b", "b -> a==0", "a -> b", "a -> b==0"],
+    ):
         with pytest.raises(ParameterError, match="one value only"):
             Categories(declared=declare(["a=0,1", "b=0,1"], implications=implications))
 

@@ -88,6 +88,8 @@ def test_damaged_declarations_are_refused(change: dict[str, Any]) -> None:
             {"implications": ["spend>10 -> visit"]},
             "declare the comparison as a metric",
         ),
+        (["visit=0,1"], {"implications": ["visit>1 -> visit"]}, "the same for every value"),
+        (["stars=1..5", "visit=0,1"], {"implications": ["stars -> visit"]}, "the same for every"),
         (
             ["visit=0,1", "debt=number:-5..5"],
             {"implications": ["debt -> visit"]},

@@ -15,7 +15,7 @@ from clusterdp.experiment.declared import DeclaredOutcomes, declare
 from clusterdp.experiment.encoded_rows import category_probs
 from clusterdp.experiment.grid import Grid
 from clusterdp.experiment.joint_prior import base_measure, fit_prior, rounded_prior
-from clusterdp.experiment.margins import Margin, Moments, Shares, parse_margin
+from clusterdp.experiment.margins import Margin, Moments, Shares, parse_margin, parse_margins
 from clusterdp.experiment.number import Number
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ FAR = 2_000_000_000
 
 
 def margins(declared: DeclaredOutcomes, **given_margins: Any) -> dict[str, Margin]:
-    return {
-        name: parse_margin(name, margin, declared.spaces[name])
-        for name, margin in given_margins.items()
-    }
+    return parse_margins(given_margins, declared.spaces)
 
 
 def proportional_fitting(
@@ -224,6 +221,17 @@ def test_margins_are_read(space: Any, text: Any, margin: Margin) -> None:
 def test_bad_margins_are_refused(space: Any, text: str) -> None:
     with pytest.raises(ParameterError):
         parse_margin("y", text, space)
+
+
+def test_margins_of_several_outcomes_are_read() -> None:
+    spaces = {"visit": BINARY, "clicks": CLICKS}
+    read = parse_margins(["visit=0.5", "clicks = mean:1,std:1"], spaces)
+    assert read == {"visit": Shares(shares=(0.5, 0.5)), "clicks": Moments(mean=1, std=1)}
+    assert parse_margins({"visit": 0.5, "clicks": "mean:1,std:1"}, spaces) == read
+    with pytest.raises(ParameterError, match="'sales', which is no declared outcome"):
+        parse_margins(["sales=0.5"], spaces)
+    with pytest.raises(ParameterError, match="OUTCOME=MARGIN"):
+        parse_margins(["visit"], spaces)
 
 
 def test_parts_of_a_range_have_their_shares() -> None:

@@ -157,14 +157,7 @@ class Metric:
 
     def check(self, spaces: Mapping[str, Space]) -> None:
         """Raise a ParameterError unless it can be measured without bias on these outcomes."""
-        self.check_names(spaces)
-        for factor in self.factors:
-            space = spaces[factor.outcome]
-            if isinstance(factor, Comparison) and is_constant(factor, space):
-                raise ParameterError(
-                    f"{str(factor)!r} is the same for every value of {factor.outcome!r} ({space}); "
-                    "compare with a value inside it"
-                )
+        self.check_factors(spaces)
         numbers = [
             factor.outcome
             for factor in self.factors
@@ -177,13 +170,19 @@ class Metric:
                 "outcome of its own"
             )
 
-    def check_names(self, spaces: Mapping[str, Space]) -> None:
-        """Raise a ParameterError if it uses an outcome that is not declared."""
+    def check_factors(self, spaces: Mapping[str, Space]) -> None:
+        """Raise a ParameterError if an outcome is not declared, or a comparison says nothing."""
         for factor in self.factors:
             if factor.outcome not in spaces:
                 raise ParameterError(
                     f"{str(self)!r} uses {factor.outcome!r}, which is no declared outcome; "
                     f"the outcomes are {', '.join(map(repr, spaces))}"
+                )
+            space = spaces[factor.outcome]
+            if isinstance(factor, Comparison) and is_constant(factor, space):
+                raise ParameterError(
+                    f"{str(factor)!r} is the same for every value of {factor.outcome!r} ({space}); "
+                    "compare with a value inside it"
                 )
 
 

@@ -66,7 +66,7 @@ class Implication:
             cuts: For each number the cuts that metrics make. Beside an end a cut is always there.
         """
         for side in self.sides:
-            side.check_names(spaces)
+            side.check_factors(spaces)
         for name, space in spaces.items():
             if not isinstance(space, Number):
                 continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from clusterdp.experiment.lists import parse_numbers
 from clusterdp.experiment.number import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from clusterdp._arrays import FloatArray
     from clusterdp.experiment.spaces import Space
 
@@ -102,6 +101,28 @@ def parse_margin(name: str, given: str | Sequence[float] | float, space: Space) 
     if len(numbers) == 1 and space.n_outcomes == 2:
         numbers = [1 - numbers[0], numbers[0]]
     return Shares(shares=_checked_shares(name, numbers, space.n_outcomes))
+
+
+def parse_margins(
+    given: Mapping[str, str | Sequence[float] | float] | Iterable[str], spaces: Mapping[str, Space]
+) -> dict[str, Margin]:
+    """The margins of several outcomes, by name, or as texts such as `visit=0.15`."""
+    if not isinstance(given, Mapping):
+        given = dict(_named(text) for text in given)
+    for name in given:
+        if name not in spaces:
+            raise ParameterError(
+                f"reference names {name!r}, which is no declared outcome; "
+                f"the outcomes are {', '.join(map(repr, spaces))}"
+            )
+    return {name: parse_margin(name, margin, spaces[name]) for name, margin in given.items()}
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, found, margin = text.partition("=")
+    if not found:
+        raise ParameterError(f"a reference reads OUTCOME=MARGIN (visit=0.15), got {text!r}")
+    return name.strip(), margin.strip()
 
 
 def _checked_moments(name: str, numbers: list[float], space: Space) -> Moments:
