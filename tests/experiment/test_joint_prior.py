@@ -177,6 +177,25 @@ def test_grids_have_as_many_points_as_fit(outcomes: dict[str, Any]) -> None:
     assert prior.probs.sum() == pytest.approx(1)
 
 
+def test_with_nothing_declared_grids_are_even() -> None:
+    categories, _ = choose_categories(declare({"y": Number(0, 150)}), {})
+    assert categories.grids[0].values == tuple(range(0, 151, 10))
+
+
+@pytest.mark.parametrize("mean", [-970, 0, 960])
+def test_grids_are_dense_where_the_reference_has_its_mass(mean: float) -> None:
+    declared = declare({"y": Number(-1000, 1000)})
+    reference = margins(declared, y=f"mean:{mean},std:10")
+    categories, prior = choose_categories(declared, reference)
+    values = categories.metric_values()[0]
+    assert prior.probs @ values == pytest.approx(mean, abs=1e-3)
+    spread = np.sqrt(prior.probs @ (values - mean) ** 2)
+    assert 10 <= spread < 10.5
+    near = values[abs(values - mean) < 25]
+    assert (near < mean).sum() >= 4
+    assert (near > mean).sum() >= 4
+
+
 def test_what_cannot_fit_is_refused_early() -> None:
     with pytest.raises(ParameterError, match="at most 64"):
         choose_categories(declare({"a": "0..32", "y": Number(0, 1)}), {})
