@@ -1,0 +1,221 @@
+"""What an owner declares: outcomes, impossible combinations, metrics and their weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from clusterdp.errors import FormatError, ParameterError
+from clusterdp.experiment.expressions import Metric
+from clusterdp.experiment.grammar import parse_metric
+from clusterdp.experiment.implications import Implication
+from clusterdp.experiment.number import Number
+from clusterdp.experiment.spaces import Space, parse_space
+
+Spaces = Mapping[str, Space | str | Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One outcome.
+
+    Attributes:
+        name: The name of its column.
+        space: The values it can take.
+    """
+
+    name: str
+    space: Space
+
+    def __post_init__(self) -> None:
+        if not self.name or self.name != self.name.strip() or set(self.name) & set('="\n'):
+            raise ParameterError(
+                "the name of an outcome must not be empty, begin or end with a space, or hold "
+                f'= or "; got {self.name!r}: rename the column'
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredOutcomes:
+    """All that is declared about the outcomes of one release.
+
+    Make one with `declare`.
+
+    Attributes:
+        outcomes: The outcomes, in the order in which they are shown.
+        implications: Combinations that break one of them do not exist.
+        metrics: What is measured: each outcome first, then further functions of them.
+        multipliers: For each metric, how much more it counts than by default.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    implications: tuple[Implication, ...]
+    metrics: tuple[Metric, ...]
+    multipliers: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.outcomes:
+            raise ParameterError("outcomes must name at least one column, got none")
+        _check_distinct("outcome", self.names)
+        _check_distinct("metric", tuple(map(str, self.metrics)))
+        for metric in self.metrics:
+            metric.check(self.spaces)
+        from_metrics = {name: self._metric_cuts(name) for name in self.spaces}
+        for implication in self.implications:
+            implication.check(self.spaces, from_metrics)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the outcomes."""
+        return tuple(outcome.name for outcome in self.outcomes)
+
+    @property
+    def spaces(self) -> dict[str, Space]:
+        """The space of each outcome, by its name."""
+        return {outcome.name: outcome.space for outcome in self.outcomes}
+
+    @property
+    def numbers(self) -> dict[str, Number]:
+        """The outcomes that are numbers, by their names."""
+        return {
+            outcome.name: outcome.space
+            for outcome in self.outcomes
+            if isinstance(outcome.space, Number)
+        }
+
+    def cuts(self, name: str) -> tuple[int, ...]:
+        """The steps at which the range of a number is cut; nothing is rounded across a cut.
+
+        A cut at `step` divides the points before `step` from `step` and those after it.
+        """
+        number = self.numbers[name]
+        implied = (step for each in self.implications for step in each.cuts(name, number))
+        return tuple(sorted({*self._metric_cuts(name), *implied}))
+
+    def _metric_cuts(self, name: str) -> frozenset[int]:
+        number = self.numbers.get(name)
+        if number is None:
+            return frozenset()
+        return frozenset(step for metric in self.metrics for step in metric.cuts(name, number))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for a manifest; `from_dict` reads them back."""
+        record = DeclaredRecord(
+            outcomes={outcome.name: str(outcome.space) for outcome in self.outcomes},
+            implications=list(map(str, self.implications)),
+            metrics=list(map(str, self.metrics[len(self.outcomes) :])),
+            weights={
+                str(metric): multiplier
+                for metric, multiplier in zip(self.metrics, self.multipliers, strict=True)
+                if multiplier != 1
+            },
+        )
+        return dict(msgspec.to_builtins(record))
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> DeclaredOutcomes:
+        """Read what `to_dict` wrote.
+
+        Raises:
+            FormatError: If it is not what `to_dict` writes.
+        """
+        try:
+            return msgspec.convert(given, DeclaredRecord).declared()
+        except (msgspec.ValidationError, ParameterError) as error:
+            raise FormatError(f"the declared outcomes cannot be read: {error}") from None
+
+
+class DeclaredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Declared outcomes as a manifest writes them, every part in its own grammar."""
+
+    outcomes: dict[str, str]
+    implications: list[str] = []
+    metrics: list[str] = []
+    weights: dict[str, float] = {}
+
+    def declared(self) -> DeclaredOutcomes:
+        """The outcomes that are written here."""
+        return declare(
+            self.outcomes,
+            implications=self.implications,
+            metrics=self.metrics,
+            weights=self.weights,
+        )
+
+
+def declare(
+    outcomes: Spaces | Iterable[str],
+    *,
+    implications: Iterable[Implication | str] = (),
+    metrics: Iterable[Metric | str] = (),
+    weights: Mapping[str, float] | Iterable[str] = (),
+) -> DeclaredOutcomes:
+    """Outcomes as people declare them.
+
+    Args:
+        outcomes: Spaces by name (`{"visit": "0,1", "rounds": Number(0, 493)}`), or texts
+            (`["visit=0,1", "rounds=number:0..493"]`).
+        implications: Such as `conversion -> visit`.
+        metrics: Further functions of the outcomes that are to be measured, such as `rounds>=10`.
+        weights: How much more a metric counts than by default: `{"rounds": 2}`, or `rounds=2`.
+    """
+    declared = tuple(
+        Outcome(name=name, space=parse_space(space)) for name, space in _named_spaces(outcomes)
+    )
+    own = tuple(Metric.mean_of(outcome.name) for outcome in declared)
+    measured = (*own, *map(parse_metric, metrics))
+    return DeclaredOutcomes(
+        outcomes=declared,
+        implications=tuple(map(Implication.parse, implications)),
+        metrics=measured,
+        multipliers=_multipliers(measured, weights),
+    )
+
+
+def _named_spaces(
+    outcomes: Spaces | Iterable[str],
+) -> list[tuple[str, Space | str | Sequence[float]]]:
+    if isinstance(outcomes, Mapping):
+        return list(outcomes.items())
+    named: list[tuple[str, Space | str | Sequence[float]]] = []
+    for text in [outcomes] if isinstance(outcomes, str) else outcomes:
+        name, found, space = text.partition("=")
+        if not found:
+            raise ParameterError(f"an outcome reads NAME=SPACE (visit=0,1), got {text!r}")
+        named.append((name.strip(), space.strip()))
+    return named
+
+
+def _multipliers(
+    metrics: tuple[Metric, ...], weights: Mapping[str, float] | Iterable[str]
+) -> tuple[float, ...]:
+    if not isinstance(weights, Mapping):
+        weights = dict(_named_weight(text) for text in weights)
+    given = {parse_metric(name): float(weight) for name, weight in weights.items()}
+    for metric, weight in given.items():
+        if metric not in metrics:
+            raise ParameterError(
+                f"weight of {str(metric)!r}: there is no such metric; "
+                f"the metrics are {', '.join(repr(str(known)) for known in metrics)}"
+            )
+        if not (math.isfinite(weight) and weight > 0):
+            raise ParameterError(f"the weight of {str(metric)!r} must be above 0, got {weight}")
+    return tuple(given.get(metric, 1.0) for metric in metrics)
+
+
+def _named_weight(text: str) -> tuple[str, float]:
+    name, _, weight = text.rpartition("=")
+    try:
+        return name, float(weight)
+    except ValueError:
+        raise ParameterError(f"a weight reads METRIC=NUMBER (rounds=2), got {text!r}") from None
+
+
+def _check_distinct(noun: str, names: tuple[str, ...]) -> None:
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise ParameterError(f"{noun} {repeated[0]!r} is declared twice; declare it once")

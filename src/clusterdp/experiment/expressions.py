@@ -1,0 +1,198 @@
+"""Functions of the outcomes: an outcome, a comparison, or a product of them.
+
+One value, `Metric`, serves for what is measured and for the conditions of implications. Its text is
+read by `experiment/grammar.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp.errors import ParameterError
+from clusterdp.experiment.decimals import exact, shown
+from clusterdp.experiment.number import Number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from fractions import Fraction
+
+    from clusterdp._arrays import FloatArray
+    from clusterdp.experiment.spaces import Space
+
+PLAIN_NAME = r"[^\W\d][\w.]*"
+SIGNS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeValue:
+    """An outcome by itself.
+
+    Attributes:
+        outcome: Its name.
+    """
+
+    outcome: str
+
+    def __str__(self) -> str:
+        return quoted(self.outcome)
+
+    def of_levels(self, levels: Sequence[Fraction]) -> FloatArray:
+        """Its value at each level of the outcome; axes `[level]`."""
+        return np.array([float(level) for level in levels])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """1 where an outcome compares with a threshold as the sign says, else 0.
+
+    Attributes:
+        outcome: The name of the outcome.
+        sign: One of `>=`, `<=`, `==`, `!=`, `>`, `<`.
+        threshold: What the outcome is compared with, read as a decimal.
+    """
+
+    outcome: str
+    sign: str
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if self.sign not in SIGNS:
+            raise ParameterError(f"sign must be one of {' '.join(SIGNS)}, got {self.sign!r}")
+        if not math.isfinite(self.threshold):
+            raise ParameterError(f"threshold must be finite, got {self.threshold}")
+        object.__setattr__(self, "threshold", float(self.threshold) + 0.0)  # no negative zero
+
+    def __str__(self) -> str:
+        return f"{quoted(self.outcome)}{self.sign}{shown(self.threshold)}"
+
+    def of_levels(self, levels: Sequence[Fraction]) -> FloatArray:
+        """Its value at each level of the outcome, compared exactly; axes `[level]`."""
+        holds, threshold = SIGNS[self.sign], exact(self.threshold)
+        return np.array([float(holds(level, threshold)) for level in levels])
+
+    def cuts(self, number: Number) -> tuple[int, ...]:
+        """The steps of the lattice at which the comparison changes from one point to the next."""
+        place = number.steps_to(self.threshold)
+        if self.sign in {">=", "<"}:
+            changes: tuple[int, ...] = (math.ceil(place),)
+        elif self.sign in {">", "<="}:
+            changes = (math.floor(place) + 1,)
+        else:
+            changes = (int(place), int(place) + 1) if place.denominator == 1 else ()
+        return tuple(step for step in changes if 1 <= step <= number.n_steps)
+
+
+Factor = OutcomeValue | Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A function of the outcomes: the product of its factors.
+
+    As a condition it holds where it is not 0. A product of conditions is then "and".
+
+    Attributes:
+        factors: Outcomes and comparisons, at least one.
+    """
+
+    factors: tuple[Factor, ...]
+
+    def __post_init__(self) -> None:
+        if not self.factors:
+            raise ParameterError(
+                "a metric needs at least one factor, such as the name of an outcome"
+            )
+
+    @classmethod
+    def mean_of(cls, outcome: str) -> Metric:
+        """The outcome itself, which is measured by its mean."""
+        return cls(factors=(OutcomeValue(outcome=outcome),))
+
+    def __str__(self) -> str:
+        """What `parse_metric` reads back."""
+        if len(self.factors) == 1:
+            return str(self.factors[0])
+        return "*".join(
+            f"({factor})" if isinstance(factor, Comparison) else str(factor)
+            for factor in self.factors
+        )
+
+    @property
+    def outcomes(self) -> frozenset[str]:
+        """The names of the outcomes it uses."""
+        return frozenset(factor.outcome for factor in self.factors)
+
+    def cuts(self, outcome: str, number: Number) -> tuple[int, ...]:
+        """Where its comparisons cut the range of a number."""
+        return tuple(
+            step
+            for factor in self.factors
+            if isinstance(factor, Comparison) and factor.outcome == outcome
+            for step in factor.cuts(number)
+        )
+
+    def as_condition(self) -> Metric:
+        """The same condition with comparisons alone: an outcome by itself is compared with 0."""
+        return Metric(
+            factors=tuple(
+                Comparison(outcome=factor.outcome, sign="!=", threshold=0.0)
+                if isinstance(factor, OutcomeValue)
+                else factor
+                for factor in self.factors
+            )
+        )
+
+    def check(self, spaces: Mapping[str, Space]) -> None:
+        """Raise a ParameterError unless it can be measured without bias on these outcomes."""
+        self.check_factors(spaces)
+        numbers = [
+            factor.outcome
+            for factor in self.factors
+            if isinstance(factor, OutcomeValue) and isinstance(spaces[factor.outcome], Number)
+        ]
+        if len(set(numbers)) < len(numbers):
+            # Rounding at random keeps the mean of a number, not that of its square.
+            raise ParameterError(
+                f"a product can use a number once, got {str(self)!r}; declare the square as an "
+                "outcome of its own"
+            )
+
+    def check_factors(self, spaces: Mapping[str, Space]) -> None:
+        """Raise a ParameterError if an outcome is not declared, or a comparison says nothing."""
+        for factor in self.factors:
+            if factor.outcome not in spaces:
+                raise ParameterError(
+                    f"{str(self)!r} uses {factor.outcome!r}, which is no declared outcome; "
+                    f"the outcomes are {', '.join(map(repr, spaces))}"
+                )
+            space = spaces[factor.outcome]
+            if isinstance(factor, Comparison) and is_constant(factor, space):
+                raise ParameterError(
+                    f"{str(factor)!r} is the same for every value of {factor.outcome!r} ({space}); "
+                    "compare with a value inside it"
+                )
+
+
+def is_constant(comparison: Comparison, space: Space) -> bool:
+    """Whether a comparison has one value on the whole space."""
+    if isinstance(space, Number):
+        return not comparison.cuts(space)
+    return len(set(comparison.of_levels([exact(value) for value in space.values]))) == 1
+
+
+def quoted(name: str) -> str:
+    """A name as expressions write it: plain, or in double quotes."""
+    return name if re.fullmatch(PLAIN_NAME, name) else f'"{name}"'

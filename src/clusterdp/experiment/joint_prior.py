@@ -1,0 +1,181 @@
+"""How categories are thought to be distributed, from what is declared of each outcome.
+
+Outcomes are taken as independent but for the implications. That is the distribution closest to a
+base measure (in relative entropy) among those that keep the implications and have the declared
+shares and moments: p(x) ∝ Π_j b_j(x_j) exp(θ_j · f_j(x_j)) over the combinations that exist, with
+the base b uniform over the values or over the range of each outcome. For shares alone,
+iterative proportional fitting has the same limit. A moment, unlike a whole margin, leaves room for
+what implications say: `spend=mean:1,std:15` and `conversion=0.01` agree with
+`spend>0 -> conversion`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp.experiment.number import Number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clusterdp._arrays import FloatArray
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.experiment.grid import Grid
+    from clusterdp.experiment.margins import Margin
+
+# Keeps the parameters finite where declared margins contradict the implications.
+_RIDGE = 1e-9
+_MOST_ROUNDS = 200
+_GRADIENT = 1e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JointPrior:
+    """A distribution over categories.
+
+    Attributes:
+        probs: The probability of each category; axes `[category]`.
+        misses: For each declared margin, by outcome, how far it is missed: in shares, or in
+            standard deviations. Above 0 where implications do not allow it.
+    """
+
+    probs: FloatArray
+    misses: dict[str, float]
+
+
+def fit_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPrior:
+    """The prior with the declared margins; as the base measure where nothing is declared."""
+    functions, targets, owners = _constraints(categories, margins)
+    probs = _closest(np.log(base_measure(categories)), functions, targets)
+    errors = np.abs(functions @ probs - targets)
+    misses = {
+        name: float(max(errors[place] for place, owner in enumerate(owners) if owner == name))
+        for name in margins
+    }
+    return JointPrior(probs=probs, misses=misses)
+
+
+def base_measure(categories: Categories) -> FloatArray:
+    """What is assumed where nothing is declared; axes `[category]`.
+
+    Values of an outcome count alike. So do the pieces of a number's range between cuts, each of
+    which is uniform: who declares a threshold expects people on both sides.
+    """
+    measure = np.ones(categories.n_categories)
+    grids = iter(categories.grids)
+    for outcome, levels in zip(categories.declared.outcomes, categories.levels, strict=True):
+        if isinstance(outcome.space, Number):
+            cuts = categories.declared.cuts(outcome.name)
+            measure *= _number_measure(next(grids), cuts)[levels]
+    return np.asarray(measure / measure.sum())
+
+
+def _number_measure(grid: Grid, cuts: tuple[int, ...]) -> FloatArray:
+    """The base measure of a number; axes `[point]`."""
+    points = np.array(grid.points)
+    pieces = np.searchsorted(np.array(cuts), points, side="right")
+    gaps = np.diff(points) * (np.diff(pieces) == 0) / 2
+    widths = np.append(gaps, 0.0) + np.append(0.0, gaps)
+    totals = np.bincount(pieces, widths)[pieces]
+    # A piece of one point has no width.
+    return np.where(totals > 0, widths / np.maximum(totals, 1), 1.0)
+
+
+def _constraints(
+    categories: Categories, margins: Mapping[str, Margin]
+) -> tuple[FloatArray, FloatArray, list[str]]:
+    """Functions of the category, the means they should have, and whose margin each is from."""
+    functions, targets = [np.zeros((0, categories.n_categories))], [np.zeros(0)]
+    owners: list[str] = []
+    for place, outcome in enumerate(categories.declared.outcomes):
+        if outcome.name in margins:
+            levels = np.array([float(value) for value in categories.level_values[place]])
+            wanted, means = margins[outcome.name].constraints(levels)
+            functions.append(wanted[:, categories.levels[place]])
+            targets.append(means)
+            owners += [outcome.name] * len(means)
+    return np.concatenate(functions), np.concatenate(targets), owners
+
+
+def _closest(log_base: FloatArray, functions: FloatArray, targets: FloatArray) -> FloatArray:
+    """P ∝ b·exp(θ·f) with E f = target: Newton's method on the convex dual, with halved steps."""
+    dual = _Dual(log_base=log_base, functions=functions, targets=targets)
+    weights = np.zeros(len(targets))
+    for _ in range(_MOST_ROUNDS):
+        gradient, curvature = dual.derivatives(weights)
+        if np.abs(gradient).max(initial=0.0) < _GRADIENT:
+            break
+        step = np.linalg.solve(curvature, gradient)
+        halvings = (weights - step / 2**halving for halving in range(40))
+        lower = dual.loss(weights)
+        better = next((tried for tried in halvings if dual.loss(tried) < lower), None)
+        if better is None:  # as far down as floats can see
+            break
+        weights = better
+    return dual.probs(weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Dual:
+    """log Σ b·exp(θ·f) − θ·target + ridge·|θ|²/2, a convex function of θ.
+
+    Attributes:
+        log_base: log b; axes `[category]`.
+        functions: f; axes `[constraint, category]`.
+        targets: What E f should be; axes `[constraint]`.
+    """
+
+    log_base: FloatArray
+    functions: FloatArray
+    targets: FloatArray
+
+    def probs(self, weights: FloatArray) -> FloatArray:
+        """P ∝ b·exp(θ·f); axes `[category]`."""
+        exponents = self.log_base + weights @ self.functions
+        masses = np.exp(exponents - exponents.max())
+        return np.asarray(masses / masses.sum())
+
+    def loss(self, weights: FloatArray) -> float:
+        """The value at θ."""
+        exponents = self.log_base + weights @ self.functions
+        largest = exponents.max()
+        total = np.log(np.exp(exponents - largest).sum()) + largest
+        return float(total - weights @ self.targets + _RIDGE / 2 * weights @ weights)
+
+    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradient and Hessian at θ."""
+        probs = self.probs(weights)
+        means = self.functions @ probs
+        centred = self.functions - means[:, np.newaxis]
+        curvature = (centred * probs) @ centred.T + _RIDGE * np.eye(len(weights))
+        return means - self.targets + _RIDGE * weights, curvature
+
+
+def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> FloatArray:
+    """The distribution over coarse categories after numbers on fine grids are rounded.
+
+    Both are of the same declared outcomes. Axes `[fine category]` in, `[category]` out.
+    """
+    positions, masses = np.zeros((1, fine.n_categories), dtype=np.int64), probs[np.newaxis]
+    fine_grids, coarse_grids = iter(fine.grids), iter(coarse.grids)
+    numbers = coarse.declared.numbers
+    for name, levels, stride in zip(
+        coarse.declared.names, fine.levels, coarse.strides, strict=True
+    ):
+        if name not in numbers:
+            positions = positions + stride * levels
+            continue
+        steps = np.array(next(fine_grids).points)[levels]
+        grid = next(coarse_grids)
+        lower = grid.lower(steps).astype(np.int64)
+        up = (steps - np.array(grid.points)[lower]) / grid.widths[lower]
+        # Nothing moves from the last point, so its neighbour above is never looked up.
+        above = lower + (up > 0)
+        positions = np.concatenate([positions + stride * lower, positions + stride * above])
+        masses = np.concatenate([masses * (1 - up), masses * up])
+    probs = np.zeros(coarse.n_categories)
+    np.add.at(probs, coarse.table[positions], masses)
+    return probs

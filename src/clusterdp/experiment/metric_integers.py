@@ -1,0 +1,114 @@
+"""Metrics of rows as exact integers, for sums: a metric is its unit times an integer.
+
+Numbers enter by their lattice point, not by the grid point that they are rounded to. A metric is
+linear in each number between cuts, and both ends of every piece between cuts are grid points. So
+the most that the metrics of two rows can differ by is what they differ by in some two categories.
+A number takes up to 24 bits, a product of two numbers 48: a sum over n rows needs log₂ n more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp.errors import ParameterError
+from clusterdp.experiment.expressions import Comparison, Factor, Metric, OutcomeValue
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import IntArray
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.experiment.encoded_rows import EncodedRows
+
+# Larger integers, and differences of them, do not fit 64 bits.
+_LARGEST_INTEGER = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MetricIntegers:
+    """One metric in units. Make it with `of`.
+
+    Attributes:
+        unit: What the integers are multiples of.
+        contributions: What finite outcomes and comparisons contribute, for each combination of
+            levels, and 0 for rows outside the space; axes `[position]`.
+        numbers: The numbers that are factors: their places among the numbers, and their lower ends
+            in units.
+        categories: The integer of each category; axes `[category]`.
+    """
+
+    unit: Fraction
+    contributions: IntArray
+    numbers: tuple[tuple[int, int], ...]
+    categories: IntArray
+
+    @classmethod
+    def of(cls, metric: Metric, categories: Categories) -> MetricIntegers:
+        """A metric of these categories.
+
+        Raises:
+            ParameterError: If its integers do not fit 64 bits.
+        """
+        declared = categories.declared
+        units = dict(zip(declared.names, categories.units(), strict=True))
+        means = [factor for factor in metric.factors if isinstance(factor, OutcomeValue)]
+        places = list(declared.numbers)
+        return cls(
+            unit=math.prod((units[factor.outcome] for factor in means), start=Fraction(1)),
+            contributions=_contributions(metric, categories),
+            numbers=tuple(
+                (places.index(factor.outcome), declared.numbers[factor.outcome].first_multiple)
+                for factor in means
+                if factor.outcome in places
+            ),
+            categories=_category_integers(metric, categories),
+        )
+
+    def of_rows(self, rows: EncodedRows) -> IntArray:
+        """The integer of each row; axes `[row]`. Rows outside the space count as 0."""
+        integers = self.contributions[rows.positions]
+        for place, first_multiple in self.numbers:
+            integers *= rows.steps[place] + np.int64(first_multiple)
+        return integers
+
+
+def _contributions(metric: Metric, categories: Categories) -> IntArray:
+    """The product of all factors but numbers themselves, for each position and for none."""
+    names, numbers = categories.declared.names, categories.declared.numbers
+    product = np.ones(categories.shape, dtype=np.int64)
+    for factor in metric.factors:
+        if isinstance(factor, Comparison) or factor.outcome not in numbers:
+            place = names.index(factor.outcome)
+            axes = [-1 if axis == place else 1 for axis in range(len(names))]
+            product *= np.array(_level_integers(factor, categories)).reshape(axes)
+    return np.append(product.ravel(), 0)
+
+
+def _category_integers(metric: Metric, categories: Categories) -> IntArray:
+    names = categories.declared.names
+    by_level = [
+        (_level_integers(factor, categories), categories.levels[names.index(factor.outcome)])
+        for factor in metric.factors
+    ]
+    integers = [
+        math.prod(values[levels[category]] for values, levels in by_level)
+        for category in range(categories.n_categories)
+    ]
+    if max(map(abs, integers)) > _LARGEST_INTEGER:
+        raise ParameterError(
+            f"metric {str(metric)!r} has more digits than 64 bits hold; declare a product of fewer "
+            "outcomes"
+        )
+    return np.array(integers)
+
+
+def _level_integers(factor: Factor, categories: Categories) -> list[int]:
+    """A factor at each level of its outcome, in units."""
+    place = categories.declared.names.index(factor.outcome)
+    levels = categories.level_values[place]
+    if isinstance(factor, Comparison):
+        return [int(value) for value in factor.of_levels(levels)]
+    return [int(level / categories.units()[place]) for level in levels]
