@@ -144,7 +144,7 @@ def _distances(table: Table) -> tuple[FloatArray, float]:
 
 def redrawn(build: Callable[..., Mechanism], table: Table, epsilon: float, share: float) -> float:
     """One of the paper's, by its own estimator, at the best of its two parameters."""
-    n_outcomes = table.space.n_outcomes
+    n_outcomes = table.space.n_categories
     return min(
         table.excess(
             build(noise_scale=scale / epsilon, prior_floor=floor / n_outcomes, epsilon=epsilon),
@@ -210,7 +210,7 @@ def limit(table: Table, epsilon: float, share: float) -> float:
     """Rows alone, each cell's channel designed for its own true distribution, at no cost."""
     cells = table.counts.reshape(-1, table.counts.shape[-1])
     probs = cells / cells.sum(axis=1, keepdims=True)
-    if table.space.n_outcomes == 2:
+    if table.space.n_categories == 2:
         probs = probs[:1]  # Warner's response, whatever the prior
     noise = [
         cdp.optimal(epsilon=epsilon, prior=one)

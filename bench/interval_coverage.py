@@ -99,7 +99,7 @@ class Units(NamedTuple):
 
     def population(self) -> Population:
         """The same units by type, with outcomes of the segment as other outcomes: K to 2K − 1."""
-        n_outcomes = SPACE.n_outcomes
+        n_outcomes = SPACE.n_categories
         codes = self.outcomes + n_outcomes * self.inside[:, np.newaxis]
         types, kinds = np.unique(codes, axis=0, return_inverse=True)
         counts = np.zeros((len(self.layout.clusters), len(types)), dtype=np.int64)
@@ -150,7 +150,7 @@ def segment_effects(
     """Effects in the segment: a list for each treatment, of one for each replicate."""
     layout = units.layout
     counts = units.population().assign(n_replicates, rng)
-    counts = counts.reshape(*counts.shape[:-1], 2, SPACE.n_outcomes)
+    counts = counts.reshape(*counts.shape[:-1], 2, SPACE.n_categories)
     others, inside = counts[..., 0, :], counts[..., 1, :]
     cells = release_cells(inside + others, layout, SPACE, mechanism, simulated_noise(rng))
     assert cells.channel is not None  # noqa: S101 - all mechanisms here release rows
@@ -238,7 +238,7 @@ def few_units(
     treated = control + (rng.random(len(clusters)) < 0.3)
     inside = np.zeros(len(clusters), dtype=np.int64)
     units = Units(clusters, np.stack([control, treated], axis=1), inside, layout)
-    counts = units.population().assign(n_replicates, rng)[..., : SPACE.n_outcomes]
+    counts = units.population().assign(n_replicates, rng)[..., : SPACE.n_categories]
     arrays = simulate_estimates(counts, layout, SPACE, mechanism, rng, "stratified", "everything")
     effects = as_effects(arrays, layout, np.tile(layout.sizes.sum(axis=0), (n_replicates, 1)))
     truth = float((treated - control).mean())

@@ -54,7 +54,7 @@ def release(table: pl.DataFrame) -> None:
 def numpy_response(codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """k-ary randomized response on ready-made codes."""
     keep_prob = 1 - cdp.uniform_prior_dp(epsilon=2).parameters(SPACE)["resample_prob"]
-    redrawn = rng.integers(0, SPACE.n_outcomes, len(codes))
+    redrawn = rng.integers(0, SPACE.n_categories, len(codes))
     return np.where(rng.random(len(codes)) < keep_prob, codes, redrawn)
 
 
@@ -63,7 +63,7 @@ def ldpy_response(codes: np.ndarray) -> None:
     from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Client
 
     for code in codes.tolist():
-        GRR_Client(code, SPACE.n_outcomes, 2.0)
+        GRR_Client(code, SPACE.n_categories, 2.0)
 
 
 def best_rate(run: Callable[[], object], n_rows: int, repeats: int) -> float:
@@ -101,7 +101,7 @@ def main() -> None:
             lambda: ldpy_response(sample), len(sample), 1
         ),
     }
-    print(f"{options.rows:,} rows, {N_CLUSTERS:,} clusters, {SPACE.n_outcomes} outcomes")
+    print(f"{options.rows:,} rows, {N_CLUSTERS:,} clusters, {SPACE.n_categories} outcomes")
     plain = rates["NumPy k-ary response alone"]
     for name, rate in rates.items():
         print(f"  {name:38}{rate / 1e6:8.2f} million rows/s   {rate / plain:6.3f} of NumPy's")

@@ -59,7 +59,7 @@ def simulate_campaign(rng: np.random.Generator) -> tuple[pl.DataFrame, pl.DataFr
 
 def mechanisms(planned: cdp.Mechanism) -> dict[str, cdp.Mechanism]:
     """The paper's five and ours, each spending the same ε."""
-    floor = 0.5 / CLICKS.n_outcomes
+    floor = 0.5 / CLICKS.n_categories
     return {
         "Cluster-DP": cdp.cluster_dp(noise_scale=20, prior_floor=floor, epsilon=EPSILON),
         "Cluster-Free-DP": cdp.cluster_free_dp(noise_scale=20, prior_floor=floor, epsilon=EPSILON),

@@ -54,7 +54,7 @@ def test_every_released_probability_is_within_the_guarantee(
             assert max(column) / min(column) <= bound
         assert [sum(column) for column in zip(*exact_transition(channel, group), strict=True)] == [
             1
-        ] * space.n_outcomes
+        ] * space.n_categories
 
 
 @given(

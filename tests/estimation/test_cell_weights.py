@@ -43,7 +43,7 @@ def test_weights_add_up_to_one(seed: int, n_arms: int, share: float) -> None:
 def test_the_pool_is_chosen_before_arms_are_drawn(rng: np.random.Generator) -> None:
     """The same clusters in every replicate, but for those in which an arm has fewer than two."""
     units = draw_units(DESIGNS[0], 0.1, rng)
-    counts = units.population().assign(500, rng)[..., SPACE.n_outcomes :].sum(axis=-1)
+    counts = units.population().assign(500, rng)[..., SPACE.n_categories :].sum(axis=-1)
     pooled = cell_weights.weigh_cells(counts, units.layout, [0, 1]).pooled[..., 0]
     usual = np.median(pooled, axis=0) > 0
     assert usual.any()
@@ -122,7 +122,7 @@ def test_segments_are_covered_without_bias(
 
 def raw_effects(units: Units, rng: np.random.Generator) -> np.ndarray:
     """True outcomes, every unit of an arm counting the same."""
-    counts = units.population().assign(N_REPLICATES, rng)[..., SPACE.n_outcomes :]
+    counts = units.population().assign(N_REPLICATES, rng)[..., SPACE.n_categories :]
     sums = (counts @ SPACE.as_array()).sum(axis=1)
     means = sums / counts.sum(axis=(1, 3))
     return np.asarray(means[:, 1] - means[:, 0])

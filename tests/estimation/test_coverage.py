@@ -34,11 +34,11 @@ POPULATIONS = [experiment_one, many_small_clusters, rare_binary, three_arms]
 
 
 def cluster(space: cdp.OutcomeSpace) -> Mechanism:
-    return cdp.cluster_dp(noise_scale=10, prior_floor=0.24 / space.n_outcomes, resample_prob=0.8)
+    return cdp.cluster_dp(noise_scale=10, prior_floor=0.24 / space.n_categories, resample_prob=0.8)
 
 
 def cluster_free(space: cdp.OutcomeSpace) -> Mechanism:
-    return cdp.cluster_free_dp(noise_scale=10, prior_floor=0.24 / space.n_outcomes, epsilon=1.5)
+    return cdp.cluster_free_dp(noise_scale=10, prior_floor=0.24 / space.n_categories, epsilon=1.5)
 
 
 def uniform(space: cdp.OutcomeSpace) -> Mechanism:

@@ -140,7 +140,7 @@ def contrast_loss(
     layout = make_layout([sizes])
     statistic = cdp.noisy_horvitz_thompson(epsilon=epsilon).find(NoisyContrasts)
     assert statistic is not None
-    n_outcomes, worst = space.n_outcomes, 0.0
+    n_outcomes, worst = space.n_categories, 0.0
     base = np.zeros((1, len(sizes), n_outcomes), dtype=np.int64)
     base[0, :, 0] = sizes
 

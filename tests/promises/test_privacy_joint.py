@@ -60,10 +60,10 @@ def worst_loss(mechanism: cdp.Mechanism, space: cdp.OutcomeSpace) -> float:
     doubled = [2 * value - (multiples[0] + multiples[-1]) for value in multiples]
     sums, counts = mechanism.find(NoisySums), mechanism.find(NoisyCounts)
     noise = None if sums is None else sums.noise(space)
-    counted = dict.fromkeys(itertools.permutations(range(space.n_outcomes), 2), 0.0)
+    counted = dict.fromkeys(itertools.permutations(range(space.n_categories), 2), 0.0)
     if counts is not None:
         release = joint_release(mechanism, space, SIZE, 5, counts.noise_scale)
-        for before, after, old, new in neighbours(SIZE, space.n_outcomes):
+        for before, after, old, new in neighbours(SIZE, space.n_categories):
             one, other = release.log_prob(before, old), release.log_prob(after, new)
             possible = np.isfinite(one) | np.isfinite(other)
             losses = one[possible] - other[possible]
@@ -89,7 +89,7 @@ def worst_loss(mechanism: cdp.Mechanism, space: cdp.OutcomeSpace) -> float:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_joint_loss_is_stated_and_nearly_reached(name: str, space: cdp.OutcomeSpace) -> None:
     mechanism = MECHANISMS[name] or cdp.optimal(
-        epsilon=1.5, sums_share=0.2, prior=list(range(1, space.n_outcomes + 1))
+        epsilon=1.5, sums_share=0.2, prior=list(range(1, space.n_categories + 1))
     )
     stated = mechanism.guarantee(space).epsilon
     loss = worst_loss(mechanism, space)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def released_channel(mechanism: Mechanism, space: cdp.OutcomeSpace) -> ResamplingChannel:
     """The channel of a release of 3 clusters and 2 arms, with noise as in a real one."""
     rng = np.random.default_rng()
-    counts = rng.integers(1, 50, size=(3, 2, space.n_outcomes))
+    counts = rng.integers(1, 50, size=(3, 2, space.n_categories))
     layout = make_layout(counts.sum(axis=2))
     channel = release_cells(counts, layout, space, mechanism, add_exact_noise).channel
     assert isinstance(channel, ResamplingChannel)

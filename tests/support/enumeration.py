@@ -56,7 +56,7 @@ def joint_release(
 ) -> JointRelease:
     """The release of a cell of `size` units, noise taken up to `reach` around its counts."""
     axis = np.arange(-reach, size + reach + 1)
-    noisy = np.array(list(itertools.product(axis, repeat=space.n_outcomes)))
+    noisy = np.array(list(itertools.product(axis, repeat=space.n_categories)))
     histogram = Histogram(
         noisy_counts=noisy[:, np.newaxis, :],
         group_sizes=np.array([size]),

@@ -27,7 +27,7 @@ by_name: dict[str, Any] = {"ids": lambda build: build.__name__}
 
 
 def mechanisms(space: cdp.OutcomeSpace) -> dict[str, Mechanism]:
-    floor = 0.2 / space.n_outcomes
+    floor = 0.2 / space.n_categories
     return {
         "cluster": cdp.cluster_dp(noise_scale=4, prior_floor=floor, resample_prob=0.6),
         "cluster-free": cdp.cluster_free_dp(noise_scale=4, prior_floor=floor, epsilon=2),

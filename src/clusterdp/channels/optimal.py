@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,9 @@ from clusterdp.channels.plain import plain_design
 from clusterdp.channels.staircases import design_staircase
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import polars as pl
 
-    from clusterdp._arrays import BoolArray, CodeArray, FloatArray, IntArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.channels.optimal_rows import OptimalResponse
     from clusterdp.channels.staircases import Staircase
     from clusterdp.statistics.base import Arrays
@@ -78,6 +77,11 @@ class OptimalChannel:
         distance = self.outputs[:, metric, np.newaxis, :] - self.values[metric, :, np.newaxis]
         return np.asarray((self.tables * distance**2).sum(axis=-1) / TABLE_TOTAL)
 
+    def weighted_noise(self, weights: FloatArray) -> FloatArray:
+        """Σ weight·noise variance over metrics; axes `[channel, category]`."""
+        every = [weight * self.noise_variance(place) for place, weight in enumerate(weights)]
+        return np.asarray(sum(every))
+
     def decode_noise_variance(self, metric: int = 0) -> FloatArray:
         """A reading of `noise_variance` from outputs; axes `[channel, released]`.
 
@@ -95,21 +99,6 @@ class OptimalChannel:
     def arrays(self) -> Arrays:
         """What the channel is made of, by name; `OptimalRows.restore` takes it back."""
         return {"tables": self.tables, "outputs": self.outputs, "groups": self.groups}
-
-    def released(self) -> None:
-        """What is released is the debiased number itself."""
-
-    def encode(self, released: npt.NDArray[Any], cells: IntArray) -> tuple[CodeArray, BoolArray]:
-        """The output codes of released values of some cells, and which of them are none."""
-        groups = self.groups.ravel()[cells]
-        codes, found = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.bool_)
-        for group in np.unique(groups):
-            mine = np.flatnonzero(groups == group)
-            possible = self.tables[group].any(axis=0)
-            numbers = self.outputs[group, 0, possible]  # increasing
-            places = np.minimum(np.searchsorted(numbers, released[mine]), len(numbers) - 1)
-            codes[mine], found[mine] = places, numbers[places] == released[mine]
-        return codes, ~found
 
     def sampler(self) -> TableSampler:
         """The channel as look-up tables."""
@@ -132,7 +121,7 @@ class OptimalChannel:
 
     def channels_table(self) -> pl.DataFrame:
         """The published table of channels."""
-        return write_channels(self.tables, self.outputs[:, 0])
+        return write_channels(self.tables, self.outputs)
 
     def bias(self) -> FloatArray:
         """E[debiased | true] − true, without rounding to doubles; `[channel, metric, true]`."""

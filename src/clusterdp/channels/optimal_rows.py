@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.privacy.accounting import LossAtom
     from clusterdp.statistics.base import Arrays, Histogram
 
@@ -66,7 +66,7 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
     def __post_init__(self) -> None:
         _check_common(self)
 
-    def settle(self, space: OutcomeSpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as a budget
+    def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as a budget
         """The same."""
         return self
 
@@ -78,7 +78,7 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
         """Its numbers, by the names that people are shown."""
         return {"epsilon of rows": self.epsilon}
 
-    def response(self, space: OutcomeSpace) -> OptimalResponse:  # noqa: ARG002 - as other rows
+    def response(self, space: CategorySpace) -> OptimalResponse:  # noqa: ARG002 - as other rows
         """What bounds the channel, in integers.
 
         Raises:
@@ -96,28 +96,33 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
             reveal_weight=int(Fraction(self.delta) * TABLE_TOTAL),
         )
 
-    def at_epsilon(self, epsilon: float, space: OutcomeSpace) -> OptimalRows:  # noqa: ARG002 - as other rows
+    def at_epsilon(self, epsilon: float, space: CategorySpace) -> OptimalRows:  # noqa: ARG002 - as other rows
         """The same for rows that cost another ε."""
         return msgspec.structs.replace(self, epsilon=epsilon)
 
-    def public_prior(self, space: OutcomeSpace) -> FloatArray:
+    def public_prior(self, space: CategorySpace) -> FloatArray:
         """What is thought of outcomes from outside the experiment: uniform, or declared."""
         if self.prior is None:
-            return np.full(space.n_outcomes, 1 / space.n_outcomes)
-        if len(self.prior) != space.n_outcomes:
+            return np.full(space.n_categories, 1 / space.n_categories)
+        if len(self.prior) != space.n_categories:
             raise ParameterError(
                 f"prior has {len(self.prior)} numbers for an outcome space of "
-                f"{space.n_outcomes} values"
+                f"{space.n_categories} values"
             )
         return np.array(self.prior)
 
-    def public_channel(self, space: OutcomeSpace) -> OptimalChannel:
+    def public_channel(self, space: CategorySpace) -> OptimalChannel:
         """The channel of one cell as far as it is public."""
         prior = with_every_outcome(self.public_prior(space))
-        return _remembered_design(tuple(prior), space, self.response(space))
+        weights = tuple(self.metric_weights(space).tolist())
+        return _remembered_design(tuple(prior), space, weights, self.response(space))
+
+    def metric_weights(self, space: CategorySpace) -> FloatArray:
+        """How much the variance of each metric counts in the design; axes `[metric]`."""
+        return space.metric_weights(None if self.prior is None else self.public_prior(space))
 
     def design(
-        self, layout: Layout, space: OutcomeSpace, histogram: Histogram | None
+        self, layout: Layout, space: CategorySpace, histogram: Histogram | None
     ) -> OptimalChannel:
         """One channel for every cell; or, with noisy counts, the best of some for each cell."""
         if histogram is None:
@@ -125,9 +130,10 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
             everywhere = np.zeros(layout.sizes.shape, dtype=np.int64)
             return one.with_groups(everywhere)
         priors = project_prior(histogram.noisy_counts, histogram.group_sizes)
-        chosen_for = representative_priors(priors.reshape(-1, space.n_outcomes), MOST_CHANNELS)
-        channel = _design(chosen_for, space, self.response(space))
-        best = (priors @ channel.noise_variance().T).argmin(axis=-1)  # [..., group]
+        chosen_for = representative_priors(priors.reshape(-1, space.n_categories), MOST_CHANNELS)
+        channel = _design(chosen_for, space, self.metric_weights(space), self.response(space))
+        costs = channel.weighted_noise(self.metric_weights(space))  # [channel, category]
+        best = (priors @ costs.T).argmin(axis=-1)  # [..., group]
         return channel.with_groups(best[..., histogram.groups])
 
     def column_types(self) -> dict[str, pl.DataType]:
@@ -141,25 +147,25 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
         cells: pl.DataFrame,
         channels: pl.DataFrame | None,
         layout: Layout,
-        space: OutcomeSpace,
+        space: CategorySpace,
         histogram: Histogram | None,  # noqa: ARG002 - as other rows
     ) -> OptimalChannel:
         """The channel, from the published tables of cells and channels."""
         if channels is None:
             raise FormatError("the table of channels is missing")
-        arrays = read_channels(channels, cells["channel"], layout, space.n_outcomes)
+        arrays = read_channels(channels, cells["channel"], layout, space.metric_values().shape)
         return self.restore(arrays, space)
 
-    def restore(self, arrays: Arrays, space: OutcomeSpace) -> OptimalChannel:
+    def restore(self, arrays: Arrays, space: CategorySpace) -> OptimalChannel:
         """The channel that `OptimalChannel.arrays` was taken from."""
-        return OptimalChannel(**arrays, values=space.as_array()[np.newaxis])
+        return OptimalChannel(**arrays, values=space.metric_values())
 
     def checks(
         self,
         arrays: Arrays,
         cells: pl.DataFrame,  # noqa: ARG002 - as other rows
         layout: Layout,  # noqa: ARG002 - as other rows
-        space: OutcomeSpace,
+        space: CategorySpace,
         histogram: Histogram | None,  # noqa: ARG002 - as other rows
     ) -> list[Check]:
         """Whether a published channel keeps what is promised of it.
@@ -208,7 +214,7 @@ class OptimalBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="channe
         """What an owner gives to get these rows, beside the budget."""
         return {} if self.prior is None else {"prior": list(self.prior)}
 
-    def settle(self, space: OutcomeSpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as other rows
+    def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as other rows
         """What the statistics leave for the rows.
 
         Raises:
@@ -272,17 +278,22 @@ def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
     return tuple(number / total for number in numbers)
 
 
-def _design(priors: FloatArray, space: OutcomeSpace, response: OptimalResponse) -> OptimalChannel:
+def _design(
+    priors: FloatArray, space: CategorySpace, weights: FloatArray, response: OptimalResponse
+) -> OptimalChannel:
     """A channel for each prior, one cell each."""
-    values = space.as_array()[np.newaxis]
-    tables, outputs = design_optimal(priors, values, np.ones(1), response)
+    values = space.metric_values()
+    tables, outputs = design_optimal(priors, values, weights, response)
     groups = np.arange(len(priors))[np.newaxis]
     return OptimalChannel(tables=tables, outputs=outputs, groups=groups, values=values)
 
 
 @lru_cache(maxsize=256)
 def _remembered_design(
-    prior: tuple[float, ...], space: OutcomeSpace, response: OptimalResponse
+    prior: tuple[float, ...],
+    space: CategorySpace,
+    weights: tuple[float, ...],
+    response: OptimalResponse,
 ) -> OptimalChannel:
     """A channel is a pure function of these, and takes a moment to design."""
-    return _design(np.array([prior]), space, response)
+    return _design(np.array([prior]), space, np.array(weights), response)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.privacy.accounting import LossAtom
     from clusterdp.statistics.base import Arrays, Histogram
 
@@ -57,7 +57,7 @@ class ResampledRows(
                 f"resample_prob must lie strictly between 0 and 1, got {self.resample_prob}"
             )
 
-    def settle(self, space: OutcomeSpace, spent: tuple[LossAtom, ...]) -> ResampledRows:  # noqa: ARG002 - as a budget
+    def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> ResampledRows:  # noqa: ARG002 - as a budget
         """The same in the integers that the machine uses."""
         response = self.response(space)
         floor = None if self.prior_floor is None else float(response.prior_floor)
@@ -74,27 +74,27 @@ class ResampledRows(
         floor = {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
         return {**floor, "resample_prob": self.resample_prob}
 
-    def response(self, space: OutcomeSpace) -> ResamplingResponse:
+    def response(self, space: CategorySpace) -> ResamplingResponse:
         """The integers over `space`.
 
         Raises:
             ParameterError: If the floor is above 1/K.
         """
         keep_weight = int((1 - Fraction(self.resample_prob)) * KEEP_TOTAL)
-        floor_weight = _floor_weight(self.prior_floor, space.n_outcomes)
+        floor_weight = _floor_weight(self.prior_floor, space.n_categories)
         return _response(keep_weight, floor_weight, self.delta)
 
-    def at_epsilon(self, epsilon: float, space: OutcomeSpace) -> ResampledRows:
+    def at_epsilon(self, epsilon: float, space: CategorySpace) -> ResampledRows:
         """The same for rows that cost another ε on their own, at δ = 0."""
-        floor = self.prior_floor or 1 / space.n_outcomes
+        floor = self.prior_floor or 1 / space.n_categories
         resample_prob = 1 / (1 + floor * math.expm1(epsilon))
         return msgspec.structs.replace(self, resample_prob=resample_prob)
 
-    def public_prior(self, space: OutcomeSpace) -> FloatArray:
+    def public_prior(self, space: CategorySpace) -> FloatArray:
         """What rows are redrawn from where nothing was counted: the uniform distribution."""
-        return np.full(space.n_outcomes, 1 / space.n_outcomes)
+        return np.full(space.n_categories, 1 / space.n_categories)
 
-    def public_channel(self, space: OutcomeSpace) -> ResamplingChannel:
+    def public_channel(self, space: CategorySpace) -> ResamplingChannel:
         """The channel of one cell as far as it is public."""
         return ResamplingChannel(
             keep_weight=self.response(space).keep_weight,
@@ -104,7 +104,7 @@ class ResampledRows(
         )
 
     def design(
-        self, layout: Layout, space: OutcomeSpace, histogram: Histogram | None
+        self, layout: Layout, space: CategorySpace, histogram: Histogram | None
     ) -> ResamplingChannel:
         """The channel of every cell, with priors from noisy counts if there are any."""
         response = self.response(space)
@@ -125,14 +125,14 @@ class ResampledRows(
         """Its columns in the published table of cells."""
         import polars as pl
 
-        return {"prior": pl.List(pl.Float64), "decode": pl.List(pl.Float64)}
+        return {"prior": pl.List(pl.Float64), "decode": pl.List(pl.List(pl.Float64))}
 
     def read(
         self,
         cells: pl.DataFrame,
         channels: pl.DataFrame | None,  # noqa: ARG002 - as other rows
         layout: Layout,
-        space: OutcomeSpace,
+        space: CategorySpace,
         histogram: Histogram | None,
     ) -> ResamplingChannel:
         """The channel, from the published table of cells."""
@@ -144,7 +144,7 @@ class ResampledRows(
             raise FormatError("a prior of the cells is not made of integers over 2^32")
         return self.restore({"weights": exact.astype(np.int64), "groups": groups}, space)
 
-    def restore(self, arrays: Arrays, space: OutcomeSpace) -> ResamplingChannel:
+    def restore(self, arrays: Arrays, space: CategorySpace) -> ResamplingChannel:
         """The channel that `ResamplingChannel.arrays` was taken from."""
         return ResamplingChannel(
             keep_weight=self.response(space).keep_weight,
@@ -158,7 +158,7 @@ class ResampledRows(
         arrays: Arrays,
         cells: pl.DataFrame,
         layout: Layout,
-        space: OutcomeSpace,
+        space: CategorySpace,
         histogram: Histogram | None,
     ) -> list[Check]:
         """Whether a published channel follows from the published statistics.
@@ -174,7 +174,7 @@ class ResampledRows(
         made = self.design(layout, space, histogram)
         follows = np.array_equal(made.weights, channel.weights)
         stated = np.array(cells["decode"].to_list())
-        decoded = channel.decode()[channel.groups.ravel()]
+        decoded = channel.decoded()[channel.groups.ravel()]
         return [
             Check.of(
                 "priors follow from the noisy counts",
@@ -212,7 +212,7 @@ class ResamplingBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="cha
         """What an owner gives to get these rows, beside the budget."""
         return {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
 
-    def settle(self, space: OutcomeSpace, spent: tuple[LossAtom, ...]) -> ResampledRows:
+    def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> ResampledRows:
         """The strength that this budget allows.
 
         Args:
@@ -222,7 +222,7 @@ class ResamplingBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="cha
         Raises:
             ParameterError: If the statistics leave nothing for the rows.
         """
-        floor_weight = _floor_weight(self.prior_floor, space.n_outcomes)
+        floor_weight = _floor_weight(self.prior_floor, space.n_categories)
         floor = Fraction(floor_weight, PRIOR_TOTAL)
         if self.epsilon <= (cost := float(spent[0].loss)):
             raise ParameterError(nothing_left(self.epsilon, cost))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from clusterdp._arrays import BoolArray, CodeArray, FloatArray, IntArray
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.statistics.base import Arrays
 
 
@@ -37,12 +37,12 @@ class ResamplingChannel:
     keep_weight: int
     weights: IntArray
     groups: IntArray
-    space: OutcomeSpace
+    space: CategorySpace
 
     @property
     def values(self) -> FloatArray:
-        """The outcome values; axes `[outcome]`."""
-        return self.space.as_array()
+        """What categories count as; axes `[metric, category]`."""
+        return self.space.metric_values()
 
     @property
     def resample_prob(self) -> float:
@@ -61,14 +61,14 @@ class ResamplingChannel:
     def transition(self) -> FloatArray:
         """Q; axes `[..., group, released, true]`."""
         redrawn = self.resample_prob * self.prior()[..., np.newaxis]
-        return redrawn + self.keep_prob * np.eye(len(self.values))
+        return redrawn + self.keep_prob * np.eye(self.weights.shape[-1])
 
-    def decode(self) -> FloatArray:
-        """What each released outcome counts as: (ỹ − λm)/(1−λ), m the mean of the prior.
+    def decode(self, metric: int = 0) -> FloatArray:
+        """What each released category counts as: (ỹ − λm)/(1−λ), m the mean of the prior.
 
         Its expectation is the true outcome, whatever the prior. Axes `[..., group, released]`.
         """
-        values = np.broadcast_to(self.values, self.weights.shape).astype(np.longdouble)
+        values = np.broadcast_to(self.values[metric], self.weights.shape).astype(np.longdouble)
         exact = self._unmix(values)
         rounded = exact.astype(np.float64)
         # Rounding biases every outcome of a group alike, by λΣq̃(rounded − exact). It is taken back
@@ -81,31 +81,27 @@ class ResamplingChannel:
         np.put_along_axis(rounded, finest, moved.astype(np.float64), axis=-1)
         return rounded
 
-    def noise_variance(self) -> FloatArray:
+    def decoded(self) -> FloatArray:
+        """`decode` of every metric; axes `[..., group, metric, released]`."""
+        return np.stack([self.decode(metric) for metric in range(len(self.values))], axis=-2)
+
+    def noise_variance(self, metric: int = 0) -> FloatArray:
         """Var(debiased | true) = λ/(1−λ)·(y−m)² + λ/(1−λ)²·v; axes `[..., group, true]`.
 
         m and v are the mean and the variance of the prior.
         """
-        deviation = self.values - self._prior_mean(self.values)
+        deviation = self.values[metric] - self._prior_mean(self.values[metric])
         spread = self._prior_mean(deviation**2)
         odds = self.resample_prob / self.keep_prob
         return np.asarray(odds * deviation**2 + odds / self.keep_prob * spread)
 
-    def decode_noise_variance(self) -> FloatArray:
+    def decode_noise_variance(self, metric: int = 0) -> FloatArray:
         """An unbiased reading of `noise_variance` from released outcomes.
 
         Its expectation given the true outcome is that outcome's noise variance, so its mean over
         rows estimates what privacy cost. Axes `[..., group, released]`.
         """
-        return self._unmix(self.noise_variance())
-
-    def released(self) -> npt.NDArray[Any]:
-        """What is released for each output code, as it is written into rows: the outcome."""
-        return self.space.as_released()
-
-    def encode(self, released: npt.NDArray[Any], cells: IntArray) -> tuple[CodeArray, BoolArray]:  # noqa: ARG002 - as other channels
-        """The output codes of released values of some cells, and which of them are none."""
-        return self.space.encode_released(released)
+        return self._unmix(self.noise_variance(metric))
 
     def sampler(self) -> RedrawSampler:
         """The channel as look-up tables."""
@@ -126,7 +122,7 @@ class ResamplingChannel:
         """The prior and the decode values of every cell."""
         return [
             list_column("prior", self.prior(), self.groups),
-            list_column("decode", self.decode(), self.groups),
+            list_column("decode", self.decoded(), self.groups),
         ]
 
     def channels_table(self) -> None:

@@ -273,7 +273,7 @@ def _refuse_unsound(tally: Tally, table: Table) -> None:
         )
         raise DataError(
             f"column {name!r} (outcome) has values outside the outcome space of "
-            f"{table.space.n_outcomes} values{_in_rows(tally.n_outside, table)}; {remedy}"
+            f"{table.space.n_categories} values{_in_rows(tally.n_outside, table)}; {remedy}"
         )
 
 

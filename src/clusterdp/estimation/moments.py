@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.category_space import Ends
 from clusterdp.statistics.base import lone_unit_squares
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.channels.catalogue import Channel
     from clusterdp.estimation.calibration import CellReadings
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.draw import Statistics
     from clusterdp.statistics.base import ClusterContrasts
 
@@ -126,12 +127,13 @@ NO_EFFECT = EffectArrays(
 
 def estimate_effects(  # noqa: PLR0913 - the parts of a release, by name
     layout: Layout,
-    space: OutcomeSpace,
+    space: CategorySpace,
     estimator: Estimator,
     *,
     moments: CellMoments | None,
     statistics: Statistics,
     readings: CellReadings | None = None,
+    metric: int = 0,
 ) -> EffectArrays:
     """Effects from the rows of a release if it has any, else from its statistics.
 
@@ -142,6 +144,7 @@ def estimate_effects(  # noqa: PLR0913 - the parts of a release, by name
         moments: Of the rows, if there are any.
         statistics: The noisy statistics.
         readings: What these estimate for every cell; None for rows alone.
+        metric: Which metric.
     """
     if moments is not None:
         if readings is not None:
@@ -149,7 +152,7 @@ def estimate_effects(  # noqa: PLR0913 - the parts of a release, by name
         return moment_effects(moments, layout, estimator)
     if estimator == "unstratified":
         raise ParameterError("a release without rows has stratified effects only")
-    return contrast_effects(statistics[0].contrasts(layout), layout, space)
+    return contrast_effects(statistics[0].contrasts(layout, metric), layout, Ends.of(space, metric))
 
 
 def moment_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> EffectArrays:
@@ -159,15 +162,16 @@ def moment_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -
     return stratified_effects(moments, layout)
 
 
-def row_moments(released_counts: IntArray, channel: Channel) -> CellMoments:
+def row_moments(released_counts: IntArray, channel: Channel, metric: int = 0) -> CellMoments:
     """Moments of debiased outcomes, from how often each outcome was released.
 
     Args:
         released_counts: Axes `[..., cluster, arm, released]`.
         channel: The channel the rows went through.
+        metric: Which metric.
     """
-    decode = channel.decode()[..., channel.groups, :]
-    noise = channel.decode_noise_variance()[..., channel.groups, :]
+    decode = channel.decode(metric)[..., channel.groups, :]
+    noise = channel.decode_noise_variance(metric)[..., channel.groups, :]
     sizes = released_counts.sum(axis=-1)
     some = np.maximum(sizes, 1)  # the moments of an empty cell are zeros, and count for nothing
     means = (released_counts * decode).sum(axis=-1) / some
@@ -190,7 +194,9 @@ def calibrated(moments: CellMoments, whole: CellMoments, readings: CellReadings)
     """
     kappa, summary, centre = readings.shrinkage, readings.means, readings.centre
     whole_sizes, sizes = np.maximum(whole.sizes, 1), np.maximum(moments.sizes, 1)
-    cell_noise = _mean_squares(whole, centre) - readings.squares.value
+    cell_noise = whole.privacy
+    if readings.squares is not None:
+        cell_noise = _mean_squares(whole, centre) - readings.squares.value
     # A segment whose outcomes are unlike those of its cells has another noise variance.
     noise = cell_noise + (moments.privacy - whole.privacy)
     shifts = -kappa * (whole.means - summary.value)
@@ -217,9 +223,9 @@ def _mean_squares(moments: CellMoments, centre: float) -> FloatArray:
     return np.asarray(inside + (moments.means - centre) ** 2)
 
 
-def true_moments(counts: IntArray, space: OutcomeSpace) -> CellMoments:
+def true_moments(counts: IntArray, space: CategorySpace, metric: int = 0) -> CellMoments:
     """Moments of true outcomes, for the owner; axes of `counts`: `[..., cluster, arm, outcome]`."""
-    values = space.as_array()
+    values = space.metric_values()[metric]
     sizes = counts.sum(axis=-1)
     means = counts @ values / sizes
     squares = (counts * (values - means[..., np.newaxis]) ** 2).sum(axis=-1)
@@ -256,7 +262,7 @@ def stratified_effects(moments: CellMoments, layout: Layout) -> EffectArrays:
     )
 
 
-def contrast_effects(read: ClusterContrasts, layout: Layout, space: OutcomeSpace) -> EffectArrays:
+def contrast_effects(read: ClusterContrasts, layout: Layout, ends: Ends) -> EffectArrays:
     """Stratified effects from a statistic alone (algNH, algNHT).
 
     Where the statistic estimates how outcomes spread, and little is left of that after noise, the
@@ -268,7 +274,7 @@ def contrast_effects(read: ClusterContrasts, layout: Layout, space: OutcomeSpace
     privacy = np.broadcast_to((weights**2 * read.noise).sum(axis=-2), effects.shape)
     if read.spread is None or read.arm_noise is None:
         n_units = sizes.sum(axis=-1, keepdims=True)
-        largest = space.span**2 / 4 * n_units / np.maximum(n_units - 1, 1)
+        largest = ends.span**2 / 4 * n_units / np.maximum(n_units - 1, 1)
         sampling = _against_control(weights**2 * largest / sizes, layout, sign=1)
         return EffectArrays(
             effects=effects, variances=privacy + sampling, privacy_variances=privacy

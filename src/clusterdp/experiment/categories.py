@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from clusterdp.errors import FormatError, ParameterError
+from clusterdp.experiment.category_space import MetricLattice
 from clusterdp.experiment.decimals import exact, shown
 from clusterdp.experiment.declared import (  # noqa: TC001 - msgspec resolves hints
     DeclaredOutcomes,
@@ -107,7 +108,7 @@ class Categories:
         return tuple(
             len(next(grids).points)
             if isinstance(outcome.space, Number)
-            else outcome.space.n_outcomes
+            else outcome.space.n_categories
             for outcome in self.declared.outcomes
         )
 
@@ -137,6 +138,23 @@ class Categories:
             return np.asarray(np.prod(taken, axis=0))
 
         return np.stack([values(metric) for metric in self.declared.metrics])
+
+    def metric_lattice(self) -> MetricLattice:
+        """The metrics of categories as integers times a unit."""
+        from clusterdp.experiment.metric_integers import MetricIntegers
+
+        made = [MetricIntegers.of(metric, self) for metric in self.declared.metrics]
+        return MetricLattice(
+            units=tuple(one.unit for one in made),
+            integers=np.stack([one.categories for one in made]),
+            squared=tuple(not one.numbers and len(np.unique(one.categories)) > 2 for one in made),
+        )
+
+    def metric_weights(self, prior: FloatArray | None) -> FloatArray:
+        """How much the variance of each metric counts; see `metric_weights`."""
+        from clusterdp.experiment.metric_weights import metric_weights
+
+        return metric_weights(self, prior)
 
     def units(self) -> tuple[Fraction, ...]:
         """The unit of each outcome's lattice; its values are multiples of it."""

@@ -116,7 +116,7 @@ def _fine_grids(declared: DeclaredOutcomes, margins: Mapping[str, Margin]) -> tu
 def _n_fine_points(declared: DeclaredOutcomes) -> int:
     """How many points fine grids can have."""
     n_finite = math.prod(
-        space.n_outcomes for space in declared.spaces.values() if not isinstance(space, Number)
+        space.n_categories for space in declared.spaces.values() if not isinstance(space, Number)
     )
     n_left = MOST_FINE_CATEGORIES / 2 / n_finite
     return int(min(_FINE_POINTS, n_left ** (1 / max(len(declared.numbers), 1))))

@@ -98,9 +98,9 @@ def parse_margin(name: str, given: str | Sequence[float] | float, space: Space) 
     numbers = parse_numbers([given] if isinstance(given, int | float) else given)
     if isinstance(space, Number):
         return PartShares(number=space, shares=_checked_shares(name, numbers, max(2, len(numbers))))
-    if len(numbers) == 1 and space.n_outcomes == 2:
+    if len(numbers) == 1 and space.n_categories == 2:
         numbers = [1 - numbers[0], numbers[0]]
-    return Shares(shares=_checked_shares(name, numbers, space.n_outcomes))
+    return Shares(shares=_checked_shares(name, numbers, space.n_categories))
 
 
 def parse_margins(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.category_space import MetricLattice
 from clusterdp.experiment.lists import parse_numbers
 
 if TYPE_CHECKING:
@@ -145,19 +146,27 @@ class OutcomeSpace:
         return cls(values=tuple(representatives), edges=tuple(edges))
 
     @property
-    def n_outcomes(self) -> int:
+    def n_categories(self) -> int:
         """K, the number of values."""
         return len(self.values)
+
+    def metric_values(self) -> FloatArray:
+        """The values, as the one metric of this outcome; axes `[metric, category]`."""
+        return self.as_array()[np.newaxis]
+
+    def metric_lattice(self) -> MetricLattice:
+        """The values as integers times a unit."""
+        unit, multiples = self.lattice()
+        return MetricLattice((unit,), np.array([multiples]), (len(self.values) > 2,))
+
+    def metric_weights(self, prior: FloatArray | None) -> FloatArray:  # noqa: ARG002 - as others
+        """One metric counts for all."""
+        return np.ones(1)
 
     @property
     def span(self) -> float:
         """y_max − y_min: how far replacing one outcome can move a sum."""
         return self.values[-1] - self.values[0]
-
-    @property
-    def middle(self) -> float:
-        """Half way between the smallest and the largest value."""
-        return (self.values[0] + self.values[-1]) / 2
 
     def as_array(self) -> FloatArray:
         """The values, axes `[outcome]`."""
@@ -201,7 +210,7 @@ class OutcomeSpace:
         if self.edges is not None:
             return _encode_bins(observed, np.array(self.edges, dtype=precision))
         if observed.dtype.kind in "iub" and self._is_integer_range():
-            return _encode_range(observed, int(self.values[0]), self.n_outcomes)
+            return _encode_range(observed, int(self.values[0]), self.n_categories)
         return _encode_values(observed, np.array(self.values, dtype=precision))
 
     def encode_released(self, released: FloatArray) -> tuple[CodeArray, BoolArray]:
@@ -223,7 +232,7 @@ class OutcomeSpace:
     def _is_integer_range(self) -> bool:
         low, high = self.values[0], self.values[-1]
         integral = all(value.is_integer() for value in self.values)
-        return integral and high - low == self.n_outcomes - 1
+        return integral and high - low == self.n_categories - 1
 
 
 def _listed(numbers: tuple[float, ...]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from clusterdp.privacy.accounting import shown_percent
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
 
 # From this ε on, rows give away so much that a reader must know.
@@ -29,7 +29,7 @@ class Guesses(NamedTuple):
     without: float
 
 
-def best_guesses(mechanism: Mechanism, space: OutcomeSpace) -> Guesses:
+def best_guesses(mechanism: Mechanism, space: CategorySpace) -> Guesses:
     """What a row is worth to whoever guesses, if outcomes are distributed like the public prior.
 
     The channel is the one that the mechanism makes of that prior. One that is made of noisy counts
@@ -41,12 +41,12 @@ def best_guesses(mechanism: Mechanism, space: OutcomeSpace) -> Guesses:
     return Guesses(from_row=float(reached.max(axis=1).sum()), without=float(prior.max()))
 
 
-def disclosure_notes(mechanism: Mechanism, space: OutcomeSpace) -> tuple[str, ...]:
+def disclosure_notes(mechanism: Mechanism, space: CategorySpace) -> tuple[str, ...]:
     """What readers must know of rows that give much away; nothing for small ε, or without rows."""
     if not mechanism.releases_rows or mechanism.guarantee(space).epsilon < _REVEALING_EPSILON:
         return ()
     guesses = best_guesses(mechanism, space)
-    uniform = guesses.without <= 1 / space.n_outcomes
+    uniform = guesses.without <= 1 / space.n_categories
     believed = "equally likely" if uniform else "as likely as declared"
     return (
         (

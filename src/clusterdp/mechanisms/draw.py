@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import IntArray
     from clusterdp.channels.catalogue import Channel
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.statistics.base import Histogram
+    from clusterdp.statistics.base import CellTotals, Histogram
     from clusterdp.statistics.catalogue import Drawn
     from clusterdp.statistics.noise import NoiseSource
 
@@ -35,7 +34,7 @@ class CellRelease(NamedTuple):
     channel: Channel | None
 
 
-def check_exact(layout: Layout, space: OutcomeSpace, mechanism: Mechanism) -> None:
+def check_exact(layout: Layout, space: CategorySpace, mechanism: Mechanism) -> None:
     """Raise a ParameterError if a release of these cells could not be completed.
 
     It reads what is public alone, and is called before anything is drawn or reserved. All that
@@ -50,29 +49,29 @@ def check_exact(layout: Layout, space: OutcomeSpace, mechanism: Mechanism) -> No
 
 
 def release_cells(
-    counts: IntArray,
+    totals: CellTotals,
     layout: Layout,
-    space: OutcomeSpace,
+    space: CategorySpace,
     mechanism: Mechanism,
     add_noise: NoiseSource,
 ) -> CellRelease:
     """Draw the noise a mechanism asks for, and design the channel of its rows.
 
     Args:
-        counts: True counts; axes `[..., cluster, arm, outcome]`.
+        totals: True totals of every cell.
         layout: What is public.
         space: The outcome space.
         mechanism: What to publish.
         add_noise: Where noise comes from; `add_exact_noise` for a real release.
     """
-    statistics = draw_statistics(counts, layout, space, mechanism, add_noise)
+    statistics = draw_statistics(totals, layout, space, mechanism, add_noise)
     return complete(statistics, layout, space, mechanism)
 
 
 def draw_statistics(
-    counts: IntArray,
+    totals: CellTotals,
     layout: Layout,
-    space: OutcomeSpace,
+    space: CategorySpace,
     mechanism: Mechanism,
     add_noise: NoiseSource,
 ) -> Statistics:
@@ -80,12 +79,12 @@ def draw_statistics(
     for statistic in mechanism.statistics:
         statistic.check(layout, space)
     return tuple(
-        statistic.draw(counts, layout, space, add_noise) for statistic in mechanism.statistics
+        statistic.draw(totals, layout, space, add_noise) for statistic in mechanism.statistics
     )
 
 
 def complete(
-    statistics: Statistics, layout: Layout, space: OutcomeSpace, mechanism: Mechanism
+    statistics: Statistics, layout: Layout, space: CategorySpace, mechanism: Mechanism
 ) -> CellRelease:
     """Stages 2 and 3: what follows from the statistics without another look at outcomes."""
     channel = None

@@ -14,7 +14,7 @@ import msgspec
 
 from clusterdp.channels.catalogue import RowBudget, RowRule  # noqa: TC001 - for msgspec
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.outcomes import OutcomeSpace  # noqa: TC001 - for msgspec
+from clusterdp.experiment.category_space import CategorySpace  # noqa: TC001 - for msgspec
 from clusterdp.privacy import accounting as acc
 from clusterdp.statistics.base import NoisyStatistic
 from clusterdp.statistics.catalogue import Statistic  # noqa: TC001 - for msgspec
@@ -68,7 +68,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         """The privacy loss of all that is published beside the rows, largest first."""
         return acc.together(*(one.loss() for one in self.statistics))
 
-    def settled_rows(self, space: OutcomeSpace) -> RowRule:
+    def settled_rows(self, space: CategorySpace) -> RowRule:
         """How rows are randomized, in the numbers that the machine uses.
 
         Raises:
@@ -78,24 +78,24 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
             raise ParameterError(f"{self.name} publishes no rows")
         return self.rows.settle(space, self.statistics_loss())
 
-    def settled(self, space: OutcomeSpace) -> Mechanism:
+    def settled(self, space: CategorySpace) -> Mechanism:
         """The same mechanism by parameters alone, as it is published."""
         if self.rows is None:
             return self
         return msgspec.structs.replace(self, rows=self.settled_rows(space))
 
-    def parameters(self, space: OutcomeSpace) -> dict[str, float]:
+    def parameters(self, space: CategorySpace) -> dict[str, float]:
         """All its numbers, by the names that people are shown."""
         numbers: dict[str, float] = {}
         for statistic in self.statistics:
             numbers |= statistic.parameters()
         return numbers if self.rows is None else numbers | self.settled_rows(space).parameters()
 
-    def row_epsilon(self, space: OutcomeSpace) -> float:
+    def row_epsilon(self, space: CategorySpace) -> float:
         """What the rows cost on their own, at δ = 0."""
         return self.settled_rows(space).response(space).total_epsilon(acc.no_summary_loss(), 0.0)
 
-    def guarantee(self, space: OutcomeSpace) -> acc.Guarantee:
+    def guarantee(self, space: CategorySpace) -> acc.Guarantee:
         """What one release over `space` costs, whatever the data and the size of its cells."""
         spent = self.statistics_loss()
         if self.rows is None:
@@ -104,7 +104,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         epsilon = response.total_epsilon(spent, response.delta)
         return acc.Guarantee(epsilon=epsilon, delta=response.delta)
 
-    def loss(self, space: OutcomeSpace) -> acc.ReleaseLoss:
+    def loss(self, space: CategorySpace) -> acc.ReleaseLoss:
         """What one release over `space` loses at worst, for adding up with other releases.
 
         It holds more than the guarantee: not only how large the loss can be, but how often.

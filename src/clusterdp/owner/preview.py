@@ -134,9 +134,9 @@ def _advice(mechanism: Mechanism, layout: Layout, space: OutcomeSpace) -> list[s
     """What an owner should know before they publish."""
     notes = []
     floor = mechanism.parameters(space).get("prior_floor", 0.0)
-    if mechanism.find(NoisyCounts) is not None and floor * space.n_outcomes > 0.999:
+    if mechanism.find(NoisyCounts) is not None and floor * space.n_categories > 0.999:
         notes.append(_UNIFORM_ADVICE)
-    if mechanism.designs_rows and space.n_outcomes == 2:
+    if mechanism.designs_rows and space.n_categories == 2:
         notes.append(_BINARY_ADVICE)
     notes += disclosure_notes(mechanism, space)
     if space.edges is not None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
 
 # Clusters are thought to be of this many kinds, where they are thought to differ.
 _KINDS = 8
@@ -35,7 +35,7 @@ class Scenario(NamedTuple):
     """
 
     layout: Layout
-    space: OutcomeSpace
+    space: CategorySpace
     reference: Reference
 
 
@@ -69,14 +69,14 @@ class Reference:
 
 
 def parse_reference(
-    given: str | Sequence[float] | None, space: OutcomeSpace, within_share: float | None
+    given: str | Sequence[float] | None, space: CategorySpace, within_share: float | None
 ) -> Reference:
     """A reference from `0.5,0.3,0.2` (a histogram) or `mean:2,std:1`; None if nothing is known."""
     within = 1.0 if within_share is None else within_share
     if given is None:
         if within_share is None:
             return uniform_reference(space)
-        return histogram_reference(space, [1.0] * space.n_outcomes, within)
+        return histogram_reference(space, [1.0] * space.n_categories, within)
     found = re.fullmatch(r"mean:([^,]+),std:(.+)", given) if isinstance(given, str) else None
     if found:
         mean, std = parse_numbers(f"{found[1]},{found[2]}")
@@ -84,14 +84,14 @@ def parse_reference(
     return histogram_reference(space, parse_numbers(given), within)
 
 
-def uniform_reference(space: OutcomeSpace) -> Reference:
+def uniform_reference(space: CategorySpace) -> Reference:
     """Nothing is known."""
-    probs = np.full((1, 1, space.n_outcomes), 1 / space.n_outcomes)
+    probs = np.full((1, 1, space.n_categories), 1 / space.n_categories)
     return Reference(kinds=probs, is_declared=False)
 
 
 def histogram_reference(
-    space: OutcomeSpace, histogram: Sequence[float], within_share: float = 1.0
+    space: CategorySpace, histogram: Sequence[float], within_share: float = 1.0
 ) -> Reference:
     """A public histogram, and how alike clusters are.
 
@@ -103,9 +103,9 @@ def histogram_reference(
     """
     probs = np.array(histogram, dtype=np.float64)
     sound = np.isfinite(probs).all() and (probs >= 0).all() and probs.sum() > 0
-    if len(probs) != space.n_outcomes or not sound:
+    if len(probs) != space.n_categories or not sound:
         raise ParameterError(
-            f"reference must be {space.n_outcomes} numbers of at least 0, one per outcome, "
+            f"reference must be {space.n_categories} numbers of at least 0, one per outcome, "
             f"got {len(probs)}"
         )
     probs = probs / probs.sum()
@@ -117,7 +117,7 @@ def histogram_reference(
 
 
 def spread_reference(
-    space: OutcomeSpace, mean: float, std: float, within_share: float = 1.0
+    space: CategorySpace, mean: float, std: float, within_share: float = 1.0
 ) -> Reference:
     """The smoothest distribution over the space with this mean and spread: p ∝ exp(ay + by²).
 
@@ -130,7 +130,7 @@ def spread_reference(
         raise ParameterError(
             f"the mean of a reference must lie between {values[0]:g} and {values[-1]:g}, got {mean}"
         )
-    if space.n_outcomes == 2:
+    if space.n_categories == 2:
         share = (mean - values[0]) / space.span
         return histogram_reference(space, [1 - share, share], within_share)
     if std**2 > (values[-1] - mean) * (mean - values[0]):

@@ -120,7 +120,9 @@ def predict(mechanism: Mechanism, scenario: Scenario, segment_share: float = 1.0
         segment_share=segment_share,
     ).value
     everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
-    sampling = theory.sampling_variance(everywhere, layout, space.as_array()) / segment_share
+    sampling = (
+        theory.sampling_variance(everywhere, layout, space.metric_values()[0]) / segment_share
+    )
     total = scale * excess + sampling
     worst = int(np.argmax(total))
     return Prediction(
@@ -149,7 +151,7 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Mechanism:
         raise ParameterError("optimal needs epsilon")
     layout, space, reference = scenario
     prior = request.prior
-    if prior is None and reference.is_declared and space.n_outcomes > 2:
+    if prior is None and reference.is_declared and space.n_categories > 2:
         prior = tuple(reference.overall(layout).tolist())
 
     def build(split: Split) -> Mechanism:
@@ -164,7 +166,7 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Mechanism:
     counts: tuple[float, ...] = (0.0,)
     if request.noise_scale is not None:
         counts = (2 / request.noise_scale / request.epsilon,)
-    elif request.prior is None and reference.differs and space.n_outcomes > 2:
+    elif request.prior is None and reference.differs and space.n_categories > 2:
         counts = (0.0, *_COUNT_SHARES)
     return _split(request, scenario, build, counts)
 
@@ -187,7 +189,7 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Mechanism:
         )
     _refuse_given(request, "resample_prob")
     # At equal privacy a higher floor is better, up to 1/K: see docs/privacy.md.
-    floor = request.prior_floor or 1 / scenario.space.n_outcomes
+    floor = request.prior_floor or 1 / scenario.space.n_categories
 
     def build(split: Split) -> Mechanism:
         return make(

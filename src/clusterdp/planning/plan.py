@@ -177,7 +177,7 @@ def explain(mechanism: Mechanism, scenario: Scenario, share: float) -> str:
     if not mechanism.releases_rows:
         return "it is the only one compared; it releases aggregates alone, so there are no segments"
     parts, counts, sums = [], mechanism.find(NoisyCounts), mechanism.find(NoisySums)
-    if scenario.space.n_outcomes == 2:
+    if scenario.space.n_categories == 2:
         parts.append("binary outcome: clusters cannot reduce privacy noise here")
     elif counts is not None:
         cost = 2 / counts.noise_scale

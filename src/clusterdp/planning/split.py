@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
 
@@ -95,7 +95,7 @@ class _Predictor:
         layout, space, reference = scenario
         self._layout, self._space = layout, space
         self._sampling = theory.sampling_variance(
-            reference.of_clusters(np.arange(len(layout.clusters))), layout, space.as_array()
+            reference.of_clusters(np.arange(len(layout.clusters))), layout, space.metric_values()[0]
         )
         self._noise = _RowNoise(like, scenario)
         prior = like.settled_rows(space).public_prior(space)
@@ -134,7 +134,7 @@ def _predictions(
                 yield split, partial(predictor.variance, mechanism)
 
 
-def _leaves_rows(mechanism: Mechanism, space: OutcomeSpace) -> bool:
+def _leaves_rows(mechanism: Mechanism, space: CategorySpace) -> bool:
     """Whether a split leaves rows enough to be released."""
     try:
         mechanism.guarantee(space)

@@ -13,8 +13,8 @@ from clusterdp.statistics.columns import are_whole
 if TYPE_CHECKING:
     import polars as pl
 
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.draw import CellRelease
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.rows.encoding import CellEncoder, Columns
@@ -42,7 +42,7 @@ def cells_table(encoder: CellEncoder, layout: Layout, about_cells: CellRelease) 
 
 
 def check_cells(
-    cells: pl.DataFrame, columns: Columns, mechanism: Mechanism, space: OutcomeSpace
+    cells: pl.DataFrame, columns: Columns, mechanism: Mechanism, space: CategorySpace
 ) -> None:
     """Raise a FormatError unless a table has the columns of such a release, and no gaps."""
     expected = _column_types(mechanism, space)
@@ -54,11 +54,11 @@ def check_cells(
     may_have_gaps = {name for one in mechanism.statistics for name in one.with_gaps}
     for name, right_type in sound.items():
         gaps = name not in may_have_gaps and bool(cells[name].null_count())
-        if not right_type or gaps or not are_whole(cells[name], space.n_outcomes):
+        if not right_type or gaps or not are_whole(cells[name], space.n_categories):
             raise FormatError(f"column {name!r} of the cells does not hold what it should")
 
 
-def _column_types(mechanism: Mechanism, space: OutcomeSpace) -> dict[str, pl.DataType]:
+def _column_types(mechanism: Mechanism, space: CategorySpace) -> dict[str, pl.DataType]:
     """The columns of a table of cells after its labels."""
     import polars as pl
 

@@ -15,8 +15,8 @@ import numpy as np
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.draw import Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
 
@@ -43,7 +43,7 @@ class Drawn(NamedTuple):
 
     @classmethod
     def from_bytes(
-        cls, stored: bytes, mechanism: Mechanism, layout: Layout, space: OutcomeSpace
+        cls, stored: bytes, mechanism: Mechanism, layout: Layout, space: CategorySpace
     ) -> Drawn:
         """What was kept of a release by this mechanism."""
         with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:

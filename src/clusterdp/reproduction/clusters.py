@@ -131,7 +131,7 @@ def experiment_three(study: Study) -> Findings:
 
 
 def _on_youtube(kind: str, epsilon: float, accounting: Accounting) -> Mechanism:
-    floor = 0.1 / pops.YOUTUBE_SPACE.n_outcomes
+    floor = 0.1 / pops.YOUTUBE_SPACE.n_categories
     return clustered(
         kind, epsilon=epsilon, noise_scale=5.0, prior_floor=floor, accounting=accounting
     )

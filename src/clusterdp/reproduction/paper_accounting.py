@@ -51,7 +51,7 @@ def clustered(  # noqa: PLR0913 - the parameters of the paper's mechanism
 def stated_epsilon(mechanism: Mechanism, space: OutcomeSpace) -> float:
     """The ε that the paper states for Cluster-DP (thm:privacy-loss): min(1/σ, 2/γ) + ε̃."""
     numbers, counts = mechanism.parameters(space), mechanism.find(NoisyCounts)
-    floor = numbers.get("prior_floor", 1 / space.n_outcomes)
+    floor = numbers.get("prior_floor", 1 / space.n_categories)
     resample = numbers["resample_prob"]
     delta = mechanism.guarantee(space).delta
     odds = max(0.0, 1 - resample - delta) / (resample * floor)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from clusterdp.reproduction.study import Study
     from clusterdp.theory.population import Population
 
-K = pops.SPACE.n_outcomes
+K = pops.SPACE.n_categories
 FIXED_EPSILON = 0.2
 # σ = 10 costs 0.1 by the paper's accounting, half of ε. Validly it costs all of ε = 0.2, so that
 # nothing is left for the rows; the noise that costs half of ε is σ = 20.

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
 
     Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -23,6 +23,46 @@ if TYPE_CHECKING:
 LARGEST_INTEGER = 2**62
 # Stands for a variance of zero, so that 1/variance exists.
 ZERO_VARIANCE = 1e-100
+
+
+class CellTotals(NamedTuple):
+    """What statistics are drawn from: true totals of every cell.
+
+    Attributes:
+        counts: Units by category; axes `[..., cluster, arm, category]`.
+        sums: Sums of metrics, in units of the lattice; axes `[..., cluster, arm, metric]`.
+        squares: Sums of squares of metrics, as in `squared_integers`; axes as those of sums.
+    """
+
+    counts: IntArray
+    sums: IntArray
+    squares: IntArray
+
+    @classmethod
+    def of_counts(cls, counts: IntArray, space: CategorySpace) -> CellTotals:
+        """The totals of units in known categories; expected counts need not be whole."""
+        integers = space.metric_lattice().integers
+        return cls(
+            counts=counts,
+            sums=_whole(counts @ integers.T),
+            squares=_whole(counts @ squared_integers(integers).T),
+        )
+
+
+def squared_integers(integers: IntArray) -> IntArray:
+    """Squares of twice the distance from the middle, of metrics of categories or of rows.
+
+    Twice, since the middle of two integers may be half way between. Axes `[metric, category]`.
+    """
+    doubled = 2 * integers - (integers.min(axis=1) + integers.max(axis=1))[:, np.newaxis]
+    return np.asarray(doubled**2)
+
+
+def _whole(sums: IntArray) -> IntArray:
+    """Sums as integers, also of the expected counts that predictions are made from."""
+    if sums.dtype.kind == "i":
+        return sums  # not through floats, which would round them
+    return np.asarray(np.rint(sums), dtype=np.int64)
 
 
 class Reading(NamedTuple):
@@ -33,10 +73,15 @@ class Reading(NamedTuple):
 
 
 class CellMeans(NamedTuple):
-    """Readings of every cell: of mean outcomes, and of mean squared distances from the middle."""
+    """Readings of every cell: of mean outcomes, and of mean squared distances from the middle.
+
+    Attributes:
+        means: Of a metric.
+        squares: Of its squared distance from the middle of its values; None if not published.
+    """
 
     means: Reading
-    squares: Reading
+    squares: Reading | None
 
 
 class ClusterContrasts(NamedTuple):
@@ -87,12 +132,12 @@ class DrawnStatistic(Protocol):
         """Noisy counts that priors can be estimated from, if it has any."""
         ...
 
-    def cell_means(self) -> CellMeans | None:
-        """Readings of the mean of every cell, if it estimates them."""
+    def cell_means(self, metric: int = 0) -> CellMeans | None:
+        """Readings of the mean of a metric in every cell, if it estimates them."""
         ...
 
-    def contrasts(self, layout: Layout) -> ClusterContrasts:
-        """Differences in means against the control of `layout`, from this statistic alone.
+    def contrasts(self, layout: Layout, metric: int = 0) -> ClusterContrasts:
+        """Differences in means of a metric against the control of `layout`, from this statistic alone.
 
         Raises:
             ParameterError: If it was published against another control.
@@ -106,12 +151,11 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
     A statistic also has these methods, which all differ:
 
     - `loss()`: its privacy loss, largest first.
-    - `draw(counts, layout, space, add_noise)`: it, from true counts `[..., cluster, arm, outcome]`.
+    - `draw(totals, layout, space, add_noise)`: it, from true totals.
     - `restore(arrays, layout, space)`: it, from `DrawnStatistic.arrays`.
-    - `column_types(space)`: the columns it is published in.
     - `read(cells, layout, space)`: it, from the published table of cells, or a FormatError.
     - `parameters()`: its numbers, by the names that people are shown.
-    - `contrast_variance(layout, space)`: the noise variance of its contrasts, if it is published
+    - `contrast_variance(layout, space, metric)`: the noise variance of its contrasts, if it is published
       alone; axes `[cluster, treatment]`.
 
     Attributes:
@@ -129,14 +173,27 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
         """Whether effects can be estimated from it alone."""
         return True
 
-    def check(self, layout: Layout, space: OutcomeSpace) -> None:
+    def check(self, layout: Layout, space: CategorySpace) -> None:
         """Raise a ParameterError if it could not be drawn exactly; after that `draw` succeeds."""
 
-    def facts(self, space: OutcomeSpace) -> dict[str, float]:  # noqa: ARG002 - for other kinds
+    def lengths(self, space: CategorySpace) -> dict[str, int]:
+        """How many numbers the lists of each column have, where it has lists."""
+        return dict.fromkeys(self.column_types(space), space.n_categories)
+
+    def column_types(self, space: CategorySpace) -> dict[str, pl.DataType]:
+        """The columns it is published in."""
+        raise NotImplementedError
+
+    def facts(self, space: CategorySpace) -> dict[str, list[float | None]]:  # noqa: ARG002 - for other kinds
         """Numbers that readers of the folder need and that follow from the parameters."""
         return {}
 
-    def mean_variance(self, layout: Layout, space: OutcomeSpace) -> FloatArray | None:  # noqa: ARG002 - for other kinds
+    def mean_variance(
+        self,
+        layout: Layout,  # noqa: ARG002 - for other kinds
+        space: CategorySpace,  # noqa: ARG002 - for other kinds
+        metric: int = 0,  # noqa: ARG002 - for other kinds
+    ) -> FloatArray | None:
         """The noise variance of its cell means, axes `[cluster, arm]`; None if it has none."""
         return None
 

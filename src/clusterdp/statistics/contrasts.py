@@ -18,10 +18,10 @@ from clusterdp.statistics.noise import noise_variance
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import FloatArray
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.statistics.base import Arrays
+    from clusterdp.statistics.base import Arrays, CellTotals
     from clusterdp.statistics.noise import NoiseSource
 
 _COLUMN = "noisy_contrast"
@@ -53,17 +53,20 @@ class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts")
         """The privacy loss, largest first: ε at most."""
         return any_loss(self.epsilon)
 
-    def check(self, layout: Layout, space: OutcomeSpace) -> None:
-        """Raise a ParameterError if contrasts would not fit 64 bits."""
+    def check(self, layout: Layout, space: CategorySpace) -> None:
+        """Raise a ParameterError for several metrics, or if contrasts would not fit 64 bits."""
+        if len(space.metric_values()) > 1:
+            raise ParameterError(
+                "noisy contrasts are of one metric; publish several with mechanism optimal"
+            )
         self._noises(layout, space)
 
     def draw(
-        self, counts: IntArray, layout: Layout, space: OutcomeSpace, add_noise: NoiseSource
+        self, totals: CellTotals, layout: Layout, space: CategorySpace, add_noise: NoiseSource
     ) -> DrawnContrasts:
-        """Noisy contrasts from true counts; axes `[..., cluster, arm, outcome]`."""
-        _, multiples = space.lattice()
-        sums = counts @ np.array(multiples)
-        contrasts = np.empty((*counts.shape[:-3], len(layout.clusters), len(layout.treatments)))
+        """Noisy contrasts from the sums of cells."""
+        sums = totals.sums[..., 0]
+        contrasts = np.empty((*sums.shape[:-2], len(layout.clusters), len(layout.treatments)))
         for cluster, noises in enumerate(self._noises(layout, space)):
             sizes, of_cluster = layout.sizes[cluster], sums[..., cluster, :]
             for place, (arm, noise) in enumerate(zip(layout.treatments, noises, strict=True)):
@@ -73,18 +76,18 @@ class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts")
                 contrasts[..., cluster, place] = noise.step * noisy
         return self.restore({_COLUMN: contrasts}, layout, space)
 
-    def restore(self, arrays: Arrays, layout: Layout, space: OutcomeSpace) -> DrawnContrasts:
+    def restore(self, arrays: Arrays, layout: Layout, space: CategorySpace) -> DrawnContrasts:
         """Noisy contrasts from the array that `DrawnContrasts.arrays` gave."""
         variances = self.contrast_variance(layout, space)
         return DrawnContrasts(values=arrays[_COLUMN], variances=variances, layout=layout)
 
-    def column_types(self, space: OutcomeSpace) -> dict[str, pl.DataType]:  # noqa: ARG002 - as the others
+    def column_types(self, space: CategorySpace) -> dict[str, pl.DataType]:  # noqa: ARG002 - as the others
         """One column: a contrast stands beside the treatment cell it belongs to."""
         import polars as pl
 
         return {_COLUMN: pl.Float64()}
 
-    def read(self, cells: pl.DataFrame, layout: Layout, space: OutcomeSpace) -> DrawnContrasts:
+    def read(self, cells: pl.DataFrame, layout: Layout, space: CategorySpace) -> DrawnContrasts:
         """Noisy contrasts from the published table of cells."""
         column = cells[_COLUMN]
         table = column.to_numpy().reshape(layout.sizes.shape)
@@ -94,7 +97,12 @@ class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts")
             raise FormatError("the cells do not have a contrast for every treatment, and no other")
         return self.restore({_COLUMN: table[:, list(layout.treatments)]}, layout, space)
 
-    def contrast_variance(self, layout: Layout, space: OutcomeSpace) -> FloatArray:
+    def contrast_variance(
+        self,
+        layout: Layout,
+        space: CategorySpace,
+        metric: int = 0,  # noqa: ARG002 - there is one
+    ) -> FloatArray:
         """prop:NHT with correction C4; axes `[cluster, treatment]`.
 
         In continuous noise it would be 2(Δ_c/ε)², Δ_c = (y_max − y_min)/min(n₀, n_a); the discrete
@@ -103,7 +111,7 @@ class NoisyContrasts(NoisyStatistic, frozen=True, kw_only=True, tag="contrasts")
         noises = self._noises(layout, space)
         return np.array([[noise.variance for noise in of_cluster] for of_cluster in noises])
 
-    def _noises(self, layout: Layout, space: OutcomeSpace) -> list[list[ContrastNoise]]:
+    def _noises(self, layout: Layout, space: CategorySpace) -> list[list[ContrastNoise]]:
         """The noise on each contrast, by cluster and treatment."""
         return [
             [contrast_noise(layout, space, self.epsilon, cluster, arm) for arm in layout.treatments]
@@ -124,7 +132,7 @@ class ContrastNoise(NamedTuple):
 
 
 def contrast_noise(
-    layout: Layout, space: OutcomeSpace, epsilon: float, cluster: int, arm: int
+    layout: Layout, space: CategorySpace, epsilon: float, cluster: int, arm: int
 ) -> ContrastNoise:
     """The noise on a cluster's difference in means between an arm and control.
 
@@ -134,7 +142,8 @@ def contrast_noise(
     T·max(n₀, n_a)·span/ε. For T = 1 the noise on the difference of means has scale
     (y_max − y_min)/(min(n₀, n₁)ε): correction C4.
     """
-    unit, multiples = space.lattice()
+    lattice = space.metric_lattice()
+    unit, multiples = lattice.units[0], sorted(lattice.integers[0].tolist())
     n_control, n_arm = int(layout.sizes[cluster, layout.control]), int(layout.sizes[cluster, arm])
     span = multiples[-1] - multiples[0]
     sensitivity = Fraction(len(layout.treatments) * max(n_control, n_arm) * span)
@@ -176,10 +185,10 @@ class DrawnContrasts:
     def histogram(self) -> None:
         """There are no counts."""
 
-    def cell_means(self) -> None:
+    def cell_means(self, metric: int = 0) -> None:
         """Means of single cells are not published."""
 
-    def contrasts(self, layout: Layout) -> ClusterContrasts:
+    def contrasts(self, layout: Layout, metric: int = 0) -> ClusterContrasts:  # noqa: ARG002 - one
         """The contrasts themselves (algNHT); how outcomes spread is not estimated."""
         if layout.control != self.layout.control:
             published = self.layout.arms[self.layout.control]

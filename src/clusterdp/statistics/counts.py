@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.category_space import Ends
 from clusterdp.privacy.accounting import LossAtom, noisy_counts_loss
 from clusterdp.statistics.base import (
     ZERO_VARIANCE,
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.statistics.base import Arrays
+    from clusterdp.statistics.base import Arrays, CellTotals
     from clusterdp.statistics.noise import NoiseSource
 
 # Below, noise is all zeros and hides nothing; above, it buries any count there is.
@@ -74,9 +75,10 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
         return noisy_counts_loss(self.noise_scale)
 
     def draw(
-        self, counts: IntArray, layout: Layout, space: OutcomeSpace, add_noise: NoiseSource
+        self, totals: CellTotals, layout: Layout, space: CategorySpace, add_noise: NoiseSource
     ) -> DrawnCounts:
-        """Noisy counts from true ones; axes `[..., cluster, arm, outcome]`."""
+        """Noisy counts from true ones."""
+        counts = totals.counts
         if self.scope == "population":
             grouped = counts.sum(axis=-3)
         else:
@@ -84,17 +86,17 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
         noisy = add_noise(grouped, self.noise_scale)
         return DrawnCounts(statistic=self, noisy_counts=noisy, layout=layout, space=space)
 
-    def restore(self, arrays: Arrays, layout: Layout, space: OutcomeSpace) -> DrawnCounts:
+    def restore(self, arrays: Arrays, layout: Layout, space: CategorySpace) -> DrawnCounts:
         """Noisy counts from the array that `DrawnCounts.arrays` gave."""
         return DrawnCounts(statistic=self, noisy_counts=arrays[_COLUMN], layout=layout, space=space)
 
-    def column_types(self, space: OutcomeSpace) -> dict[str, pl.DataType]:  # noqa: ARG002 - as the others
+    def column_types(self, space: CategorySpace) -> dict[str, pl.DataType]:  # noqa: ARG002 - as the others
         """One column of lists, in the order of the outcome space."""
         import polars as pl
 
         return {_COLUMN: pl.List(pl.Int64)}
 
-    def read(self, cells: pl.DataFrame, layout: Layout, space: OutcomeSpace) -> DrawnCounts:
+    def read(self, cells: pl.DataFrame, layout: Layout, space: CategorySpace) -> DrawnCounts:
         """Noisy counts from the published table of cells."""
         groups, _ = self.groups(layout)
         noisy = read_lists(cells[_COLUMN], groups)
@@ -107,19 +109,25 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
             return np.tile(np.arange(n_arms), (n_clusters, 1)), layout.sizes.sum(axis=0)
         return np.arange(n_clusters * n_arms).reshape(n_clusters, n_arms), layout.sizes.ravel()
 
-    def mean_variance(self, layout: Layout, space: OutcomeSpace) -> FloatArray | None:
+    def mean_variance(
+        self, layout: Layout, space: CategorySpace, metric: int = 0
+    ) -> FloatArray | None:
         """The noise variance of cell means; None for counts of whole arms."""
         if self.scope == "population":
             return None
-        return self.variance_of(space.as_array(), layout)
+        return self.variance_of(space.metric_values()[metric], layout)
 
-    def contrast_variance(self, layout: Layout, space: OutcomeSpace) -> FloatArray:
+    def contrast_variance(
+        self, layout: Layout, space: CategorySpace, metric: int = 0
+    ) -> FloatArray:
         """prop:NH with correction C3: Σy²·Var(noise)·(1/n₀² + 1/n_a²) for every cluster."""
-        return against_control(self.uncentred_variance(layout, space), layout)
+        return against_control(self.uncentred_variance(layout, space, metric), layout)
 
-    def uncentred_variance(self, layout: Layout, space: OutcomeSpace) -> FloatArray:
+    def uncentred_variance(
+        self, layout: Layout, space: CategorySpace, metric: int = 0
+    ) -> FloatArray:
         """The noise variance of Σ y·count/n, the paper's cell means: Σy²·Var(noise)/n²."""
-        total = (space.as_array() ** 2).sum() * noise_variance(self.noise_scale)
+        total = (space.metric_values()[metric] ** 2).sum() * noise_variance(self.noise_scale)
         return np.asarray(total / layout.sizes**2)
 
     def variance_of(self, numbers: FloatArray, layout: Layout) -> FloatArray:
@@ -143,7 +151,7 @@ class DrawnCounts:
     statistic: NoisyCounts
     noisy_counts: IntArray
     layout: Layout
-    space: OutcomeSpace
+    space: CategorySpace
 
     def arrays(self) -> Arrays:
         """The noisy counts."""
@@ -158,7 +166,7 @@ class DrawnCounts:
         groups, sizes = self.statistic.groups(self.layout)
         return Histogram(self.noisy_counts, sizes, groups)
 
-    def cell_means(self) -> CellMeans | None:
+    def cell_means(self, metric: int = 0) -> CellMeans | None:
         """Means and mean squares of every cell; None for counts of whole arms.
 
         The size of a cell is public. So a constant may be subtracted from the numbers that are
@@ -166,24 +174,25 @@ class DrawnCounts:
         """
         if self.statistic.scope == "population":
             return None
-        values, noisy = self.space.as_array(), self._by_cell()
+        values, noisy = self.space.metric_values()[metric], self._by_cell()
 
         def read(numbers: FloatArray) -> Reading:
             average = numbers.mean()
             value = noisy @ (numbers - average) / self.layout.sizes + average
             return Reading(value, self.statistic.variance_of(numbers, self.layout))
 
-        return CellMeans(read(values), read((values - self.space.middle) ** 2))
+        return CellMeans(read(values), read((values - Ends.of(self.space, metric).middle) ** 2))
 
-    def contrasts(self, layout: Layout) -> ClusterContrasts:
+    def contrasts(self, layout: Layout, metric: int = 0) -> ClusterContrasts:
         """Differences in means from counts alone (algNH).
 
         The noise of a cell's mean is known: Σy²·Var(noise)/n². Subtracting what noise adds to
         second moments gives the variance of outcomes.
         """
-        values, sizes, noisy = self.space.as_array(), layout.sizes, self._by_cell()
+        values, sizes = self.space.metric_values()[metric], layout.sizes
+        noisy = self._by_cell()
         means = noisy @ values / sizes
-        arm_noise = self.statistic.uncentred_variance(layout, self.space)
+        arm_noise = self.statistic.uncentred_variance(layout, self.space, metric)
         spread = noisy @ values**2 / sizes - means**2 + arm_noise
         lone = lone_unit_squares(sizes, means) - arm_noise
         treated, control = list(layout.treatments), [layout.control]

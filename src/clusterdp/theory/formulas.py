@@ -18,14 +18,15 @@ from clusterdp.estimation.calibration import (
     summary_mean_variance,
 )
 from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.moments import Use
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
@@ -46,7 +47,7 @@ class VarianceBound(NamedTuple):
 
 def homogeneity(population: Population) -> FloatArray:
     """φ_a = Σ (n_c/n)² S²(y_c(a))/n_{a,c} (def:phi); axes `[arm]`. Small for alike clusters."""
-    spread = _finite_variance(population.potential_counts(), population.space.as_array())
+    spread = _finite_variance(population.potential_counts(), population.space.metric_values()[0])
     weights = _cluster_weights(population.layout)
     return np.asarray((weights**2 * spread / population.layout.sizes).sum(axis=0))
 
@@ -71,13 +72,14 @@ def non_private_variance(population: Population) -> FloatArray:
 def excess_variance(  # noqa: PLR0913 - what to predict, by name
     counts: IntArray,
     layout: Layout,
-    space: OutcomeSpace,
+    space: CategorySpace,
     mechanism: Mechanism,
     *,
     rng: np.random.Generator,
     n_draws: int = 2000,
     use: Use = "rows",
     segment_share: float = 1.0,
+    metric: int = 0,
 ) -> Averaged:
     """What privacy adds to the variance of the stratified estimator, given observed counts.
 
@@ -93,18 +95,19 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
         n_draws: How many draws of the statistics to average over.
         use: "rows", or "everything" for estimates that use sums and counts as well.
         segment_share: The share of every cell that the estimate is of.
+        metric: Which metric.
     """
     exact = np.zeros(len(layout.treatments))
     if not mechanism.releases_rows:
-        noise = mechanism.statistics[0].contrast_variance(layout, space)
+        noise = mechanism.statistics[0].contrast_variance(layout, space, metric)
         return Averaged((_cluster_weights(layout) ** 2 * noise).sum(axis=0), exact)
     by_summary = None
     if use == "everything":
-        by_summary = summary_mean_variance(mechanism, layout, space)
-    public = 0.0 if by_summary is None else public_noise_variance(mechanism, space)
+        by_summary = summary_mean_variance(mechanism, layout, space, metric)
+    public = 0.0 if by_summary is None else public_noise_variance(mechanism, space, metric)
 
     def draw() -> FloatArray:
-        per_unit = unit_noise(counts, layout, space, mechanism, rng)
+        per_unit = unit_noise(counts, layout, space, mechanism, rng)[metric]
         per_cell = mean_noise(
             per_unit, layout.sizes, segment_share, by_summary=by_summary, public=public
         )
@@ -132,10 +135,10 @@ def variance_bound(population: Population, mechanism: Mechanism) -> VarianceBoun
     first = (1 / keep**2 - 1) * _both_arms(homogeneity(population), layout)
 
     scale = counts.noise_scale / layout.sizes  # σ/n_{a,c}
-    floor, n_outcomes = float(response.prior_floor), space.n_outcomes
+    floor, n_outcomes = float(response.prior_floor), space.n_categories
     # lem:tq-tp: how far the prior is from the cell's frequencies, in expected L1 distance
     distance = 2 * n_outcomes * (floor + scale * (np.exp(-floor / scale) - np.exp(-1 / scale)))
-    values = space.as_array()
+    values = space.metric_values()[0]
     worst = np.abs(values).max() ** 2 * (3 / keep**2 + 2)
     spread = (resample * math.sqrt(n_outcomes) + 1) ** 2 / keep**2
     spread *= (values**2).sum() * (1 - resample * (n_outcomes - 1) * floor)
@@ -149,7 +152,7 @@ def uniform_prior_excess(population: Population, resample_prob: float) -> FloatA
 
     For coro:unstratified, take `population.merged()`.
     """
-    layout, values = population.layout, population.space.as_array()
+    layout, values = population.layout, population.space.metric_values()[0]
     keep = 1 - resample_prob
     frequencies = population.potential_counts() / layout.sizes.sum(axis=1)[:, None, None]
     mean, mean_square = frequencies @ values, frequencies @ values**2
@@ -217,15 +220,18 @@ def mean_noise(
 def unit_noise(
     counts: IntArray,
     layout: Layout,
-    space: OutcomeSpace,
+    space: CategorySpace,
     mechanism: Mechanism,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Noise variance of a unit, given one draw of the statistics; axes `[cluster, arm]`."""
-    channel = release_cells(counts, layout, space, mechanism, simulated_noise(rng)).channel
+    """Noise variance of a unit, given one draw of the statistics; axes `[metric, cluster, arm]`."""
+    channel = release_cells(
+        CellTotals.of_counts(counts, space), layout, space, mechanism, simulated_noise(rng)
+    ).channel
     assert channel is not None  # noqa: S101 - there are rows
-    noise = channel.noise_variance()[channel.groups]
-    return np.asarray((counts * noise).sum(axis=-1) / layout.sizes)
+    metrics = range(len(space.metric_values()))
+    noises = [channel.noise_variance(metric)[channel.groups] for metric in metrics]
+    return np.stack([(counts * noise).sum(axis=-1) / layout.sizes for noise in noises])
 
 
 def _finite_variance(counts: IntArray, values: FloatArray) -> FloatArray:

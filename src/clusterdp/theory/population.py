@@ -11,8 +11,8 @@ from clusterdp.errors import ParameterError
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class Population:
     type_outcomes: IntArray
     type_counts: IntArray
     layout: Layout
-    space: OutcomeSpace
+    space: CategorySpace
 
     def __post_init__(self) -> None:
         if not np.array_equal(self.type_counts.sum(axis=1), self.layout.sizes.sum(axis=1)):
@@ -40,7 +40,7 @@ class Population:
 
         Axes `[cluster, arm, outcome]`; unlike in observed counts, every arm counts all units.
         """
-        one_hot = np.eye(self.space.n_outcomes, dtype=np.int64)[self.type_outcomes]
+        one_hot = np.eye(self.space.n_categories, dtype=np.int64)[self.type_outcomes]
         return np.asarray(np.einsum("ct,tao->cao", self.type_counts, one_hot))
 
     def effects(self) -> FloatArray:
@@ -51,7 +51,7 @@ class Population:
 
     def unit_effects(self) -> FloatArray:
         """The effect of each treatment on each type; axes `[type, treatment]`."""
-        outcomes = self.space.as_array()[self.type_outcomes]
+        outcomes = self.space.metric_values()[0][self.type_outcomes]
         treated = outcomes[:, list(self.layout.treatments)]
         return np.asarray(treated - outcomes[:, [self.layout.control]])
 
@@ -71,7 +71,7 @@ class Population:
         """
         n_clusters, n_arms = self.layout.sizes.shape
         unassigned = np.repeat(self.type_counts[np.newaxis], n_replicates, axis=0)
-        observed = np.zeros((n_replicates, n_clusters, n_arms, self.space.n_outcomes), np.int64)
+        observed = np.zeros((n_replicates, n_clusters, n_arms, self.space.n_categories), np.int64)
         for arm in range(n_arms):
             last = arm == n_arms - 1
             drawn = unassigned if last else _draw(unassigned, self.layout.sizes[:, arm], rng)

@@ -10,6 +10,7 @@ import numpy as np
 from clusterdp.estimation import moments as estimators
 from clusterdp.estimation.calibration import read_cells
 from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import IntArray
     from clusterdp.estimation.moments import Estimator, Use
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
@@ -53,7 +54,7 @@ def simulate_experiments(  # noqa: PLR0913 - what to draw, by name
 def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they are
     counts: IntArray,
     layout: Layout,
-    space: OutcomeSpace,
+    space: CategorySpace,
     mechanism: Mechanism,
     *,
     n_replicates: int,
@@ -90,14 +91,16 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
 def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     counts: IntArray,
     layout: Layout,
-    space: OutcomeSpace,
+    space: CategorySpace,
     mechanism: Mechanism,
     rng: np.random.Generator,
     estimator: Estimator,
     use: Use,
 ) -> estimators.EffectArrays:
     """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
-    about_cells = release_cells(counts, layout, space, mechanism, simulated_noise(rng))
+    about_cells = release_cells(
+        CellTotals.of_counts(counts, space), layout, space, mechanism, simulated_noise(rng)
+    )
     moments = readings = None
     if about_cells.channel is not None:
         released_counts = about_cells.channel.simulate(counts, rng)

@@ -41,7 +41,7 @@ def revealing_columns(
     """The kept columns of a table that give its outcomes away. All rows are read, once."""
     if not columns.kept:
         return []
-    counters = _counters(rows.select(columns.kept), n_rows, space.n_outcomes)
+    counters = _counters(rows.select(columns.kept), n_rows, space.n_categories)
 
     def count(batch: pl.DataFrame) -> pl.DataFrame:
         codes = encode_outcomes(batch[columns.outcome], space, clip=clip).codes

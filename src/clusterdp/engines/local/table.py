@@ -173,9 +173,9 @@ class _FirstPass:
     """What pass 1 gathers, batch by batch and from several threads."""
 
     def __init__(self, encode: RowEncoder, layout: Layout) -> None:
-        shape = (*layout.sizes.shape, encode.space.n_outcomes)
+        shape = (*layout.sizes.shape, encode.space.n_categories)
         self._encode, self._lock = encode, threading.Lock()
-        self.tally = Tally.empty(layout.sizes.size, encode.space.n_outcomes)
+        self.tally = Tally.empty(layout.sizes.size, encode.space.n_categories)
         self.ids = IdCollector(layout.n_units)
         self.order = RowOrder(shape, layout.n_units)
 

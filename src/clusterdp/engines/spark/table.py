@@ -199,10 +199,10 @@ class SparkTable(Table):
         rows = self._select(columns.unit, columns.cluster, columns.arm, columns.outcome)
         task = CountRows(encoder=encoder, n_cells=layout.sizes.size)
         # Parts of a number that is public: Spark would choose it by their sizes in bytes.
-        n_parts = math.ceil(layout.sizes.size * self.space.n_outcomes / _PLACES_PER_PART)
+        n_parts = math.ceil(layout.sizes.size * self.space.n_categories / _PLACES_PER_PART)
         places = rows.mapInArrow(task, PLACES).repartition(n_parts, "place").groupBy("place")
         added = to_polars(places.agg(sf.sum(sf.col("n").cast(_WIDE)).alias("n")))
-        return put_together(added, layout.sizes.size, self.space.n_outcomes)
+        return put_together(added, layout.sizes.size, self.space.n_categories)
 
     def _count_repeated(self, n_units: int) -> int:
         """How many rows repeat the id of another: exact, and of ids alone.

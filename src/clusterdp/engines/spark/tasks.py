@@ -68,7 +68,7 @@ class CountRows:
         encode = self.encoder.get()
         columns = encode.columns
         names = (columns.unit, columns.cluster, columns.arm, columns.outcome)
-        tally = Tally.empty(self.n_cells, encode.space.n_outcomes)
+        tally = Tally.empty(self.n_cells, encode.space.n_categories)
         present = np.zeros(self.n_cells, dtype=np.bool_)
         for batch in non_empty(batches):
             with no_values():

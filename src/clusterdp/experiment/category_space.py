@@ -1,0 +1,74 @@
+"""What the pipeline needs of outcomes: categories, and what they count as in every metric."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from clusterdp._arrays import FloatArray, IntArray
+
+
+class MetricLattice(NamedTuple):
+    """Metrics as integers times a unit, so that sums can be noised exactly.
+
+    Attributes:
+        units: The unit of each metric.
+        integers: The integer of each category; axes `[metric, category]`. Between cuts a number
+            adds integers between those of its categories to a sum.
+        squared: For each metric whether squares are published beside its sums. With two values
+            they follow from the sums; those of numbers would not fit 64 bits.
+    """
+
+    units: tuple[Fraction, ...]
+    integers: IntArray
+    squared: tuple[bool, ...]
+
+
+class CategorySpace(Protocol):
+    """Finitely many categories, each with a value in every metric. It can be hashed."""
+
+    @property
+    def n_categories(self) -> int:
+        """K, the number of categories."""
+        ...
+
+    def metric_values(self) -> FloatArray:
+        """What categories count as; axes `[metric, category]`."""
+        ...
+
+    def metric_lattice(self) -> MetricLattice:
+        """The same as integers."""
+        ...
+
+    def metric_weights(self, prior: FloatArray | None) -> FloatArray:
+        """How much the variance of each metric counts in the design of a channel; `[metric]`."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
+class Ends(NamedTuple):
+    """The least and the largest value of a metric."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, space: CategorySpace, metric: int) -> Ends:
+        """The ends of a metric of some space."""
+        values = space.metric_values()[metric]
+        return cls(float(np.min(values)), float(np.max(values)))
+
+    @property
+    def middle(self) -> float:
+        """Half way between them."""
+        return (self.low + self.high) / 2
+
+    @property
+    def span(self) -> float:
+        """How far replacing one outcome can move a sum."""
+        return self.high - self.low
