@@ -17,7 +17,7 @@ from clusterdp.channels.staircases import design_staircase
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.channels.optimal_rows import OptimalResponse
     from clusterdp.channels.staircases import Staircase
     from clusterdp.statistics.base import Arrays
@@ -99,6 +99,10 @@ class OptimalChannel:
     def arrays(self) -> Arrays:
         """What the channel is made of, by name; `OptimalRows.restore` takes it back."""
         return {"tables": self.tables, "outputs": self.outputs, "groups": self.groups}
+
+    def possible(self) -> BoolArray:
+        """Which outputs each channel has; axes `[channel, released]`."""
+        return np.asarray(self.tables.any(axis=1))
 
     def sampler(self) -> TableSampler:
         """The channel as look-up tables."""

@@ -43,7 +43,9 @@ class ResampledRows(
     cells_in_words: ClassVar[str] = (
         "the prior that outcomes were redrawn from, and what each counts as (`decode`)"
     )
-    released_in_words: ClassVar[str] = "`released_outcome` is the outcome after randomization."
+    released_in_words: ClassVar[str] = (
+        "`response` is the number of the category after randomization."
+    )
 
     resample_prob: float
     delta: float = 0.0

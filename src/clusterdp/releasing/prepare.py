@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import CodeArray
     from clusterdp.channels.catalogue import Channel
     from clusterdp.engines.base import CellOptions, Engine, Table
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.experiment.categories import Categories
     from clusterdp.rows.encoding import CellEncoder, Columns
     from clusterdp.rows.keys import ReleaseKey
 
@@ -52,7 +52,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     source: Any,
     *,
     columns: Columns,
-    space: OutcomeSpace,
+    space: Categories,
     control: Any = None,
     min_cell_size: int | None = None,
     clip: bool = False,
@@ -67,7 +67,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         source: A file, a folder or a query by its name, or a pandas, Polars, PyArrow, DuckDB or
             Spark frame.
         columns: Which column plays which part.
-        space: The declared outcome space.
+        space: The categories of the declared outcomes.
         control: The control arm. Needed unless the arms are 0 and 1.
         min_cell_size: Pool clusters with fewer units than this in some arm into one cluster.
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.

@@ -129,14 +129,15 @@ def _draw(
     """The first pass, and its noise: what an earlier run drew, if there was one."""
     layout, space = prepared.layout, prepared.table.space
     counting = progress.stage("counting cells", layout.n_units)
-    counts, seen, notices = prepared.table.count(layout, prepared.encoder, counting)
-    for notice in notices:
+    count_key = journal.key if mechanism.publishes_counts else None
+    found = prepared.table.count(layout, prepared.encoder, counting, count_key)
+    for notice in found.notices:
         notify_owner(notice)
-    tag = journal.key.tag(seen)
+    tag = journal.key.tag(found.seen)
     kept = journal.recall()
     if kept is None:
         progress.stage("drawing noise", 0)
-        statistics = draw_statistics(counts, layout, space, mechanism, add_noise)
+        statistics = draw_statistics(found.totals, layout, space, mechanism, add_noise)
         drawn = Drawn(statistics=statistics, table_tag=tag)
         journal.keep(bytes(drawn))
         return drawn
@@ -155,7 +156,7 @@ def _describe(prepared: Prepared, mechanism: Mechanism) -> Manifest:
         software=f"clusterdp {__version__}",
         columns=table.columns,
         layout=prepared.layout,
-        terms=Terms.of(table.columns.outcome, table.space, mechanism),
+        terms=Terms.of(table.space, mechanism),
         row_order=table.row_order,
         notes=(*prepared.notes, *disclosure_notes(mechanism, table.space)),
     )

@@ -162,11 +162,13 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
         beside_rows: Whether it may be published beside rows.
         with_gaps: Its columns that have no value for some cells.
         in_words: What its columns hold.
+        of_categories: Whether it is drawn from counts by category, not from sums.
     """
 
     beside_rows: ClassVar[bool] = True
     with_gaps: ClassVar[tuple[str, ...]] = ()
     in_words: ClassVar[str]
+    of_categories: ClassVar[bool] = False
 
     @property
     def estimates_effects(self) -> bool:
