@@ -74,7 +74,7 @@ def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
 ## Use it
 **A mean of `debiased_outcome` is an unbiased mean of the true outcome**, over all units or over any
 group of them that was not chosen by looking at outcomes. Use it like any outcome; its spread, and
-so any ordinary standard error, includes the noise of privacy. A single value says next to nothing:
+so any ordinary standard error, includes the noise of privacy. A single value is of little use:
 it can lie far outside the range of outcomes.
 
 SQL (DuckDB):
@@ -127,7 +127,7 @@ def _files(manifest: Manifest) -> str:
 
 
 def _better(manifest: Manifest) -> str:
-    if not manifest.mechanism.statistics:
+    if not any(one.estimates_effects for one in manifest.mechanism.statistics):
         return ""
     return ",\nand more precisely than from rows alone, by the statistics in `cells.parquet`"
 
