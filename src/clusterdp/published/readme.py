@@ -52,7 +52,7 @@ def _values(manifest: Manifest) -> str:
 
 
 def _row_names(row_files: Collection[str]) -> tuple[str, str, str]:
-    """The rows in words, and as a database and a reader of files know them."""
+    """The files of rows, as they are named in words, in SQL and in R."""
     if UNITS in row_files:
         return f"`{UNITS}`", UNITS, f'read_parquet("{UNITS}")'
     return f"`{UNIT_PARTS}/`", f"{UNIT_PARTS}/*.parquet", f'open_dataset("{UNIT_PARTS}")'
