@@ -56,7 +56,7 @@ def _outcomes(manifest: Manifest) -> str:
 
 
 def _row_names(row_files: Collection[str]) -> tuple[str, str, str]:
-    """The rows in words, and as a database and a reader of files know them."""
+    """The files of rows, as they are named in words, in SQL and in R."""
     if UNITS in row_files:
         return f"`{UNITS}`", UNITS, f'read_parquet("{UNITS}")'
     return f"`{UNIT_PARTS}/`", f"{UNIT_PARTS}/*.parquet", f'open_dataset("{UNIT_PARTS}")'
@@ -136,7 +136,7 @@ def _files(manifest: Manifest) -> str:
 
 
 def _better(manifest: Manifest) -> str:
-    if not manifest.mechanism.statistics:
+    if not any(one.estimates_effects for one in manifest.mechanism.statistics):
         return ""
     return ",\nand more precisely than from rows alone, by the statistics in `cells.parquet`"
 

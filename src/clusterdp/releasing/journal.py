@@ -1,7 +1,7 @@
 """What must survive a crash, so that a release can be finished without spending its budget again.
 
 A release draws randomness twice: noise for cells, and a key for rows. Run again with the same key
-and the same noise it gives the same release, so nobody gets a second look at anyone.
+and the same noise it gives the same release, so a repeated run reveals nothing more.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     journal: Journal,
     add_noise: NoiseSource,
 ) -> None:
-    """As `write_release`, with the sources of randomness given: the door for tests."""
+    """As `write_release`, with the sources of randomness given, for tests."""
     table, layout, space = prepared.table, prepared.layout, prepared.table.space
     check_exact(layout, space, mechanism)
     manifest = _describe(prepared, mechanism)
