@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def write_readme(manifest: Manifest, row_files: Collection[str]) -> str:
     """The text, from a manifest and the names of the files of rows."""
-    head = f"""# {", ".join(manifest.outcomes.declared.outcomes)}: a private release of a randomized experiment
+    names = ", ".join(manifest.outcomes.declared.outcomes)
+    head = f"""# {names}: a private release of a randomized experiment
 
 {_what(manifest)}
 
