@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, several: str | None = None) -> str:
     """A number and its noun: `1 cluster`, `1,200 clusters`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return f"{number:,} " + (noun if number == 1 else several or f"{noun}s")

@@ -17,7 +17,7 @@ from clusterdp.channels.staircases import design_staircase
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.channels.optimal_rows import OptimalResponse
     from clusterdp.channels.staircases import Staircase
     from clusterdp.statistics.base import Arrays
@@ -28,15 +28,15 @@ MOST_BIAS = 1e-13
 _LEAST_REVEAL = int(1e-5 * TABLE_TOTAL)
 # Shares of the room for rounding that are tried.
 _MORE_ROOM = (1.0, 30.0, 1000.0)
-# Singular values of a channel below this, relative to the largest, say nothing of what it hides.
-_SPEAKING = 1e-2
+# Singular values below this share of the largest are taken as 0: such directions are mostly noise.
+_LEAST_SINGULAR = 1e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptimalChannel:
     """P(released | true) of every cell, as a table for each distinct channel.
 
-    What is released is the number of an output. Two outputs may count as the same.
+    A draw gives the index of an output. Two outputs may count as the same number.
 
     Attributes:
         tables: P in integers over TABLE_TOTAL; axes `[channel, true, released]`. Channels with
@@ -88,7 +88,7 @@ class OptimalChannel:
         Its expectation given the category is that category's noise variance as nearly as the
         channel can distinguish categories. (Two outputs, for example, distinguish only means.)
         """
-        inverse = np.linalg.pinv(self.tables / TABLE_TOTAL, rcond=_SPEAKING)
+        inverse = np.linalg.pinv(self.tables / TABLE_TOTAL, rcond=_LEAST_SINGULAR)
         hidden = self.noise_variance(metric)[..., np.newaxis]
         return np.asarray((inverse @ hidden)[..., 0])
 
@@ -99,6 +99,10 @@ class OptimalChannel:
     def arrays(self) -> Arrays:
         """What the channel is made of, by name; `OptimalRows.restore` takes it back."""
         return {"tables": self.tables, "outputs": self.outputs, "groups": self.groups}
+
+    def possible(self) -> BoolArray:
+        """Which outputs each channel has; axes `[channel, released]`."""
+        return np.asarray(self.tables.any(axis=1))
 
     def sampler(self) -> TableSampler:
         """The channel as look-up tables."""
@@ -133,7 +137,7 @@ class OptimalChannel:
         return bool((np.abs(self.bias()).max(axis=-1) <= MOST_BIAS * largest).all())
 
     def is_within(self, response: OptimalResponse) -> bool:
-        """Whether every table, in its integers, is (ε, δ)-DP as the response says."""
+        """Whether every table, in its integers, is (ε, δ)-DP as the response requires."""
         return all(is_within(table, response) for table in self.tables)
 
 

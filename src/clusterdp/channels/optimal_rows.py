@@ -55,8 +55,7 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
     is_designed: ClassVar[bool] = True
     cells_in_words: ClassVar[str] = "the number of the channel its rows went through (`channel`)"
     released_in_words: ClassVar[str] = (
-        "`released_outcome` is a number and not one of the outcomes: it is the debiased\n"
-        "  outcome itself."
+        "`response` is the number of an output of the channel, and not an outcome."
     )
 
     epsilon: float

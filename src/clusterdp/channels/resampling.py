@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.statistics.base import Arrays
 
@@ -102,6 +102,10 @@ class ResamplingChannel:
         rows estimates what privacy cost. Axes `[..., group, released]`.
         """
         return self._unmix(self.noise_variance(metric))
+
+    def possible(self) -> BoolArray:
+        """Which outputs each group has: all categories; axes `[group, released]`."""
+        return np.ones(self.weights.shape, dtype=np.bool_)
 
     def sampler(self) -> RedrawSampler:
         """The channel as look-up tables."""

@@ -12,7 +12,7 @@ import numpy as np
 from clusterdp._words import counted
 from clusterdp.errors import DataError
 from clusterdp.experiment.layout import Layout, default_control, find_arm
-from clusterdp.rows.batches import RowEncoder
+from clusterdp.rows.batches import RowCounter, RowEncoder
 from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder, Labels
 
 if TYPE_CHECKING:
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp._arrays import IntArray
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.categories import Categories
     from clusterdp.rows.batches import BatchRandomizer, Tally
     from clusterdp.rows.encoding import Columns
     from clusterdp.rows.fingerprint import Fingerprint
+    from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.statistics.base import CellTotals
     from clusterdp.storage.files import FileSum, RowOrderKind
     from clusterdp.storage.folder import Destination
 
@@ -45,12 +47,17 @@ class Counted(NamedTuple):
     """What pass 1 found, for the owner's side of the pipeline alone.
 
     Attributes:
-        counts: N[cluster, arm, outcome].
+        counts: Rows by category, numbers at the grid point below; axes `[cluster, arm, category]`.
+            Safety nets alone use them.
+        totals: What statistics are drawn from.
+        squares: Sums of squares for the owner's eyes, as in `RowCounter.true_squares`.
         seen: What was read.
         notices: Warnings about the table, for the owner alone. They never decide anything.
     """
 
     counts: IntArray
+    totals: CellTotals
+    squares: FloatArray
     seen: Fingerprint
     notices: tuple[str, ...] = ()
 
@@ -87,15 +94,15 @@ class TableOptions:
 
     Attributes:
         columns: Which column plays which part.
-        space: The declared outcome space.
-        clip: Whether outcomes beyond the ends of the space count as the nearest end.
+        space: The categories of the declared outcomes.
+        clip: Whether outcomes beyond the ends of their values count as the nearest end.
         keep_order: Whether rows are published in the order of the table, which the owner then
             declares public, and not in the order of ids.
         verbose: Whether messages to the owner may count rows by what their outcomes are.
     """
 
     columns: Columns
-    space: OutcomeSpace
+    space: Categories
     clip: bool = False
     keep_order: bool = False
     verbose: bool = False
@@ -123,15 +130,26 @@ class Table(TableOptions, ABC):
         """The cells of the table, and how to encode its rows: no other column is read."""
 
     def count(
-        self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
+        self,
+        layout: Layout,
+        encoder: CellEncoder,
+        progress: Progress = no_progress,
+        count_key: ReleaseKey | None = None,
     ) -> Counted:
         """Pass 1: check every row and count outcomes.
+
+        Args:
+            layout: The cells.
+            encoder: How rows are assigned to cells.
+            progress: Is called with rows done.
+            count_key: The key of the release, where counts of rounded numbers are published.
 
         Raises:
             DataError: If a value is missing or outside the space, or an id is repeated. The message
                 shows no value.
         """
-        with self.first_pass(row_encoder(self, encoder), layout, progress) as found:
+        counter = RowCounter.of(row_encoder(self, encoder), count_key)
+        with self.first_pass(counter, layout, progress) as found:
             _refuse_unsound(found.tally, self)
             _refuse_repeated(found.count_repeated(), self.columns.unit)
             counted = _to_counts(found.tally, layout)
@@ -140,7 +158,7 @@ class Table(TableOptions, ABC):
 
     @abstractmethod
     def first_pass(
-        self, encode: RowEncoder, layout: Layout, progress: Progress
+        self, counter: RowCounter, layout: Layout, progress: Progress
     ) -> AbstractContextManager[FirstPass]:
         """Read every row once. What was found can be used within the block."""
 
@@ -205,7 +223,7 @@ class Engine(Protocol):
 
 def row_encoder(table: Table, cells: CellEncoder) -> RowEncoder:
     """What encodes the rows of a table."""
-    return RowEncoder(columns=table.columns, space=table.space, clip=table.clip, cells=cells)
+    return RowEncoder.of(table.columns, table.space, cells, clip=table.clip)
 
 
 def check_cell_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
@@ -260,28 +278,42 @@ def _refuse_unsound(tally: Tally, table: Table) -> None:
     The message shows no value. How many rows broke a rule depends on true outcomes, and several
     refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
-    columns, name = table.columns, table.columns.outcome
+    columns = table.columns
+    named = _outcomes_in_words(table)
     _refuse_missing(columns.unit, "unit", tally.n_without_id)
     if tally.n_missing:
         raise DataError(
-            f"column {name!r} (outcome) has missing values{_in_rows(tally.n_missing, table)}, or "
-            "values that are not numbers; every unit needs a number"
+            f"{named} missing values{_in_rows(tally.n_missing, table)}, or values that are not "
+            "numbers; every unit needs a number"
         )
     if tally.n_outside:
         remedy = "declare a space that holds them" + (
             "" if table.clip else ", or clip (clip=True, --clip)"
         )
+        broken = ", or combinations that the implications rule out"
         raise DataError(
-            f"column {name!r} (outcome) has values outside the outcome space of "
-            f"{table.space.n_categories} values{_in_rows(tally.n_outside, table)}; {remedy}"
+            f"{named} values outside the outcome space of "
+            f"{counted(table.space.n_categories, 'category', 'categories')}"
+            f"{broken if table.space.declared.implications else ''}"
+            f"{_in_rows(tally.n_outside, table)}; {remedy}"
         )
+
+
+def _outcomes_in_words(table: Table) -> str:
+    names = ", ".join(map(repr, table.columns.outcomes))
+    return (
+        f"column {names} (outcome) has"
+        if len(table.columns.outcomes) == 1
+        else (f"columns {names} (outcomes) have")
+    )
 
 
 def _clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
     """The warning to the owner that outcomes were clipped, if some were."""
     if not tally.n_clipped:
         return ()
-    some = f"some outcomes of {table.columns.outcome!r}{_in_rows(tally.n_clipped, table)}"
+    names = ", ".join(map(repr, table.columns.outcomes))
+    some = f"some outcomes of {names}{_in_rows(tally.n_clipped, table)}"
     return (f"{some} were clipped to the ends of the outcome space",)
 
 
@@ -309,7 +341,9 @@ def _refuse_missing(name: str, part: str, n_missing: int) -> None:
 
 def _to_counts(tally: Tally, layout: Layout) -> Counted:
     """What pass 1 found, if it adds up to the public sizes."""
-    counts = tally.counts.reshape(*layout.sizes.shape, tally.n_outcomes)
+    table = tally.table.reshape(*layout.sizes.shape, -1)
+    counts = table[..., : tally.counter.encoder.space.n_categories]
     if not np.array_equal(counts.sum(axis=-1), layout.sizes):
         raise DataError(TABLE_CHANGED)
-    return Counted(counts=counts, seen=tally.seen)
+    counter = tally.counter
+    return Counted(counts, counter.totals(table), counter.true_squares(table), tally.seen)

@@ -16,7 +16,7 @@ import numpy as np
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.moments import CellMoments
 from clusterdp.published.row_counts import released_cells
-from clusterdp.rows.encoding import DEBIASED, RELEASED
+from clusterdp.rows.encoding import RESPONSE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,7 +34,7 @@ def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str,
     if len(set(covariates)) < len(covariates):
         raise ParameterError(f"a covariate is named twice in {', '.join(covariates)}")
     columns = release.columns
-    reserved = (columns.unit, columns.arm, columns.cluster, RELEASED, DEBIASED)
+    reserved = (columns.unit, columns.arm, columns.cluster, RESPONSE, *columns.debiased)
     for name in covariates:
         if name in reserved:
             raise ParameterError(f"cannot adjust for {name!r}: it is not a covariate")
@@ -78,7 +78,11 @@ class CovariateRows:
 
 
 def to_covariate_rows(
-    rows: pl.DataFrame, release: Release, covariates: tuple[str, ...], segment: Segment
+    rows: pl.DataFrame,
+    release: Release,
+    covariates: tuple[str, ...],
+    segment: Segment,
+    metric: int = 0,
 ) -> CovariateRows:
     """The rows of a segment with their covariates, as arrays.
 
@@ -94,11 +98,13 @@ def to_covariate_rows(
         raise DataError(
             f"{where} has no row with all of {', '.join(covariates)}; adjust for fewer columns"
         )
+    assert release.channel is not None  # noqa: S101 - the caller has rows
     cells = released_cells(rows, release.columns, release.layout)
+    groups = release.channel.groups.ravel()[cells]
     shape = release.layout.sizes.shape
     return CovariateRows(
         cells=cells,
-        outcomes=rows[DEBIASED].to_numpy(),
+        outcomes=release.channel.decode(metric)[groups, rows[RESPONSE].to_numpy()],
         covariates=rows.select(covariates).to_numpy().astype(np.float64),
         sizes=np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape),
     )

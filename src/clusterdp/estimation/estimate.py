@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.calibration import CellReadings
     from clusterdp.estimation.cell_weights import CellWeights
     from clusterdp.estimation.moments import CellMoments, EffectArrays, Estimator, Use
-    from clusterdp.estimation.segments import RowMoments, Segment
+    from clusterdp.estimation.segments import RowCounts, Segment
     from clusterdp.experiment.layout import Layout
 
 _NO_SPREAD = "the release holds no estimate of the sampling variance; the largest possible is used"
@@ -79,7 +79,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         raise ParameterError(f"on must be the name of a column, got {on!r}")
     layout = release.layout if control is None else release.layout.with_control(control)
     ratio_notes = sample_ratio_notes(layout, shares)
-    notes = [*release.notes]
+    notes = [*release.notes, *_clipping_notes(release)]
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     rows = None
@@ -89,28 +89,15 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         raise ParameterError(
             f"{release.mechanism.name} publishes no rows; leave out use, segments, by and adjust"
         )
-    readings = None
-    if use == "everything":
-        readings = read_cells(release.mechanism, layout, release.space, release.statistics)
-    arrays = estimators.estimate_effects(
-        layout,
-        release.space,
-        estimator,
-        moments=None if rows is None else rows.whole,
-        statistics=release.statistics,
-        readings=readings,
-    )
-    if arrays.degrees is None:
-        notes.append(_NO_SPREAD)
-    effects = to_effects(arrays, layout, layout.sizes.sum(axis=0))
-    if rows is not None:
-        how = _How(release, layout, estimator, covariates, readings)
-        more, remarks = _segment_effects(rows, how)
-        effects += more
-        notes += remarks
+    effects: list[Effect] = []
+    for place, metric in enumerate(release.space.declared.metrics):
+        how = _How(release, layout, estimator, covariates, str(metric), place, use)
+        found, remarks = _metric_effects(rows, how)
+        effects += found
+        notes += [note for note in remarks if note not in notes]
+    overall = [effect for effect in effects if not effect.of.segment]
     return Estimate(
-        effects=tuple(effects),
-        outcome=release.columns.outcome,
+        effects=(*overall, *(effect for effect in effects if effect.of.segment)),
         treatment=release.columns.arm,
         estimator=estimator,
         mechanism=release.mechanism.name,
@@ -118,6 +105,12 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         level=level,
         notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
     )
+
+
+def _clipping_notes(release: Release) -> list[str]:
+    """What effects on numbers are effects on."""
+    numbers = release.space.declared.numbers.items()
+    return [f"{name}, clipped to {number.low:g}..{number.high:g}" for name, number in numbers]
 
 
 def _open(release: Any) -> Release:
@@ -137,37 +130,77 @@ def _check_choice(parameter: str, value: Any, choices: tuple[str, str]) -> None:
 
 
 class _How(NamedTuple):
-    """How the effects of segments are estimated."""
+    """How the effects on a metric are estimated."""
 
     release: Release
     layout: Layout
     estimator: Estimator
     covariates: tuple[str, ...]
-    readings: CellReadings | None
+    metric: str
+    place: int
+    use: Use
+
+    def readings(self) -> CellReadings | None:
+        """What noisy statistics estimate for every cell; None for rows alone."""
+        if self.use == "rows":
+            return None
+        release = self.release
+        return read_cells(
+            release.mechanism, self.layout, release.space, release.statistics, self.place
+        )
+
+    def moments(self, counts: IntArray) -> CellMoments:
+        """Moments of the metric, from counts by cell and response."""
+        assert self.release.channel is not None  # noqa: S101 - there are rows
+        return estimators.row_moments(counts, self.release.channel, self.place)
 
 
-def _segment_effects(rows: RowMoments, how: _How) -> tuple[list[Effect], list[str]]:
+def _metric_effects(rows: RowCounts | None, how: _How) -> tuple[list[Effect], list[str]]:
+    """Effects on a metric, overall, adjusted and in segments; with notes about them."""
+    layout, readings = how.layout, how.readings()
+    arrays = estimators.estimate_effects(
+        layout,
+        how.release.space,
+        how.estimator,
+        moments=None if rows is None else how.moments(rows.whole),
+        statistics=how.release.statistics,
+        readings=readings,
+        metric=how.place,
+    )
+    notes = [_NO_SPREAD] if arrays.degrees is None else []
+    effects = to_effects(arrays, layout, layout.sizes.sum(axis=0), metric=how.metric)
+    if rows is not None:
+        more, remarks = _segment_effects(rows, how, readings)
+        effects, notes = effects + more, notes + remarks
+    return effects, notes
+
+
+def _segment_effects(
+    rows: RowCounts, how: _How, readings: CellReadings | None
+) -> tuple[list[Effect], list[str]]:
     """Adjusted effects and those of segments, with notes about them."""
     layout, notes = how.layout, []
+    whole = how.moments(rows.whole)
     if rows.n_unmatched:
         notes.append(
             f"{rows.n_unmatched:,} of {layout.n_units:,} released units are not in the segments "
             "table; they count overall and in no segment"
         )
-    family = max(1, len(rows.segments) * len(layout.treatments))
+    n_metrics = len(how.release.space.declared.metrics)
+    family = max(1, len(rows.segments) * len(layout.treatments) * n_metrics)
     effects: list[Effect] = []
-    for segment, moments in [((), rows.whole), *rows.segments]:
-        used = moments
-        if how.readings is not None:
-            used = estimators.calibrated(moments, rows.whole, how.readings)
-        cut = _Cut(layout, how.estimator, segment, family if segment else 1)
+    for segment, counts in [((), rows.whole), *rows.segments]:
+        used = moments = how.moments(counts)
+        if readings is not None:
+            used = estimators.calibrated(moments, whole, readings)
+        cut = _Cut(layout, how.estimator, how.metric, segment, family if segment else 1)
         if segment:
             plain = cut.effects(moments.sizes, _Plain(used))
             effects += plain
             notes += _segment_notes(moments, cut, plain)
         if rows.covariates is not None and not cutting.empty_arms(moments, layout):
             known = adjustment.to_covariate_rows(
-                rows.covariates, how.release, how.covariates, segment
+                rows.covariates, how.release, how.covariates, segment, how.place
             )
             effects += cut.effects(known.sizes, _Adjusted(known, used, moments.privacy))
             n_lost = int(moments.sizes.sum() - known.sizes.sum())
@@ -213,6 +246,7 @@ class _Cut(NamedTuple):
 
     layout: Layout
     estimator: Estimator
+    metric: str
     segment: Segment
     family: int
 
@@ -238,6 +272,7 @@ class _Cut(NamedTuple):
                 arrays,
                 two_arms,
                 arm_sizes,
+                metric=self.metric,
                 segment=self.segment,
                 family=self.family,
                 is_adjusted=moments.n_slopes > 0,
@@ -250,6 +285,7 @@ def to_effects(  # noqa: PLR0913 - assembles values from their parts
     layout: Layout,
     arm_sizes: IntArray,
     *,
+    metric: str,
     segment: Segment = (),
     family: int = 1,
     is_adjusted: bool = False,
@@ -260,6 +296,7 @@ def to_effects(  # noqa: PLR0913 - assembles values from their parts
         arrays: Without axes of replicates.
         layout: Arms and control.
         arm_sizes: Units by arm.
+        metric: The metric that they are on.
         segment: The segment that they are of.
         family: How many effects are reported together.
         is_adjusted: Whether covariates were adjusted for.
@@ -277,7 +314,9 @@ def to_effects(  # noqa: PLR0913 - assembles values from their parts
         n_least = min(int(arm_sizes[arm]), int(arm_sizes[layout.control]))
         effects.append(
             Effect(
-                of=Target(layout.arms[arm], layout.arms[layout.control], segment, is_adjusted),
+                of=Target(
+                    metric, layout.arms[arm], layout.arms[layout.control], segment, is_adjusted
+                ),
                 effect=float(arrays.effects[position]),
                 std_error=math.sqrt(variance),
                 sampling_variance=variance - privacy,

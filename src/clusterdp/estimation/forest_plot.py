@@ -63,7 +63,17 @@ def _draw_row(axes: Axes, position: int, effect: Effect, level: float, colour: s
 def _set_texts(axes: Axes, estimate: Estimate, *, several_arms: bool) -> None:
     """The title, the label of each row and the label of the axis."""
     rows = estimate.effects
-    labels = [f"{row.of.label} · {row.of.arm}" if several_arms else row.of.label for row in rows]
+    several_metrics = len(estimate.metrics) > 1
+    labels = [
+        " · ".join(
+            [
+                *([row.of.metric] if several_metrics else []),
+                row.of.label,
+                *([str(row.of.arm)] if several_arms else []),
+            ]
+        )
+        for row in rows
+    ]
     axes.set_yticks(range(len(rows)), [_verbatim(label) for label in labels])
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_fontweight("normal" if row.of.segment else "bold")
@@ -72,8 +82,8 @@ def _set_texts(axes: Axes, estimate: Estimate, *, several_arms: bool) -> None:
         bars += "; thin: all segments at once"
     axes.set_xlabel(
         _verbatim(
-            f"effect on {estimate.outcome}, against {estimate.treatment} = {rows[0].of.control} "
-            f"({bars})"
+            f"effect on {', '.join(estimate.metrics)}, against {estimate.treatment} = "
+            f"{rows[0].of.control} ({bars})"
         )
     )
     title = estimate.mechanism

@@ -47,18 +47,19 @@ def title(estimate: Estimate) -> str:
     """Where the numbers come from, in a line."""
     control = estimate.effects[0].of.control
     text = (
-        f"Effect on {estimate.outcome} of {estimate.treatment}, against {estimate.treatment} = "
-        f"{control}; {estimate.estimator}, from {estimate.mechanism}"
+        f"Effect on {', '.join(estimate.metrics)} of {estimate.treatment}, against "
+        f"{estimate.treatment} = {control}; {estimate.estimator}, from {estimate.mechanism}"
     )
     return f"{text} ({estimate.guarantee.in_short()})" if estimate.guarantee else text
 
 
 def as_table(estimate: Estimate) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and rows, with only the columns that this estimate needs."""
-    several = len(estimate.effects) > len({effect.of.arm for effect in estimate.effects})
+    several = len({effect.of.label for effect in estimate.effects}) > 1
     cut = any(effect.of.segment for effect in estimate.effects)
     lifts = any(effect.lift() for effect in estimate.effects)
-    header = ["segment"] if several else []
+    metrics = len(estimate.metrics) > 1
+    header = (["metric"] if metrics else []) + (["segment"] if several else [])
     percent = f"{100 * estimate.level:.4g}%"
     header += [
         estimate.treatment if estimate.treatment != "segment" else "arm",
@@ -69,7 +70,10 @@ def as_table(estimate: Estimate) -> tuple[tuple[str, ...], list[tuple[str, ...]]
     header += [f"{percent}, all segments at once"] if cut else []
     header += ["p-value"] + (["lift"] if lifts else []) + ["privacy share", "units"]
     return tuple(header), [
-        _cells(effect, estimate.level, several=several, cut=cut, lifts=lifts)
+        (
+            *([effect.of.metric] if metrics else []),
+            *_cells(effect, estimate.level, several=several, cut=cut, lifts=lifts),
+        )
         for effect in estimate.effects
     ]
 

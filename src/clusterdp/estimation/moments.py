@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.draw import Statistics
-    from clusterdp.statistics.base import ClusterContrasts
+    from clusterdp.statistics.base import CellTotals, ClusterContrasts
 
 Estimator = Literal["stratified", "unstratified"]
 # What an estimate uses: rows combined with noisy sums and counts, or rows alone.
@@ -230,6 +230,30 @@ def true_moments(counts: IntArray, space: CategorySpace, metric: int = 0) -> Cel
     means = counts @ values / sizes
     squares = (counts * (values - means[..., np.newaxis]) ** 2).sum(axis=-1)
     return CellMoments(sizes=sizes, means=means, squares=squares, privacy=np.zeros_like(means))
+
+
+def total_moments(
+    totals: CellTotals, squares: FloatArray, layout: Layout, space: CategorySpace, metric: int
+) -> CellMoments:
+    """Moments of true outcomes, for the owner, from totals of cells.
+
+    Args:
+        totals: Sums of the metrics of every cell.
+        squares: Sums of squares of twice the distance from the middle; `[cluster, arm, metric]`.
+        layout: The cells.
+        space: The categories.
+        metric: Which metric.
+    """
+    unit, middle = float(space.metric_lattice().units[metric]), Ends.of(space, metric).middle
+    sizes, sums = layout.sizes, totals.sums[..., metric]
+    means = unit * sums / sizes
+    spread = squares[..., metric] * unit**2 / 4 - sizes * (means - middle) ** 2
+    return CellMoments(
+        sizes=sizes,
+        means=means,
+        squares=np.maximum(spread, 0.0),
+        privacy=np.zeros_like(means),
+    )
 
 
 def stratified_effects(moments: CellMoments, layout: Layout) -> EffectArrays:

@@ -147,12 +147,12 @@ class Estimate:
     """Effects of every arm against control, the overall ones first.
 
     With one treatment arm, `effect`, `std_error` and `ci` are of its overall effect. Other effects
-    are selected by arm, by segment or by both: `estimate["B"]`, `estimate["tier=gold"]`,
-    `estimate["B", "tier=gold"]`. Any library that reads Arrow streams reads an estimate as a table.
+    are selected by metric, arm and segment: `estimate["visit"]`, `estimate["B"]`,
+    `estimate["visit", "B", "tier=gold"]`. Any library that reads Arrow streams reads an estimate
+    as a table.
 
     Attributes:
         effects: The overall effects, then those of segments.
-        outcome: What the effects are on.
         treatment: The column of arms.
         estimator: "stratified" or "unstratified".
         mechanism: The name of the mechanism that released the data, or "true outcomes".
@@ -162,7 +162,6 @@ class Estimate:
     """
 
     effects: tuple[Effect, ...]
-    outcome: str
     treatment: str
     estimator: Estimator
     mechanism: str
@@ -173,14 +172,15 @@ class Estimate:
     def __post_init__(self) -> None:
         check_level(self.level)
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What the effects are on: outcomes, then functions of them."""
+        return tuple(dict.fromkeys(effect.of.metric for effect in self.effects))
+
     def __getitem__(self, key: Any) -> Effect:
-        """The effect of an arm, of a segment (`effect.of.label`), or of an arm in a segment."""
-        if isinstance(key, tuple) and len(key) == 2:
-            found = self._of_arm(key[0], str(key[1]))
-        else:
-            found = self._of_arm(key, "overall") or [
-                effect for effect in self.effects if effect.of.label == key
-            ]
+        """The effect of a metric, an arm, a segment (`effect.of.label`), or of several of these."""
+        parts = key if isinstance(key, tuple) else (key,)
+        found = [effect for effect in self.effects if effect.of.is_named_by(parts)]
         if len(found) != 1:
             raise KeyError(self._why_not(key, found))
         return found[0]
@@ -202,7 +202,7 @@ class Estimate:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, ready for JSON when labels are."""
         return {
-            "outcome": self.outcome,
+            "metrics": list(self.metrics),
             "treatment": self.treatment,
             "estimator": self.estimator,
             "mechanism": self.mechanism,
@@ -246,26 +246,26 @@ class Estimate:
     def _repr_html_(self) -> str:
         return report.as_html(self)
 
-    def _of_arm(self, arm: Any, label: str) -> list[Effect]:
-        return [
-            effect
-            for effect in self.effects
-            if effect.of.label == label and (effect.of.arm == arm or str(effect.of.arm) == str(arm))
-        ]
-
     def _why_not(self, key: Any, found: list[Effect]) -> str:
-        arms = ", ".join(dict.fromkeys(repr(effect.of.arm) for effect in self.effects))
+        named = {
+            "metrics": (effect.of.metric for effect in found or self.effects),
+            "arms": (effect.of.arm for effect in found or self.effects),
+            "segments": (effect.of.label for effect in found or self.effects),
+        }
+        listed = {kind: list(dict.fromkeys(map(repr, each))) for kind, each in named.items()}
         if found:
-            return f"there are several arms ({arms}); take one: estimate[arm, {key!r}]"
-        labels = ", ".join(dict.fromkeys(repr(effect.of.label) for effect in self.effects))
-        return f"no effect of {key!r}; the arms are {arms}, the segments {labels}"
+            several = next(kind for kind, each in listed.items() if len(each) > 1)
+            names = ", ".join(listed[several])
+            return f"{key!r} has several {several} ({names}); name one too: estimate[{key!r}, ...]"
+        known = "; ".join(f"the {kind} are {', '.join(each)}" for kind, each in listed.items())
+        return f"no effect of {key!r}; {known}"
 
     def _only(self) -> Effect:
         overall = [effect for effect in self.effects if effect.of.label == "overall"]
         if len(overall) != 1:
-            arms = ", ".join(repr(effect.of.arm) for effect in overall)
             raise ParameterError(
-                f"there are {len(overall)} treatment arms ({arms}); take one: estimate[arm]"
+                f"there are {len(overall)} overall effects; take one: "
+                "estimate[metric], estimate[arm] or estimate[metric, arm]"
             )
         return overall[0]
 

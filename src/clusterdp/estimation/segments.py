@@ -1,4 +1,4 @@
-"""Released rows reduced to moments: of all rows, and of segments by kept or joined columns."""
+"""Released rows reduced to counts: of all rows, and of segments by kept or joined columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.adjustment import check_covariates, with_covariates
-from clusterdp.estimation.moments import row_moments
 from clusterdp.published.row_counts import (
     COUNT,
     collect_rows,
@@ -19,7 +18,7 @@ from clusterdp.published.row_counts import (
     to_counts,
     to_whole_counts,
 )
-from clusterdp.rows.encoding import DEBIASED, RELEASED, plain_column
+from clusterdp.rows.encoding import RESPONSE, plain_column
 from clusterdp.rows.frames import read_frame
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from clusterdp._arrays import IntArray
     from clusterdp.estimation.moments import CellMoments
     from clusterdp.experiment.layout import Layout
     from clusterdp.published.release import Release
@@ -37,18 +37,18 @@ _MATCHED = "__clusterdp_matched"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowMoments:
+class RowCounts:
     """The released rows, reduced in one pass to what an estimate needs.
 
     Attributes:
-        whole: Moments of all rows.
-        segments: Every segment with the moments of its rows.
+        whole: Counts of all rows; axes `[cluster, arm, response]`.
+        segments: Every segment with the counts of its rows.
         n_unmatched: Released units that the analyst's table does not have.
         covariates: Rows whose covariates are all known; None if nothing is adjusted for.
     """
 
-    whole: CellMoments
-    segments: tuple[tuple[Segment, CellMoments], ...] = ()
+    whole: IntArray
+    segments: tuple[tuple[Segment, IntArray], ...] = ()
     n_unmatched: int = 0
     covariates: pl.DataFrame | None = None
 
@@ -59,8 +59,8 @@ def read_rows(
     on: str | None,
     dimensions: list[tuple[str, ...]],
     covariates: tuple[str, ...],
-) -> RowMoments:
-    """Moments of the rows of a release. The rows are read once, however many segments there are.
+) -> RowCounts:
+    """Counts of the rows of a release. The rows are read once, however many segments there are.
 
     Args:
         release: A release of rows.
@@ -73,9 +73,8 @@ def read_rows(
         DataError: If the analyst's table does not fit the release.
         ParameterError: If there is no such column to cut by or to adjust for.
     """
-    assert release.channel is not None  # noqa: S101 - the caller has rows
     if table is None and not dimensions and not covariates:
-        return RowMoments(whole=row_moments(count_released(release), release.channel))
+        return RowCounts(whole=count_released(release))
     rows = scan_units(release)
     flags: tuple[str, ...] = ()
     if table is not None:
@@ -84,7 +83,7 @@ def read_rows(
     if covariates:
         check_covariates(rows.collect_schema(), release, covariates)
         names = (*(name for dimension in dimensions for name in dimension), *flags, *covariates)
-        public = (release.columns.cluster, release.columns.arm, RELEASED, DEBIASED)
+        public = (release.columns.cluster, release.columns.arm, RESPONSE)
         # A regression needs its rows in memory.
         rows = collect_rows(rows.select(dict.fromkeys((*public, *names)).keys())).lazy()
     # Counts by ("tier", "region") include those by ("tier",).
@@ -98,12 +97,12 @@ def read_rows(
                 f"no id in column {on or release.columns.unit!r} of the segments table is in the "
                 "release; check that both use the same ids"
             )
-    segments: list[tuple[Segment, CellMoments]] = []
+    segments: list[tuple[Segment, IntArray]] = []
     for dimension in dimensions:
         place = next(i for i, one in enumerate(finest) if set(dimension) <= set(one))
-        segments += _moments(tables[place], release, dimension)
-    return RowMoments(
-        whole=row_moments(to_whole_counts(tables[0], release), release.channel),
+        segments += _counts(tables[place], release, dimension)
+    return RowCounts(
+        whole=to_whole_counts(tables[0], release),
         segments=tuple(segments),
         n_unmatched=release.layout.n_units - n_matched,
         covariates=with_covariates(rows, covariates) if covariates else None,
@@ -180,7 +179,7 @@ def _check_dimensions(
 ) -> None:
     """Raise a ParameterError unless segments can be cut by every column."""
     columns = release.columns
-    reserved = (columns.unit, columns.arm, RELEASED, DEBIASED, _MATCHED)
+    reserved = (columns.unit, columns.arm, RESPONSE, *columns.debiased, _MATCHED)
     offered = [name for name in rows.collect_schema().names() if name not in reserved]
     for name in (name for dimension in dimensions for name in dimension):
         if name not in offered:
@@ -189,18 +188,16 @@ def _check_dimensions(
             )
 
 
-def _moments(
+def _counts(
     groups: pl.DataFrame, release: Release, dimension: tuple[str, ...]
-) -> Iterator[tuple[Segment, CellMoments]]:
-    """Each segment of a dimension, in sorted order, with its moments by cell.
+) -> Iterator[tuple[Segment, IntArray]]:
+    """Each segment of a dimension, in sorted order, with its counts by cell and response.
 
     Rows without a value in the dimension belong to no segment.
     """
-    assert release.channel is not None  # noqa: S101 - the caller has rows
     parts = groups.drop_nulls(list(dimension)).partition_by(dimension, as_dict=True)
     for key, group in sorted(parts.items(), key=lambda item: _sort_key(item[0])):
-        counts = to_counts(group, release)
-        yield tuple(zip(dimension, key, strict=True)), row_moments(counts, release.channel)
+        yield tuple(zip(dimension, key, strict=True)), to_counts(group, release)
 
 
 def empty_arms(moments: CellMoments, layout: Layout) -> list[Any]:

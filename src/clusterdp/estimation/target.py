@@ -11,19 +11,27 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """What an effect is of: an arm against control, in a segment.
+    """What an effect is of: a metric of an arm against control, in a segment.
 
     Attributes:
+        metric: An outcome, or a function of outcomes.
         arm: The treatment arm.
         control: The control arm.
         segment: Columns and values that define the segment; empty for everyone.
         adjusted: Whether covariates were adjusted for.
     """
 
+    metric: str
     arm: Any
     control: Any
     segment: Segment = ()
     adjusted: bool = False
+
+    def is_named_by(self, parts: tuple[Any, ...]) -> bool:
+        """Whether these name it: each its metric, its arm or its segment, which may be left out."""
+        text = {self.metric, str(self.arm), self.label}
+        named = all(part == self.arm or str(part) in text for part in parts)
+        return named and (self.label == "overall" or self.label in map(str, parts))
 
     @property
     def label(self) -> str:

@@ -169,13 +169,19 @@ class Categories:
             )
         )
 
+    def record(self) -> CategoriesRecord:
+        """The categories as a manifest holds them; its `categories` reads them back."""
+        return CategoriesRecord(
+            declared=self.declared.record(),
+            grids={
+                name: [float(value) for value in grid.values]
+                for name, grid in zip(self.declared.numbers, self.grids, strict=True)
+            },
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for a manifest; `from_dict` reads them back."""
-        grids = {
-            name: [float(value) for value in grid.values]
-            for name, grid in zip(self.declared.numbers, self.grids, strict=True)
-        }
-        return {"declared": self.declared.to_dict(), "grids": grids}
+        """Plain values; `from_dict` reads them back."""
+        return dict(msgspec.to_builtins(self.record()))
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Categories:

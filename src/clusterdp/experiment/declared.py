@@ -102,9 +102,9 @@ class DeclaredOutcomes:
             return frozenset()
         return frozenset(step for metric in self.metrics for step in metric.cuts(name, number))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for a manifest; `from_dict` reads them back."""
-        record = DeclaredRecord(
+    def record(self) -> DeclaredRecord:
+        """The outcomes as a manifest holds them; its `declared` reads them back."""
+        return DeclaredRecord(
             outcomes={outcome.name: str(outcome.space) for outcome in self.outcomes},
             implications=list(map(str, self.implications)),
             metrics=list(map(str, self.metrics[len(self.outcomes) :])),
@@ -114,7 +114,10 @@ class DeclaredOutcomes:
                 if multiplier != 1
             },
         )
-        return dict(msgspec.to_builtins(record))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; `from_dict` reads them back."""
+        return dict(msgspec.to_builtins(self.record()))
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> DeclaredOutcomes:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Larger integers, and differences of them, do not fit 64 bits.
 _LARGEST_INTEGER = 2**62
+# Distances of so many bits are squared; sums over 2^30 rows then fit 64 bits.
+_SQUARED_BITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,6 +68,17 @@ class MetricIntegers:
             ),
             categories=_category_integers(metric, categories),
         )
+
+    @property
+    def square_shift(self) -> int:
+        """How many bits distances lose before they are squared, so that sums of squares fit."""
+        span = 2 * (int(self.categories.max()) - int(self.categories.min()))
+        return max(0, span.bit_length() - _SQUARED_BITS)
+
+    def coarse_squares(self, integers: IntArray) -> IntArray:
+        """Squares of twice the distance from the middle, less `square_shift` bits each."""
+        ends = int(self.categories.min()) + int(self.categories.max())
+        return np.asarray(((2 * integers - ends) >> self.square_shift) ** 2)
 
     def of_rows(self, rows: EncodedRows) -> IntArray:
         """The integer of each row; axes `[row]`. Rows outside the space count as 0."""

@@ -79,7 +79,12 @@ class ReleaseRecord:
     def loss(self) -> ReleaseLoss:
         """The distribution of its privacy loss, from its parameters."""
         terms = self.terms
-        return terms.mechanism.loss(terms.outcome.space)
+        return terms.mechanism.loss(terms.outcomes.categories())
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The names of its outcomes."""
+        return tuple(self.content["outcomes"]["declared"]["outcomes"])
 
     @property
     def terms(self) -> Terms:

@@ -30,7 +30,7 @@ from clusterdp.rows.keys import ReleaseKey
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.experiment.categories import Categories
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.ledger.store import Entry, Transaction
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -236,12 +236,11 @@ class Ledger:
             raise LedgerError(f"the ledger {self} {format_problem(entries)}")
         return entries
 
-    def reserve(  # noqa: PLR0913 - what a release is, and for whom
+    def reserve(
         self,
         population: str,
         *,
-        outcome: str,
-        space: OutcomeSpace,
+        space: Categories,
         mechanism: Mechanism,
         about: dict[str, Any],
         confirmed_new: bool | None = None,
@@ -250,8 +249,7 @@ class Ledger:
 
         Args:
             population: The people it is about.
-            outcome: The name of the outcome.
-            space: The values the outcome can take.
+            space: The categories of the declared outcomes.
             mechanism: The mechanism that is going to publish it.
             about: More to record about the release, as JSON can hold it.
             confirmed_new: Whether the owner confirms that the population is new to the ledger. It
@@ -261,7 +259,7 @@ class Ledger:
             LedgerError: If the cap does not allow it, or the population is new and should not be,
                 or the reverse. Nothing is spent then.
         """
-        terms, loss = Terms.of(outcome, space, mechanism), mechanism.loss(space)
+        terms, loss = Terms.of(space, mechanism), mechanism.loss(space)
         guarantee = terms.to_guarantee()
         key = ReleaseKey.from_system()
         name = normalize_population(population)

@@ -23,7 +23,7 @@ from clusterdp.privacy.composition import basic_composition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.experiment.categories import Categories
     from clusterdp.ledger.balance import Balance
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.reservation import Reservation
@@ -64,12 +64,13 @@ class Budget:
         """Raise a LedgerError if the population is new and unconfirmed, or the reverse."""
         self.ledger.check_population(self._named(), confirmed_new=self.confirmed_new)
 
-    def describe(self, mechanism: Mechanism, space: OutcomeSpace, outcome: str) -> dict[str, Any]:
+    def describe(self, mechanism: Mechanism, space: Categories) -> dict[str, Any]:
         """The balance before and after a release; everything in it is public."""
         balance = self.ledger.balance(self._named())
         guarantee = mechanism.guarantee(space)
         after = basic_composition([balance.basic, guarantee])
-        earlier = sum(one.content["outcome"]["name"] == outcome for one in balance.spent)
+        names = set(space.declared.names)
+        earlier = sum(bool(names & set(one.outcomes)) for one in balance.spent)
         notes = []
         if not balance.allows(guarantee, mechanism.loss(space)):
             notes.append("the budget does not allow this release: it would be refused")
@@ -77,8 +78,8 @@ class Budget:
         if earlier:
             times = "1 earlier release" if earlier == 1 else f"{earlier} earlier releases"
             notes.append(
-                f"the ledger has {times} of outcome {outcome!r} of population "
-                f"{balance.population!r}; all releases about this population have spent "
+                f"the ledger has {times} of {', '.join(map(repr, space.declared.names))} of "
+                f"population {balance.population!r}; all releases about this population have spent "
                 f"{budget_in_short(balance.basic)}, and with this one {budget_in_short(after)}"
             )
         return {
@@ -89,7 +90,7 @@ class Budget:
             "spent_delta": balance.basic.delta,
             "after_epsilon": after.epsilon,
             "after_delta": after.delta,
-            "earlier_releases_of_outcome": earlier,
+            "earlier_releases_of_outcomes": earlier,
             "remaining_epsilon": balance.remaining,
             "notes": notes,
             "in_short": (
@@ -119,7 +120,6 @@ class Budget:
         layout = prepared.layout
         reservation = self.ledger.reserve(
             self._named(),
-            outcome=prepared.table.columns.outcome,
             space=prepared.table.space,
             mechanism=mechanism,
             about={

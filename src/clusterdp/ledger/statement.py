@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clusterdp.privacy.accounting import Guarantee
 
 _BAR_WIDTH = 40
-_HEADER = ("release", "when (UTC)", "who", "outcome", "mechanism", "epsilon", "delta", "status")
+_HEADER = ("release", "when (UTC)", "who", "outcomes", "mechanism", "epsilon", "delta", "status")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -106,7 +106,7 @@ def _cells(one: ReleaseRecord) -> tuple[str, ...]:
         one.release_id,
         one.at[:16].replace("T", " "),
         one.who,
-        one.content["outcome"]["name"],
+        ", ".join(one.outcomes),
         one.content["mechanism"]["name"],
         shown(one.guarantee.epsilon),
         shown(one.guarantee.delta),
@@ -143,7 +143,7 @@ def _describe_release(one: ReleaseRecord) -> dict[str, Any]:
         "status": one.status,
         "at": one.at,
         "who": one.who,
-        "outcome": one.content["outcome"]["name"],
+        "outcomes": list(one.outcomes),
         "mechanism": one.content["mechanism"]["name"],
         "epsilon": one.guarantee.epsilon,
         "delta": one.guarantee.delta,

@@ -52,7 +52,7 @@ class Reference:
 
     @property
     def differs(self) -> bool:
-        """Whether clusters are thought to differ, so that counting them could pay."""
+        """Whether clusters are thought to differ: only then can noisy counts be worth it."""
         return bool(np.ptp(self.kinds, axis=(0, 1)).max() > 1e-9)
 
     def of_clusters(self, clusters: IntArray) -> FloatArray:

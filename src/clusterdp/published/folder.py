@@ -19,8 +19,7 @@ from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.cells import check_cells, read_labels
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.release import Release
-from clusterdp.rows.batches import released_type
-from clusterdp.rows.encoding import DEBIASED, RELEASED, holds_ids
+from clusterdp.rows.encoding import RESPONSE, holds_ids
 from clusterdp.storage.files import (
     CELLS,
     CHANNELS,
@@ -35,7 +34,6 @@ from clusterdp.storage.files import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp.channels.catalogue import Channel
     from clusterdp.published.manifest import Manifest
     from clusterdp.rows.encoding import Columns
 
@@ -86,7 +84,8 @@ def read_manifest(folder: Path) -> Manifest:
 def _assemble(folder: Path, manifest: Manifest) -> Release:
     import polars as pl
 
-    columns, mechanism, space = manifest.to_columns(), manifest.mechanism, manifest.outcome.space
+    columns, mechanism = manifest.to_columns(), manifest.mechanism
+    space = manifest.outcomes.categories()
     cells = pl.read_parquet(folder / CELLS, glob=False)
     check_cells(cells, columns, mechanism, space)
     layout = _read_layout(cells, columns, manifest)
@@ -99,7 +98,7 @@ def _assemble(folder: Path, manifest: Manifest) -> Release:
         channel = rows.read(cells, channels, layout, space, histogram_of(statistics))
         parts = [folder / name for name in unit_files(manifest)]
         schemas = [pl.read_parquet_schema(part) for part in parts]
-        _check_columns(schemas, cells.schema, columns, channel)
+        _check_columns(schemas, cells.schema, columns)
         units = pl.scan_parquet(parts, glob=False)
     return Release(
         units=units,
@@ -135,18 +134,17 @@ def _check_columns(
     schemas: list[dict[str, pl.DataType]],
     cells: pl.Schema,
     columns: Columns,
-    channel: Channel,
 ) -> None:
     """Raise a FormatError unless rows have the columns of their release, of the right types."""
     import polars as pl
 
-    expected, given = [*columns.public, RELEASED, DEBIASED], schemas[0]
+    expected, given = list(columns.published), schemas[0]
     if any(part != given for part in schemas):
         raise FormatError("the files of rows differ in their columns")
     if list(given) != expected:
         raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
     wanted = {name: cells[name] for name in (columns.arm, columns.cluster)}
-    wanted |= {RELEASED: released_type(channel.released()), DEBIASED: pl.Float64()}
+    wanted |= {RESPONSE: pl.Int32(), **dict.fromkeys(columns.debiased, pl.Float64())}
     wrong = [name for name, kind in wanted.items() if given[name] != kind]
     if not holds_ids(given[columns.unit]):
         wrong.append(columns.unit)

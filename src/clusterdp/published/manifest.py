@@ -13,8 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from clusterdp.errors import ClusterDPError, FormatError
+from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - for msgspec
 from clusterdp.mechanisms.mechanism import Mechanism  # noqa: TC001 - msgspec resolves hints
-from clusterdp.published.terms import GuaranteeTerms, OutcomeTerms, Terms
+from clusterdp.published.terms import GuaranteeTerms, Terms
 from clusterdp.rows.encoding import Columns
 from clusterdp.storage.files import FileSum, RowOrderKind  # noqa: TC001 - msgspec resolves hints
 
@@ -42,7 +43,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         format: Always `FORMAT`.
         format_version: Which version of the format.
         software: What wrote it.
-        outcome: The outcome, and the values it can take.
+        outcomes: The declared outcomes, and the grids of numbers.
         columns: The published columns.
         arms: Labels of the arms, in order.
         control: The control arm.
@@ -60,7 +61,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
     software: str
-    outcome: OutcomeTerms
+    outcomes: CategoriesRecord
     columns: ColumnNames
     arms: tuple[Label, ...]
     control: Label
@@ -68,7 +69,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     n_clusters: int
     row_order: RowOrderKind | None
     mechanism: Mechanism
-    noise: dict[str, dict[str, float]]
+    noise: dict[str, dict[str, list[float | None]]]
     guarantee: GuaranteeTerms
     notes: tuple[str, ...]
     files: dict[str, FileSum] = {}
@@ -88,7 +89,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The manifest of a release, but for its files and its checksum."""
         return cls(
             software=software,
-            outcome=terms.outcome,
+            outcomes=terms.outcomes,
             columns=ColumnNames(
                 unit=columns.unit, arm=columns.arm, cluster=columns.cluster, kept=columns.kept
             ),
@@ -105,9 +106,9 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def terms(self) -> Terms:
-        """What is published of the outcome, and what that costs."""
+        """What is published of the outcomes, and what that costs."""
         return Terms(
-            outcome=self.outcome,
+            outcomes=self.outcomes,
             mechanism=self.mechanism,
             noise=self.noise,
             guarantee=self.guarantee,
@@ -120,7 +121,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             unit=named.unit,
             arm=named.arm,
             cluster=named.cluster,
-            outcome=self.outcome.name,
+            outcomes=tuple(self.outcomes.declared.outcomes),
             kept=named.kept,
         )
 

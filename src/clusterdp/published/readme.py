@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 def write_readme(manifest: Manifest, row_files: Collection[str]) -> str:
     """The text, from a manifest and the names of the files of rows."""
-    head = f"""# {manifest.outcome.name}: a private release of a randomized experiment
+    names = ", ".join(manifest.outcomes.declared.outcomes)
+    head = f"""# {names}: a private release of a randomized experiment
 
 {_what(manifest)}
 
 **Privacy.** {manifest.guarantee.in_words} {what_is_public(manifest.row_order)}
 
-Outcomes are one of {_values(manifest)}.
+{_outcomes(manifest)}
 """
     notes = "".join(f"- {note}\n" for note in manifest.notes)
     if manifest.mechanism.releases_rows:
@@ -41,18 +42,22 @@ def _what(manifest: Manifest) -> str:
     )
 
 
-def _values(manifest: Manifest) -> str:
-    outcome = manifest.outcome
-    shown = [f"{value:g}" for value in outcome.values[:12]]
-    more = len(outcome.values) - len(shown)
-    text = ", ".join(shown) + (f" and {more} more" if more else "")
-    if outcome.edges:
-        text += f" (each stands for a bin; edges: {', '.join(f'{e:g}' for e in outcome.edges)})"
-    return text
+def _outcomes(manifest: Manifest) -> str:
+    """The declared outcomes, what is impossible, and what is measured."""
+    declared = manifest.outcomes.declared
+    lines = ["Outcomes, as they were declared:", ""]
+    for name, space in declared.outcomes.items():
+        clipped = "; numbers beyond the range count as its nearest end" * (
+            name in manifest.outcomes.grids
+        )
+        lines.append(f"- `{name}`: {space}{clipped}")
+    lines += [f"- impossible unless `{one}`" for one in declared.implications]
+    lines += [f"- also measured: `{one}`" for one in declared.metrics]
+    return "\n".join(lines)
 
 
 def _row_names(row_files: Collection[str]) -> tuple[str, str, str]:
-    """The rows in words, and as a database and a reader of files know them."""
+    """The files of rows, as they are named in words, in SQL and in R."""
     if UNITS in row_files:
         return f"`{UNITS}`", UNITS, f'read_parquet("{UNITS}")'
     return f"`{UNIT_PARTS}/`", f"{UNIT_PARTS}/*.parquet", f'open_dataset("{UNIT_PARTS}")'
@@ -64,23 +69,27 @@ def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
     rows, glob, in_r = names
     in_sql = '"' + arm.replace('"', '""') + '"'
     kept = "".join(f", `{name}`" for name in columns.kept)
+    debiased = manifest.to_columns().debiased
+    first, listed = debiased[0], ", ".join(f"`{name}`" for name in debiased)
+    first_sql = '"' + first.replace('"', '""') + '"'
     return f"""
 ## Files
-- {rows}: one row per unit: `{unit}`, `{arm}`, `{cluster}`{kept}, `released_outcome` and
-  `debiased_outcome`.
+- {rows}: one row per unit: `{unit}`, `{arm}`, `{cluster}`{kept}, `response` and
+  {listed}.
 {_files(manifest)}
 - `manifest.json`: all of this for programs, with checksums.
 
 ## Use it
-**A mean of `debiased_outcome` is an unbiased mean of the true outcome**, over all units or over any
-group of them that was not chosen by looking at outcomes. Use it like any outcome; its spread, and
-so any ordinary standard error, includes the noise of privacy. A single value says next to nothing:
-it can lie far outside the range of outcomes.
+**A mean of `{first}` is an unbiased mean of the true outcome**, over all units or over
+any group of them that was not chosen by looking at outcomes. Use it like any outcome; its spread,
+and so any ordinary standard error, includes the noise of privacy. It is right for means and for
+nothing else: a single value, a median or a share of it means nothing, and values can lie far
+outside the range of outcomes.
 
 SQL (DuckDB):
 ```sql
-select {in_sql}, avg(debiased_outcome) as mean,
-       stddev(debiased_outcome) / sqrt(count(*)) as std_error, count(*) as units
+select {in_sql}, avg({first_sql}) as mean,
+       stddev({first_sql}) / sqrt(count(*)) as std_error, count(*) as units
 from '{glob}'
 group by {in_sql}
 order by {in_sql};
@@ -91,14 +100,14 @@ pandas:
 import pandas as pd
 units = pd.read_parquet("{glob.split("/")[0]}")
 mine = units  # .merge(my_segments, on={unit!r})
-arms = mine.groupby({arm!r}).debiased_outcome
+arms = mine.groupby({arm!r})[{first!r}]
 print(arms.agg(["mean", "sem", "size"]))
 ```
 
 R:
 ```r
 units <- as.data.frame(arrow::{in_r})
-fit <- lm(debiased_outcome ~ factor({_r_name(arm)}), data = units)
+fit <- lm({_r_name(first)} ~ factor({_r_name(arm)}), data = units)
 coefficients(fit)
 sqrt(diag(sandwich::vcovHC(fit, "HC2")))
 ```
@@ -113,7 +122,7 @@ clusterdp estimate .
 def _files(manifest: Manifest) -> str:
     """What the columns are that depend on the mechanism."""
     mechanism = manifest.mechanism
-    rows = mechanism.settled_rows(manifest.outcome.space)
+    rows = mechanism.settled_rows(manifest.outcomes.categories())
     cells = ", ".join([*(one.in_words for one in mechanism.statistics), rows.cells_in_words])
     parts = [
         f"  {rows.released_in_words}",
@@ -121,13 +130,14 @@ def _files(manifest: Manifest) -> str:
     ]
     if mechanism.designs_rows:
         parts.append(
-            "- `channels.parquet`: of each channel and output, P(output given each outcome) × 2^48."
+            "- `channels.parquet`: of each channel and response, what it counts as in each metric\n"
+            "  (`decode`) and P(response given each category) × 2^48 (`weights`)."
         )
     return "\n".join(parts)
 
 
 def _better(manifest: Manifest) -> str:
-    if not manifest.mechanism.statistics:
+    if not any(one.estimates_effects for one in manifest.mechanism.statistics):
         return ""
     return ",\nand more precisely than from rows alone, by the statistics in `cells.parquet`"
 

@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.rows.encoding import DEBIASED, RELEASED
+from clusterdp.rows.encoding import RESPONSE
 
 if TYPE_CHECKING:
     from clusterdp.channels.catalogue import Channel
+    from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.draw import Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.rows.encoding import Columns
-
-# More outcomes than this are abbreviated.
-_MOST_VALUES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,18 +23,18 @@ class Release:
     """Everything that is published, and nothing else: no true outcome, no key.
 
     Attributes:
-        units: One row per unit, in the order of ids: unit, arm, cluster, `released_outcome`,
-            `debiased_outcome`. A frame of the library that was given, without its index or
-            metadata; or None when the mechanism publishes aggregates alone.
+        units: One row per unit, in the order of ids: unit, arm, cluster, `response`, and a column
+            such as `clicks_debiased` for each outcome. A frame of the library that was given,
+            without its index or metadata; or None when the mechanism publishes aggregates alone.
         cells: One row per (cluster, arm): size, noisy statistics, and the prior and decode values
-            or the number of the channel. Lists follow the order of `space.values`. In a release of
+            or the number of the channel. Lists follow the order of categories. In a release of
             one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the arm's
             statistics.
         mechanism: What was run.
         guarantee: What the whole release costs.
         columns: The names of the published columns.
         layout: Clusters, arms and cell sizes.
-        space: The outcomes that were possible.
+        space: The categories of the declared outcomes.
         statistics: The noisy statistics, as arrays.
         channel: The channel of the rows, as arrays.
         notes: Remarks for whoever uses this release.
@@ -49,7 +46,7 @@ class Release:
     guarantee: Guarantee
     columns: Columns
     layout: Layout
-    space: OutcomeSpace
+    space: Categories
     statistics: Statistics
     channel: Channel | None
     notes: tuple[str, ...]
@@ -71,7 +68,7 @@ class Release:
         return body + (f"<ul>{notes}</ul>" if notes else "")
 
     def _title(self) -> str:
-        return f"Release of {self.columns.outcome} by {self.mechanism.name}"
+        return f"Release of {', '.join(self.columns.outcomes)} by {self.mechanism.name}"
 
     def _facts(self) -> dict[str, str]:
         """What was released, what it costs and how to use it; shared by text and HTML."""
@@ -80,15 +77,15 @@ class Release:
             f"{arm} (control)" if place == layout.control else str(arm)
             for place, arm in enumerate(layout.arms)
         ]
-        values = [f"{value:g}" for value in self.space.values]
-        if len(values) > _MOST_VALUES:
-            values = [*values[: _MOST_VALUES - 1], "…", values[-1]]
         facts = {
             "guarantee": self.guarantee.in_short(),
             "units": f"{layout.n_units:,}",
             "clusters": f"{len(layout.clusters):,}",
             "arms": ", ".join(arms),
-            "outcomes": ", ".join(values),
+            **{
+                f"outcome {outcome.name}": str(outcome.space)
+                for outcome in self.space.declared.outcomes
+            },
         }
         if self.units is None:
             facts["rows"] = "none; noisy statistics of cells alone"
@@ -96,5 +93,5 @@ class Release:
             parts = {columns.unit: "unit", columns.arm: "arm", columns.cluster: "cluster"}
             parts |= dict.fromkeys(columns.kept, "kept")
             named = [f"{name} ({part})" for name, part in parts.items()]
-            facts["columns"] = ", ".join([*named, RELEASED, DEBIASED])
+            facts["columns"] = ", ".join([*named, RESPONSE, *columns.debiased])
         return {**facts, "to estimate": "clusterdp.estimate(release)"}

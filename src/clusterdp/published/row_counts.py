@@ -1,4 +1,4 @@
-"""Released rows as counts by cell and released outcome: all that estimators read of them."""
+"""Released rows as counts by cell and response: all that estimators read of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.errors import DataError, FormatError
-from clusterdp.rows.encoding import RELEASED, CellEncoder, Labels
+from clusterdp.rows.encoding import RESPONSE, CellEncoder, Labels
 from clusterdp.rows.frames import is_spark
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def scan_units(release: Release) -> pl.LazyFrame:
 
 
 def count_released(release: Release) -> IntArray:
-    """How often each outcome was released; axes `[cluster, arm, released]`.
+    """How often each response was released; axes `[cluster, arm, response]`.
 
     Raises:
         DataError: If the rows do not fill the cells.
@@ -54,7 +54,7 @@ def count_released(release: Release) -> IntArray:
         from clusterdp.engines.spark.frame import count_groups  # only Spark can count its rows
 
         columns = release.columns
-        groups = count_groups(release.units, [columns.cluster, columns.arm, RELEASED], COUNT)
+        groups = count_groups(release.units, [columns.cluster, columns.arm, RESPONSE], COUNT)
     else:
         groups = collect_rows(group_released(scan_units(release), release.columns))
     return to_whole_counts(groups, release)
@@ -63,10 +63,10 @@ def count_released(release: Release) -> IntArray:
 def group_released(
     units: pl.LazyFrame, columns: Columns, dimensions: tuple[str, ...] = ()
 ) -> pl.LazyFrame:
-    """Rows counted by some dimensions, cell and released outcome, in a column `COUNT`."""
+    """Rows counted by some dimensions, cell and response, in a column `COUNT`."""
     import polars as pl
 
-    by = dict.fromkeys((*dimensions, columns.cluster, columns.arm, RELEASED))
+    by = dict.fromkeys((*dimensions, columns.cluster, columns.arm, RESPONSE))
     return units.group_by(*by).agg(pl.len().alias(COUNT))
 
 
@@ -85,7 +85,7 @@ def count_together(
     if len(dimensions) == 1:
         return [collect_rows(group_released(units, columns, dimensions[0]))]
     names = [name for dimension in dimensions for name in dimension]
-    read = units.select(dict.fromkeys((*names, columns.cluster, columns.arm, RELEASED)).keys())
+    read = units.select(dict.fromkeys((*names, columns.cluster, columns.arm, RESPONSE)).keys())
     counts = [group_released(read.clear(), columns, one).collect() for one in dimensions]
     with _read_errors():
         for batch in read.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
@@ -131,11 +131,11 @@ def to_whole_counts(groups: pl.DataFrame, release: Release) -> IntArray:
 
 
 def to_counts(groups: pl.DataFrame, release: Release) -> IntArray:
-    """Counts by cluster, arm and released outcome; axes `[cluster, arm, released]`.
+    """Counts by cluster, arm and response; axes `[cluster, arm, response]`.
 
     Args:
-        groups: Columns of cluster, arm, released outcome, and `COUNT`. Rows with the same cell and
-            outcome are added up.
+        groups: Columns of cluster, arm, response, and `COUNT`. Rows with the same cell and
+            response are added up.
         release: The release they are from.
 
     Raises:
@@ -145,10 +145,12 @@ def to_counts(groups: pl.DataFrame, release: Release) -> IntArray:
     layout, n_outputs = release.layout, release.channel.decode().shape[-1]
     counts = np.zeros((*layout.sizes.shape, n_outputs), dtype=np.int64)
     cells = released_cells(groups, release.columns, layout)
-    codes, outside = release.channel.encode(groups[RELEASED].to_numpy(), cells)
-    if outside.any():
-        raise DataError("the rows hold outcomes that the release does not")
-    np.add.at(counts.reshape(-1), cells * n_outputs + codes, groups[COUNT].to_numpy())
+    responses = groups[RESPONSE].to_numpy()
+    possible = release.channel.possible()[release.channel.groups.ravel()]  # [cell, response]
+    inside = (responses >= 0) & (responses < n_outputs)
+    if not (inside.all() and possible[cells, responses].all()):
+        raise DataError("the rows hold responses that their channels do not have")
+    np.add.at(counts.reshape(-1), cells * n_outputs + responses, groups[COUNT].to_numpy())
     return counts
 
 

@@ -1,4 +1,4 @@
-"""What is published of an outcome and what that costs: all that is known before it is read.
+"""What is published of outcomes and what that costs: all that is known before they are read.
 
 A manifest states it, and so does a ledger.
 """
@@ -11,22 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from clusterdp.errors import FormatError, ParameterError
-from clusterdp.experiment.outcomes import OutcomeSpace
+from clusterdp.experiment.categories import (  # noqa: TC001 - for msgspec
+    Categories,
+    CategoriesRecord,
+)
 from clusterdp.mechanisms.mechanism import Mechanism  # noqa: TC001 - for msgspec
 from clusterdp.privacy.accounting import Guarantee, shown
-
-
-class OutcomeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The outcome, and the values it can take."""
-
-    name: str
-    values: tuple[float, ...]
-    edges: tuple[float, ...] | None
-
-    @property
-    def space(self) -> OutcomeSpace:
-        """The declared outcome space."""
-        return OutcomeSpace(values=self.values, edges=self.edges)
 
 
 class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,22 +29,22 @@ class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """What is published of an outcome, how, and what that costs.
+    """What is published of outcomes, how, and what that costs.
 
     Attributes:
-        outcome: The outcome.
+        outcomes: The declared outcomes, and the grids of numbers.
         mechanism: What is published, by the parameters that the machine uses.
         noise: Numbers that follow from them and that readers need, by statistic.
         guarantee: What that costs.
     """
 
-    outcome: OutcomeTerms
+    outcomes: CategoriesRecord
     mechanism: Mechanism
-    noise: dict[str, dict[str, float]]
+    noise: dict[str, dict[str, list[float | None]]]
     guarantee: GuaranteeTerms
 
     @classmethod
-    def of(cls, outcome: str, space: OutcomeSpace, mechanism: Mechanism) -> Terms:
+    def of(cls, space: Categories, mechanism: Mechanism) -> Terms:
         """The terms of a release.
 
         Raises:
@@ -66,7 +56,7 @@ class Terms(Struct, frozen=True, kw_only=True):
             mechanism.settled_rows(space).public_prior(space)
         facts = {one.__struct_config__.tag: one.facts(space) for one in mechanism.statistics}
         return cls(
-            outcome=OutcomeTerms(name=outcome, values=space.values, edges=space.edges),
+            outcomes=space.record(),
             mechanism=mechanism.settled(space),
             noise={str(name): numbers for name, numbers in facts.items() if numbers},
             guarantee=GuaranteeTerms(
@@ -77,7 +67,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise a FormatError unless all of it follows from the parameters of the mechanism."""
         try:
-            again = Terms.of(self.outcome.name, self.outcome.space, self.mechanism)
+            again = Terms.of(self.outcomes.categories(), self.mechanism)
         except ParameterError as error:
             raise FormatError(f"the parameters are of no mechanism of ours: {error}") from None
         # Words for people may change.
@@ -87,7 +77,7 @@ class Terms(Struct, frozen=True, kw_only=True):
                 f"the stated guarantee does not follow from the parameters, which cost "
                 f"{again.to_guarantee()}"
             )
-        for name in ("outcome", "mechanism", "noise"):
+        for name in ("outcomes", "mechanism", "noise"):
             if getattr(again, name) != getattr(self, name):
                 raise FormatError(f"{name!r} does not hold together")
 
@@ -100,8 +90,8 @@ def in_words(guarantee: Guarantee) -> str:
     """The guarantee as a sentence for people."""
     budget = f"epsilon = {shown(guarantee.epsilon)}"
     meaning = (
-        "whoever knows everything else, including all other outcomes, can change the odds between "
-        "any two outcomes of a person by at most a factor e^epsilon"
+        "it changes the odds between any two outcomes of a person by at most a factor e^epsilon, "
+        "even for whoever knows everything else, including all other outcomes"
     )
     if guarantee.delta:
         budget += f", delta = {shown(guarantee.delta)}"

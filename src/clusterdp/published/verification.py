@@ -1,4 +1,4 @@
-"""Does a published folder hold together? Every check that needs no secret."""
+"""The checks of a published folder that need no secret."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.folder import read_folder, unit_files
 from clusterdp.published.row_counts import collect_rows, count_released, released_cells, scan_units
-from clusterdp.rows.encoding import DEBIASED, RELEASED
+from clusterdp.rows.encoding import RESPONSE
 from clusterdp.storage.files import MANIFEST
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def verify_folder(folder: Path) -> list[Check]:
     steps: list[tuple[str, Callable[[Release], str | None]]] = [
         ("rows can be read", _check_readable),
         ("rows fill the cells", _check_rows),
-        ("debiased outcomes follow from released ones", _check_debiased),
+        ("debiased outcomes follow from responses", _check_debiased),
         ("each unit has one row", _check_units),
     ]
     if manifest.row_order == "ids":
@@ -84,13 +84,16 @@ def _check_rows(release: Release) -> str | None:
 def _check_debiased(release: Release) -> str | None:
     assert release.channel is not None  # noqa: S101 - only called then
     columns, layout = release.columns, release.layout
-    published = scan_units(release).select(columns.cluster, columns.arm, RELEASED, DEBIASED)
-    pairs = collect_rows(published.unique())
-    cells = released_cells(pairs, columns, layout)
-    codes, _ = release.channel.encode(pairs[RELEASED].to_numpy(), cells)
-    made = release.channel.decode()[release.channel.groups.ravel()[cells], codes]
-    if not np.allclose(pairs[DEBIASED].to_numpy(), made, rtol=1e-12, atol=1e-12):
-        return "rows have debiased outcomes that the decode values do not give"
+    published = scan_units(release).select(
+        columns.cluster, columns.arm, RESPONSE, *columns.debiased
+    )
+    distinct = collect_rows(published.unique())
+    groups = release.channel.groups.ravel()[released_cells(distinct, columns, layout)]
+    responses = distinct[RESPONSE].to_numpy()
+    for metric, name in enumerate(columns.debiased):
+        made = release.channel.decode(metric)[groups, responses]
+        if not np.allclose(distinct[name].to_numpy(), made, rtol=1e-12, atol=1e-12):
+            return f"rows have values of {name!r} that their responses do not lead to"
     return None
 
 

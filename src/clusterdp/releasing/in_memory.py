@@ -13,7 +13,7 @@ from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.encoding import TABLE_CHANGED
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.rows.encoding import Columns
@@ -25,17 +25,17 @@ def run_release(  # noqa: PLR0913 - the parts of a table and the owner's choices
     frame: Any,
     *,
     mechanism: Mechanism,
-    outcomes: OutcomeSpace,
+    space: Categories,
     columns: Columns,
     key: ReleaseKey,
     add_noise: NoiseSource,
     **choices: Any,
 ) -> Release:
-    """Prepare a frame and release it, with both sources of randomness given: the door for tests.
+    """Prepare a frame and release it, with both sources of randomness given, for tests.
 
     With the same key and the same noise it gives the same release. Choices are those of `prepare`.
     """
-    prepared = prepare(frame, columns=columns, space=outcomes, **choices)
+    prepared = prepare(frame, columns=columns, space=space, **choices)
     return release_in_memory(prepared, mechanism, key, add_noise)
 
 
@@ -47,14 +47,15 @@ def release_in_memory(
     space = table.space
     check_exact(layout, space, mechanism)
     disclosed = disclosure_notes(mechanism, space)
-    counts, seen, notices = table.count(layout, encoder)
-    for notice in notices:
+    count_key = key if mechanism.publishes_counts else None
+    found = table.count(layout, encoder, count_key=count_key)
+    for notice in found.notices:
         notify_owner(notice)
-    about_cells = release_cells(counts, layout, space, mechanism, add_noise)
+    about_cells = release_cells(found.totals, layout, space, mechanism, add_noise)
     units = None
     if about_cells.channel is not None:
         units, again = table.collect_rows(prepared.randomizer(about_cells.channel, key))
-        if again != seen:
+        if again != found.seen:
             raise DataError(TABLE_CHANGED)
     return Release(
         units=units,

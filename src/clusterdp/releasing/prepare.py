@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from clusterdp._arrays import CodeArray
     from clusterdp.channels.catalogue import Channel
     from clusterdp.engines.base import CellOptions, Engine, Table
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.experiment.categories import Categories
     from clusterdp.rows.encoding import CellEncoder, Columns
     from clusterdp.rows.keys import ReleaseKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prepared:
-    """A table whose public columns have been read: everything a plan may know.
+    """A table whose public columns have been read: all that a plan may depend on.
 
     Attributes:
         table: The table.
@@ -52,7 +52,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     source: Any,
     *,
     columns: Columns,
-    space: OutcomeSpace,
+    space: Categories,
     control: Any = None,
     min_cell_size: int | None = None,
     clip: bool = False,
@@ -67,7 +67,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         source: A file, a folder or a query by its name, or a pandas, Polars, PyArrow, DuckDB or
             Spark frame.
         columns: Which column plays which part.
-        space: The declared outcome space.
+        space: The categories of the declared outcomes.
         control: The control arm. Needed unless the arms are 0 and 1.
         min_cell_size: Pool clusters with fewer units than this in some arm into one cluster.
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
@@ -102,7 +102,7 @@ def _pooled(
 def read_cells(
     source: Any, asked: CellOptions, min_cell_size: int | None, engine: Engine
 ) -> tuple[Layout, tuple[str, ...]]:
-    """The cells of a source, and what is to be said of them: what a plan is made from."""
+    """The cells of a source, from which a plan is made; and notes about them."""
     layout, _, notes = _pool(engine.read_cells(named(source), asked)[0], min_cell_size)
     return layout, notes
 
@@ -110,7 +110,7 @@ def read_cells(
 def _pool(
     layout: Layout, min_cell_size: int | None
 ) -> tuple[Layout, CodeArray | None, tuple[str, ...]]:
-    """The cells after pooling, if asked for; how clusters were regrouped; what to say of it."""
+    """The cells after pooling, if asked for; how clusters were regrouped; notes about that."""
     regroup: CodeArray | None = None
     notes: tuple[str, ...] = ()
     if min_cell_size is not None:
@@ -143,7 +143,7 @@ def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
         engine: `local` or `spark`; by default Spark for Spark's frames and local for all else.
         master: Where Spark runs.
         allow_unencrypted: Whether a Spark cluster may store and send the key as it is.
-        on_message: Where to tell the owner of a session that was started.
+        on_message: Takes messages for the owner, such as where Spark shows its work.
     """
     if engine not in {None, "local", "spark"}:
         raise ParameterError(f"engine must be local or spark, got {engine!r}")

@@ -8,36 +8,45 @@ from clusterdp.estimation import moments
 from clusterdp.estimation.estimate import layout_notes, to_effects
 from clusterdp.estimation.results import Estimate
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
-from clusterdp.experiment.outcomes import OutcomeSpace
+from clusterdp.experiment.chosen_grids import choose_categories
+from clusterdp.experiment.declared import declare
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.encoding import Columns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from clusterdp.estimation.moments import Estimator
+    from clusterdp.experiment.declared import Spaces
 
 
 def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by name
     frame: Any,
     *,
-    outcomes: OutcomeSpace | str,
+    outcomes: Spaces | Iterable[str],
     unit: str,
     arm: str,
     cluster: str,
-    outcome: str,
+    implies: Iterable[str] = (),
+    metric: Iterable[str] = (),
     control: Any = None,
     estimator: Estimator = "stratified",
     clip: bool = False,
 ) -> Estimate:
     """Effects from the true outcomes, for the owner's eyes: this result is not private."""
-    space = OutcomeSpace.parse(outcomes)
-    columns = Columns(unit=unit, arm=arm, cluster=cluster, outcome=outcome)
+    declared = declare(outcomes, implications=implies, metrics=metric)
+    space, _ = choose_categories(declared, {})
+    columns = Columns(unit=unit, arm=arm, cluster=cluster, outcomes=declared.names)
     prepared = prepare(frame, columns=columns, space=space, control=control, clip=clip)
     layout = prepared.layout
-    counts = prepared.table.count(layout, prepared.encoder).counts
-    arrays = moments.moment_effects(moments.true_moments(counts, space), layout, estimator)
+    found = prepared.table.count(layout, prepared.encoder)
+    effects = []
+    for place, measured in enumerate(declared.metrics):
+        true = moments.total_moments(found.totals, found.squares, layout, space, place)
+        arrays = moments.moment_effects(true, layout, estimator)
+        effects += to_effects(arrays, layout, layout.sizes.sum(axis=0), metric=str(measured))
     return Estimate(
-        effects=tuple(to_effects(arrays, layout, layout.sizes.sum(axis=0))),
-        outcome=outcome,
+        effects=tuple(effects),
         treatment=arm,
         estimator=estimator,
         mechanism="true outcomes (not private)",

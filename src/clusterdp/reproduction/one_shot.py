@@ -12,6 +12,7 @@ from clusterdp.reproduction import populations as pops
 from clusterdp.reproduction.claims import Claim, Findings, Rows, decide
 from clusterdp.reproduction.paper_accounting import clustered
 from clusterdp.reproduction.study import ACCOUNTINGS, column
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.theory import formulas as theory
 
@@ -79,7 +80,13 @@ def _row_bias(whole: Population, mechanism: Mechanism, rng: np.random.Generator)
     """Everyone's two potential responses are randomized once; sub-populations are drawn of them."""
     everyone = whole.potential_counts()
     layout = pops.balanced_layout(2 * everyone[:, 0].sum(axis=-1))
-    channel = release_cells(everyone, layout, pops.SPACE, mechanism, simulated_noise(rng)).channel
+    channel = release_cells(
+        CellTotals.of_counts(everyone, pops.SPACE),
+        layout,
+        pops.SPACE,
+        mechanism,
+        simulated_noise(rng),
+    ).channel
     assert channel is not None  # noqa: S101 - Cluster-DP publishes rows
     released = channel.simulate(everyone, rng)
     decode = channel.decode()[channel.groups]

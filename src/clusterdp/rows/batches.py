@@ -7,34 +7,37 @@ batches to them and takes away what they return.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from clusterdp.errors import DataError
+from clusterdp.experiment.encoded_rows import OutcomeEncoder
+from clusterdp.experiment.metric_integers import MetricIntegers
 from clusterdp.rows.encoding import (
-    DEBIASED,
-    RELEASED,
+    RESPONSE,
     TABLE_CHANGED,
     CellEncoder,
     Columns,
-    encode_outcomes,
+    outcome_array,
     plain_column,
     plain_type,
 )
 from clusterdp.rows.fingerprint import Fingerprint, row_words
+from clusterdp.rows.keys import unit_words
 from clusterdp.rows.randomizer import RowRandomizer
+from clusterdp.statistics.base import CellTotals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
     import polars as pl
 
-    from clusterdp._arrays import CodeArray, IntArray, WordArray
+    from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
     from clusterdp.channels.catalogue import Channel
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.experiment.encoded_rows import EncodedRows as EncodedOutcomes
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.rows.keys import ReleaseKey
 
 
@@ -42,24 +45,34 @@ class EncodedRows(NamedTuple):
     """A batch as codes; every array has axes `[row]`.
 
     Where ids or outcomes are missing or outside the space, their codes are arbitrary.
+
+    Attributes:
+        units: Ids.
+        cells: Codes of cells.
+        outcomes: Outcomes before numbers are rounded.
+        categories: The category of each row, its numbers at the grid point below them.
+        n_without_id: Rows without an id.
     """
 
     units: pl.Series
     cells: IntArray
-    outcomes: CodeArray
+    outcomes: EncodedOutcomes
+    categories: CodeArray
     n_without_id: int
-    n_missing: int
-    n_outside: int
-    n_clipped: int
+
+    @property
+    def n_outside(self) -> int:
+        """Rows with an outcome outside its space, or a combination that cannot exist."""
+        return self.outcomes.n_outside + self.outcomes.n_broken
 
     @property
     def sound(self) -> bool:
-        """Whether every row has an id and an outcome of the space."""
-        return not (self.n_without_id or self.n_missing or self.n_outside)
+        """Whether every row has an id and outcomes of the space."""
+        return not (self.n_without_id or self.outcomes.n_missing or self.n_outside)
 
     def words(self) -> WordArray:
         """A checksum word per row, for fingerprints; never published."""
-        return row_words(self.units, self.cells, self.outcomes)
+        return row_words(self.units, self.cells, self.categories, *self.outcomes.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,23 +81,112 @@ class RowEncoder:
 
     Attributes:
         columns: Which column plays which part.
-        space: The declared outcome space.
-        clip: Whether outcomes beyond the ends of the space count as the nearest end.
+        space: The categories.
+        outcomes: How outcomes are encoded.
         cells: How rows are assigned to cells.
     """
 
     columns: Columns
-    space: OutcomeSpace
-    clip: bool
+    space: Categories
+    outcomes: OutcomeEncoder
     cells: CellEncoder
+
+    @classmethod
+    def of(
+        cls, columns: Columns, space: Categories, cells: CellEncoder, *, clip: bool
+    ) -> RowEncoder:
+        """The encoder of a table; `clip` moves outcomes beyond the ends of a space to them."""
+        clipped = columns.outcomes if clip else ()
+        return cls(
+            columns=columns, space=space, outcomes=OutcomeEncoder.of(space, clipped), cells=cells
+        )
 
     def __call__(self, batch: pl.DataFrame) -> EncodedRows:
         """Encode a batch."""
         columns = self.columns
         cells = self.cells.encode(batch[columns.cluster], batch[columns.arm])
-        encoded = encode_outcomes(batch[columns.outcome], self.space, clip=self.clip)
+        outcomes, categories = self.encode_outcomes(batch)
         units = plain_column(batch[columns.unit])
-        return EncodedRows(units, cells, encoded.codes, units.null_count(), *encoded[1:])
+        return EncodedRows(units, cells, outcomes, categories, units.null_count())
+
+    def encode_outcomes(self, batch: pl.DataFrame) -> tuple[EncodedOutcomes, CodeArray]:
+        """The outcomes of a batch, and their categories before numbers are rounded."""
+        read = {name: outcome_array(batch[name]) for name in self.columns.outcomes}
+        encoded = self.outcomes.encode(read)
+        return encoded, self.outcomes.table[encoded.positions]
+
+    def round(self, rows: EncodedRows, keys: tuple[bytes, ...]) -> CodeArray:
+        """The categories of sound rows, their numbers rounded at random; one key per number."""
+        if not keys:
+            return rows.categories
+        words = np.stack([unit_words(rows.units, key)[:, 0] for key in keys], axis=1)
+        return self.outcomes.round(rows.outcomes, words)
+
+    def rounding_keys(
+        self, key: ReleaseKey, purpose: Literal["rows", "counts"]
+    ) -> tuple[bytes, ...]:
+        """The key of each number, for rows or for counts."""
+        return tuple(key.for_rounding(name, purpose) for name in self.space.declared.numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowCounter:
+    """What pass 1 counts of a batch.
+
+    Numbers add more than their category: sums are of the numbers themselves, and counts are of
+    categories after a rounding of their own.
+
+    Attributes:
+        encoder: Rows as codes.
+        metrics: The metrics of rows as integers; empty where there are no numbers.
+        count_keys: The keys that numbers are rounded with for counts; empty where no counts are
+            published.
+    """
+
+    encoder: RowEncoder
+    metrics: tuple[MetricIntegers, ...]
+    count_keys: tuple[bytes, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, encoder: RowEncoder, key: ReleaseKey | None) -> RowCounter:
+        """The counter of a table; the key is needed where counts of numbers are published."""
+        space = encoder.space
+        metrics = space.declared.metrics if space.declared.numbers else ()
+        return cls(
+            encoder=encoder,
+            metrics=tuple(MetricIntegers.of(metric, space) for metric in metrics),
+            count_keys=() if key is None else encoder.rounding_keys(key, "counts"),
+        )
+
+    @property
+    def width(self) -> int:
+        """How many integers a cell has: rows by category, sums, squares, rows by rounded one."""
+        n_categories = self.encoder.space.n_categories
+        return n_categories + 2 * len(self.metrics) + (n_categories if self.count_keys else 0)
+
+    def totals(self, table: IntArray) -> CellTotals:
+        """What statistics are drawn from; axes of `table`: `[cluster, arm, width]`."""
+        n_categories, space = self.encoder.space.n_categories, self.encoder.space
+        totals = CellTotals.of_counts(table[..., :n_categories], space)
+        if self.metrics:
+            sums = table[..., n_categories : n_categories + len(self.metrics)]
+            totals = totals._replace(sums=sums)
+        if self.count_keys:
+            totals = totals._replace(counts=table[..., -n_categories:])
+        return totals
+
+    def true_squares(self, table: IntArray) -> FloatArray:
+        """Sums of squared distances from the middle; axes `[cluster, arm, metric]`.
+
+        In quarters of units squared, as `CellTotals.squares`; of numbers nearly so, for the owner's
+        eyes.
+        """
+        n_categories, space = self.encoder.space.n_categories, self.encoder.space
+        if not self.metrics:
+            return CellTotals.of_counts(table[..., :n_categories], space).squares.astype(np.float64)
+        first = n_categories + len(self.metrics)
+        coarse = table[..., first : first + len(self.metrics)]
+        return np.asarray(coarse * 4.0 ** np.array([one.square_shift for one in self.metrics]))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -92,17 +194,17 @@ class Tally:
     """What pass 1 adds up over batches.
 
     Attributes:
-        counts: N[cell, outcome], flat.
-        n_outcomes: K.
+        counter: What is counted of a batch.
+        table: Integers by cell, in the order of `RowCounter.width`; axes `[cell, place]`.
         n_without_id: Rows without an id.
         n_missing: Rows without an outcome.
         n_outside: Rows with an outcome outside the space.
         n_clipped: Outcomes that were clipped.
-        seen: What was read; it and the counts leave batches out that are not sound.
+        seen: What was read; it and the table leave batches out that are not sound.
     """
 
-    counts: IntArray
-    n_outcomes: int
+    counter: RowCounter
+    table: IntArray
     n_without_id: int = 0
     n_missing: int = 0
     n_outside: int = 0
@@ -110,25 +212,36 @@ class Tally:
     seen: Fingerprint = field(default_factory=Fingerprint)
 
     @classmethod
-    def empty(cls, n_cells: int, n_outcomes: int) -> Tally:
+    def empty(cls, counter: RowCounter, n_cells: int) -> Tally:
         """Of no rows."""
-        return cls(counts=np.zeros(n_cells * n_outcomes, dtype=np.int64), n_outcomes=n_outcomes)
+        return cls(counter=counter, table=np.zeros((n_cells, counter.width), dtype=np.int64))
 
     @property
-    def totals(self) -> tuple[int, ...]:
-        """Everything but the counts: the four numbers of rows, and what was read."""
+    def numbers(self) -> tuple[int, ...]:
+        """Everything but the table: the four numbers of rows, and what was read."""
         read = (self.seen.n_rows, self.seen.low, self.seen.high)
         return (self.n_without_id, self.n_missing, self.n_outside, self.n_clipped, *read)
 
     def add(self, rows: EncodedRows) -> None:
         """Take in a batch."""
         self.n_without_id += rows.n_without_id
-        self.n_missing += rows.n_missing
+        self.n_missing += rows.outcomes.n_missing
         self.n_outside += rows.n_outside
-        self.n_clipped += rows.n_clipped
-        if rows.sound:
-            self.seen += Fingerprint.of(rows.words())
-            np.add.at(self.counts, rows.cells * self.n_outcomes + rows.outcomes, 1)
+        self.n_clipped += sum(rows.outcomes.n_clipped)
+        if not rows.sound:
+            return
+        self.seen += Fingerprint.of(rows.words())
+        counter, n_categories = self.counter, self.counter.encoder.space.n_categories
+        np.add.at(self.table, (rows.cells, rows.categories), 1)
+        for place, metric in enumerate(counter.metrics):
+            integers = metric.of_rows(rows.outcomes)
+            np.add.at(self.table[:, n_categories + place], rows.cells, integers)
+            squares = self.table[:, n_categories + len(counter.metrics) + place]
+            np.add.at(squares, rows.cells, metric.coarse_squares(integers))
+        if counter.count_keys:
+            rounded = counter.encoder.round(rows, counter.count_keys)
+            first = n_categories + 2 * len(counter.metrics)
+            np.add.at(self.table, (rows.cells, first + rounded.astype(np.int64)), 1)
 
 
 class RandomizedBatch(NamedTuple):
@@ -148,12 +261,14 @@ class BatchRandomizer:
     Attributes:
         encoder: Rows as codes.
         row_randomizer: Codes through their cells' channels.
+        rounding_keys: The keys that numbers are rounded with.
         pooled: The cluster labels by code, where pooling gave clusters new ones.
         n_units: How many rows there are to be, which is public.
     """
 
     encoder: RowEncoder
     row_randomizer: RowRandomizer
+    rounding_keys: tuple[bytes, ...] = field(repr=False)
     pooled: pl.Series | None
     n_units: int
 
@@ -167,10 +282,12 @@ class BatchRandomizer:
         pooled = None
         if encoder.cells.pooled is not None:
             pooled = pl.Series(encoder.columns.cluster, layout.clusters)
-        aes_key = key.for_outcome(encoder.columns.outcome)
+        outcomes = encoder.columns.outcomes
+        aes_key = key.for_response(outcomes)
         return cls(
             encoder=encoder,
-            row_randomizer=RowRandomizer.of(channel, aes_key),
+            row_randomizer=RowRandomizer.of(channel, len(outcomes), aes_key),
+            rounding_keys=encoder.rounding_keys(key, "rows"),
             pooled=pooled,
             n_units=layout.n_units,
         )
@@ -187,17 +304,13 @@ class BatchRandomizer:
         coded = self.encoder(batch)
         if not coded.sound:
             raise DataError(TABLE_CHANGED)
-        rows = self.row_randomizer(coded.units, coded.cells, coded.outcomes)
+        categories = self.encoder.round(coded, self.rounding_keys)
+        rows = self.row_randomizer(coded.units, coded.cells, categories)
         published = [_only_visible(plain_column(batch[name])) for name in columns.public]
         if self.pooled is not None:
             published[2] = self.pooled.gather(coded.cells // len(self.encoder.cells.arms.values))
-        table = pl.DataFrame(
-            [
-                *published,
-                pl.Series(RELEASED, rows.released),
-                pl.Series(DEBIASED, rows.debiased),
-            ]
-        )
+        debiased = map(pl.Series, columns.debiased, rows.debiased)
+        table = pl.DataFrame([*published, pl.Series(RESPONSE, rows.responses), *debiased])
         return RandomizedBatch(rows=table, words=coded.words())
 
     def schema(self, given: Mapping[str, pl.DataType]) -> pl.Schema:
@@ -208,15 +321,8 @@ class BatchRandomizer:
         published = {name: plain_type(given[name]) for name in columns.public}
         if self.pooled is not None:
             published[columns.cluster] = pl.String()
-        released = released_type(self.row_randomizer.values)
-        return pl.Schema(published | {RELEASED: released, DEBIASED: pl.Float64()})
-
-
-def released_type(values: npt.NDArray[Any] | None) -> pl.DataType:
-    """The type of the released outcomes, from the values they can take; None for numbers."""
-    import polars as pl
-
-    return pl.Float64() if values is None else pl.Series(values).dtype
+        published[RESPONSE] = pl.Int32()
+        return pl.Schema({**published, **dict.fromkeys(columns.debiased, pl.Float64())})
 
 
 def _only_visible(column: pl.Series) -> pl.Series:

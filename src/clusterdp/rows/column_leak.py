@@ -130,9 +130,9 @@ class ValueCounter:
         return rows.astype(np.int64)
 
 
-def leak_notice(name: str, outcome: str) -> str:
+def leak_notice(name: str, outcomes: tuple[str, ...]) -> str:
     """The warning to the owner about such a column."""
     return (
-        f"column {name!r} is kept and gives {outcome!r} away almost surely: publishing it "
-        "publishes the outcome. Do not share the folder"
+        f"column {name!r} is kept and gives {', '.join(map(repr, outcomes))} away almost surely: "
+        "publishing it publishes the outcome. Do not share the folder"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,12 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import CodeArray, IntArray
-    from clusterdp.experiment.outcomes import OutcomeSpace
 
-RELEASED, DEBIASED = "released_outcome", "debiased_outcome"
+# The number of a row's output in its channel.
+RESPONSE = "response"
 PUBLISHED_COLUMNS = frozenset(
     {
-        RELEASED,
-        DEBIASED,
+        RESPONSE,
         "size",
         "noisy_counts",
         "noisy_contrast",
@@ -45,31 +44,41 @@ class Columns:
         unit: Ids.
         arm: Treatment arms.
         cluster: Clusters.
-        outcome: The sensitive outcome.
+        outcomes: The sensitive outcomes.
         kept: Public columns that are published as they are.
     """
 
     unit: str
     arm: str
     cluster: str
-    outcome: str
+    outcomes: tuple[str, ...]
     kept: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [*self.public, self.outcome]
+        names = [*self.public, *self.outcomes]
         if len(set(names)) < len(names):
             raise DataError(
-                "unit, arm, cluster, outcome and kept columns must all differ, got "
+                "unit, arm, cluster, outcomes and kept columns must all differ, got "
                 + ", ".join(map(repr, names))
             )
-        taken = [name for name in self.public if name in PUBLISHED_COLUMNS]
+        taken = [name for name in self.public if name in {*PUBLISHED_COLUMNS, *self.debiased}]
         if taken:
             raise DataError(f"column {taken[0]!r} has a name that the release gives; rename it")
 
     @property
     def public(self) -> tuple[str, ...]:
-        """The columns that are published, in their order."""
+        """The columns that are published as they are, in their order."""
         return (self.unit, self.arm, self.cluster, *self.kept)
+
+    @property
+    def debiased(self) -> tuple[str, ...]:
+        """The published columns of debiased outcomes."""
+        return tuple(f"{name}_debiased" for name in self.outcomes)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """All columns of published rows, in their order."""
+        return (*self.public, RESPONSE, *self.debiased)
 
     @property
     def parts(self) -> dict[str, str]:
@@ -79,7 +88,7 @@ class Columns:
             self.unit: "unit",
             self.arm: "arm",
             self.cluster: "cluster",
-            self.outcome: "outcome",
+            **dict.fromkeys(self.outcomes, "outcome"),
         } | kept
 
 
@@ -203,30 +212,11 @@ class CellEncoder:
         return cells
 
 
-class EncodedOutcomes(NamedTuple):
-    """Outcome codes, and how many rows could not be encoded or had to be clipped."""
+def outcome_array(column: pl.Series) -> npt.NDArray[Any]:
+    """A column of outcomes as an array, NaN where one is missing."""
+    import polars as pl
 
-    codes: CodeArray
-    n_missing: int
-    n_outside: int
-    n_clipped: int
-
-
-def encode_outcomes(column: pl.Series, space: OutcomeSpace, *, clip: bool) -> EncodedOutcomes:
-    """Codes of outcomes; where a value is missing or outside the space, its code is arbitrary."""
-    n_missing = column.null_count()
-    if column.dtype.is_float():
-        n_missing += int(column.is_nan().sum())
-    if n_missing:
-        return EncodedOutcomes(np.zeros(len(column), np.uint16), n_missing, 0, 0)
-    observed = column.to_numpy()
-    n_clipped = 0
-    if clip:
-        clipped = space.clip(observed)
-        n_clipped = int((clipped != observed).sum())
-        observed = clipped
-    codes, outside = space.encode(observed)
-    return EncodedOutcomes(codes.astype(np.uint16), 0, int(outside.sum()), n_clipped)
+    return (column.cast(pl.Float64) if column.null_count() else column).to_numpy()
 
 
 def check_types(schema: dict[str, Any], columns: Columns) -> None:
@@ -239,15 +229,15 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
                 f"there is no column {name!r} to use as {part}; "
                 f"the table has {', '.join(map(repr, schema))}"
             )
-    ids, outcome = schema[columns.unit], schema[columns.outcome]
+    ids = schema[columns.unit]
     if not holds_ids(ids):
         raise DataError(
             f"column {columns.unit!r} (unit) holds {_named(ids)}; ids must be integers or strings"
         )
-    if not (outcome.is_float() or _is_integer(outcome) or outcome == pl.Boolean):
-        raise DataError(
-            f"column {columns.outcome!r} (outcome) holds {_named(outcome)}, not numbers"
-        )
+    for name in columns.outcomes:
+        kind = schema[name]
+        if not (kind.is_float() or _is_integer(kind) or kind == pl.Boolean):
+            raise DataError(f"column {name!r} (outcome) holds {_named(kind)}, not numbers")
     for name in (columns.arm, columns.cluster):
         if not holds_labels(schema[name]):
             raise DataError(

@@ -17,16 +17,19 @@ if TYPE_CHECKING:
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
-def row_words(ids: pl.Series, cells: IntArray, outcomes: CodeArray) -> WordArray:
-    """One word for each row, of its id, cell and outcome; the same in every process.
+def row_words(ids: pl.Series, cells: IntArray, outcomes: CodeArray, *more: CodeArray) -> WordArray:
+    """One word for each row, of its id, cell and outcomes; the same in every process.
 
     The id's hash is multiplied by an odd number that stands for cell and outcome. Another outcome
     moves the word by an amount that depends on the id: were it the same for all, sums would not
     notice two people's outcomes exchanged.
     """
     words = cells.astype(np.uint64) << np.uint64(16)
-    words |= outcomes
+    words |= outcomes.astype(np.uint64)
     words *= _SPREAD
+    for codes in more:
+        words ^= codes.astype(np.uint64)
+        words *= _SPREAD
     words |= np.uint64(1)
     words *= ids.hash().to_numpy()
     return words

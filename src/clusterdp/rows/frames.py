@@ -119,7 +119,7 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def without_outcomes(source: Any, outcome: str) -> Any:
+def without_outcomes(source: Any, outcomes: tuple[str, ...]) -> Any:
     """A frame whose outcomes are missing, for those who only look at its public columns.
 
     Evaluating a query's outcomes would let them decide whether there is anything to look at. What
@@ -133,10 +133,9 @@ def without_outcomes(source: Any, outcome: str) -> Any:
     if not isinstance(table, nw.DataFrame | nw.LazyFrame):
         return source
     schema = table.collect_schema()
-    if outcome not in schema:
-        return source
-    kind = nw.Float64() if schema[outcome] in _untyped() else schema[outcome]
-    return table.with_columns(nw.lit(None, kind).alias(outcome)).to_native()
+    missing = nw.lit(None, nw.Float64())
+    there = [name for name in outcomes if name in schema]
+    return table.with_columns(missing.alias(name) for name in there).to_native()
 
 
 def check_given_back(

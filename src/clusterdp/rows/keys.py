@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 
@@ -43,9 +43,13 @@ class ReleaseKey:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a release key is secret: it can be neither pickled nor copied")
 
-    def for_outcome(self, outcome: str) -> bytes:
-        """The AES key of one outcome column: different outcomes get independent randomness."""
-        return self._derive(b"clusterdp/rows/1/" + outcome.encode())
+    def for_response(self, outcomes: tuple[str, ...]) -> bytes:
+        """The AES key of the channel's draw for outcomes that are released together."""
+        return self._derive(b"clusterdp/rows/1/" + "\x00".join(outcomes).encode())
+
+    def for_rounding(self, outcome: str, purpose: Literal["rows", "counts"]) -> bytes:
+        """The AES key that a number is rounded with: one for rows, another one for counts."""
+        return self._derive(f"clusterdp/rounding/{purpose}/1/{outcome}".encode())
 
     def tag(self, seen: Fingerprint) -> bytes:
         """A checksum of a table, which reveals nothing without the key."""
@@ -68,7 +72,7 @@ def unit_words(units: pl.Series, aes_key: bytes) -> WordArray:
 
     Args:
         units: Ids, integers or strings without nulls.
-        aes_key: From `ReleaseKey.for_outcome`.
+        aes_key: From `ReleaseKey.for_response` or `for_rounding`.
 
     Returns:
         Axes `[unit, word]`, two 64-bit words each.

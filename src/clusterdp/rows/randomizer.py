@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,54 +31,50 @@ class RowRandomizer:
     Attributes:
         sampler: The channel as look-up tables.
         groups: The group of each cell, axes `[cell]`; None where every cell is its own group.
-        values: The outcome values as they are released, axes `[outcome]`; None for an optimal
-            channel, which releases the debiased number itself.
-        n_outputs: How many different values a group can release.
-        decode: What each released value counts as; axes `[group * released]`.
-        aes_key: The key of this outcome, from `ReleaseKey.for_outcome`.
+        n_outputs: How many different outputs a group has.
+        decode: What each output counts as for every outcome; axes `[outcome, group * output]`.
+        aes_key: The key of the outcomes, from `ReleaseKey.for_response`.
     """
 
     sampler: RedrawSampler | TableSampler
     groups: IntArray | None
-    values: npt.NDArray[Any] | None
     n_outputs: int
     decode: FloatArray
     aes_key: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, channel: Channel, aes_key: bytes) -> RowRandomizer:
-        """The randomizer of a channel."""
+    def of(cls, channel: Channel, n_outcomes: int, aes_key: bytes) -> RowRandomizer:
+        """The randomizer of a channel whose first metrics are the outcomes."""
         groups = channel.groups.ravel()
         every_cell = np.array_equal(groups, np.arange(len(groups)))
-        decode = channel.decode()
+        decode = np.stack([channel.decode(metric) for metric in range(n_outcomes)])
         return cls(
             sampler=channel.sampler(),
             groups=None if every_cell else groups,
-            values=channel.released(),
             n_outputs=decode.shape[-1],
-            decode=decode.ravel(),
+            decode=decode.reshape(n_outcomes, -1),
             aes_key=aes_key,
         )
 
-    def __call__(self, units: pl.Series, cells: IntArray, outcomes: CodeArray) -> RandomizedRows:
-        """Randomize a batch, given as ids, cell codes and outcome codes; axes `[row]`."""
+    def __call__(self, units: pl.Series, cells: IntArray, categories: CodeArray) -> RandomizedRows:
+        """Randomize a batch, given as ids, cell codes and category codes; axes `[row]`."""
         n_rows = len(units)
-        debiased = np.empty(n_rows)
-        released = debiased if self.values is None else np.empty(n_rows, self.values.dtype)
+        responses = np.empty(n_rows, dtype=np.int32)
+        debiased = np.empty((len(self.decode), n_rows))
         for start in range(0, n_rows, _CACHED_ROWS):
             part = slice(start, start + _CACHED_ROWS)
             groups = cells[part] if self.groups is None else self.groups[cells[part]]
             words = unit_words(units[part], self.aes_key)
-            codes = self.sampler.draw(words, groups, outcomes[part])
-            if self.values is not None:
-                released[part] = self.values[codes]
+            codes = self.sampler.draw(words, groups, categories[part])
+            responses[part] = codes
             codes += groups * self.n_outputs
-            debiased[part] = self.decode[codes]
-        return RandomizedRows(released=released, debiased=debiased)
+            for outcome, decode in enumerate(self.decode):
+                debiased[outcome, part] = decode[codes]
+        return RandomizedRows(responses=responses, debiased=debiased)
 
 
 class RandomizedRows(NamedTuple):
-    """What becomes of a batch; every array has axes `[row]`."""
+    """What becomes of a batch: axes `[row]`, and `[outcome, row]`."""
 
-    released: npt.NDArray[Any]
+    responses: npt.NDArray[np.int32]
     debiased: FloatArray

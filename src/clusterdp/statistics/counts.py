@@ -46,6 +46,7 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
         scope: "cluster" for one histogram per (cluster, arm), "population" for one per arm.
     """
 
+    of_categories: ClassVar[bool] = True
     in_words: ClassVar[str] = "noisy counts of each outcome (`noisy_counts`)"
 
     noise_scale: float

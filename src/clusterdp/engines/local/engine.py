@@ -45,7 +45,7 @@ class LocalEngine:
     def table(self, source: Any, asked: TableOptions, out: str | None) -> LocalTable:
         """A source as a table."""
         columns = asked.columns
-        secret = (columns.unit, columns.outcome)
+        secret = (columns.unit, *columns.outcomes)
         if isinstance(source, str):
             rows = self._open(source, columns, out)
             return LocalTable(rows=cross_columns(rows, columns.cluster, secret), **asked.by_name())
@@ -64,11 +64,11 @@ class LocalEngine:
     def _open(self, source: str, columns: Columns, out: str | None) -> pl.LazyFrame:
         if out is not None:
             scratch = scratch_folder(Path(out))
-            return open_source(source, lambda: self.stack.enter_context(scratch), columns.outcome)
+            return open_source(source, lambda: self.stack.enter_context(scratch), columns.outcomes)
         # What will not be published is not stored either, outcomes least of all.
         public = {columns.arm, columns.cluster, *possible_parts(columns.cluster)}
-        read = public - {columns.unit, columns.outcome}
-        return open_unstored(source, read=read, typed=columns.parts, outcome=columns.outcome)
+        read = public - {columns.unit, *columns.outcomes}
+        return open_unstored(source, read=read, typed=columns.parts, outcomes=columns.outcomes)
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""

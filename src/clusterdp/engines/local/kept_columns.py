@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from clusterdp.rows.column_leak import ValueCounter, counts_reveal_outcome, n_bins
-from clusterdp.rows.encoding import encode_outcomes
 
 if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray
-    from clusterdp.experiment.outcomes import OutcomeSpace
-    from clusterdp.rows.encoding import Columns
+    from clusterdp.rows.batches import RowEncoder
 
 # How many numbers the ends of bins are chosen from.
 _SAMPLED_NUMBERS = 2**18
@@ -35,21 +33,20 @@ class _Counter(Protocol):
         ...
 
 
-def revealing_columns(
-    rows: pl.LazyFrame, columns: Columns, space: OutcomeSpace, *, n_rows: int, clip: bool
-) -> list[str]:
+def revealing_columns(rows: pl.LazyFrame, encoder: RowEncoder, n_rows: int) -> list[str]:
     """The kept columns of a table that give its outcomes away. All rows are read, once."""
+    columns = encoder.columns
     if not columns.kept:
         return []
-    counters = _counters(rows.select(columns.kept), n_rows, space.n_categories)
+    counters = _counters(rows.select(columns.kept), n_rows, encoder.space.n_categories)
 
     def count(batch: pl.DataFrame) -> pl.DataFrame:
-        codes = encode_outcomes(batch[columns.outcome], space, clip=clip).codes
+        _, codes = encoder.encode_outcomes(batch)
         for name, counter in counters.items():
             counter.add(batch[name], codes)
         return batch.clear()
 
-    read = rows.select(*counters, columns.outcome)
+    read = rows.select(*counters, *columns.outcomes)
     read.map_batches(count, streamable=True).collect(engine="streaming")
     return [name for name, counter in counters.items() if counter.reveals_outcome()]
 

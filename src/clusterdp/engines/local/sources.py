@@ -23,15 +23,15 @@ _ROWS_TO_INFER = 100_000
 
 
 def open_source(
-    source: str, scratch: Callable[[], Path], outcome: str | None = None
+    source: str, scratch: Callable[[], Path], outcomes: tuple[str, ...] = ()
 ) -> pl.LazyFrame:
     """A query over a source, to be run as often as needed.
 
     Args:
         source: A Parquet, CSV or Arrow/IPC file, a folder or glob of them, or
             `duckdb:database.db?select ...` (`duckdb:?select ...` without a database).
-        outcome: The column of outcomes. In a text file it is read row by row: if its type were
-            found from many rows, those would decide whether another row can be read.
+        outcomes: The columns of outcomes. In a text file they are read row by row: if their types
+            were found from many rows, those would decide whether another row can be read.
         scratch: Makes a private folder for what must be stored meanwhile: the rows of a DuckDB
             query, and what DuckDB itself stores while it runs.
 
@@ -42,14 +42,14 @@ def open_source(
 
     if source.startswith(DUCKDB):
         return pl.scan_parquet(_store_query(source.removeprefix(DUCKDB), scratch()))
-    return _open_files(source, outcome)
+    return _open_files(source, outcomes)
 
 
 def open_unstored(
     source: str,
     read: Collection[str] | None = None,
     typed: Collection[str] = (),
-    outcome: str | None = None,
+    outcomes: tuple[str, ...] = (),
 ) -> pl.LazyFrame:
     """As `open_source`, with nothing stored anywhere: for those who need some columns alone.
 
@@ -60,17 +60,17 @@ def open_unstored(
         source: As in `open_source`.
         read: The columns to have values; None for all. Others of a DuckDB query hold nulls.
         typed: Columns that are to have their own type all the same.
-        outcome: As in `open_source`.
+        outcomes: As in `open_source`.
 
     Raises:
         DataError: As `open_source`.
     """
     if source.startswith(DUCKDB):
         return _read_query(source.removeprefix(DUCKDB), read, typed)
-    return _open_files(source, outcome)
+    return _open_files(source, outcomes)
 
 
-def _open_files(source: str, outcome: str | None) -> pl.LazyFrame:
+def _open_files(source: str, outcomes: tuple[str, ...]) -> pl.LazyFrame:
     """A query over files."""
     import polars as pl
 
@@ -85,7 +85,7 @@ def _open_files(source: str, outcome: str | None) -> pl.LazyFrame:
             # columns, and a pass over some columns alone does not notice.
             plain = _scan_text(suffix, paths, infer_schema=False)
             plain.select(pl.all().null_count()).collect(engine="streaming")
-        query = _scan(suffix, paths, source, outcome)
+        query = _scan(suffix, paths, source, outcomes)
         query.collect_schema()
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         more = "more fields" in str(error)
@@ -108,20 +108,21 @@ def cross_columns(rows: pl.LazyFrame, name: str, secret: tuple[str, ...]) -> pl.
     return rows.with_columns(pl.concat_str(parts, separator=" | ").alias(name))
 
 
-def _scan(suffix: str, paths: list[Path], source: str, outcome: str | None) -> pl.LazyFrame:
+def _scan(suffix: str, paths: list[Path], source: str, outcomes: tuple[str, ...]) -> pl.LazyFrame:
     import polars as pl
 
     if suffix in (".parquet", ".pq"):
         return pl.scan_parquet(paths, glob=False)
     if suffix in TEXT:
         query = _scan_text(suffix, paths, infer_schema_length=_ROWS_TO_INFER)
-        if outcome is None or outcome not in query.collect_schema():
+        there = [name for name in outcomes if name in query.collect_schema()]
+        if not there:
             return query
-        overrides = {outcome: pl.String}
+        overrides = dict.fromkeys(there, pl.String)
         query = _scan_text(
             suffix, paths, infer_schema_length=_ROWS_TO_INFER, schema_overrides=overrides
         )
-        return query.with_columns(_number(pl.col(outcome)))
+        return query.with_columns(_number(pl.col(name)) for name in there)
     if suffix in (".arrow", ".ipc", ".feather"):
         return pl.scan_ipc(paths, glob=False)
     raise DataError(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import WordArray
     from clusterdp.engines.base import CellOptions, Counted, Progress
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import BatchRandomizer, RowEncoder
+    from clusterdp.rows.batches import BatchRandomizer, RowCounter, RowEncoder
 
 # A name that no column of a user has.
 _ROW = "__clusterdp_row"
@@ -72,11 +72,11 @@ class LocalTable(Table):
 
     @contextmanager
     def first_pass(
-        self, encode: RowEncoder, layout: Layout, progress: Progress
+        self, counter: RowCounter, layout: Layout, progress: Progress
     ) -> Iterator[FirstPass]:
         """Read every row once, batch by batch, on several threads."""
         columns = self.columns
-        first = _FirstPass(encode, layout)
+        first = _FirstPass(counter, layout)
 
         def count_batch(batch: pl.DataFrame) -> pl.DataFrame:
             if len(batch):
@@ -86,9 +86,9 @@ class LocalTable(Table):
 
         def notices(counted: Counted) -> tuple[str, ...]:
             order = first.order.notices(counted.counts, keep_order=self.keep_order)
-            return (*order, *self._leak_notices(layout))
+            return (*order, *self._leak_notices(counter.encoder, layout))
 
-        read = [columns.unit, columns.cluster, columns.arm, columns.outcome]
+        read = [columns.unit, columns.cluster, columns.arm, *columns.outcomes]
         numbered = self.rows.select(read).with_row_index(_ROW)
         with read_errors():
             numbered.map_batches(count_batch, streamable=True).collect(engine="streaming")
@@ -116,7 +116,7 @@ class LocalTable(Table):
             return randomized.rows
 
         schema = randomizer.schema(self.rows.collect_schema())
-        read = self.rows.select(*columns.public, columns.outcome)
+        read = self.rows.select(*columns.public, *columns.outcomes)
         return read.map_batches(randomize_batch, streamable=True, schema=schema)
 
     def write_rows(
@@ -148,13 +148,11 @@ class LocalTable(Table):
         """Another published table as a frame of the same library."""
         return self.as_given(published)
 
-    def _leak_notices(self, layout: Layout) -> tuple[str, ...]:
-        """Warnings to the owner about kept columns that reveal the outcome."""
+    def _leak_notices(self, encoder: RowEncoder, layout: Layout) -> tuple[str, ...]:
+        """Warnings to the owner about kept columns that reveal the outcomes."""
         with read_errors():
-            found = revealing_columns(
-                self.rows, self.columns, self.space, n_rows=layout.n_units, clip=self.clip
-            )
-        return tuple(leak_notice(name, self.columns.outcome) for name in found)
+            found = revealing_columns(self.rows, encoder, layout.n_units)
+        return tuple(leak_notice(name, self.columns.outcomes) for name in found)
 
     def _ids_with_hashes(self, hashes: WordArray) -> pl.Series:
         import polars as pl
@@ -172,10 +170,10 @@ class LocalTable(Table):
 class _FirstPass:
     """What pass 1 gathers, batch by batch and from several threads."""
 
-    def __init__(self, encode: RowEncoder, layout: Layout) -> None:
-        shape = (*layout.sizes.shape, encode.space.n_categories)
-        self._encode, self._lock = encode, threading.Lock()
-        self.tally = Tally.empty(layout.sizes.size, encode.space.n_categories)
+    def __init__(self, counter: RowCounter, layout: Layout) -> None:
+        shape = (*layout.sizes.shape, counter.encoder.space.n_categories)
+        self._encode, self._lock = counter.encoder, threading.Lock()
+        self.tally = Tally.empty(counter, layout.sizes.size)
         self.ids = IdCollector(layout.n_units)
         self.order = RowOrder(shape, layout.n_units)
 
@@ -184,7 +182,7 @@ class _FirstPass:
         rows = self._encode(batch)
         self.ids.add(rows.units)
         if rows.sound:
-            self.order.add(batch[_ROW].to_numpy()[0], rows.units, rows.cells, rows.outcomes)
+            self.order.add(batch[_ROW].to_numpy()[0], rows.units, rows.cells, rows.categories)
         with self._lock:
             self.tally.add(rows)
 

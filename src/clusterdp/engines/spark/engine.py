@@ -53,7 +53,7 @@ class SparkEngine:
             raise ParameterError(NO_ORDER_TO_KEEP)
         columns = asked.columns
         rows = cross_spark_columns(
-            self._open(source, columns.outcome), columns.cluster, (columns.unit, columns.outcome)
+            self._open(source, columns.outcomes), columns.cluster, (columns.unit, *columns.outcomes)
         )
         return SparkTable(rows=rows, allow_unencrypted=self.allow_unencrypted, **asked.by_name())
 
@@ -69,7 +69,7 @@ class SparkEngine:
         check_cell_columns(schema, asked)
         return read_layout(rows, asked)
 
-    def _open(self, source: Any, outcome: str | None = None) -> DataFrame:
+    def _open(self, source: Any, outcomes: tuple[str, ...] = ()) -> DataFrame:
         if isinstance(source, str):
-            return open_spark_source(self.spark, source, outcome)
+            return open_spark_source(self.spark, source, outcomes)
         return checked_frame(source)

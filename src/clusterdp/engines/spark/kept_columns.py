@@ -22,7 +22,7 @@ from clusterdp.rows.column_leak import (
     column_reveals_outcome,
     n_bins,
 )
-from clusterdp.rows.encoding import TABLE_CHANGED, encode_outcomes
+from clusterdp.rows.encoding import TABLE_CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.engines.spark.tasks import Shared
-    from clusterdp.rows.batches import RowEncoder
+    from clusterdp.rows.batches import RowCounter
 
 # Bins follow from so many values, more or less.
 _SAMPLE_ROWS = 2**20
@@ -60,16 +60,17 @@ class _Judged(NamedTuple):
 
 
 def revealing_columns(
-    rows: DataFrame, encoder: Shared[RowEncoder], outcomes: IntArray
+    rows: DataFrame, counter: Shared[RowCounter], outcomes: IntArray, n_kept: int
 ) -> list[int]:
     """The positions of kept columns that give the outcome away.
 
     Args:
-        rows: The kept columns, and the outcome last.
-        encoder: How outcomes are encoded.
-        outcomes: How many rows have each outcome; axes `[outcome]`.
+        rows: The kept columns, then the outcomes.
+        counter: How outcomes are encoded.
+        outcomes: How many rows have each category; axes `[category]`.
+        n_kept: How many columns are kept.
     """
-    judged = _judged_columns(rows, int(outcomes.sum()))
+    judged = _judged_columns(rows, int(outcomes.sum()), n_kept)
     if not judged:
         return []
     edges, classes = [column.edges for column in judged], outcome_classes(outcomes)
@@ -79,8 +80,8 @@ def revealing_columns(
     names = [f"n{each}" for each in range(n_classes)]
     schema = "place int, value bigint, " + ", ".join(f"{name} bigint" for name in names)
     with shared(rows.sparkSession.sparkContext, (edges, classes)) as codes:
-        count = CountValues(encoder=encoder, codes=codes)
-        counted = rows.select(*keys, rows.columns[-1]).mapInArrow(count, schema)
+        count = CountValues(counter=counter, codes=codes)
+        counted = rows.select(*keys, *rows.columns[n_kept:]).mapInArrow(count, schema)
         sums = to_polars(_sum_values(counted.repartition(n_parts, "place", "value"), names))
     found = []
     for place, n_right, *numbers in sums.sort("place").iter_rows():
@@ -122,7 +123,7 @@ def outcome_classes(outcomes: IntArray) -> IntArray:
     return np.minimum(ranks, _MOST_CLASSES - 1)
 
 
-def _judged_columns(rows: DataFrame, n_rows: int) -> list[_Judged]:
+def _judged_columns(rows: DataFrame, n_rows: int, n_kept: int) -> list[_Judged]:
     """Which columns are judged, and how: from public columns alone.
 
     A column of numbers is put into bins if it has more values than there would be bins. Others are
@@ -130,7 +131,7 @@ def _judged_columns(rows: DataFrame, n_rows: int) -> list[_Judged]:
     """
     from pyspark.sql import functions as sf
 
-    fields = [one for one in rows.schema.fields[:-1] if _has_keys(one.dataType)]
+    fields = [one for one in rows.schema.fields[:n_kept] if _has_keys(one.dataType)]
     if not fields:
         return []
     keys = [sf.xxhash64(one.name) for one in fields]
@@ -189,31 +190,32 @@ def _bin_edges(rows: DataFrame, numbers: list[Column | None], n_rows: int) -> li
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CountValues:
-    """A partition of (keys of kept columns, outcome) in, the counts of each value out.
+    """A partition of (keys of kept columns, outcomes) in, the counts of each value out.
 
     Attributes:
-        encoder: How outcomes are encoded.
+        counter: How outcomes are encoded.
         codes: The bins of each column, None where the key is the value's own; and the class of
             each outcome.
     """
 
-    encoder: Shared[RowEncoder]
+    counter: Shared[RowCounter]
     codes: Shared[tuple[list[FloatArray | None], IntArray]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition."""
-        encode, (edges, classes) = self.encoder.get(), self.codes.get()
+        encoder, (edges, classes) = self.counter.get().encoder, self.codes.get()
         n_classes = min(len(classes), _MOST_CLASSES)
         found = [ValueCounter(n_classes) for _ in edges]
-        names = [*(f"k{place}" for place in range(len(edges))), "outcome"]
+        keys = [f"k{place}" for place in range(len(edges))]
+        names = [*keys, *encoder.columns.outcomes]
         for batch in non_empty(batches):
             with no_values():
                 rows = as_polars(batch, names)
-                outcomes = encode_outcomes(rows["outcome"], encode.space, clip=encode.clip)
-                if outcomes.n_missing or outcomes.n_outside:
+                outcomes, categories = encoder.encode_outcomes(rows)
+                if outcomes.n_missing or (categories < 0).any():
                     raise DataError(TABLE_CHANGED)
-                for counter, bins, name in zip(found, edges, names[:-1], strict=True):
-                    counter.add(_to_keys(rows[name], bins), classes[outcomes.codes])
+                for counter, bins, name in zip(found, edges, keys, strict=True):
+                    counter.add(_to_keys(rows[name], bins), classes[categories])
         for place, counter in enumerate(found):
             yield from _value_batches(place, counter)
 

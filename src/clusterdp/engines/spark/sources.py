@@ -28,14 +28,17 @@ _TEXT_OPTIONS: dict[str, str] = {
 }
 
 
-def open_spark_source(spark: SparkSession, source: str, outcome: str | None = None) -> DataFrame:
+def open_spark_source(
+    spark: SparkSession, source: str, outcomes: tuple[str, ...] = ()
+) -> DataFrame:
     """A source as a Spark table, to be read as often as needed.
 
     Args:
         spark: The session.
         source: A Parquet, CSV or TSV file, a folder or glob of them: a path or a URI such as
             `s3a://bucket/folder`.
-        outcome: The column of outcomes; in text it is read row by row, as by the local engine.
+        outcomes: The columns of outcomes; in text they are read row by row, as by the local
+            engine.
 
     Raises:
         DataError: If there is no such source, or Spark cannot read it.
@@ -46,7 +49,7 @@ def open_spark_source(spark: SparkSession, source: str, outcome: str | None = No
         suffix = _kind(spark, source)
         if suffix in _PARQUET:
             return spark.read.parquet(source)
-        return _read_text(spark, source, "\t" if suffix == ".tsv" else ",", outcome)
+        return _read_text(spark, source, "\t" if suffix == ".tsv" else ",", outcomes)
 
 
 def cross_spark_columns(rows: DataFrame, name: str, secret: tuple[str, ...]) -> DataFrame:
@@ -63,13 +66,18 @@ def cross_spark_columns(rows: DataFrame, name: str, secret: tuple[str, ...]) -> 
     return rows.withColumn(name, sf.concat(*texts[1:]))  # null if one of them is
 
 
-def _read_text(spark: SparkSession, source: str, separator: str, outcome: str | None) -> DataFrame:
+def _read_text(
+    spark: SparkSession, source: str, separator: str, outcomes: tuple[str, ...]
+) -> DataFrame:
     """Text with the types that the local engine would give it."""
     reader = spark.read.options(**_TEXT_OPTIONS, sep=separator)
     found = reader.option("inferSchema", "true").csv(source).schema
-    schema = _plain_types(found, outcome)
+    schema = _plain_types(found, outcomes)
     rows = reader.option("inferSchema", "false").schema(schema).csv(source)
-    return rows if outcome not in rows.columns else rows.withColumn(outcome, _number(outcome))
+    for name in outcomes:
+        if name in rows.columns:
+            rows = rows.withColumn(name, _number(name))
+    return rows
 
 
 def _number(name: str) -> Column:
@@ -83,8 +91,8 @@ def _number(name: str) -> Column:
     return sf.when(text.isNotNull(), number)
 
 
-def _plain_types(found: StructType, outcome: str | None) -> StructType:
-    """Whole numbers of 64 bits, and dates and the outcome as text."""
+def _plain_types(found: StructType, outcomes: tuple[str, ...]) -> StructType:
+    """Whole numbers of 64 bits, and dates and outcomes as text."""
     from pyspark.sql.types import (
         DateType,
         IntegerType,
@@ -104,7 +112,7 @@ def _plain_types(found: StructType, outcome: str | None) -> StructType:
 
     schema = StructType()
     for field in found.fields:
-        kind = StringType() if field.name == outcome else plain(field.dataType)
+        kind = StringType() if field.name in outcomes else plain(field.dataType)
         schema = schema.add(field.name, kind)
     return schema
 

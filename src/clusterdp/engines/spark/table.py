@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +30,14 @@ from clusterdp.engines.spark.tasks import (
     RandomizeRows,
     SeenParts,
     count_repeated,
+    keys_of,
     put_together,
     total_seen,
-    without_key,
+    without_keys,
 )
 from clusterdp.errors import DataError
 from clusterdp.rows.column_leak import leak_notice
-from clusterdp.rows.encoding import DEBIASED, RELEASED, TABLE_CHANGED, check_types
+from clusterdp.rows.encoding import TABLE_CHANGED, check_types
 from clusterdp.storage.files import UNIT_PARTS
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import CellOptions, Counted, Progress
     from clusterdp.engines.spark.tasks import Shared
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import BatchRandomizer, RowEncoder, Tally
+    from clusterdp.rows.batches import BatchRandomizer, RowCounter, Tally
     from clusterdp.rows.encoding import CellEncoder
     from clusterdp.rows.fingerprint import Fingerprint
 
@@ -110,7 +111,7 @@ class SparkTable(Table):
 
     @contextmanager
     def first_pass(
-        self, encode: RowEncoder, layout: Layout, progress: Progress
+        self, counter: RowCounter, layout: Layout, progress: Progress
     ) -> Iterator[FirstPass]:
         """Read every row once, on all workers; then ids once more, and kept columns."""
         n_units = layout.n_units
@@ -119,9 +120,9 @@ class SparkTable(Table):
             with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
                 return self._count_repeated(n_units)
 
-        with shared(self.spark.sparkContext, encode) as everywhere:
+        with shared(self.spark.sparkContext, replace(counter, count_keys=())) as everywhere:
             with running(self.spark, "counting cells", progress, n_units - n_units // 2, 2):
-                tally = self._tally(everywhere, layout)
+                tally = self._tally(counter, everywhere, layout)
             yield FirstPass(tally, n_repeated, partial(self._leak_notices, everywhere))
 
     def randomize(
@@ -139,9 +140,8 @@ class SparkTable(Table):
         columns = self.columns
         nothing: dict[int, Fingerprint | None] = {}
         seen = self.spark.sparkContext.accumulator(nothing, SeenParts())  # type: ignore[arg-type]  # it is one by its methods
-        aes_key = randomizer.row_randomizer.aes_key
-        task = RandomizeRows(randomizer=stored, aes_key=aes_key, seen=seen)
-        read = self._select(*columns.public, columns.outcome)
+        task = RandomizeRows(randomizer=stored, keys=keys_of(randomizer), seen=seen)
+        read = self._select(*columns.public, *columns.outcomes)
         schema, names = self._published_schema(randomizer)
         unit, *_ = schema.names
         rows = (
@@ -160,7 +160,7 @@ class SparkTable(Table):
         path, n_units = local_path(there), randomizer.n_units
         place = there if path is None else f"{LOCAL_SCHEME}//{path}"
         with (
-            shared(self.spark.sparkContext, without_key(randomizer)) as stored,
+            shared(self.spark.sparkContext, without_keys(randomizer)) as stored,
             running(self.spark, "randomizing rows", progress, n_units, 2),
         ):
             rows, fingerprint = self.randomize(randomizer, stored)
@@ -181,7 +181,7 @@ class SparkTable(Table):
         would randomize other rows with the same key. Rows lost with their machine are an error.
         """
         with (
-            shared(self.spark.sparkContext, without_key(randomizer)) as stored,
+            shared(self.spark.sparkContext, without_keys(randomizer)) as stored,
             running(self.spark, "randomizing rows"),
         ):
             rows, fingerprint = self.randomize(randomizer, stored)
@@ -192,17 +192,17 @@ class SparkTable(Table):
         with running(self.spark, "taking in cells"):
             return self.spark.createDataFrame(published.to_arrow())
 
-    def _tally(self, encoder: Shared[RowEncoder], layout: Layout) -> Tally:
+    def _tally(self, counter: RowCounter, stored: Shared[RowCounter], layout: Layout) -> Tally:
         from pyspark.sql import functions as sf
 
         columns = self.columns
-        rows = self._select(columns.unit, columns.cluster, columns.arm, columns.outcome)
-        task = CountRows(encoder=encoder, n_cells=layout.sizes.size)
+        rows = self._select(columns.unit, columns.cluster, columns.arm, *columns.outcomes)
+        task = CountRows(counter=stored, count_keys=counter.count_keys, n_cells=layout.sizes.size)
         # Parts of a number that is public: Spark would choose it by their sizes in bytes.
-        n_parts = math.ceil(layout.sizes.size * self.space.n_categories / _PLACES_PER_PART)
+        n_parts = math.ceil(layout.sizes.size * counter.width / _PLACES_PER_PART)
         places = rows.mapInArrow(task, PLACES).repartition(n_parts, "place").groupBy("place")
         added = to_polars(places.agg(sf.sum(sf.col("n").cast(_WIDE)).alias("n")))
-        return put_together(added, layout.sizes.size, self.space.n_categories)
+        return put_together(added, counter, layout.sizes.size)
 
     def _count_repeated(self, n_units: int) -> int:
         """How many rows repeat the id of another: exact, and of ids alone.
@@ -217,15 +217,17 @@ class SparkTable(Table):
             raise DataError(TABLE_CHANGED)
         return int(counted["repeated"].sum())
 
-    def _leak_notices(self, encoder: Shared[RowEncoder], counted: Counted) -> tuple[str, ...]:
+    def _leak_notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
         """Warnings to the owner about kept columns that reveal the outcome."""
         columns = self.columns
         if not columns.kept:
             return ()
         with running(self.spark, "checking kept columns"):
-            rows = self._select(*columns.kept, columns.outcome)
-            found = revealing_columns(rows, encoder, counted.counts.sum(axis=(0, 1)))
-        return tuple(leak_notice(columns.kept[place], columns.outcome) for place in found)
+            rows = self._select(*columns.kept, *columns.outcomes)
+            found = revealing_columns(
+                rows, counter, counted.counts.sum(axis=(0, 1)), len(columns.kept)
+            )
+        return tuple(leak_notice(columns.kept[place], columns.outcomes) for place in found)
 
     def _select(self, *names: str) -> DataFrame:
         return select(self.rows, *names)
@@ -239,13 +241,11 @@ class SparkTable(Table):
         }
         if randomizer.pooled is not None:
             kinds[self.columns.cluster] = StringType()
-        values = randomizer.row_randomizer.values
-        whole = values is not None and values.dtype.kind == "i"
-        released = IntegerType() if whole else DoubleType()
         schema = StructType()
-        for place, kind in enumerate([*kinds.values(), released, DoubleType()]):
+        numbers = [DoubleType()] * len(self.columns.outcomes)
+        for place, kind in enumerate([*kinds.values(), IntegerType(), *numbers]):
             schema = schema.add(f"c{place}", kind)
-        return schema, [*kinds, RELEASED, DEBIASED]
+        return schema, list(self.columns.published)
 
     def _polars_types(self) -> dict[str, pl.DataType]:
         """The types of the columns that are used; of others, their names."""

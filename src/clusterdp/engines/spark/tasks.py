@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark import Accumulator, Broadcast
 
     from clusterdp._arrays import IntArray
-    from clusterdp.rows.batches import RowEncoder
+    from clusterdp.rows.batches import RowCounter
 
 T = TypeVar("T")
 
@@ -51,28 +51,30 @@ class Shared(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CountRows:
-    """Pass 1: a partition of (unit, cluster, arm, outcome) in, its tally out.
+    """Pass 1: a partition of (unit, cluster, arm, outcomes) in, its tally out.
 
     Attributes:
-        encoder: Rows as codes.
+        counter: What is counted of a batch, without keys.
+        count_keys: The keys that numbers are rounded with for counts.
         n_cells: How many cells there are.
     """
 
-    encoder: Shared[RowEncoder]
+    counter: Shared[RowCounter]
+    count_keys: tuple[bytes, ...] = field(repr=False)
     n_cells: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
         import pyarrow as pa
 
-        encode = self.encoder.get()
-        columns = encode.columns
-        names = (columns.unit, columns.cluster, columns.arm, columns.outcome)
-        tally = Tally.empty(self.n_cells, encode.space.n_categories)
+        counter = replace(self.counter.get(), count_keys=self.count_keys)
+        columns = counter.encoder.columns
+        names = (columns.unit, columns.cluster, columns.arm, *columns.outcomes)
+        tally = Tally.empty(counter, self.n_cells)
         present = np.zeros(self.n_cells, dtype=np.bool_)
         for batch in non_empty(batches):
             with no_values():
-                rows = encode(as_polars(batch, names))
+                rows = counter.encoder(as_polars(batch, names))
                 present[rows.cells] = True
                 tally.add(rows)
         places, numbers = _take_apart(tally, np.flatnonzero(present))
@@ -84,26 +86,28 @@ class CountRows:
 
 def _take_apart(tally: Tally, cells: IntArray) -> tuple[IntArray, IntArray]:
     """The places of some cells in a tally and of its totals, and what stands there."""
-    filled = (cells[:, None] * tally.n_outcomes + np.arange(tally.n_outcomes)).ravel()
+    width = tally.table.shape[1]
+    filled = (cells[:, None] * width + np.arange(width)).ravel()
     return (
         np.concatenate([filled, np.array(_TOTALS)]),
-        np.concatenate([tally.counts[filled], np.array(tally.totals)]),
+        np.concatenate([tally.table[cells].ravel(), np.array(tally.numbers)]),
     )
 
 
-def put_together(places: pl.DataFrame, n_cells: int, n_outcomes: int) -> Tally:
+def put_together(places: pl.DataFrame, counter: RowCounter, n_cells: int) -> Tally:
     """The tally of a table.
 
     Args:
         places: The rows that `CountRows` emitted, with `n` added up by `place`.
+        counter: What was counted.
         n_cells: How many cells there are.
-        n_outcomes: K.
     """
     import polars as pl
 
-    tally = Tally.empty(n_cells, n_outcomes)
-    counts = places.filter(pl.col("place") >= 0)
-    tally.counts[counts["place"].to_numpy()] = counts["n"].cast(pl.Int64).to_numpy()
+    tally = Tally.empty(counter, n_cells)
+    filled = places.filter(pl.col("place") >= 0)
+    flat = tally.table.reshape(-1)
+    flat[filled["place"].to_numpy()] = filled["n"].cast(pl.Int64).to_numpy()
     # The sums of words can outgrow 64 bits.
     totals = dict(places.filter(pl.col("place") < 0).iter_rows())
     *rows, n_rows, low, high = (int(totals.get(place, 0)) for place in _TOTALS)
@@ -167,26 +171,26 @@ class RandomizeRows:
 
     Attributes:
         randomizer: What randomizes a batch, without the key.
-        aes_key: The key. Spark sends a task to its workers as a broadcast, so that it may get to
+        keys: The keys. Spark sends a task to its workers as a broadcast, so that it may get to
             their disks: `security.py` requires encryption there. In a broadcast of PySpark's, which
             `randomizer` is, it would be in a file of the driver in any case.
         seen: What each partition read.
     """
 
     randomizer: Shared[BatchRandomizer]
-    aes_key: bytes = field(repr=False)
+    keys: RowKeys = field(repr=False)
     seen: Accumulator[dict[int, Fingerprint | None]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Randomize a partition."""
         from pyspark import TaskContext
 
-        randomizer = _with_key(self.randomizer.get(), self.aes_key)
+        randomizer = _with_keys(self.randomizer.get(), self.keys)
         columns = randomizer.encoder.columns
         seen = Fingerprint()
         for batch in non_empty(batches):
             with no_values():
-                read = as_polars(batch, (*columns.public, columns.outcome))
+                read = as_polars(batch, (*columns.public, *columns.outcomes))
                 randomized = randomizer(read)
                 seen += Fingerprint.of(randomized.words)
                 schema = _arrow_types(batch, read, randomized.rows)
@@ -197,13 +201,26 @@ class RandomizeRows:
         self.seen.add({context.partitionId(): seen})
 
 
-def without_key(randomizer: BatchRandomizer) -> BatchRandomizer:
+class RowKeys(NamedTuple):
+    """The keys of a randomizer: of the channel's draw, and of each number's rounding."""
+
+    response: bytes
+    rounding: tuple[bytes, ...]
+
+
+def keys_of(randomizer: BatchRandomizer) -> RowKeys:
+    """The keys of a randomizer."""
+    return RowKeys(randomizer.row_randomizer.aes_key, randomizer.rounding_keys)
+
+
+def without_keys(randomizer: BatchRandomizer) -> BatchRandomizer:
     """A randomizer that can be stored."""
-    return _with_key(randomizer, b"")
+    return _with_keys(randomizer, RowKeys(b"", ()))
 
 
-def _with_key(randomizer: BatchRandomizer, aes_key: bytes) -> BatchRandomizer:
-    return replace(randomizer, row_randomizer=replace(randomizer.row_randomizer, aes_key=aes_key))
+def _with_keys(randomizer: BatchRandomizer, keys: RowKeys) -> BatchRandomizer:
+    made = replace(randomizer.row_randomizer, aes_key=keys.response)
+    return replace(randomizer, row_randomizer=made, rounding_keys=keys.rounding)
 
 
 def _arrow_types(given: pa.RecordBatch, read: pl.DataFrame, published: pl.DataFrame) -> pa.Schema:
