@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
@@ -53,9 +54,13 @@ def rows_now() -> pl.DataFrame:
             released = run_release(
                 table.with_columns(unit=ids),
                 mechanism=mechanism,
-                outcomes=cdp.OutcomeSpace.integers(0, 3),
+                space=one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)),
                 columns=Columns(
-                    unit="unit", arm="treated", cluster="market", outcome="clicks", kept=("user",)
+                    unit="unit",
+                    arm="treated",
+                    cluster="market",
+                    outcomes=("clicks",),
+                    kept=("user",),
                 ),
                 control=None,
                 clip=False,
@@ -65,8 +70,8 @@ def rows_now() -> pl.DataFrame:
             )
             units = released.units.sort("user")
             found = found.with_columns(
-                units["released_outcome"].cast(pl.Float64).alias(f"{kind} {name} released"),
-                units["debiased_outcome"].alias(f"{kind} {name} debiased"),
+                units["response"].alias(f"{kind} {name} response"),
+                units["clicks_debiased"].alias(f"{kind} {name} debiased"),
             )
     return found
 
