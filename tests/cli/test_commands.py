@@ -215,7 +215,7 @@ def test_a_weak_guarantee_and_tiny_cells_are_pointed_out(
         [table.filter(pl.col("market") > 0), table.filter(pl.col("market") == 0).head(4)]
     )
     result = release(write(few, tmp_path), tmp_path / "out", "--epsilon", 12, "--dry-run")
-    assert "rows give outcomes away" in result.output
+    assert "rows reveal much about outcomes" in result.output
     assert "the smallest cell has 2 units" in result.output
 
 

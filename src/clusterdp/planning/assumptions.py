@@ -54,7 +54,7 @@ class Reference:
 
     @property
     def differs(self) -> bool:
-        """Whether clusters are thought to differ, so that counting them could pay."""
+        """Whether clusters are thought to differ: only then can noisy counts be worth it."""
         return bool(np.ptp(self.kinds, axis=(0, 1)).max() > 1e-9)
 
     def of_clusters(self, clusters: IntArray) -> FloatArray:
@@ -121,7 +121,7 @@ def spread_reference(
 ) -> Reference:
     """The smoothest distribution over the space with this mean and spread: p ∝ exp(ay + by²).
 
-    With two outcomes the mean says it all.
+    With two outcomes the mean alone decides it.
     """
     values = space.as_array()
     if not (math.isfinite(mean) and math.isfinite(std) and std > 0):

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 # Clusters and noise draws a prediction is made from; more would change its third digit.
 _CLUSTERS, _DRAWS = 400, 8
-# Where every cell has a channel of its own to be designed, fewer must do.
+# The same where every cell has a channel of its own, which takes time to design.
 _DESIGNED_CLUSTERS, _DESIGNED_DRAWS = 20, 2
-# Counts that are of no use for anything cost this share of ε.
+# The share of ε for counts that a mechanism must publish but makes no use of.
 _IDLE_COUNTS = 0.001
 # Shares of ε for noisy counts; between two of them the variance is flat.
 _COUNT_SHARES = (0.02, 0.05, 0.12, 0.3)
@@ -72,7 +72,7 @@ class Request:
         prior_floor: γ.
         resample_prob: λ.
         sums_share: The share of ε for noisy sums.
-        prior: The public prior of a designed channel.
+        prior: The public prior that an optimal channel is designed for.
         segment_share: What it is for: the effect in a segment of this share of every cell, or the
             overall effect (1).
     """
@@ -145,7 +145,7 @@ def choose(request: Request, scenario: Scenario) -> Mechanism:
 
 
 def _choose_optimal(request: Request, scenario: Scenario) -> Mechanism:
-    """The designed channel: for a public prior, or for noisy counts where clusters differ."""
+    """The optimal channel: for a public prior, or for noisy counts where clusters differ."""
     _refuse_given(request, "prior_floor", "resample_prob")
     if request.epsilon is None:
         raise ParameterError("optimal needs epsilon")

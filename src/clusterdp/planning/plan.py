@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Predictions closer than this are treated as equal.
 _AS_GOOD = 1.001
-# A plan may give half of it to sums.
+# The range of ε that is searched. Half of ε may go to sums, and the rows need enough of the rest.
 _LEAST_EPSILON, _MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
 
 

@@ -135,7 +135,7 @@ def _predictions(
 
 
 def _leaves_rows(mechanism: Mechanism, space: CategorySpace) -> bool:
-    """Whether a split leaves rows enough to be released."""
+    """Whether a split leaves enough of ε for rows."""
     try:
         mechanism.guarantee(space)
     except ParameterError:
