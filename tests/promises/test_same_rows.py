@@ -1,7 +1,8 @@
 """The same key and the same noise give the rows they always gave.
 
-`fixtures/rows.csv` was written before the modules were moved into packages. A change that alters
-rows on purpose writes it anew: `python tests/promises/test_same_rows.py`.
+`fixtures/rows.csv` was written before the modules were moved into packages. It was written anew when
+rows came to carry responses; the debiased outcomes in it are those of before, to the last digit. A
+change that alters rows on purpose writes it anew: `python tests/promises/test_same_rows.py`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ MECHANISMS = {
     "population": cdp.cluster_free_dp(noise_scale=4, prior_floor=0.05, resample_prob=0.4),
     "optimal": cdp.optimal(epsilon=1.5, sums_share=0.3),
 }
+COLUMNS = Columns(
+    unit="unit", arm="treated", cluster="market", outcomes=("clicks",), kept=("user",)
+)
 IDS = {"integers": pl.col("user"), "text": pl.format("né {}", pl.col("user"))}
 
 
