@@ -1,8 +1,8 @@
 """The same key and the same noise give the rows they always gave.
 
-`fixtures/rows.csv` was written before the modules were moved into packages. It was written anew when
-rows came to carry responses; the debiased outcomes in it are those of before, to the last digit. A
-change that alters rows on purpose writes it anew: `python tests/promises/test_same_rows.py`.
+`fixtures/rows.csv` was written before the modules were moved into packages, and anew when rows came
+to carry responses; its debiased outcomes are those of before, to the last digit. A change that
+alters rows on purpose writes it anew: `python tests/promises/test_same_rows.py`.
 """
 
 from __future__ import annotations
@@ -59,13 +59,7 @@ def rows_now() -> pl.DataFrame:
                 table.with_columns(unit=ids),
                 mechanism=mechanism,
                 space=one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)),
-                columns=Columns(
-                    unit="unit",
-                    arm="treated",
-                    cluster="market",
-                    outcomes=("clicks",),
-                    kept=("user",),
-                ),
+                columns=COLUMNS,
                 control=None,
                 clip=False,
                 min_cell_size=None,
