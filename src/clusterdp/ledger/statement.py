@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.estimation.formatting import aligned
+from clusterdp._tables import aligned, html_lines, html_table
 from clusterdp.ledger.balance import budget_in_short, shown_below
 from clusterdp.privacy.accounting import shown
 
@@ -48,15 +48,12 @@ class Statement:
         return "\n".join([*lines, "", f"last entry {self.head}"])
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{escape(self._title())}</p>"]
+        parts = [html_lines([self._title()])]
         for balance in self.balances:
-            rows = [_html_row("td", _cells(one)) for one in balance.releases]
-            parts.append(
-                f"<h4>{escape(balance.population)}</h4><table><thead>{_html_row('th', _HEADER)}"
-                f"</thead><tbody>{''.join(rows)}</tbody></table>"
-                f"<pre>{escape(chr(10).join(self._totals(balance)))}</pre>"
-            )
-        return "".join([*parts, f"<p>last entry {escape(self.head)}</p>"])
+            table = html_table(_HEADER, map(_cells, balance.releases))
+            totals = escape("\n".join(self._totals(balance)))
+            parts.append(f"<h4>{escape(balance.population)}</h4>{table}<pre>{totals}</pre>")
+        return "".join([*parts, html_lines([f"last entry {self.head}"])])
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, as `clusterdp ledger show --json` prints them."""
@@ -112,10 +109,6 @@ def _cells(one: ReleaseRecord) -> tuple[str, ...]:
         shown(one.guarantee.delta),
         "unfinished" if one.is_unfinished else one.status,
     )
-
-
-def _html_row(tag: str, cells: tuple[str, ...]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _bar(spent: float, cap: float) -> str:

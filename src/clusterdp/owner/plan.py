@@ -9,10 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from clusterdp._tables import aligned, html_lines, html_table
 from clusterdp._words import counted
 from clusterdp.engines.base import CellOptions
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.formatting import aligned
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.owner.keywords import PlanKeywords, takes
 from clusterdp.owner.options import DECIDED, Options
@@ -176,16 +176,8 @@ class Plan:
         if self.comparison is None:
             return f"<pre>{escape(repr(self))}</pre>"
         header, *rows = self._table()
-        cells = "".join(f"<th>{escape(name)}</th>" for name in header)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
         first, *last = self._around(self.comparison)
-        paragraphs = "".join(f"<p>{escape(line)}</p>" for line in (_LEGEND, *last))
-        return (
-            f"<p>{escape(first)}</p><table><thead><tr>{cells}</tr></thead>"
-            f"<tbody>{body}</tbody></table>{paragraphs}"
-        )
+        return html_lines([first]) + html_table(header, rows) + html_lines([_LEGEND, *last])
 
     def _compared(self) -> Comparison:
         if self.comparison is None:

@@ -135,8 +135,18 @@ def without_outcomes(source: Any, outcome: str) -> Any:
     schema = table.collect_schema()
     if outcome not in schema:
         return source
-    kind = nw.Float64() if schema[outcome] in _untyped() else schema[outcome]
+    kind = schema[outcome]
+    if kind in _untyped() or _lacks_missing(kind):
+        kind = nw.Float64()
     return table.with_columns(nw.lit(None, kind).alias(outcome)).to_native()
+
+
+def _lacks_missing(kind: Any) -> bool:
+    """Whether some library has no missing value of a type that outcomes can have."""
+    import narwhals as nw
+
+    wide = (nw.Int128, nw.UInt128)
+    return kind == nw.Boolean or (kind.is_integer() and kind not in wide)
 
 
 def check_given_back(
