@@ -170,7 +170,7 @@ class Budget:
         problems = [population_problem(balance.population, known, confirmed=self.confirmed_new)]
         guarantee = mechanism.guarantee(space)
         if not balance.allows(guarantee, mechanism.loss(space)):
-            problems.insert(0, balance.refusal(guarantee))
+            problems.insert(0, balance.why_not(guarantee))
         return [f"this release would be refused: {problem}" for problem in problems if problem]
 
     def _command(self, release_id: str) -> str:
@@ -194,10 +194,12 @@ class Budget:
                     f"{target} is published, but {error}: its budget stays spent"
                 ) from None
             raise OvertakenError(f"{error}; this run published nothing") from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             if _is_published(reservation, target):
                 raise self._unrecorded(reservation, target, "interrupted") from None
-            self.on_message(f"the budget stays reserved; finish with: {self._hint(reservation)}")
+            remark = f"the budget stays reserved; finish with: {self._hint(reservation)}"
+            error.add_note(f"release {reservation.release_id} was interrupted: {remark}")
+            self.on_message(remark)
             raise
         except DataError as error:
             if reservation.has_drawn:
@@ -241,8 +243,10 @@ def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str
         )
     more = [key for key in given if given[key] is not None and key not in (*_PLACES, "ledger")]
     if more:
-        name = more[0].replace("_", "-")
-        raise ParameterError(f"--{name} was decided when the release began; leave it out")
+        flag = more[0].replace("_", "-")
+        raise ParameterError(
+            f"{more[0]} (--{flag}) was decided when the release began; leave it out"
+        )
     moved = {key: given[key] for key in _PLACES if given[key] is not None}
     return {**content["options"], **moved}
 

@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._tables import aligned, html_lines, html_table
+from clusterdp.engines.source_names import FRAME
 from clusterdp.ledger.balance import budget_in_short, shown_below
 from clusterdp.privacy.accounting import shown
 
@@ -81,20 +82,29 @@ class Statement:
         lines.append(f"left for one more release: epsilon {shown_below(balance.remaining)}")
         for one in balance.releases:
             if one.is_unfinished:
-                lines += _next_steps(one, shlex.quote(self.ledger))
+                lines += _next_steps(one, self.ledger)
         return lines
+
+
+def resume_in_python(release_id: str, ledger: str) -> str:
+    """How to finish a release of a frame, which only Python can give again."""
+    return f"clusterdp.resume({release_id!r}, frame, ledger={ledger!r})"
 
 
 def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
     """What the owner can do about an unfinished release."""
     release_id = one.release_id
+    resume = f"clusterdp release --resume {release_id} --ledger {shlex.quote(ledger)}"
+    if one.content.get("options", {}).get("input") == FRAME:
+        resume = resume_in_python(release_id, ledger)
+    where = shlex.quote(ledger)
     cancel = (
-        f"  it drew nothing; to get its budget back: clusterdp ledger cancel {ledger} {release_id}"
+        f"  it drew nothing; to get its budget back: clusterdp ledger cancel {where} {release_id}"
     )
     return [
-        f"{release_id} is unfinished: clusterdp release --resume {release_id} --ledger {ledger}",
+        f"{release_id} is unfinished: {resume}",
         *([cancel] if one.status == "reserved" else []),
-        f"  to give it up, its budget spent: clusterdp ledger close {ledger} {release_id}",
+        f"  to give it up, its budget spent: clusterdp ledger close {where} {release_id}",
     ]
 
 

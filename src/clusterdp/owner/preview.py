@@ -63,6 +63,7 @@ class Preview:
             ("smallest cells", ", ".join(f"{size:,}" for size in sizes) + " units"),
             ("publishes", rows),
             ("expected std error", error),
+            ("assumed", held["assumed"]),
         ]
 
     @property
@@ -110,6 +111,7 @@ def describe(
         "expected_std_error": prediction.std_error,
         "expected_std_error_from_sampling": prediction.sampling_std_error,
         "expected_std_error_from_privacy": prediction.privacy_std_error,
+        "assumed": options.assumption(layout),
         "notes": notes,
     }
     if budget is not None:
