@@ -13,7 +13,7 @@ from msgspec import Struct
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.lists import parse_names, parse_numbers
 from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.planning.assumptions import Scenario, parse_reference
+from clusterdp.planning.assumptions import REMEDY, UNIFORM, Scenario, parse_reference
 from clusterdp.planning.choose import MECHANISMS, Request
 from clusterdp.rows.encoding import Columns
 
@@ -202,6 +202,14 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """All that a plan is made from; outcomes are expected as the reference or the prior is."""
         given, space = self.prior if self.reference is None else self.reference, self.space
         return Scenario(layout, space, parse_reference(given, space, self.within_share))
+
+    def assumption(self, layout: Layout) -> str:
+        """What a plan or a prediction assumes of outcomes, and why."""
+        mean, std = self.scenario(layout).moments()
+        why = "as the reference" if self.reference is not None else "as the prior"
+        if self.reference is None and self.prior is None:
+            why = f"{UNIFORM}; {REMEDY}"
+        return f"outcomes with mean {mean:.4g} and standard deviation {std:.4g}: {why}"
 
 
 # The headings of help, each by the first option below it.

@@ -9,10 +9,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from clusterdp._tables import aligned, html_lines, html_table
 from clusterdp._words import counted
 from clusterdp.engines.base import CellOptions
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.formatting import aligned
+from clusterdp.experiment.missing import missing_column
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.owner.keywords import PlanKeywords, takes
 from clusterdp.owner.options import DECIDED, Options
@@ -20,6 +21,7 @@ from clusterdp.owner.parsing import change_options, parse_options, read_options,
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.plan import compare, smallest_epsilon, to_options
 from clusterdp.releasing.prepare import named, open_engine, read_cells
+from clusterdp.rows.frames import column_names
 from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
@@ -69,10 +71,13 @@ def table_name(source: Any) -> str | None:
 def make_plan(source: Any, options: Options) -> Plan:
     """The plan that options describe."""
     options.require("arm", "cluster", "outcomes")
-    if (options.epsilon is None) == (options.mde is None):
+    if options.epsilon is None and options.mde is None:
         raise ParameterError(
-            "give epsilon, the budget (--epsilon), or mde, the effect to find (--mde); not both"
+            "missing: epsilon; give epsilon=..., the budget (--epsilon); or mde=..., the effect to "
+            "find (--mde), and the smallest epsilon for it is found"
         )
+    if options.epsilon is not None and options.mde is not None:
+        raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
     layout, notes = _read_cells(source, options)
     scenario, request = options.scenario(layout), options.request
     if options.mde is not None:
@@ -83,7 +88,18 @@ def make_plan(source: Any, options: Options) -> Plan:
     if options.size is not None:
         kept["input"] = None  # what is released has other rows
     kept |= {"n_units": layout.n_units, "n_clusters": len(layout.clusters)}
+    notes = (*notes, *_outcome_notes(source, options))
     return Plan(options=parse_options(kept), comparison=comparison, notes=notes)
+
+
+def _outcome_notes(source: Any, options: Options) -> list[str]:
+    """A note if a frame has no column of outcomes: it may be planned before there are any."""
+    if options.outcome is None or options.size is not None or table_name(source) is not None:
+        return []
+    names = column_names(source)
+    if options.outcome in names:
+        return []
+    return [f"{missing_column(options.outcome, 'outcome', names)}; a release needs it"]
 
 
 def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]:
@@ -151,6 +167,7 @@ class Plan:
             "n_clusters": len(layout.clusters),
             "recommended": compared.chosen,
             "reason": compared.reason,
+            "assumed": self.options.assumption(layout),
             "guarantee": choice.mechanism.guarantee(self.options.space).in_short(),
             "notes": list(disclosure_notes(choice.mechanism, self.options.space)),
             "options": [
@@ -176,16 +193,8 @@ class Plan:
         if self.comparison is None:
             return f"<pre>{escape(repr(self))}</pre>"
         header, *rows = self._table()
-        cells = "".join(f"<th>{escape(name)}</th>" for name in header)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
         first, *last = self._around(self.comparison)
-        paragraphs = "".join(f"<p>{escape(line)}</p>" for line in (_LEGEND, *last))
-        return (
-            f"<p>{escape(first)}</p><table><thead><tr>{cells}</tr></thead>"
-            f"<tbody>{body}</tbody></table>{paragraphs}"
-        )
+        return html_lines([first]) + html_table(header, rows) + html_lines([_LEGEND, *last])
 
     def _compared(self) -> Comparison:
         if self.comparison is None:
@@ -213,6 +222,7 @@ class Plan:
             ),
             f"recommended: {choice.name}" + (f" ({shown})" if shown else ""),
             f"because: {compared.reason}",
+            f"assumed: {self.options.assumption(layout)}",
             f"guarantee: {choice.mechanism.guarantee(self.options.space).in_short()}",
         ]
         notes = (*self.notes, *disclosure_notes(choice.mechanism, self.options.space))
@@ -232,6 +242,7 @@ class Plan:
         table = f"{counted(layout.n_units, 'unit')} in {counted(len(layout.clusters), 'cluster')}"
         remarks = [
             f"A plan for {table}: {compared.reason}.",
+            f"Assumed: {self.options.assumption(layout)}.",
             f"Expected standard error of the overall effect: {overall.std_error:.4g}",
         ]
         if segment is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._tables import html_notes, html_pairs, listed
 from clusterdp._words import counted
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.planning import choose as planning
@@ -62,6 +63,7 @@ class Preview:
             ("smallest cells", ", ".join(f"{size:,}" for size in sizes) + " units"),
             ("publishes", rows),
             ("expected std error", error),
+            ("assumed", held["assumed"]),
         ]
 
     @property
@@ -71,9 +73,10 @@ class Preview:
         return notes
 
     def __repr__(self) -> str:
-        width = max(len(name) for name, _ in self.pairs)
-        lines = [f"{name:{width}}  {text}" for name, text in self.pairs]
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        return "\n".join(listed(self.pairs, self.notes))
+
+    def _repr_html_(self) -> str:
+        return html_pairs(self.pairs) + html_notes(self.notes)
 
 
 def describe(
@@ -108,10 +111,12 @@ def describe(
         "expected_std_error": prediction.std_error,
         "expected_std_error_from_sampling": prediction.sampling_std_error,
         "expected_std_error_from_privacy": prediction.privacy_std_error,
+        "assumed": options.assumption(layout),
         "notes": notes,
     }
     if budget is not None:
         content["budget"] = budget
+        notes[:0] = budget["refusals"]  # first: nothing else matters if it would be refused
         notes += budget["notes"]
     return Preview(content)
 

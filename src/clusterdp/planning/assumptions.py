@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _KINDS = 8
 # How well a mean and a spread are met, in units of the spread.
 _MOMENTS = 1e-3
+# What is assumed where nothing is declared.
+UNIFORM = "all outcomes were taken to be equally likely, because no reference was given"
+REMEDY = "give reference=... (--reference), what you expect of outcomes"
 
 
 class Scenario(NamedTuple):
@@ -37,6 +40,12 @@ class Scenario(NamedTuple):
     layout: Layout
     space: OutcomeSpace
     reference: Reference
+
+    def moments(self) -> tuple[float, float]:
+        """The mean and the standard deviation that are expected of all outcomes together."""
+        probs, values = self.reference.overall(self.layout), self.space.as_array()
+        mean = float(probs @ values)
+        return mean, math.sqrt(float(probs @ (values - mean) ** 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,6 +11,7 @@ import numpy as np
 from clusterdp.channels.integers import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
 from clusterdp.planning import choose as planning
+from clusterdp.planning.assumptions import REMEDY, UNIFORM
 from clusterdp.planning.choose import MECHANISMS, Prediction, Request
 from clusterdp.planning.split import MOST_SUMS_SHARE, USUAL_SEGMENT
 from clusterdp.statistics.counts import NoisyCounts
@@ -130,9 +131,12 @@ def smallest_epsilon(request: Request, effect: float, scenario: Scenario) -> flo
 
     at_most = sees(_MOST_EPSILON)
     if at_most.detectable_effect > effect:
+        remedy = "plan for a larger effect"
+        if not scenario.reference.is_declared:
+            remedy = f"{UNIFORM}; {REMEDY}"
         raise ParameterError(
-            f"no epsilon can see an effect of {effect:g}: even without privacy the smallest is "
-            f"{at_most.detectable_without_privacy:.4g}"
+            f"no epsilon can detect an effect of mde={effect:g} (--mde): even without privacy the "
+            f"smallest is {at_most.detectable_without_privacy:.4g}; {remedy}"
         )
     low, high = _LEAST_EPSILON, _MOST_EPSILON
     if sees(low).detectable_effect <= effect:

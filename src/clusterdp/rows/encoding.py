@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.errors import DataError
+from clusterdp.experiment.missing import missing_column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -235,10 +236,7 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
 
     for name, part in columns.parts.items():
         if name not in schema:
-            raise DataError(
-                f"there is no column {name!r} to use as {part}; "
-                f"the table has {', '.join(map(repr, schema))}"
-            )
+            raise missing_column(name, part, schema)
     ids, outcome = schema[columns.unit], schema[columns.outcome]
     if not holds_ids(ids):
         raise DataError(
@@ -246,7 +244,8 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
         )
     if not (outcome.is_float() or _is_integer(outcome) or outcome == pl.Boolean):
         raise DataError(
-            f"column {columns.outcome!r} (outcome) holds {_named(outcome)}, not numbers"
+            f"column {columns.outcome!r} (outcome) holds {_named(outcome)}, not numbers; convert "
+            "it to a number per unit, such as 0 and 1"
         )
     for name in (columns.arm, columns.cluster):
         if not holds_labels(schema[name]):
