@@ -119,7 +119,7 @@ def test_columns_are_crossed(table: pl.DataFrame) -> None:
     [
         ({"epsilon": "two"}, "epsilon must be a number; got 'two'"),
         ({"epsilon": None}, "give epsilon"),
-        ({"mde": 0.1}, "not both"),
+        ({"mde": 0.1}, "leave out mde"),
         ({"outcomes": 5}, "outcomes must be an outcome space such as '0..5'"),
         ({"outcomes": {"clicks": "0..3", "visits": "0..9"}}, "one outcome so far"),
         ({"outcomes": {"clicks": "0..3"}, "outcome": "visits"}, "contradicts outcomes"),

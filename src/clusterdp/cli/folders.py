@@ -15,7 +15,6 @@ from clusterdp.published.manifest import what_is_public
 from clusterdp.published.verification import verify_folder
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.published.manifest import Manifest
 
 _MOST_VALUES = 8
@@ -54,7 +53,8 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
 
 
 def _lines(manifest: Manifest) -> list[tuple[str, str]]:
-    mechanism, columns, space = manifest.mechanism, manifest.to_columns(), manifest.outcome.space
+    mechanism, columns = manifest.mechanism, manifest.to_columns()
+    declared, space = manifest.outcomes.declared, manifest.outcomes.categories()
     numbers = mechanism.parameters(space).items()
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
     units, clusters = counted(manifest.n_units, "unit"), counted(manifest.n_clusters, "cluster")
@@ -62,7 +62,9 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     published = columns.public if mechanism.releases_rows else (columns.arm, columns.cluster)
     files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
     return [
-        ("outcome", f"{columns.outcome}: {_values(space)}"),
+        *(("outcome", f"{name}: {values}") for name, values in declared.outcomes.items()),
+        *(("implication", text) for text in declared.implications),
+        *(("metric", text) for text in declared.metrics),
         ("privacy", manifest.guarantee.in_words),
         ("public", what_is_public(manifest.row_order)),
         ("mechanism", f"{mechanism.name} ({parameters})"),
@@ -72,16 +74,6 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("written by", manifest.software),
         *(("note", note) for note in manifest.notes),
     ]
-
-
-def _values(space: OutcomeSpace) -> str:
-    values = [f"{value:g}" for value in space.values]
-    shown = ", ".join(values[:_MOST_VALUES])
-    if len(values) > _MOST_VALUES:
-        shown += f", ... {values[-1]} ({len(values)} values)"
-    if space.edges is not None:
-        shown += f"; each stands for a bin of {', '.join(f'{edge:g}' for edge in space.edges)}"
-    return shown
 
 
 def _size(n_bytes: int) -> str:
