@@ -25,8 +25,9 @@ def run(*arguments: object) -> Result:
 
 
 def release(source: object, target: Path, *options: object) -> Result:
+    parts = COLUMNS if "--outcome" in options else PARTS
     budget = () if "--epsilon" in options or "--resample-prob" in options else ("--epsilon", 2)
-    return run("release", source, *PARTS, *budget, "--out", target, *options)
+    return run("release", source, *parts, *budget, "--out", target, *options)
 
 
 def write(table: pl.DataFrame, folder: Path) -> Path:

@@ -193,6 +193,12 @@ class CellOptions(NamedTuple):
     size: str | None = None
 
     @property
+    def parts(self) -> dict[str, str]:
+        """The columns that are read, with the parts they play."""
+        size = {} if self.size is None else {self.size: "size"}
+        return {self.cluster: "cluster", self.arm: "arm"} | size
+
+    @property
     def read(self) -> tuple[str, ...]:
         """The columns that are read."""
         return (self.cluster, self.arm, *(() if self.size is None else (self.size,)))
@@ -226,11 +232,8 @@ def row_encoder(table: Table, cells: CellEncoder) -> RowEncoder:
     return RowEncoder.of(table.columns, table.space, cells, clip=table.clip)
 
 
-def check_cell_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
-    """Raise a DataError unless a table has the columns its cells are read from."""
-    for name in asked.read:
-        if name not in schema:
-            raise DataError(f"the table has no column {name!r}")
+def check_size_column(schema: Mapping[str, Any], asked: CellOptions) -> None:
+    """Raise a DataError unless the column of cell sizes, if there is one, holds whole numbers."""
     if asked.size is not None and not schema[asked.size].is_integer():
         raise DataError(f"column {asked.size!r} (size) must hold whole numbers")
 
