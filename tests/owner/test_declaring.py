@@ -21,21 +21,21 @@ PYTHON: dict[str, Any] = {
     "implies": ("order -> visit", "spend>0 -> order"),
     "metric": "spend>=20",
     "weight": {"spend": 2, "spend>=20": 0.5},
-    "reference": {"visit": 0.3, "order": [0.9, 0.1], "spend": "mean:2,std:6"},
+    "reference": {"visit": 0.3, "order": [0.9, 0.1], "spend": "mean:2,std:8"},
 }
 TEXTS: dict[str, Any] = {
     "outcomes": ["visit=0,1", "order=0,1", "spend=number:0..50"],
     "implies": ["order -> visit", "spend>0 -> order"],
     "metric": ["spend>=20"],
     "weight": ["spend=2", "spend>=20=0.5"],
-    "reference": ["visit=0.3", "order=0.9,0.1", "spend=mean:2,std:6"],
+    "reference": ["visit=0.3", "order=0.9,0.1", "spend=mean:2,std:8"],
 }
 ARRAYS = """
 outcomes = ["visit=0,1", "order=0,1", "spend=number:0..50"]
 implies = ["order -> visit", "spend>0 -> order"]
 metric = ["spend>=20"]
 weight = ["spend=2", "spend>=20=0.5"]
-reference = ["visit=0.3", "order=0.9,0.1", "spend=mean:2,std:6"]
+reference = ["visit=0.3", "order=0.9,0.1", "spend=mean:2,std:8"]
 """
 TABLES = """
 implies = ["order -> visit", "spend>0 -> order"]
@@ -50,7 +50,7 @@ spend = 2
 [reference]
 visit = 0.3
 order = [0.9, 0.1]
-spend = "mean:2,std:6"
+spend = "mean:2,std:8"
 """
 PUBLIC: dict[str, Any] = {"arm": "treated", "cluster": "market", "epsilon": 1}
 
@@ -115,7 +115,7 @@ def test_a_release_by_a_plan_has_the_plans_grids(visits: pl.DataFrame, tmp_path:
     assert again.options == plan.options
     assert again.options.space == plan.options.space
     # The grids follow from the plan alone, also if the reference is another.
-    other = path.read_text().replace("mean:2,std:6", "mean:20,std:20")
+    other = path.read_text().replace("mean:2,std:8", "mean:20,std:20")
     path.write_text(other)
     moved = cdp.Plan.load(path).options
     assert moved.space.grids == plan.options.space.grids
@@ -146,7 +146,7 @@ def test_a_ledger_records_all_outcomes_and_their_grids(
     asked = {**PYTHON, **PUBLIC, "unit": "user", "mechanism": "uniform-prior-dp", **whose}
     cdp.publish(visits, out=tmp_path / "out", **asked)
     (entry,) = cdp.Ledger(ledger).balance("us").spent
-    assert set(entry.outcomes) == {"visit", "order", "spend"}
+    assert entry.outcomes == ("visit", "order", "spend")
     options = entry.content["options"]
     assert parse_options({**options, "reference": None}).space == parse_options(PYTHON).space
 

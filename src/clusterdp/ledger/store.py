@@ -211,7 +211,8 @@ class Transaction:
             hash="",
         )
         entry = entry._replace(hash=entry.expected_hash())
-        stored = {**entry._asdict(), "content": json.dumps(content, sort_keys=True)}
+        # As it is: outcomes have an order. The hash does not depend on how names are sorted.
+        stored = {**entry._asdict(), "content": json.dumps(content)}
         self._connection.execute(table.insert().values(**stored))
         return entry
 

@@ -143,6 +143,11 @@ class Plan:
         remarks = [] if self.report is None else self.report.remarks()
         write_options(self.options, Path(path), remarks)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the owner should know about the table and the reference."""
+        return () if self.report is None else self.report.notes
+
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Standard errors against ε for every mechanism; written to a file if one is given."""
         compared = self._reported().comparison

@@ -110,7 +110,7 @@ class Report:
             "reason": compared.reason,
             "assumed": self.assumed,
             "guarantee": choice.mechanism.guarantee(self.space).in_short(),
-            "notes": list(self._notes()),
+            "notes": list(disclosure_notes(choice.mechanism, self.space)),
             "options": [self._option(option) for option in compared.options],
         }
         if self.alone is not None:
