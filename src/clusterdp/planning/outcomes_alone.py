@@ -44,9 +44,7 @@ class OutcomesAlone:
 
     def metric_lattice(self) -> MetricLattice:
         """The same as integers."""
-        units, integers, squared = self.categories.metric_lattice()
-        kept = slice(self.n_metrics)
-        return MetricLattice(units[kept], integers[kept], squared[kept])
+        return self.categories.metric_lattice().first(self.n_metrics)
 
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:
         """The weights that outcomes have anyway; axes `[metric]`."""
