@@ -22,7 +22,7 @@ def names(table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "clicks.parquet"
     table.write_parquet(source)
-    options = "--unit user --arm treated --cluster market --outcome clicks --outcomes 0..3"
+    options = "--unit user --arm treated --cluster market --outcome clicks=0..3"
     arguments = ["release", str(source), *options.split(), "--epsilon", "2"]
     done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "published")])
     assert done.exit_code == 0, done.output

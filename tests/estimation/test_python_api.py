@@ -18,8 +18,7 @@ PARTS: dict[str, Any] = {
     "unit": "user",
     "arm": "arm",
     "cluster": "market",
-    "outcome": "clicks",
-    "outcomes": cdp.OutcomeSpace.integers(0, 3),
+    "outcomes": {"clicks": cdp.OutcomeSpace.integers(0, 3)},
     "control": "A",
 }
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
 
-PARTS = ["--unit", "user", "--arm", "treated", "--cluster", "market", "--outcome", "clicks"]
+COLUMNS = ["--unit", "user", "--arm", "treated", "--cluster", "market"]
+PARTS = [*COLUMNS, "--outcome", "clicks=0..3"]
 
 
 def run(*arguments: object) -> Result:
@@ -24,8 +25,9 @@ def run(*arguments: object) -> Result:
 
 
 def release(source: object, target: Path, *options: object) -> Result:
+    parts = COLUMNS if "--outcome" in options else PARTS
     budget = () if "--epsilon" in options or "--resample-prob" in options else ("--epsilon", 2)
-    return run("release", source, *PARTS, "--outcomes", "0..3", *budget, "--out", target, *options)
+    return run("release", source, *parts, *budget, "--out", target, *options)
 
 
 def write(table: pl.DataFrame, folder: Path) -> Path:

@@ -10,8 +10,10 @@ import numpy as np
 import sqlalchemy as sa
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.mechanisms.draw import draw_statistics
 from clusterdp.releasing.journal import Drawn
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import add_exact_noise
 from populations import make_layout
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.reservation import Reservation
 
-SPACE = cdp.OutcomeSpace.integers(0, 3)
+SPACE = one_outcome("y", cdp.OutcomeSpace.integers(0, 3))
 LAYOUT = make_layout([[3, 4], [5, 6]])
 
 
@@ -27,12 +29,14 @@ def reserve(
     ledger: Ledger, epsilon: float = 1, population: str = "us", **settings: Any
 ) -> Reservation:
     mechanism = cdp.cluster_dp(noise_scale=20, prior_floor=0.05, epsilon=epsilon, **settings)
-    return ledger.reserve(population, outcome="y", space=SPACE, mechanism=mechanism, about={})
+    return ledger.reserve(population, space=SPACE, mechanism=mechanism, about={})
 
 
 def some_drawn(reservation: Reservation) -> bytes:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
-    statistics = draw_statistics(counts, LAYOUT, SPACE, reservation.mechanism, add_exact_noise)
+    statistics = draw_statistics(
+        CellTotals.of_counts(counts, SPACE), LAYOUT, SPACE, reservation.mechanism, add_exact_noise
+    )
     return bytes(Drawn(statistics=statistics, table_tag=bytes(range(32))))
 
 
