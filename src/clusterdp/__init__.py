@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from clusterdp.estimation.estimate import estimate
     from clusterdp.estimation.results import Effect, Estimate
+    from clusterdp.experiment.number import Number
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.mechanisms.catalogue import (
@@ -57,6 +58,7 @@ _HOMES = {
     ),
     "estimation.estimate": ("estimate",),
     "estimation.results": ("Effect", "Estimate"),
+    "experiment.number": ("Number",),
     "experiment.outcomes": ("OutcomeSpace",),
     "ledger.ledger": ("Ledger",),
     "mechanisms.catalogue": (
@@ -89,6 +91,7 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Mechanism",
+    "Number",
     "OutcomeSpace",
     "OutputError",
     "OwnerNotice",

@@ -133,7 +133,7 @@ def test_small_epsilons_and_aggregates_have_no_note() -> None:
 
 def test_it_is_said_wherever_a_release_is_shown(source: Path, tmp_path: Path) -> None:
     strong = ("--epsilon", 6)
-    told = "rows give outcomes away"
+    told = "rows reveal much about outcomes"
     odds = "may think at most 99.8% afterwards"
     plan = run("plan", source, *PARTS[2:6], "--outcomes", "0..3", *strong, "--out", tmp_path / "p")
     options = (*PARTS, "--outcomes", "0..3", *strong)

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from clusterdp.channels.catalogue import RowRule
 from clusterdp.cli.app import app
+from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.published.manifest import ColumnNames, Manifest
+from clusterdp.published.terms import GuaranteeTerms, OutcomeTerms
+from clusterdp.statistics.catalogue import Statistic
+from clusterdp.storage.files import FileSum
+
+if TYPE_CHECKING:
+    from msgspec import Struct
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EVERY_DOCUMENT = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+NAMED_CODE = re.compile(r"`([a-z_/]+/[a-z_]+\.py)(?:: ([\w.]+))?`")
+# The module that a worked example adds.
+EXAMPLE = "src/clusterdp/statistics/positives.py"
 
 
 @pytest.fixture
@@ -49,7 +62,28 @@ def test_examples_run(
             assert promised in printed
 
 
+def test_code_that_documents_name_exists() -> None:
+    """Modules, as `rows/keys.py`, and what is defined in them, as `rows/keys.py: ReleaseKey`."""
+    missing = []
+    for path in EVERY_DOCUMENT:
+        for module, name in NAMED_CODE.findall(path.read_text()):
+            homes = (ROOT / module, ROOT / "src" / module, ROOT / "src" / "clusterdp" / module)
+            texts = [home.read_text() for home in homes if home.exists()]
+            if not any(name.rpartition(".")[2] in text for text in texts) and module != EXAMPLE:
+                missing.append(f"{path.name}: {module} {name}")
+    assert missing == []
+
+
+def test_the_format_describes_every_key_of_a_manifest() -> None:
+    described = (ROOT / "docs" / "format.md").read_text()
+    kinds: list[type[Struct]] = [Manifest, ColumnNames, OutcomeTerms, GuaranteeTerms, FileSum]
+    kinds += [Mechanism, *get_args(Statistic), *get_args(RowRule)]
+    tags = [kind.__struct_config__.tag for kind in kinds if kind.__struct_config__.tag]
+    keys = [field for kind in kinds for field in kind.__struct_fields__]
+    assert [name for name in (*keys, *tags) if f"`{name}`" not in described] == []
+
+
 def test_links_between_documents_lead_somewhere() -> None:
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    for path in EVERY_DOCUMENT:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"

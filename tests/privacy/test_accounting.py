@@ -195,7 +195,7 @@ def test_impossible_budgets_say_what_is_possible(arguments: dict[str, Any], mess
             lambda: cdp.Mechanism(
                 name="arms", statistics=(NoisyCounts(noise_scale=5, scope="population"),)
             ),
-            "counts of whole arms need rows",
+            "publish rows beside it",
         ),
         (
             lambda: cdp.Mechanism(

@@ -287,7 +287,7 @@ def test_small_clusters_are_pooled_when_asked(table: pl.DataFrame) -> None:
         release(alone)
     released = release(alone, min_cell_size=2)
     note, disclosed = released.notes
-    assert "rows give outcomes away" in disclosed
+    assert "rows reveal much about outcomes" in disclosed
     assert (
         note
         == "10 clusters with fewer than 2 units in some arm were pooled into 'pooled' (10 units)"

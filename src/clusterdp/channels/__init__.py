@@ -1,4 +1,5 @@
-"""From counts to a channel, on arrays alone.
+"""How rows are randomized, on arrays alone.
 
-Noise, noisy statistics, priors, the channels that rows go through, and what decodes them.
+A row rule has the parameters of the rows and their cost. It designs, from a prior, the channel that
+rows go through: probabilities in integers, and what each output counts as.
 """

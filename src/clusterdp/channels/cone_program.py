@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import BoolArray, FloatArray
 
-# How exactly Clarabel is asked to solve; it is content with less where it gets no further.
+# The precision that Clarabel is asked for. Where it makes no more progress it stops with less.
 _TOLERANCE = 1e-9
 _MOST_ITERATIONS = 100
-# What it has found by then may do: whether equations hold is checked later, and made so.
+# Solutions of these kinds are tried: `reduction` makes the equations hold, or rejects them.
 _USABLE = ("Solved", "AlmostSolved", "InsufficientProgress", "NumericalError", "MaxIterations")
 
 

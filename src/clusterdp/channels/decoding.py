@@ -3,7 +3,7 @@
 A function f can be decoded if it is in the span of the channel: f(y) = Σ_s P(s|y)·g(s) for some g.
 Of all such g the one of least variance under a prior is g = D⁻¹Q(Q'D⁻¹Q)⁺f, with Q[s, y] = P(s|y)
 and D the probabilities of outputs under that prior. Where f is not in the span, the same formula
-gives the nearest function that is, and the residual says by how much it misses.
+gives the nearest function that is, and the residual is the difference.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Decoded(NamedTuple):
 
     Attributes:
         outputs: g; axes `[function, released]`. Impossible outputs count as 0.
-        residual: E[g | category] − f, computed without rounding; axes `[function, category]`.
+        residual: E[g | category] − f, see `residuals`; axes `[function, category]`.
         rank: The dimension of the span of the channel.
     """
 

@@ -1,7 +1,7 @@
 """The best mixture over all high sets, found by adding those that would improve it.
 
 Prices of a program with few high sets jump from round to round where many are as good. Two things
-calm them. A penalty on prices picks those of least norm; it is lowered once the bound is near. And
+limit that. A penalty on prices picks those of least norm; it is lowered once the bound is near. And
 sets are priced half-way between the newest prices and the best ones so far.
 """
 
@@ -44,14 +44,14 @@ class Optimum(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Search:
-    """Where the search stands.
+    """The state of the search.
 
     Attributes:
         high: The high sets so far; axes `[set, category]`.
         penalty: The weight of the penalty on prices.
         bound: The largest value of prices that no known set exceeds.
         centre: The prices of that value; None before the first round.
-        is_proved: Whether no set at all exceeds them, so that the bound is one.
+        is_proved: Whether no set at all exceeds them, so that the bound holds for every channel.
     """
 
     high: BoolArray
@@ -61,7 +61,7 @@ class _Search:
     is_proved: bool = False
 
     def informed(self, program: ConeProgram, priced: Priced) -> _Search:
-        """The search with what pricing says, if that is more than before."""
+        """The search with the bound that pricing gives, if it is higher than before."""
         centre = priced.prices.lowered(max(priced.most, 0.0), program.prior)
         bound = program.value_of(centre)
         if bound <= self.bound:
@@ -92,7 +92,7 @@ def find_optimum(program: ConeProgram) -> Optimum | None:
 
 
 def _price(program: ConeProgram, mixture: Mixture, search: _Search) -> tuple[Priced, _Search]:
-    """Sets to add, and the search with what they say of the bound."""
+    """Sets to add, and the search with the bound that they give."""
     newest = mixture.prices
     start = newest if search.centre is None else newest.between(search.centre, _HALF_WAY)
     priced = _price_at(program, start, mixture)
@@ -146,7 +146,7 @@ def _gap(program: ConeProgram, mixture: Mixture, search: _Search) -> float:
 
 
 def _with_penalty(search: _Search, gap: float, priced: Priced) -> _Search:
-    """The search with a lower penalty, where the present one has done its work."""
+    """The search with a lower penalty, if the gap is small enough or no set is worth adding."""
     fallen = np.sqrt(search.penalty / _FIRST_PENALTY)
     if gap > max(GOAL / 2, _NEAR * fallen) and len(priced.high):
         return search

@@ -28,15 +28,15 @@ MOST_BIAS = 1e-13
 _LEAST_REVEAL = int(1e-5 * TABLE_TOTAL)
 # Shares of the room for rounding that are tried.
 _MORE_ROOM = (1.0, 30.0, 1000.0)
-# Singular values of a channel below this, relative to the largest, say nothing of what it hides.
-_SPEAKING = 1e-2
+# Singular values below this share of the largest are taken as 0: such directions are mostly noise.
+_LEAST_SINGULAR = 1e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptimalChannel:
     """P(released | true) of every cell, as a table for each distinct channel.
 
-    What is released is the number of an output. Two outputs may count as the same.
+    A draw gives the index of an output. Two outputs may count as the same number.
 
     Attributes:
         tables: P in integers over TABLE_TOTAL; axes `[channel, true, released]`. Channels with
@@ -88,7 +88,7 @@ class OptimalChannel:
         Its expectation given the category is that category's noise variance as nearly as the
         channel can distinguish categories. (Two outputs, for example, distinguish only means.)
         """
-        inverse = np.linalg.pinv(self.tables / TABLE_TOTAL, rcond=_SPEAKING)
+        inverse = np.linalg.pinv(self.tables / TABLE_TOTAL, rcond=_LEAST_SINGULAR)
         hidden = self.noise_variance(metric)[..., np.newaxis]
         return np.asarray((inverse @ hidden)[..., 0])
 
@@ -137,7 +137,7 @@ class OptimalChannel:
         return bool((np.abs(self.bias()).max(axis=-1) <= MOST_BIAS * largest).all())
 
     def is_within(self, response: OptimalResponse) -> bool:
-        """Whether every table, in its integers, is (ε, δ)-DP as the response says."""
+        """Whether every table, in its integers, is (ε, δ)-DP as the response requires."""
         return all(is_within(table, response) for table in self.tables)
 
 

@@ -11,15 +11,15 @@ from clusterdp.channels.integers import PRIOR_TOTAL
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
 
-# What a channel is insured with against outcomes that its prior hardly holds.
+# The share of the uniform prior that is mixed in, for outcomes that noisy counts show too seldom.
 _UNIFORM_PART = 0.03
 
 
 def estimate_prior(noisy_counts: IntArray, sizes: IntArray, prior_floor: float) -> FloatArray:
     """Algorithm 1 of the paper: clip noisy frequencies to [γ, 1], then renormalise.
 
-    Where they exceed 1 in sum, each gives in proportion to its height above the floor; where they
-    fall short, each takes in proportion to its depth below one. The floor holds either way.
+    If they add up to more than 1, each is lowered in proportion to its height above the floor. If
+    they add up to less, each is raised in proportion to its distance from 1. None falls below γ.
 
     Args:
         noisy_counts: Axes `[..., outcome]`.

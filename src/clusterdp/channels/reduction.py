@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 # Steps nowhere more probable than this are left out before; and after, if equations hold without.
 _UNUSED, _NEGLIGIBLE = 1e-9, (1e-6, 1e-8, 1e-10)
 _POLISHINGS = 3
-# Equations must hold to this. What reveals may be beyond its ends by so much: it is no promise.
+# Equations must hold to this. Outputs that reveal may exceed their ends by so much: ends are for
+# variance, not for privacy.
 _EXACT, _BEYOND = 1e-11, 1e-3
 
 

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
 
-# Priors that the representatives are found from; all of them are then served.
+# Representatives are found from this many priors at most, and serve the others as well.
 _MOST_SAMPLED = 20_000
 
 

@@ -311,7 +311,7 @@ def _check_common(rows: ResampledRows | ResamplingBudget) -> None:
 def _response(keep_weight: int, floor_weight: int, delta: float) -> ResamplingResponse:
     if keep_weight == 0:
         raise ParameterError(
-            "rows would be kept with probability below 2^-52, so they would say nothing; "
+            "rows would be kept with probability below 2^-52, so they would be noise alone; "
             "lower resample_prob, or raise epsilon or prior_floor"
         )
     return ResamplingResponse(keep_weight=keep_weight, floor_weight=floor_weight, delta=delta)

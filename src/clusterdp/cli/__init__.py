@@ -1,1 +1,4 @@
-"""The command line: `release`, `inspect` and `verify` for owners, `estimate` for analysts."""
+"""The command line: `plan`, `release` and `ledger` for owners, `estimate` for analysts.
+
+Both use `inspect` and `verify`; `reproduce` repeats the paper's experiments.
+"""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from clusterdp.errors import ParameterError
-from clusterdp.owner.options import DECLARED, Options
+from clusterdp.owner.options import DECLARED, Options, flag_of
 from clusterdp.owner.parsing import change_options, read_options
 from clusterdp.owner.plan import with_plan
 
@@ -63,7 +63,7 @@ def _parameter(name: str) -> inspect.Parameter:
         shown = typer.Argument(metavar="INPUT", help=declared.text)
     else:
         shown = typer.Option(
-            f"--{name.replace('_', '-')}",
+            f"--{flag_of(name)}",
             help=declared.text,
             rich_help_panel=declared.panel,
             metavar=declared.rule.metavar,

@@ -36,8 +36,10 @@ def plan(
     It compares every mechanism, or the one that you name. Of the table, only
     arms and clusters are read.
 
-    clusterdp plan clicks.parquet --arm treated --cluster market --outcomes 0..5
-    --epsilon 2 --segment-share 0.1 --plot tradeoff.svg
+    clusterdp plan players.csv --arm version --cluster country
+    --outcome retention_1=0,1 --outcome retention_7=0,1
+    --outcome rounds=number:0..493 --reference retention_1=0.4
+    --metric "rounds>=10" --epsilon 2 --plot tradeoff.svg
     """
     options = options_of(given, spec)
     if plot is not None:
@@ -50,6 +52,6 @@ def plan(
         print_json(made.to_dict())
         return
     print_line(repr(made))
-    missing = [f"--{name} ..." for name in ("unit", "outcome") if getattr(options, name) is None]
+    missing = ["--unit ..."] if options.unit is None else []
     words = ["clusterdp release", *(["TABLE"] if options.size else []), f"--plan {out}"]
     print_line(f"wrote {out}; carry it out with: {' '.join([*words, *missing, '--out ...'])}")

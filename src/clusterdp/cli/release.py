@@ -65,8 +65,10 @@ def release(
 ) -> None:
     """Turn a table into a published folder, once.
 
-    clusterdp release clicks.parquet --unit user --arm treated --cluster market
-    --outcome clicks --outcomes 0..5 --epsilon 2 --out published/
+    clusterdp release players.csv --unit userid --arm version
+    --control gate_30 --cluster country --outcome retention_1=0,1
+    --outcome retention_7=0,1 --outcome rounds=number:0..493
+    --epsilon 2 --out published/
     """
     if resume is not None:
         here = {name: given.pop(name) for name in _RESUMED}

@@ -79,7 +79,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         raise ParameterError(f"on must be the name of a column, got {on!r}")
     layout = release.layout if control is None else release.layout.with_control(control)
     ratio_notes = sample_ratio_notes(layout, shares)
-    notes = [*release.notes]
+    notes = [*release.notes, *_clipping_notes(release)]
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     rows = None
@@ -105,6 +105,12 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         level=level,
         notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
     )
+
+
+def _clipping_notes(release: Release) -> list[str]:
+    """What effects on numbers are effects on."""
+    numbers = release.space.declared.numbers.items()
+    return [f"{name}, clipped to {number.low:g}..{number.high:g}" for name, number in numbers]
 
 
 def _open(release: Any) -> Release:

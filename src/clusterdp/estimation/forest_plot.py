@@ -82,8 +82,8 @@ def _set_texts(axes: Axes, estimate: Estimate, *, several_arms: bool) -> None:
         bars += "; thin: all segments at once"
     axes.set_xlabel(
         _verbatim(
-            f"effect on {', '.join(estimate.metrics)}, against {estimate.treatment} = {rows[0].of.control} "
-            f"({bars})"
+            f"effect on {', '.join(estimate.metrics)}, against {estimate.treatment} = "
+            f"{rows[0].of.control} ({bars})"
         )
     )
     title = estimate.mechanism

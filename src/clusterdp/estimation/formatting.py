@@ -47,8 +47,8 @@ def title(estimate: Estimate) -> str:
     """Where the numbers come from, in a line."""
     control = estimate.effects[0].of.control
     text = (
-        f"Effect on {', '.join(estimate.metrics)} of {estimate.treatment}, against {estimate.treatment} = "
-        f"{control}; {estimate.estimator}, from {estimate.mechanism}"
+        f"Effect on {', '.join(estimate.metrics)} of {estimate.treatment}, against "
+        f"{estimate.treatment} = {control}; {estimate.estimator}, from {estimate.mechanism}"
     )
     return f"{text} ({estimate.guarantee.in_short()})" if estimate.guarantee else text
 

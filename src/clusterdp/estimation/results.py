@@ -148,7 +148,8 @@ class Estimate:
 
     With one treatment arm, `effect`, `std_error` and `ci` are of its overall effect. Other effects
     are selected by metric, arm and segment: `estimate["visit"]`, `estimate["B"]`,
-    `estimate["visit", "B", "tier=gold"]`. Any library that reads Arrow streams reads an estimate as a table.
+    `estimate["visit", "B", "tier=gold"]`. Any library that reads Arrow streams reads an estimate
+    as a table.
 
     Attributes:
         effects: The overall effects, then those of segments.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping  # noqa: TC003 - msgspec resolves hints
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,6 +37,8 @@ MOST_CATEGORIES = 64
 # Where no channel is made, as for a reference; category codes are 16 bits wide.
 MOST_FINE_CATEGORIES = 2**15 - 1
 _MOST_COMBINATIONS = 2**20
+# What follows from categories alone is computed once for so many of them.
+_REMEMBERED = 16
 
 
 class TooManyCategoriesError(ParameterError):
@@ -128,27 +130,11 @@ class Categories:
 
     def metric_values(self) -> FloatArray:
         """The value of each metric in each category; axes `[metric, category]`."""
-        by_name = dict(
-            zip(self.declared.names, zip(self.level_values, self.levels, strict=True), strict=True)
-        )
-
-        def values(metric: Metric) -> FloatArray:
-            factors = ((factor, *by_name[factor.outcome]) for factor in metric.factors)
-            taken = [each.of_levels(of)[levels] for each, of, levels in factors]
-            return np.asarray(np.prod(taken, axis=0))
-
-        return np.stack([values(metric) for metric in self.declared.metrics])
+        return _metric_values(self)
 
     def metric_lattice(self) -> MetricLattice:
         """The metrics of categories as integers times a unit."""
-        from clusterdp.experiment.metric_integers import MetricIntegers
-
-        made = [MetricIntegers.of(metric, self) for metric in self.declared.metrics]
-        return MetricLattice(
-            units=tuple(one.unit for one in made),
-            integers=np.stack([one.categories for one in made]),
-            squared=tuple(not one.numbers and len(np.unique(one.categories)) > 2 for one in made),
-        )
+        return _metric_lattice(self)
 
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:
         """How much the variance of each metric counts; see `metric_weights`."""
@@ -280,6 +266,42 @@ def _check_grids(declared: DeclaredOutcomes, grids: tuple[Grid, ...]) -> None:
                 f"the grid of {name!r} must hold a point on each side of every cut; "
                 "place it with these cuts"
             )
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _metric_values(categories: Categories) -> FloatArray:
+    """As `Categories.metric_values`; plans ask for it thousands of times."""
+    by_name = dict(
+        zip(
+            categories.declared.names,
+            zip(categories.level_values, categories.levels, strict=True),
+            strict=True,
+        )
+    )
+
+    def values(metric: Metric) -> FloatArray:
+        factors = ((factor, *by_name[factor.outcome]) for factor in metric.factors)
+        taken = [each.of_levels(of)[levels] for each, of, levels in factors]
+        return np.asarray(np.prod(taken, axis=0))
+
+    made = np.stack([values(metric) for metric in categories.declared.metrics])
+    made.setflags(write=False)
+    return made
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _metric_lattice(categories: Categories) -> MetricLattice:
+    """As `Categories.metric_lattice`."""
+    from clusterdp.experiment.metric_integers import MetricIntegers
+
+    made = [MetricIntegers.of(metric, categories) for metric in categories.declared.metrics]
+    integers = np.stack([one.categories for one in made])
+    integers.setflags(write=False)
+    return MetricLattice(
+        units=tuple(one.unit for one in made),
+        integers=integers,
+        squared=tuple(not one.numbers and len(np.unique(one.categories)) > 2 for one in made),
+    )
 
 
 def _check_measurable(categories: Categories) -> None:

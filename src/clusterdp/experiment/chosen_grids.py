@@ -50,20 +50,42 @@ def choose_categories(
     """
     # What cannot be released with the smallest grids cannot be released at all.
     Categories(declared=declared, grids=_smallest_grids(declared))
-    fine = Categories(
-        declared=declared, grids=_fine_grids(declared, margins), most=MOST_FINE_CATEGORIES
-    )
-    fitted = fit_prior(fine, margins)
+    fine, fitted = _fit(declared, margins)
     densities = _densities(fine, fitted.probs) if margins else dict.fromkeys(declared.numbers)
-    categories = _largest(declared, densities, n_points)
+    categories = place_grids(declared, densities, n_points)
     probs = rounded_prior(fine, fitted.probs, categories)
     return categories, JointPrior(probs=probs, misses=fitted.misses)
 
 
-def _largest(
-    declared: DeclaredOutcomes, densities: Mapping[str, Density | None], n_points: int
+def reference_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPrior:
+    """The prior of categories whose grids are fixed already; as `choose_categories` fits it."""
+    fine, fitted = _fit(categories.declared, margins)
+    probs = rounded_prior(fine, fitted.probs, categories)
+    return JointPrior(probs=probs, misses=fitted.misses)
+
+
+def _fit(
+    declared: DeclaredOutcomes, margins: Mapping[str, Margin]
+) -> tuple[Categories, JointPrior]:
+    """Categories on fine grids, and the reference fitted there."""
+    fine = Categories(
+        declared=declared, grids=_fine_grids(declared, margins), most=MOST_FINE_CATEGORIES
+    )
+    return fine, fit_prior(fine, margins)
+
+
+def place_grids(
+    declared: DeclaredOutcomes,
+    densities: Mapping[str, Density | None],
+    n_points: int = _POINTS,
 ) -> Categories:
-    """Categories with grids of so many points, or of the most that one channel serves."""
+    """Categories with grids of so many points, or of the most that one channel serves.
+
+    Args:
+        declared: The declared outcomes.
+        densities: How each number is thought to be distributed, by name; None if nothing is known.
+        n_points: Points of each number's grid.
+    """
     for n_wanted in range(n_points, 2, -1):
         with suppress(TooManyCategoriesError):
             return Categories(declared=declared, grids=_grids(declared, densities, n_wanted))

@@ -78,8 +78,8 @@ class Budget:
         if earlier:
             times = "1 earlier release" if earlier == 1 else f"{earlier} earlier releases"
             notes.append(
-                f"the ledger has {times} of {', '.join(map(repr, space.declared.names))} of population "
-                f"{balance.population!r}; all releases about this population have spent "
+                f"the ledger has {times} of {', '.join(map(repr, space.declared.names))} of "
+                f"population {balance.population!r}; all releases about this population have spent "
                 f"{budget_in_short(balance.basic)}, and with this one {budget_in_short(after)}"
             )
         return {

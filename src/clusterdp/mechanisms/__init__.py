@@ -1,4 +1,5 @@
-"""What is published, down to the integers.
+"""What is published together, and what that costs.
 
-The parts of a mechanism, the mechanism and its cost, and a catalogue of builders.
+A mechanism is a choice of statistics and of how rows are randomized. `catalogue` has the builders,
+`draw` takes the step from true counts to what is published about cells.
 """

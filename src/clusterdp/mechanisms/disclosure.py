@@ -1,6 +1,6 @@
-"""What a released row gives away: how often the best guess from it is the true outcome.
+"""How much a released row reveals: how often the best guess from it is the true outcome.
 
-Everything here follows from the mechanism and public numbers, so it can be said before a release.
+All of it follows from the mechanism and public numbers, so it can be stated before a release.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
 
-# From this ε on, rows give away so much that a reader must know.
+# From this ε on, rows reveal so much that readers are informed of it.
 _REVEALING_EPSILON = 3.0
 
 
@@ -42,7 +42,7 @@ def best_guesses(mechanism: Mechanism, space: CategorySpace) -> Guesses:
 
 
 def disclosure_notes(mechanism: Mechanism, space: CategorySpace) -> tuple[str, ...]:
-    """What readers must know of rows that give much away; nothing for small ε, or without rows."""
+    """Notes about rows that reveal much; none for small ε, or without rows."""
     if not mechanism.releases_rows or mechanism.guarantee(space).epsilon < _REVEALING_EPSILON:
         return ()
     guesses = best_guesses(mechanism, space)
@@ -50,7 +50,7 @@ def disclosure_notes(mechanism: Mechanism, space: CategorySpace) -> tuple[str, .
     believed = "equally likely" if uniform else "as likely as declared"
     return (
         (
-            f"rows give outcomes away: where outcomes are {believed}, the best guess from a "
+            f"rows reveal much about outcomes: if these are {believed}, the best guess from a "
             f"person's row is right for {shown_percent(guesses.from_row)} of people, and without "
             f"the row for {guesses.without:.0%}"
         ),

@@ -43,7 +43,8 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
             raise ParameterError(f"{self.name} would publish two statistics of one kind; give one")
         if self.rows is None and not self.statistics[0].estimates_effects:
             raise ParameterError(
-                f"{self.name} would publish no effects: counts of whole arms need rows beside them"
+                f"{self.name} would publish no effects, which {type(self.statistics[0]).__name__} "
+                "does not estimate; publish rows beside it"
             )
         alone = [one for one in self.statistics if not one.beside_rows]
         if alone and self.rows is not None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
 
+    from clusterdp.experiment.number import Number
     from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -31,17 +32,26 @@ _WIDTH, _INDENT = 100, 8
 class _Keywords(TypedDict, total=False):
     """What every function takes."""
 
-    outcomes: OutcomeSpace | str | Sequence[float] | Mapping[str, Any] | None
+    outcomes: Mapping[str, Number | OutcomeSpace | str | Sequence[float]] | Sequence[str] | None
+    implies: str | Sequence[str] | None
+    metric: str | Sequence[str] | None
+    weight: Mapping[str, float] | Sequence[str] | None
     unit: str | None
     arm: str | None
     cluster: str | Sequence[str] | None
-    outcome: str | None
     control: Any
     keep: str | Sequence[str] | None
     min_cell_size: int | None
     epsilon: float | None
     delta: float | None
-    reference: str | Sequence[float] | None
+    reference: (
+        Mapping[str, str | float | Sequence[float]]
+        | str
+        | PathLike[str]
+        | Sequence[float]
+        | Sequence[str]
+        | None
+    )
     within_share: float | None
     segment_share: float | None
     allow_unencrypted_spark: bool | None
@@ -51,7 +61,7 @@ class PlanKeywords(_Keywords, total=False):
     """What `plan` takes."""
 
     mechanism: str | None
-    mde: float | None
+    mde: float | str | Mapping[str, float] | None
     size: str | None
     engine: str | None
     master: str | None

@@ -5,52 +5,46 @@ Python functions, commands, TOML files and plans all take their options from thi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.lists import parse_names, parse_numbers
-from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.planning.assumptions import Scenario, parse_reference
+from clusterdp.owner.declaring import Declaration, choose_outcomes
+from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
+    Column,
+    Conditions,
+    Crossed,
+    Effect,
+    EngineName,
+    Grids,
+    Label,
+    Margins,
+    MechanismName,
+    Metrics,
+    Names,
+    Number,
+    Numbers,
+    Rule,
+    Share,
+    Spaces,
+    Switch,
+    Text,
+    Weights,
+    Whole,
+)
+from clusterdp.planning.assumptions import Scenario, histogram_reference
 from clusterdp.planning.choose import MECHANISMS, Request
 from clusterdp.rows.encoding import Columns
 
 if TYPE_CHECKING:
+    from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
-
-
-class Rule(NamedTuple):
-    """What the value of an option must be.
-
-    Attributes:
-        text: The rule in words, for errors.
-        metavar: What the command line shows in place of a value; None for the type.
-    """
-
-    text: str
-    metavar: str | None = None
-
-
-Text = Annotated[str | None, Rule("text")]
-Column = Annotated[str | None, Rule("the name of a column")]
-Crossed = Annotated[str | None, Rule("the name of a column, or a list to be crossed")]
-Names = Annotated[str | list[str] | None, Rule("names of columns", "COL,...")]
-Number = Annotated[float | None, Rule("a number")]
-Share = Annotated[float | None, Rule("a number", "SHARE")]
-Whole = Annotated[int | None, Rule("a whole number")]
-Switch = Annotated[bool | None, Rule("true or false")]
-Label = Annotated[str | bool | int | float | None, Rule("the label of an arm")]
-Numbers = Annotated[
-    str | list[float] | None, Rule("numbers separated by commas, or a list of them", "P,P,...")
-]
-Space = Annotated[
-    str | list[float] | None,
-    Rule("an outcome space such as '0..5', '0,1,5', 'bins:0,1,10' or 'binary'"),
-]
-MechanismName = Annotated[str | None, Rule(f"one of {', '.join(MECHANISMS)}")]
-EngineName = Annotated[str | None, Rule("local or spark", "local|spark")]
+    from clusterdp.owner.declaring import ChosenOutcomes
 
 
 class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,9 +60,24 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cluster: Annotated[
         Crossed, "Column of public clusters. Several columns are crossed: region,channel."
     ] = None
-    outcome: Annotated[Column, "Column of sensitive outcomes."] = None
     outcomes: Annotated[
-        Space, "Values that outcomes can take: 0,1,5 or 0..5 or bins:0,1,10,100 or binary."
+        Spaces,
+        "A column of sensitive outcomes and the values it can take: values 0,1,5; integers 0..5; "
+        "a number clipped to a range, number:0..493; or bins:0,1,10 as 0,4. Several outcomes "
+        "share one budget.",
+    ] = None
+    implies: Annotated[
+        Conditions,
+        "Combinations that exist: where the left side holds, the right side does, as in "
+        "'conversion -> visit' or 'spend>0 -> conversion'.",
+    ] = None
+    metric: Annotated[
+        Metrics,
+        "A further function of the outcomes to measure, at no budget of its own: rounds>=10, "
+        "visit*spend or visit*(spend>0).",
+    ] = None
+    weight: Annotated[
+        Weights, "How much more a metric counts than by default when the noise is shared out."
     ] = None
     control: Annotated[Label, "Control arm. Needed unless the arms are 0 and 1."] = None
     keep: Annotated[
@@ -88,11 +97,13 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     n_units: Annotated[Whole, "Units that a plan was made for."] = None
     n_clusters: Annotated[Whole, "Clusters that a plan was made for."] = None
+    grids: Annotated[Grids, "Points that a plan rounds each number to, at random."] = None
 
     epsilon: Annotated[Number, "Budget of the whole release."] = None
     mde: Annotated[
-        Number,
-        "Instead of epsilon: find the smallest epsilon that can detect an effect of this size.",
+        Effect,
+        "Instead of epsilon: find the smallest epsilon that can detect an effect of this size on "
+        "the first outcome, or on a metric: visit=0.01.",
     ] = None
     delta: Annotated[Number, "Failure probability of the guarantee; 0 by default."] = None
     mechanism: Annotated[
@@ -107,16 +118,20 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Share, "Share of epsilon for noisy cell sums, which estimates then use."
     ] = None
     prior: Annotated[
-        Numbers, "Public prior that the optimal channel is designed for. It costs nothing."
+        Numbers,
+        "Public prior that the optimal channel is designed for, one number per category. It costs "
+        "nothing.",
     ] = None
     reference: Annotated[
-        Numbers,
-        "Distribution that you expect of outcomes: a histogram, or mean:2,std:1. Predictions "
-        "and choices follow from it; privacy and bias do not depend on it.",
+        Margins,
+        "What you expect of an outcome: visit=0.15, clicks=0.5,0.3,0.2 or spend=mean:1,std:15; or "
+        "a table of a past experiment. Predictions and choices follow from it; privacy and bias "
+        "do not depend on it.",
     ] = None
     within_share: Annotated[
         Share,
-        "Share of the outcomes' variance that you expect within clusters; 1 if clusters are alike.",
+        "Share of the first outcome's variance that you expect within clusters; 1 if clusters are "
+        "alike.",
     ] = None
     segment_share: Annotated[
         Share,
@@ -167,31 +182,67 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Raise a ParameterError unless these options were given."""
         for name in names:
             if getattr(self, name) is None:
-                flag = name.replace("_", "-")
-                raise ParameterError(f"missing: {name}; give {name}=... (--{flag})")
+                raise ParameterError(f"missing: {name}; give {name}=... (--{flag_of(name)})")
 
     @property
-    def space(self) -> OutcomeSpace:
-        """The declared outcome space."""
+    def declaration(self) -> Declaration:
+        """What is declared about the outcomes."""
         self.require("outcomes")
-        return OutcomeSpace.parse(self.outcomes or "")
+        return Declaration(**{name: tuple(getattr(self, name) or ()) for name in DECLARATION})
+
+    @property
+    def chosen(self) -> ChosenOutcomes:
+        """The categories of the outcomes and what is expected of them, computed once."""
+        return choose_outcomes(self.declaration)
+
+    @property
+    def space(self) -> Categories:
+        """The categories of the outcomes."""
+        return self.chosen.categories
+
+    def with_grids(self) -> Options:
+        """The same options with the grids of numbers fixed, so that every run has the same."""
+        return msgspec.structs.replace(self, grids=self.chosen.grid_texts or None)
+
+    @property
+    def target(self) -> tuple[int, float]:
+        """The metric that `mde` is about, and the effect to find."""
+        self.require("mde")
+        name, _, effect = str(self.mde).rpartition("=")
+        try:
+            size = float(effect)
+        except ValueError:
+            raise ParameterError(
+                f"mde reads METRIC=EFFECT (visit=0.01), got {self.mde!r}"
+            ) from None
+        return (self.metric_index(name) if name else 0), size
+
+    def metric_index(self, name: str) -> int:
+        """The place of a metric by its name."""
+        metrics = list(map(str, self.declaration.declared.metrics))
+        wanted = str(parse_metric(name))
+        if wanted not in metrics:
+            raise ParameterError(
+                f"there is no metric {name!r}; the metrics are {', '.join(map(repr, metrics))}"
+            )
+        return metrics.index(wanted)
 
     @property
     def columns(self) -> Columns:
         """Which column plays which part."""
-        self.require("unit", "arm", "cluster", "outcome")
+        self.require("unit", "arm", "cluster", "outcomes")
         return Columns(
             unit=self.unit or "",
             arm=self.arm or "",
             cluster=self.cluster or "",
-            outcome=self.outcome or "",
+            outcomes=self.declaration.declared.names,
             kept=parse_names(self.keep),
         )
 
     @property
     def request(self) -> Request:
         """The mechanism that is wanted, with the parameters that were given."""
-        given = {name: getattr(self, name) for name in DECIDED}
+        given = {name: getattr(self, name) for name in REQUESTED}
         given["delta"] = self.delta or 0.0
         if self.prior is not None:
             given["prior"] = tuple(parse_numbers(self.prior))
@@ -200,8 +251,14 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def scenario(self, layout: Layout) -> Scenario:
         """All that a plan is made from; outcomes are expected as the reference or the prior is."""
-        given, space = self.prior if self.reference is None else self.reference, self.space
-        return Scenario(layout, space, parse_reference(given, space, self.within_share))
+        chosen = self.chosen
+        space, probs, declared = chosen.categories, chosen.probs.tolist(), chosen.is_declared
+        if self.reference is None and self.prior is not None:
+            probs, declared = parse_numbers(self.prior), True
+        within = 1.0 if self.within_share is None else self.within_share
+        expected = histogram_reference(space, probs, within)
+        known = declared or self.within_share is not None
+        return Scenario(layout, space, replace(expected, is_declared=known))
 
 
 # The headings of help, each by the first option below it.
@@ -212,8 +269,10 @@ _PANELS = {
     "engine": "Engine",
     "out": "Output",
 }
-# What a plan decides.
-DECIDED = (
+# What is declared about outcomes.
+DECLARATION = ("outcomes", "implies", "metric", "weight", "reference", "grids")
+# What a mechanism is chosen by.
+REQUESTED = (
     "epsilon",
     "delta",
     "mechanism",
@@ -223,6 +282,8 @@ DECIDED = (
     "sums_share",
     "prior",
 )
+# What a plan decides.
+DECIDED = (*REQUESTED, "grids")
 # What holds for one run, and is never written into a plan or a ledger.
 OF_ONE_RUN = ("size", "mde", "new_population", "ledger_key_file", "verbose")
 
@@ -241,6 +302,11 @@ class Declared(NamedTuple):
     rule: Rule
     text: str
     panel: str
+
+
+def flag_of(name: str) -> str:
+    """The name of an option on the command line."""
+    return DECLARED[name].rule.flag or name.replace("_", "-")
 
 
 def _declared() -> dict[str, Declared]:

@@ -14,8 +14,10 @@ import msgspec
 import numpy as np
 
 from clusterdp.errors import OutputError, ParameterError
+from clusterdp.experiment.number import Number
 from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.owner.options import DECLARED, OF_ONE_RUN, Options
+from clusterdp.owner.texts import LISTED, as_effect, as_texts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -97,8 +99,9 @@ def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     for name, value in named.items():
         if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
             raise ParameterError(f"{name} is too large{where}: it must be at most 2**63 - 1")
-    if isinstance(named.get("outcomes"), dict):
-        named |= _one_outcome(named["outcomes"], named.get("outcome"))
+    named |= {name: as_texts(name, named[name]) for name in LISTED if name in named}
+    if "mde" in named:
+        named["mde"] = as_effect(named["mde"])
     cluster, control = named.get("cluster"), named.get("control")
     if isinstance(cluster, list) and cluster and all(isinstance(name, str) for name in cluster):
         named["cluster"] = ",".join(cluster)
@@ -107,22 +110,9 @@ def _normalized(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     return named
 
 
-def _one_outcome(outcomes: dict[str, Any], outcome: str | None) -> dict[str, Any]:
-    """The outcome and its space, from `{"clicks": "0..5"}`."""
-    if len(outcomes) != 1:
-        raise ParameterError(
-            f"outcomes names {len(outcomes)} outcomes; a release is of one outcome so far: make a "
-            "release for each"
-        )
-    ((name, space),) = outcomes.items()
-    if outcome not in {None, name}:
-        raise ParameterError(f"outcome={outcome!r} contradicts outcomes, which names {name!r}")
-    return {"outcome": name, "outcomes": space}
-
-
 def _plain(value: Any) -> Any:
     """A value as TOML could hold it."""
-    if isinstance(value, OutcomeSpace):
+    if isinstance(value, OutcomeSpace | Number):
         return str(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)

@@ -9,18 +9,15 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from clusterdp._words import counted
 from clusterdp.engines.base import CellOptions
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.formatting import aligned
-from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.owner.keywords import PlanKeywords, takes
-from clusterdp.owner.options import DECIDED, Options
+from clusterdp.owner.options import DECIDED, DECLARATION, Options
 from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
+from clusterdp.owner.plan_report import Report
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.plan import compare, smallest_epsilon, to_options
 from clusterdp.releasing.prepare import named, open_engine, read_cells
-from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,23 +26,14 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.base import Engine
     from clusterdp.experiment.layout import Layout
-    from clusterdp.planning.choose import Prediction
-    from clusterdp.planning.plan import Comparison, Option
-
-# A comparison as people read it.
-_LEGEND = (
-    "standard errors of the overall effect and in a segment, of the least certain arm; detectable "
-    "by a two-sided\n5% test with 80% power. Each mechanism is at its best, noisy sums included; "
-    "the noisy-* release no rows."
-)
 
 
 @takes(PlanKeywords)
 def plan(source: Any, **options: Unpack[PlanKeywords]) -> Plan:
     """Compare every mechanism and recommend one, before any outcome is read.
 
-    The columns of units and outcomes are not needed to plan; a release needs them. Give epsilon or
-    mde. `outcomes={"clicks": "0..5"}` names the outcome as well.
+    The columns of units and outcomes need not be in the table; a release needs them. Give epsilon
+    or mde.
 
     Args:
         source: A table with one row per unit: a pandas, Polars, PyArrow, DuckDB or Spark frame, or
@@ -76,14 +64,17 @@ def make_plan(source: Any, options: Options) -> Plan:
     layout, notes = _read_cells(source, options)
     scenario, request = options.scenario(layout), options.request
     if options.mde is not None:
-        request = replace(request, epsilon=smallest_epsilon(request, options.mde, scenario))
+        metric, effect = options.target
+        request = replace(request, epsilon=smallest_epsilon(request, effect, scenario, metric))
     comparison = compare(request, scenario)
     decided = dict.fromkeys(DECIDED) | to_options(comparison)
+    decided["grids"] = options.chosen.grid_texts or None
     kept = options.to_dict() | decided | {"out": None, "ledger": None, "population": None}
     if options.size is not None:
         kept["input"] = None  # what is released has other rows
     kept |= {"n_units": layout.n_units, "n_clusters": len(layout.clusters)}
-    return Plan(options=parse_options(kept), comparison=comparison, notes=notes)
+    report = Report.of(comparison, options.space, (*notes, *options.chosen.notes))
+    return Plan(options=parse_options(kept), report=report)
 
 
 def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]:
@@ -112,13 +103,11 @@ class Plan:
 
     Attributes:
         options: Everything that was given or decided, as it is written into a plan file.
-        comparison: What was compared; None for a plan that was read from a file.
-        notes: What the owner should know about the table.
+        report: What was compared; None for a plan that was read from a file.
     """
 
     options: Options
-    comparison: Comparison | None = None
-    notes: tuple[str, ...] = ()
+    report: Report | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
@@ -133,111 +122,33 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as TOML, to be reviewed and kept."""
-        write_options(self.options, Path(path), self._remarks())
+        remarks = [] if self.report is None else self.report.remarks()
+        write_options(self.options, Path(path), remarks)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Standard errors against ε for every mechanism; written to a file if one is given."""
-        return trade_off_plot(self._compared(), None if path is None else Path(path))
+        compared = self._reported().comparison
+        return trade_off_plot(compared, None if path is None else Path(path))
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain values."""
-        compared = self._compared()
-        layout, choice = compared.scenario.layout, compared.choice
-        return {
-            "epsilon": compared.epsilon,
-            "segment_share": compared.segment_share,
-            "shown_share": compared.shown_share,
-            "n_units": layout.n_units,
-            "n_clusters": len(layout.clusters),
-            "recommended": compared.chosen,
-            "reason": compared.reason,
-            "guarantee": choice.mechanism.guarantee(self.options.space).in_short(),
-            "notes": list(disclosure_notes(choice.mechanism, self.options.space)),
-            "options": [
-                {
-                    "mechanism": option.name,
-                    "parameters": option.mechanism.parameters(self.options.space),
-                    "overall": _prediction(option.overall),
-                    "segment": None if option.segment is None else _prediction(option.segment),
-                }
-                for option in compared.options
-            ],
-        }
+        return self._reported().to_dict()
 
     def __repr__(self) -> str:
-        if self.comparison is None:
-            held = self.options.to_dict().items()
-            return "\n".join(["a plan", *(f"  {name}: {value}" for name, value in held)])
-        table = "\n".join(aligned(self._table()))
-        first, *last = self._around(self.comparison)
-        return "\n".join([first, "", table, "", _LEGEND, "", *last])
+        if self.report is not None:
+            return self.report.as_text()
+        held = self.options.to_dict().items()
+        return "\n".join(["a plan", *(f"  {name}: {value}" for name, value in held)])
 
     def _repr_html_(self) -> str:
-        if self.comparison is None:
+        if self.report is None:
             return f"<pre>{escape(repr(self))}</pre>"
-        header, *rows = self._table()
-        cells = "".join(f"<th>{escape(name)}</th>" for name in header)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
-        first, *last = self._around(self.comparison)
-        paragraphs = "".join(f"<p>{escape(line)}</p>" for line in (_LEGEND, *last))
-        return (
-            f"<p>{escape(first)}</p><table><thead><tr>{cells}</tr></thead>"
-            f"<tbody>{body}</tbody></table>{paragraphs}"
-        )
+        return self.report.as_html()
 
-    def _compared(self) -> Comparison:
-        if self.comparison is None:
+    def _reported(self) -> Report:
+        if self.report is None:
             raise ParameterError("a plan that was read from a file has no comparison; plan again")
-        return self.comparison
-
-    def _table(self) -> list[tuple[str, ...]]:
-        compared = self._compared()
-        segment = f"{compared.shown_share:.0%} segment"
-        return [
-            ("", "std error", "sampling", "privacy", "detectable", segment, "detectable"),
-            *(_row(option, chosen=option.name == compared.chosen) for option in compared.options),
-        ]
-
-    def _around(self, compared: Comparison) -> list[str]:
-        """The line above the table, and the lines below it."""
-        layout, choice = compared.scenario.layout, compared.choice
-        numbers = choice.mechanism.parameters(self.options.space)
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-        lines = [
-            (
-                f"{counted(layout.n_units, 'unit')}, {counted(len(layout.clusters), 'cluster')}, "
-                f"{counted(len(layout.arms), 'arm')}; epsilon {compared.epsilon:g}; no outcome was "
-                "read"
-            ),
-            f"recommended: {choice.name}" + (f" ({shown})" if shown else ""),
-            f"because: {compared.reason}",
-            f"guarantee: {choice.mechanism.guarantee(self.options.space).in_short()}",
-        ]
-        notes = (*self.notes, *disclosure_notes(choice.mechanism, self.options.space))
-        lines += [f"note: {note}" for note in notes]
-        if compared.segment_share == 1 and choice.mechanism.find(NoisySums) is not None:
-            lines.append(
-                "for small segments rather than the overall effect, plan with segment_share "
-                "(--segment-share)"
-            )
-        return lines
-
-    def _remarks(self) -> list[str]:
-        compared = self.comparison
-        if compared is None:
-            return []
-        layout, (_, _, overall, segment) = compared.scenario.layout, compared.choice
-        table = f"{counted(layout.n_units, 'unit')} in {counted(len(layout.clusters), 'cluster')}"
-        remarks = [
-            f"A plan for {table}: {compared.reason}.",
-            f"Expected standard error of the overall effect: {overall.std_error:.4g}",
-        ]
-        if segment is not None:
-            share = f"{compared.shown_share:.0%}"
-            remarks.append(f"and in a segment of {share}: {segment.std_error:.4g}.")
-        return remarks
+        return self.report
 
 
 def with_plan(given: Mapping[str, Any], plan: Plan | str | os.PathLike[str] | None) -> Options:
@@ -249,21 +160,7 @@ def with_plan(given: Mapping[str, Any], plan: Plan | str | os.PathLike[str] | No
     if plan is None:
         return parse_options(given)
     planned = plan if isinstance(plan, Plan) else Plan.load(plan)
-    for name in DECIDED:
+    for name in (*DECIDED, *DECLARATION):
         if given.get(name) is not None:
             raise ParameterError(f"{name} is decided by the plan; leave out {name}")
     return change_options(planned.options, given)
-
-
-def _row(option: Option, *, chosen: bool) -> tuple[str, ...]:
-    segment = option.segment
-    return (
-        ("* " if chosen else "") + option.name,
-        *(f"{number:.4g}" for number in (*option.overall, option.overall.detectable_effect)),
-        "no rows" if segment is None else f"{segment.std_error:.4g}",
-        "" if segment is None else f"{segment.detectable_effect:.4g}",
-    )
-
-
-def _prediction(prediction: Prediction) -> dict[str, float]:
-    return {**prediction._asdict(), "detectable_effect": prediction.detectable_effect}

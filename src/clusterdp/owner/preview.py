@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._words import counted
+from clusterdp.experiment.decimals import shown
+from clusterdp.experiment.number import Number
 from clusterdp.mechanisms.disclosure import disclosure_notes
-from clusterdp.planning import choose as planning
+from clusterdp.planning.predictions import predict_metrics
 from clusterdp.published.manifest import plain
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.owner.options import Options
     from clusterdp.releasing.prepare import Prepared
@@ -49,19 +53,20 @@ class Preview:
         arms, sizes = ", ".join(map(str, held["arms"])), held["smallest_cells"]
         rows = f"{columns}, and private outcomes" if columns else "aggregates alone, no rows"
         budget = [("budget", held["budget"]["in_short"])] if "budget" in held else []
-        error = (
-            f"{held['expected_std_error']:.4g} of the overall effect "
-            f"(sampling {held['expected_std_error_from_sampling']:.4g}, "
-            f"privacy {held['expected_std_error_from_privacy']:.4g})"
-        )
+        errors = [
+            f"{one['std_error']:.4g} of the overall effect on {metric} "
+            f"(sampling {one['sampling_std_error']:.4g}, privacy {one['privacy_std_error']:.4g})"
+            for metric, one in held["expected"].items()
+        ]
         return [
             ("guarantee", held["guarantee"]),
             *budget,
             ("mechanism", held["mechanism"] + (f" ({parameters})" if parameters else "")),
+            ("outcomes", "; ".join(_in_words(held["outcomes"]))),
             ("table", f"{units}, {clusters}, arms {arms} (control {held['control']})"),
             ("smallest cells", ", ".join(f"{size:,}" for size in sizes) + " units"),
             ("publishes", rows),
-            ("expected std error", error),
+            *(("expected std error", error) for error in errors),
         ]
 
     @property
@@ -88,9 +93,11 @@ def describe(
         budget: What it would take from a ledger; None without one.
     """
     layout, space = prepared.layout, options.space
-    prediction = planning.predict(mechanism, options.scenario(layout))
+    expected = predict_metrics(mechanism, options.scenario(layout))
+    metrics = map(str, space.declared.metrics)
     guarantee = mechanism.guarantee(space)
-    notes = [*prepared.notes, *_planned_for(options, layout), *_advice(mechanism, layout, space)]
+    notes = [*prepared.notes, *_planned_for(options, layout), *options.chosen.notes]
+    notes += _advice(mechanism, layout, space)
     content = {
         "mechanism": mechanism.name,
         "parameters": mechanism.parameters(space),
@@ -105,9 +112,9 @@ def describe(
         "published_columns": (
             list(prepared.table.columns.public) if mechanism.releases_rows else []
         ),
-        "expected_std_error": prediction.std_error,
-        "expected_std_error_from_sampling": prediction.sampling_std_error,
-        "expected_std_error_from_privacy": prediction.privacy_std_error,
+        "outcomes": {one.name: str(one.space) for one in space.declared.outcomes},
+        "n_categories": space.n_categories,
+        "expected": {metric: one._asdict() for metric, one in zip(metrics, expected, strict=True)},
         "notes": notes,
     }
     if budget is not None:
@@ -130,7 +137,7 @@ def _planned_for(options: Options, layout: Layout) -> list[str]:
     ]
 
 
-def _advice(mechanism: Mechanism, layout: Layout, space: OutcomeSpace) -> list[str]:
+def _advice(mechanism: Mechanism, layout: Layout, space: Categories) -> list[str]:
     """What an owner should know before they publish."""
     notes = []
     floor = mechanism.parameters(space).get("prior_floor", 0.0)
@@ -139,9 +146,7 @@ def _advice(mechanism: Mechanism, layout: Layout, space: OutcomeSpace) -> list[s
     if mechanism.designs_rows and space.n_categories == 2:
         notes.append(_BINARY_ADVICE)
     notes += disclosure_notes(mechanism, space)
-    if space.edges is not None:
-        listed = ", ".join(f"{value:g}" for value in space.values)
-        notes.append(f"effects are on binned outcomes: values count as their bin's {listed}")
+    notes += _outcome_notes(space)
     smallest = int(layout.sizes.min())
     if smallest < _SMALL_CELL:
         notes.append(
@@ -149,3 +154,24 @@ def _advice(mechanism: Mechanism, layout: Layout, space: OutcomeSpace) -> list[s
             "pools small clusters into one"
         )
     return notes
+
+
+def _outcome_notes(space: Categories) -> list[str]:
+    """What effects are on, where that is not the outcome as it is."""
+    notes = []
+    for outcome in space.declared.outcomes:
+        if isinstance(outcome.space, Number):
+            low, high = shown(outcome.space.low), shown(outcome.space.high)
+            notes.append(
+                f"effects on {outcome.name} are on {outcome.name} clipped to {low}..{high}"
+            )
+        elif outcome.space.edges is not None:
+            listed = ", ".join(f"{value:g}" for value in outcome.space.values)
+            notes.append(
+                f"effects on {outcome.name} are on its bins: values count as their bin's {listed}"
+            )
+    return notes
+
+
+def _in_words(outcomes: Mapping[str, str]) -> list[str]:
+    return [f"{name} of {space}" for name, space in outcomes.items()]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import Budget
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.owner.options import Options
     from clusterdp.owner.plan import Plan
     from clusterdp.owner.preview import Preview
     from clusterdp.published.release import Release
@@ -149,6 +150,7 @@ class Ready(NamedTuple):
         preview: What to show the owner before.
         budget: What it spends; None without a ledger.
         target: Where it goes; None if it is only previewed.
+        options: What was asked for, with the grids of numbers.
     """
 
     prepared: Prepared
@@ -156,11 +158,13 @@ class Ready(NamedTuple):
     preview: Preview
     budget: Budget | None
     target: Destination | None
+    options: Options
 
 
 @contextmanager
 def readied(task: Task, out: str | None) -> Iterator[Ready]:
     """Open everything and choose the mechanism. Nothing is spent, and no outcome is read."""
+    task = replace(task, options=task.options.with_grids())
     options, source = task.options, task.source
     with ExitStack() as stack:
         engine = task.open_engine(stack)
@@ -171,15 +175,15 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         if budget is not None and target is not None:
             budget.check_population()
         if out is None:
-            source = without_outcomes(source, options.columns.outcome)
+            source = without_outcomes(source, options.columns.outcomes)
         prepared = task.prepare(engine, out, source)
         mechanism = task.choose_mechanism(prepared.layout)
         check_exact(prepared.layout, options.space, mechanism)
         cost = None
         if budget is not None:
-            cost = budget.describe(mechanism, options.space, options.columns.outcome)
+            cost = budget.describe(mechanism, options.space)
         shown = describe(prepared, mechanism, options, cost)
-        yield Ready(prepared, mechanism, shown, budget, target)
+        yield Ready(prepared, mechanism, shown, budget, target, options)
 
 
 def run_publish(
@@ -189,18 +193,17 @@ def run_publish(
     progress: Progress | None = None,
 ) -> Published:
     """Publish what a task describes; `show` is called before anything is spent."""
-    options = task.options
-    options.require("out")
-    with readied(task, options.out) as ready:
+    task.options.require("out")
+    with readied(task, task.options.out) as ready:
         if show is not None:
             show(ready)
-        prepared, mechanism, _, budget, target = ready
+        prepared, mechanism, _, budget, target, kept = ready
         assert target is not None  # noqa: S101 - there is a place
         write = _writer(progress)
         if budget is None:
             return _published(write(prepared, mechanism, target))
-        kept = {**options.to_dict(), "input": table_name(task.source) or _FRAME}
-        return _published(budget.release(prepared, mechanism, target, kept, write))
+        spec = {**kept.to_dict(), "input": table_name(task.source) or _FRAME}
+        return _published(budget.release(prepared, mechanism, target, spec, write))
 
 
 def run_resume(

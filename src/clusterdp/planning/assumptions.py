@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.lists import parse_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
 
 # Clusters are thought to be of this many kinds, where they are thought to differ.
 _KINDS = 8
-# How well a mean and a spread are met, in units of the spread.
-_MOMENTS = 1e-3
+# Stands for a mass of zero, so that its inverse exists.
+_TINY = 1e-300
 
 
 class Scenario(NamedTuple):
@@ -44,7 +42,7 @@ class Reference:
     """A declared distribution of outcomes.
 
     Attributes:
-        kinds: Distributions that clusters have; axes `[kind, arm or 1, outcome]`. Cluster c is of
+        kinds: Distributions that clusters have; axes `[kind, arm or 1, category]`. Cluster c is of
             kind c modulo their number.
         is_declared: False where nothing is known and outcomes are taken as uniform.
     """
@@ -54,34 +52,18 @@ class Reference:
 
     @property
     def differs(self) -> bool:
-        """Whether clusters are thought to differ, so that counting them could pay."""
+        """Whether clusters are thought to differ: only then can noisy counts be worth it."""
         return bool(np.ptp(self.kinds, axis=(0, 1)).max() > 1e-9)
 
     def of_clusters(self, clusters: IntArray) -> FloatArray:
-        """The distributions of some clusters; axes `[cluster, arm or 1, outcome]`."""
+        """The distributions of some clusters; axes `[cluster, arm or 1, category]`."""
         return self.kinds[clusters % len(self.kinds)]
 
     def overall(self, layout: Layout) -> FloatArray:
-        """The distribution of all units together; axes `[outcome]`."""
+        """The distribution of all units together; axes `[category]`."""
         probs = self.of_clusters(np.arange(len(layout.clusters)))
         weights = layout.sizes[..., np.newaxis] / layout.n_units
         return np.asarray((weights * probs).sum(axis=(0, 1)))
-
-
-def parse_reference(
-    given: str | Sequence[float] | None, space: CategorySpace, within_share: float | None
-) -> Reference:
-    """A reference from `0.5,0.3,0.2` (a histogram) or `mean:2,std:1`; None if nothing is known."""
-    within = 1.0 if within_share is None else within_share
-    if given is None:
-        if within_share is None:
-            return uniform_reference(space)
-        return histogram_reference(space, [1.0] * space.n_categories, within)
-    found = re.fullmatch(r"mean:([^,]+),std:(.+)", given) if isinstance(given, str) else None
-    if found:
-        mean, std = parse_numbers(f"{found[1]},{found[2]}")
-        return spread_reference(space, mean, std, within)
-    return histogram_reference(space, parse_numbers(given), within)
 
 
 def uniform_reference(space: CategorySpace) -> Reference:
@@ -97,15 +79,16 @@ def histogram_reference(
 
     Args:
         space: The outcome space.
-        histogram: One number per outcome, in any unit.
-        within_share: The share of the outcomes' variance that lies within clusters: 1 if clusters
-            are alike, near 0 if each has nearly one outcome.
+        histogram: One number per category, in any unit.
+        within_share: The share of the first metric's variance that lies within clusters: 1 if
+            clusters are alike, near 0 if each has nearly one value. Other metrics differ between
+            clusters as far as they depend on the first.
     """
     probs = np.array(histogram, dtype=np.float64)
     sound = np.isfinite(probs).all() and (probs >= 0).all() and probs.sum() > 0
     if len(probs) != space.n_categories or not sound:
         raise ParameterError(
-            f"reference must be {space.n_categories} numbers of at least 0, one per outcome, "
+            f"prior must be {space.n_categories} numbers of at least 0, one per category, "
             f"got {len(probs)}"
         )
     probs = probs / probs.sum()
@@ -113,71 +96,37 @@ def histogram_reference(
         raise ParameterError(f"within_share must lie in (0, 1], got {within_share}")
     if within_share == 1:
         return Reference(kinds=probs[np.newaxis, np.newaxis])
-    return Reference(kinds=_kinds(space.as_array(), probs, within_share)[:, np.newaxis])
-
-
-def spread_reference(
-    space: CategorySpace, mean: float, std: float, within_share: float = 1.0
-) -> Reference:
-    """The smoothest distribution over the space with this mean and spread: p ∝ exp(ay + by²).
-
-    With two outcomes the mean says it all.
-    """
-    values = space.as_array()
-    if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
-        raise ParameterError(f"a reference needs a mean and a spread above 0, got {mean}, {std}")
-    if not values[0] < mean < values[-1]:
-        raise ParameterError(
-            f"the mean of a reference must lie between {values[0]:g} and {values[-1]:g}, got {mean}"
-        )
-    if space.n_categories == 2:
-        share = (mean - values[0]) / space.span
-        return histogram_reference(space, [1 - share, share], within_share)
-    if std**2 > (values[-1] - mean) * (mean - values[0]):
-        raise ParameterError(f"no outcomes in the space spread by {std:g} about {mean:g}")
-    from scipy.optimize import minimize
-
-    scaled = (values - mean) / std
-    powers = np.stack([scaled, scaled**2])
-
-    def dual(weights: FloatArray) -> tuple[float, FloatArray]:
-        exponents = weights @ powers
-        probs = np.exp(exponents - exponents.max())
-        total = probs.sum()
-        loss = math.log(total) + exponents.max() - weights[1]
-        return float(loss), powers @ probs / total - np.array([0.0, 1.0])
-
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = minimize(dual, np.array([0.0, -0.5]), jac=True, method="BFGS")
-    exponents = found.x @ powers
-    probs = np.exp(exponents - exponents.max())
-    probs /= probs.sum()
-    if np.abs(powers @ probs - [0.0, 1.0]).max() > _MOMENTS:
-        raise ParameterError(
-            f"no distribution over the outcome space is that smooth with mean {mean:g} and spread "
-            f"{std:g}; give a histogram"
-        )
-    return histogram_reference(space, probs.tolist(), within_share)
+    return Reference(kinds=_kinds(space.metric_values()[0], probs, within_share)[:, np.newaxis])
 
 
 def cell_reference(probs: FloatArray) -> Reference:
-    """A distribution for every cell; axes `[cluster, arm, outcome]`."""
+    """A distribution for every cell; axes `[cluster, arm, category]`."""
     return Reference(kinds=probs / probs.sum(axis=-1, keepdims=True))
 
 
 def _kinds(values: FloatArray, probs: FloatArray, within_share: float) -> FloatArray:
     """Kinds of clusters that average to the whole, with the given share of variance within.
 
-    A kind is the whole mixed with one of its slices between two quantiles. The means of slices
-    spread the most that is possible; mixing takes that back to where it is wanted.
+    A kind is the whole mixed with one of its slices between two quantiles of the values. The means
+    of slices spread the most that is possible; mixing takes that back to where it is wanted.
+    Categories of one value keep their proportions in every kind.
     """
-    ends = np.concatenate([[0.0], np.cumsum(probs)])
+    levels, of_category = np.unique(values, return_inverse=True)
+    masses = np.bincount(of_category, probs).astype(np.float64)
+    slices = _slices(masses)
+    mean = masses @ levels
+    between = ((slices @ levels - mean) ** 2).mean()
+    variance = masses @ (levels - mean) ** 2
+    mixed = min(1.0, math.sqrt((1 - within_share) * variance / between)) if between else 0.0
+    shares = probs / np.maximum(masses, _TINY)[of_category]
+    return np.asarray((1 - mixed) * probs + mixed * slices[:, of_category] * shares)
+
+
+def _slices(masses: FloatArray) -> FloatArray:
+    """The distributions between quantiles of a whole; axes `[kind, level]`."""
+    ends = np.concatenate([[0.0], np.cumsum(masses)])
     edges = np.linspace(0, 1, _KINDS + 1)
     overlap = np.minimum(ends[1:], edges[1:, np.newaxis]) - np.maximum(
         ends[:-1], edges[:-1, np.newaxis]
     )
-    slices = _KINDS * np.maximum(overlap, 0.0)
-    variance = probs @ (values - probs @ values) ** 2
-    between = ((slices @ values - probs @ values) ** 2).mean()
-    mixed = min(1.0, math.sqrt((1 - within_share) * variance / between)) if between else 0.0
-    return np.asarray((1 - mixed) * probs + mixed * slices)
+    return np.asarray(_KINDS * np.maximum(overlap, 0.0))

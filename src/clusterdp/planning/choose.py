@@ -8,56 +8,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple, cast
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
+from clusterdp.planning.predictions import is_joint
 from clusterdp.planning.split import MOST_SUMS_SHARE, Split, best_split
 from clusterdp.privacy.accounting import checked_epsilon
-from clusterdp.statistics.counts import NoisyCounts
-from clusterdp.theory import formulas as theory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp._arrays import IntArray
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
 
-# Clusters and noise draws a prediction is made from; more would change its third digit.
-_CLUSTERS, _DRAWS = 400, 8
-# Where every cell has a channel of its own to be designed, fewer must do.
-_DESIGNED_CLUSTERS, _DESIGNED_DRAWS = 20, 2
-# Counts that are of no use for anything cost this share of ε.
+# The share of ε for counts that a mechanism must publish but makes no use of.
 _IDLE_COUNTS = 0.001
 # Shares of ε for noisy counts; between two of them the variance is flat.
 _COUNT_SHARES = (0.02, 0.05, 0.12, 0.3)
-# Two-sided 5% test, 80% power.
-_DETECTABLE = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
-
-
-class Prediction(NamedTuple):
-    """What the standard error of an effect should be, and what of it privacy costs.
-
-    Of several treatments, the least certain one.
-    """
-
-    std_error: float
-    sampling_std_error: float
-    privacy_std_error: float
-
-    @property
-    def detectable_effect(self) -> float:
-        """The smallest effect that a two-sided 5% test finds with 80% probability."""
-        return _DETECTABLE * self.std_error
-
-    @property
-    def detectable_without_privacy(self) -> float:
-        """The same from true outcomes."""
-        return _DETECTABLE * self.sampling_std_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +40,7 @@ class Request:
         prior_floor: γ.
         resample_prob: λ.
         sums_share: The share of ε for noisy sums.
-        prior: The public prior of a designed channel.
+        prior: The public prior that an optimal channel is designed for.
         segment_share: What it is for: the effect in a segment of this share of every cell, or the
             overall effect (1).
     """
@@ -98,38 +66,6 @@ class Request:
             raise ParameterError(f"segment_share must lie in (0, 1], got {self.segment_share}")
 
 
-def predict(mechanism: Mechanism, scenario: Scenario, segment_share: float = 1.0) -> Prediction:
-    """The standard error to expect if outcomes are distributed like the reference."""
-    layout, space, reference = scenario
-    per_cell = mechanism.designs_rows and mechanism.find(NoisyCounts) is not None
-    chosen = layout.clusters_by_size(_DESIGNED_CLUSTERS if per_cell else _CLUSTERS)
-    sample, probs = layout.of_clusters(chosen), reference.of_clusters(chosen)
-    # Weights are n_c/n of the sample, which has fewer clusters than all.
-    scale = (sample.n_units / layout.n_units) ** 2 * len(layout.clusters) / len(chosen)
-    # Expected counts; they need not be whole.
-    counts = cast("IntArray", sample.sizes[..., np.newaxis] * probs)
-    # The seed is fixed so that candidates are compared under the same noise; no data is involved.
-    excess = theory.excess_variance(
-        counts,
-        sample,
-        space,
-        mechanism,
-        rng=np.random.default_rng(0),
-        n_draws=_DESIGNED_DRAWS if per_cell else _DRAWS,
-        use="everything",
-        segment_share=segment_share,
-    ).value
-    everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
-    sampling = (
-        theory.sampling_variance(everywhere, layout, space.metric_values()[0]) / segment_share
-    )
-    total = scale * excess + sampling
-    worst = int(np.argmax(total))
-    return Prediction(
-        math.sqrt(total[worst]), math.sqrt(sampling[worst]), math.sqrt(scale * excess[worst])
-    )
-
-
 def choose(request: Request, scenario: Scenario) -> Mechanism:
     """The mechanism asked for; what was not given minimises the predicted standard error."""
     if request.mechanism is None:
@@ -145,7 +81,7 @@ def choose(request: Request, scenario: Scenario) -> Mechanism:
 
 
 def _choose_optimal(request: Request, scenario: Scenario) -> Mechanism:
-    """The designed channel: for a public prior, or for noisy counts where clusters differ."""
+    """The optimal channel: for a public prior, or for noisy counts where clusters differ."""
     _refuse_given(request, "prior_floor", "resample_prob")
     if request.epsilon is None:
         raise ParameterError("optimal needs epsilon")
@@ -166,9 +102,15 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Mechanism:
     counts: tuple[float, ...] = (0.0,)
     if request.noise_scale is not None:
         counts = (2 / request.noise_scale / request.epsilon,)
-    elif request.prior is None and reference.differs and space.n_categories > 2:
+    elif request.prior is None and _counts_could_pay(scenario):
         counts = (0.0, *_COUNT_SHARES)
     return _split(request, scenario, build, counts)
+
+
+def _counts_could_pay(scenario: Scenario) -> bool:
+    """Whether a channel for every cell could be worth its noisy counts, and be designed in time."""
+    _, space, reference = scenario
+    return reference.differs and space.n_categories > 2 and not is_joint(space)
 
 
 def _choose_clustered(request: Request, scenario: Scenario) -> Mechanism:

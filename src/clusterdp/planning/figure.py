@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._figures import COLOURS, new_figure, save_figure
-from clusterdp.planning.plan import trade_off
+from clusterdp.planning.trade_off import trade_off
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,8 @@ def trade_off_plot(plan: Comparison, path: Path | None) -> Figure:
             **style,
         )
     choice = plan.choice
-    point = choice.overall if plan.segment_share == 1 else choice.segment or choice.overall
+    points = choice.overall if plan.segment_share == 1 else choice.segment or choice.overall
+    point = points[0]
     axes.axhline(point.sampling_std_error, color="#555555", linestyle=":", label="without privacy")
     axes.plot(
         [plan.epsilon],

@@ -6,13 +6,17 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from clusterdp.channels.integers import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
+from clusterdp.mechanisms.draw import check_exact
 from clusterdp.planning import choose as planning
-from clusterdp.planning.choose import MECHANISMS, Prediction, Request
-from clusterdp.planning.split import MOST_SUMS_SHARE, USUAL_SEGMENT
+from clusterdp.planning.choose import MECHANISMS, Request
+from clusterdp.planning.predictions import (
+    Prediction,
+    is_joint,
+    weighted_variance,
+)
+from clusterdp.planning.split import MOST_SUMS_SHARE, USUAL_SEGMENT, quick_predictions
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums
 
@@ -22,8 +26,8 @@ if TYPE_CHECKING:
 
 # Predictions closer than this are treated as equal.
 _AS_GOOD = 1.001
-# A plan may give half of it to sums.
-_LEAST_EPSILON, _MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
+# The range of ε that is searched. Half of ε may go to sums, and the rows need enough of the rest.
+LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
 
 
 class Option(NamedTuple):
@@ -32,14 +36,14 @@ class Option(NamedTuple):
     Attributes:
         name: Its name, as in `MECHANISMS`.
         mechanism: With parameters and split.
-        overall: The standard error of the overall effect.
-        segment: That of a segment; None for mechanisms that release no rows.
+        overall: What to expect of the overall effect, metric by metric.
+        segment: The same of a segment; None for mechanisms that release no rows.
     """
 
     name: str
     mechanism: Mechanism
-    overall: Prediction
-    segment: Prediction | None
+    overall: tuple[Prediction, ...]
+    segment: tuple[Prediction, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,7 +53,7 @@ class Comparison:
     Attributes:
         request: What was asked for; with a budget.
         scenario: What is known.
-        options: One for every mechanism, in the order of `MECHANISMS`.
+        options: One for every mechanism that can serve, in the order of `MECHANISMS`.
         chosen: The name of the recommended one.
         reason: Why, in a sentence.
         shown_share: The share of the segment that predictions are shown for.
@@ -83,16 +87,10 @@ def compare(request: Request, scenario: Scenario) -> Comparison:
     if request.epsilon is None:
         raise ParameterError("give epsilon, the budget to plan for, or mde, the effect to find")
     shown = request.segment_share if request.segment_share < 1 else USUAL_SEGMENT
-    names = [request.mechanism] if request.mechanism else list(MECHANISMS)
-    options = []
-    for name in names:
-        made = _at_its_best(name, request, scenario)
-        overall = planning.predict(made, scenario)
-        segment = None
-        if made.releases_rows:
-            segment = planning.predict(made, scenario, shown)
-        options.append(Option(name, made, overall, segment))
-    best = _best(options, overall=request.segment_share == 1)
+    options = [
+        _option(name, made, scenario, shown) for name, made in _serving(request, scenario).items()
+    ]
+    best = _best(options, scenario, overall=request.segment_share == 1)
     return Comparison(
         request=request,
         scenario=scenario,
@@ -103,20 +101,58 @@ def compare(request: Request, scenario: Scenario) -> Comparison:
     )
 
 
-def _best(options: list[Option], *, overall: bool) -> Option:
-    """The first that is as good as the best; one that releases rows, if any does."""
+def _option(name: str, made: Mechanism, scenario: Scenario, segment_share: float) -> Option:
+    segment = quick_predictions(made, scenario, segment_share) if made.releases_rows else None
+    return Option(name, made, quick_predictions(made, scenario), segment)
+
+
+def _serving(request: Request, scenario: Scenario) -> dict[str, Mechanism]:
+    """Every mechanism at its best, by name, or the one that was asked for.
+
+    Mechanisms that cannot publish several metrics are left out, unless one was asked for by name.
+    """
+    layout, space, _ = scenario
+    if request.mechanism:
+        made = at_its_best(request.mechanism, request, scenario)
+        check_exact(layout, space, made)
+        return {request.mechanism: made}
+    serving = {}
+    for name in MECHANISMS:
+        made = at_its_best(name, request, scenario)
+        if not is_joint(space) or _is_servable(made, scenario):
+            serving[name] = made
+    return serving
+
+
+def _is_servable(mechanism: Mechanism, scenario: Scenario) -> bool:
+    """Whether a mechanism can publish what is known of a scenario."""
+    try:
+        check_exact(scenario.layout, scenario.space, mechanism)
+    except ParameterError:
+        return False
+    return True
+
+
+def _best(options: list[Option], scenario: Scenario, *, overall: bool) -> Option:
+    """The best that releases rows, if any does; earlier ones where several are as good."""
     with_rows = [option for option in options if option.segment is not None] or options
 
-    def error(option: Option) -> float:
-        segment = option.segment or option.overall
-        return option.overall.std_error if overall else segment.std_error
+    def variance(option: Option) -> float:
+        wanted = option.overall if overall else option.segment or option.overall
+        return weighted_variance(wanted, scenario)
 
-    least = min(error(option) for option in with_rows)
-    return next(option for option in with_rows if error(option) <= _AS_GOOD * least)
+    least = min(variance(option) for option in with_rows)
+    return next(option for option in with_rows if variance(option) <= _AS_GOOD**2 * least)
 
 
-def smallest_epsilon(request: Request, effect: float, scenario: Scenario) -> float:
+def smallest_epsilon(request: Request, effect: float, scenario: Scenario, metric: int = 0) -> float:
     """The smallest ε at which the best mechanism can see an effect of this size, to 1%.
+
+    Args:
+        request: What was asked for, without a budget.
+        effect: The effect to find.
+        scenario: What is known.
+        metric: Which metric the effect is on.
 
     Raises:
         ParameterError: If no ε can.
@@ -126,15 +162,15 @@ def smallest_epsilon(request: Request, effect: float, scenario: Scenario) -> flo
 
     def sees(epsilon: float) -> Prediction:
         made = planning.choose(replace(request, epsilon=epsilon), scenario)
-        return planning.predict(made, scenario, request.segment_share)
+        return quick_predictions(made, scenario, request.segment_share)[metric]
 
-    at_most = sees(_MOST_EPSILON)
+    at_most = sees(MOST_EPSILON)
     if at_most.detectable_effect > effect:
         raise ParameterError(
             f"no epsilon can see an effect of {effect:g}: even without privacy the smallest is "
             f"{at_most.detectable_without_privacy:.4g}"
         )
-    low, high = _LEAST_EPSILON, _MOST_EPSILON
+    low, high = LEAST_EPSILON, MOST_EPSILON
     if sees(low).detectable_effect <= effect:
         return low
     while high / low > 1.01:
@@ -146,32 +182,6 @@ def smallest_epsilon(request: Request, effect: float, scenario: Scenario) -> flo
     return math.ceil(high * 1000) / 1000
 
 
-class Curve(NamedTuple):
-    """Standard errors of a mechanism at its best, against ε."""
-
-    name: str
-    epsilons: tuple[float, ...]
-    std_errors: tuple[float, ...]
-
-
-def trade_off(comparison: Comparison) -> list[Curve]:
-    """What each mechanism could do at other budgets, for what is planned for."""
-    request, scenario = comparison.request, comparison.scenario
-    centre = request.epsilon or 1.0
-    around = np.clip(centre * np.geomspace(1 / 8, 4, 9), _LEAST_EPSILON, _MOST_EPSILON)
-    epsilons = tuple(float(value) for value in np.unique(around))
-    curves = []
-    for name in MECHANISMS:
-        made = [
-            _at_its_best(name, replace(request, epsilon=epsilon), scenario) for epsilon in epsilons
-        ]
-        if request.segment_share < 1 and not made[0].releases_rows:
-            continue
-        errors = [planning.predict(one, scenario, request.segment_share).std_error for one in made]
-        curves.append(Curve(name, epsilons, tuple(errors)))
-    return curves
-
-
 def explain(mechanism: Mechanism, scenario: Scenario, share: float) -> str:
     """Why this mechanism with this split, in a sentence."""
     if not mechanism.releases_rows:
@@ -181,7 +191,8 @@ def explain(mechanism: Mechanism, scenario: Scenario, share: float) -> str:
         parts.append("binary outcome: clusters cannot reduce privacy noise here")
     elif counts is not None:
         cost = 2 / counts.noise_scale
-        parts.append(f"clusters differ enough for noisy counts of {cost:.2g} of epsilon to pay")
+        pays = "clusters differ enough for" if scenario.reference.differs else "cells are better by"
+        parts.append(f"{pays} noisy counts of {cost:.2g} of epsilon")
     elif scenario.reference.is_declared:
         parts.append("the channel is designed for the reference, which costs nothing")
     else:
@@ -216,7 +227,7 @@ def to_options(comparison: Comparison) -> dict[str, Any]:
     return options
 
 
-def _at_its_best(name: str, request: Request, scenario: Scenario) -> Mechanism:
+def at_its_best(name: str, request: Request, scenario: Scenario) -> Mechanism:
     """A mechanism with what was given of the budget, and its own parameters left to be chosen."""
     if request.mechanism == name:
         return planning.choose(request, scenario)

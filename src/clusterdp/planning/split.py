@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from clusterdp.channels.integers import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.calibration import summary_mean_variance
 from clusterdp.planning.assumptions import cell_reference
-from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.planning.predictions import (
+    Prediction,
+    objective_weights,
+    predict_metrics,
+    sampling_variances,
+    takes_long,
+)
+from clusterdp.planning.row_noise import RowNoise
 from clusterdp.theory import formulas as theory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import FloatArray
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
@@ -31,10 +36,6 @@ _SUM_SHARES = np.linspace(0, MOST_SUMS_SHARE, 51)
 _INDIFFERENT = 0.004
 # What a plan for the overall effect looks at besides: a segment of this share.
 USUAL_SEGMENT = 0.1
-# Noise variances of rows are computed at powers of this, and interpolated in between; coarser and
-# from fewer clusters where each cell needs a channel of its own.
-_GRID, _DESIGNED_GRID = 1.15, 1.6
-_CLUSTERS, _DESIGNED_CLUSTERS, _DRAWS = 64, 6, 4
 _HAIR = 1e-9
 
 
@@ -88,32 +89,55 @@ def best_split(
     return min(as_good, key=lambda errors: errors.other).split
 
 
-class _Predictor:
-    """Predicted variances of a mechanism that rows of several ε belong to."""
+class Predictor:
+    """Predicted variances of a mechanism that rows of several ε belong to, by interpolation."""
 
     def __init__(self, like: Mechanism, scenario: Scenario) -> None:
-        layout, space, reference = scenario
-        self._layout, self._space = layout, space
-        self._sampling = theory.sampling_variance(
-            reference.of_clusters(np.arange(len(layout.clusters))), layout, space.metric_values()[0]
-        )
-        self._noise = _RowNoise(like, scenario)
-        prior = like.settled_rows(space).public_prior(space)
+        self._layout, self._space = scenario.layout, scenario.space
+        self._sampling = sampling_variances(scenario)
+        self._weights = objective_weights(scenario)
+        self._noise = RowNoise(like, scenario)
+        prior = like.settled_rows(self._space).public_prior(self._space)
         public = scenario._replace(reference=cell_reference(prior[None, None]))
-        self._public = _RowNoise(replace(like, statistics=()), public)
+        self._public = RowNoise(replace(like, statistics=()), public)
 
     def variance(self, mechanism: Mechanism, segment_share: float) -> float:
-        """Of the effect that is known least, for a mechanism that differs in its split alone."""
+        """Σ_j w_j·Var_j, of the treatment that is known least.
+
+        The mechanism differs from the one at hand in its split alone.
+        """
+        total = self._sampling / segment_share + self._privacy(mechanism, segment_share)
+        return float((self._weights @ total).max())
+
+    def predict(self, mechanism: Mechanism, segment_share: float) -> tuple[Prediction, ...]:
+        """What to expect of every metric."""
+        sampling = self._sampling / segment_share
+        return tuple(map(Prediction.of, sampling, self._privacy(mechanism, segment_share)))
+
+    def _privacy(self, mechanism: Mechanism, segment_share: float) -> FloatArray:
+        """The privacy variances of effects; axes `[metric, treatment]`."""
         epsilon = mechanism.row_epsilon(self._space)
-        cells = theory.mean_noise(
-            self._noise(epsilon),
-            self._layout.sizes,
-            segment_share,
-            by_summary=summary_mean_variance(mechanism, self._layout, self._space),
-            public=self._public(epsilon),
+        noise, public = self._noise(epsilon), self._public(epsilon)
+        cells = (
+            theory.mean_noise(
+                noise[metric],
+                self._layout.sizes,
+                segment_share,
+                by_summary=summary_mean_variance(mechanism, self._layout, self._space, metric),
+                public=public[metric],
+            )
+            for metric in range(len(noise))
         )
-        total = theory.weighted(cells, self._layout) + self._sampling / segment_share
-        return float(total.max())
+        return np.stack([theory.weighted(of_metric, self._layout) for of_metric in cells])
+
+
+def quick_predictions(
+    mechanism: Mechanism, scenario: Scenario, segment_share: float = 1.0
+) -> tuple[Prediction, ...]:
+    """What to expect of every metric; by interpolation where a channel takes long to design."""
+    if not mechanism.designs_rows or not takes_long(scenario.space):
+        return predict_metrics(mechanism, scenario, segment_share)
+    return Predictor(mechanism, scenario).predict(mechanism, segment_share)
 
 
 def _predictions(
@@ -129,54 +153,15 @@ def _predictions(
         made = [(split, build(split)) for split in splits]
         affordable = [pair for pair in made if _leaves_rows(pair[1], scenario.space)]
         if affordable:
-            predictor = _Predictor(affordable[0][1], scenario)
+            predictor = Predictor(affordable[0][1], scenario)
             for split, mechanism in affordable:
                 yield split, partial(predictor.variance, mechanism)
 
 
 def _leaves_rows(mechanism: Mechanism, space: CategorySpace) -> bool:
-    """Whether a split leaves rows enough to be released."""
+    """Whether a split leaves enough of ε for rows."""
     try:
         mechanism.guarantee(space)
     except ParameterError:
         return False
     return True
-
-
-class _RowNoise:
-    """The average noise variance of a unit, for any ε of the rows."""
-
-    def __init__(self, like: Mechanism, scenario: Scenario) -> None:
-        layout, space, reference = scenario
-        counted = like.find(NoisyCounts) is not None
-        per_cell = like.designs_rows and counted
-        self._like, self._rows, self._space = like, like.settled_rows(space), space
-        chosen = layout.clusters_by_size(_DESIGNED_CLUSTERS if per_cell else _CLUSTERS)
-        self._layout = layout.of_clusters(chosen)
-        probs = reference.of_clusters(chosen)
-        self._counts = cast("IntArray", self._layout.sizes[..., np.newaxis] * probs)
-        self._n_draws = _DRAWS if counted and not per_cell else 1
-        self._step = math.log(_DESIGNED_GRID if per_cell else _GRID)
-        self._known: dict[int, float] = {}
-
-    def __call__(self, epsilon: float) -> float:
-        place = math.log(epsilon) / self._step
-        least = math.ceil(math.log(SMALLEST_ROW_EPSILON) / self._step)
-        most = math.floor(math.log(LARGEST_ROW_EPSILON) / self._step)
-        below = min(max(math.floor(place), least), most - 1)
-        part = place - below
-        return math.exp((1 - part) * self._log_at(below) + part * self._log_at(below + 1))
-
-    def _log_at(self, power: int) -> float:
-        """The logarithm at a point of the grid."""
-        if power not in self._known:
-            rows = self._rows.at_epsilon(math.exp(power * self._step), self._space)
-            made = replace(self._like, rows=rows)
-            rng = np.random.default_rng(0)  # the same noise for every candidate; no data
-            draws = [
-                theory.unit_noise(self._counts, self._layout, self._space, made, rng)
-                for _ in range(self._n_draws)
-            ]
-            weights = theory.cell_weights(self._layout)
-            self._known[power] = math.log(np.average(np.mean(draws, axis=0), weights=weights))
-        return self._known[power]

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def write_readme(manifest: Manifest, row_files: Collection[str]) -> str:
     """The text, from a manifest and the names of the files of rows."""
-    head = f"""# {", ".join(manifest.outcomes.declared.outcomes)}: a private release of a randomized experiment
+    names = ", ".join(manifest.outcomes.declared.outcomes)
+    head = f"""# {names}: a private release of a randomized experiment
 
 {_what(manifest)}
 
@@ -56,7 +57,7 @@ def _outcomes(manifest: Manifest) -> str:
 
 
 def _row_names(row_files: Collection[str]) -> tuple[str, str, str]:
-    """The rows in words, and as a database and a reader of files know them."""
+    """The files of rows, as they are named in words, in SQL and in R."""
     if UNITS in row_files:
         return f"`{UNITS}`", UNITS, f'read_parquet("{UNITS}")'
     return f"`{UNIT_PARTS}/`", f"{UNIT_PARTS}/*.parquet", f'open_dataset("{UNIT_PARTS}")'
@@ -136,7 +137,7 @@ def _files(manifest: Manifest) -> str:
 
 
 def _better(manifest: Manifest) -> str:
-    if not manifest.mechanism.statistics:
+    if not any(one.estimates_effects for one in manifest.mechanism.statistics):
         return ""
     return ",\nand more precisely than from rows alone, by the statistics in `cells.parquet`"
 

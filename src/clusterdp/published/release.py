@@ -24,8 +24,8 @@ class Release:
 
     Attributes:
         units: One row per unit, in the order of ids: unit, arm, cluster, `response`, and a column
-            such as `clicks_debiased` for each outcome. A frame of the library that was given, without its index or
-            metadata; or None when the mechanism publishes aggregates alone.
+            such as `clicks_debiased` for each outcome. A frame of the library that was given,
+            without its index or metadata; or None when the mechanism publishes aggregates alone.
         cells: One row per (cluster, arm): size, noisy statistics, and the prior and decode values
             or the number of the channel. Lists follow the order of categories. In a release of
             one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the arm's

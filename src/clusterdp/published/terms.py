@@ -90,8 +90,8 @@ def in_words(guarantee: Guarantee) -> str:
     """The guarantee as a sentence for people."""
     budget = f"epsilon = {shown(guarantee.epsilon)}"
     meaning = (
-        "whoever knows everything else, including all other outcomes, can change the odds between "
-        "any two outcomes of a person by at most a factor e^epsilon"
+        "it changes the odds between any two outcomes of a person by at most a factor e^epsilon, "
+        "even for whoever knows everything else, including all other outcomes"
     )
     if guarantee.delta:
         budget += f", delta = {shown(guarantee.delta)}"

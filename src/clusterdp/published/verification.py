@@ -1,4 +1,4 @@
-"""Does a published folder hold together? Every check that needs no secret."""
+"""The checks of a published folder that need no secret."""
 
 from __future__ import annotations
 

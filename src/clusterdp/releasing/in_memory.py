@@ -31,7 +31,7 @@ def run_release(  # noqa: PLR0913 - the parts of a table and the owner's choices
     add_noise: NoiseSource,
     **choices: Any,
 ) -> Release:
-    """Prepare a frame and release it, with both sources of randomness given: the door for tests.
+    """Prepare a frame and release it, with both sources of randomness given, for tests.
 
     With the same key and the same noise it gives the same release. Choices are those of `prepare`.
     """

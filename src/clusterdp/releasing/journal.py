@@ -1,7 +1,7 @@
 """What must survive a crash, so that a release can be finished without spending its budget again.
 
 A release draws randomness twice: noise for cells, and a key for rows. Run again with the same key
-and the same noise it gives the same release, so nobody gets a second look at anyone.
+and the same noise it gives the same release, so a repeated run reveals nothing more.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.mechanisms.draw import Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
 
 
@@ -25,18 +25,22 @@ class Drawn(NamedTuple):
     """What a first pass leaves behind.
 
     Attributes:
-        statistics: The noisy statistics of cells.
+        about_cells: The noisy statistics of cells, and the channel that was designed from them: a
+            run that is resumed designs nothing.
         table_tag: Which table they are of: a keyed checksum, which is worthless without the key.
     """
 
-    statistics: Statistics
+    about_cells: CellRelease
     table_tag: bytes
 
     def __bytes__(self) -> bytes:
         """To be kept, and read back exactly."""
+        statistics, channel = self.about_cells
         arrays: dict[str, Any] = {"table_tag": np.frombuffer(self.table_tag, dtype=np.uint8)}
-        for place, statistic in enumerate(self.statistics):
+        for place, statistic in enumerate(statistics):
             arrays |= {f"{place}.{name}": drawn for name, drawn in statistic.arrays().items()}
+        if channel is not None:
+            arrays |= {f"channel.{name}": part for name, part in channel.arrays().items()}
         stored = io.BytesIO()
         np.savez_compressed(stored, **arrays)
         return stored.getvalue()
@@ -48,16 +52,19 @@ class Drawn(NamedTuple):
         """What was kept of a release by this mechanism."""
         with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
             kept = {name: arrays[name] for name in arrays.files}
-        tag = kept.pop("table_tag").tobytes()
-        of_each: list[dict[str, Any]] = [{} for _ in mechanism.statistics]
-        for name, drawn in kept.items():
-            place, _, field_name = name.partition(".")
-            of_each[int(place)][field_name] = drawn
-        statistics = (
-            statistic.restore(drawn, layout, space)
-            for statistic, drawn in zip(mechanism.statistics, of_each, strict=True)
+        parts: dict[str, dict[str, Any]] = {}
+        for name, part in kept.items():
+            whose, _, own_name = name.rpartition(".")
+            parts.setdefault(whose, {})[own_name] = part
+        statistics = tuple(
+            statistic.restore(parts[str(place)], layout, space)
+            for place, statistic in enumerate(mechanism.statistics)
         )
-        return cls(statistics=tuple(statistics), table_tag=tag)
+        channel = None
+        if mechanism.releases_rows:
+            channel = mechanism.settled_rows(space).restore(parts["channel"], space)
+        tag = parts[""]["table_tag"].tobytes()
+        return cls(about_cells=CellRelease(statistics, channel), table_tag=tag)
 
 
 class Journal(Protocol):

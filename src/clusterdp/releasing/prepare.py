@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prepared:
-    """A table whose public columns have been read: everything a plan may know.
+    """A table whose public columns have been read: all that a plan may depend on.
 
     Attributes:
         table: The table.
@@ -102,7 +102,7 @@ def _pooled(
 def read_cells(
     source: Any, asked: CellOptions, min_cell_size: int | None, engine: Engine
 ) -> tuple[Layout, tuple[str, ...]]:
-    """The cells of a source, and what is to be said of them: what a plan is made from."""
+    """The cells of a source, from which a plan is made; and notes about them."""
     layout, _, notes = _pool(engine.read_cells(named(source), asked)[0], min_cell_size)
     return layout, notes
 
@@ -110,7 +110,7 @@ def read_cells(
 def _pool(
     layout: Layout, min_cell_size: int | None
 ) -> tuple[Layout, CodeArray | None, tuple[str, ...]]:
-    """The cells after pooling, if asked for; how clusters were regrouped; what to say of it."""
+    """The cells after pooling, if asked for; how clusters were regrouped; notes about that."""
     regroup: CodeArray | None = None
     notes: tuple[str, ...] = ()
     if min_cell_size is not None:
@@ -143,7 +143,7 @@ def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
         engine: `local` or `spark`; by default Spark for Spark's frames and local for all else.
         master: Where Spark runs.
         allow_unencrypted: Whether a Spark cluster may store and send the key as it is.
-        on_message: Where to tell the owner of a session that was started.
+        on_message: Takes messages for the owner, such as where Spark shows its work.
     """
     if engine not in {None, "local", "spark"}:
         raise ParameterError(f"engine must be local or spark, got {engine!r}")

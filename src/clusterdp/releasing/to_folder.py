@@ -10,7 +10,7 @@ from clusterdp.engines.base import no_progress
 from clusterdp.engines.local.table import unreadable, write_parquet
 from clusterdp.errors import DataError, OutputError, notify_owner
 from clusterdp.mechanisms.disclosure import disclosure_notes
-from clusterdp.mechanisms.draw import check_exact, complete, draw_statistics
+from clusterdp.mechanisms.draw import check_exact, release_cells
 from clusterdp.published.cells import cells_table
 from clusterdp.published.manifest import Manifest
 from clusterdp.published.readme import write_readme
@@ -85,13 +85,13 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     journal: Journal,
     add_noise: NoiseSource,
 ) -> None:
-    """As `write_release`, with the sources of randomness given: the door for tests."""
+    """As `write_release`, with the sources of randomness given, for tests."""
     table, layout, space = prepared.table, prepared.layout, prepared.table.space
     check_exact(layout, space, mechanism)
     manifest = _describe(prepared, mechanism)
     with _plain_errors(target), target.staged() as staged:
         drawn = _draw(prepared, mechanism, journal, progress, add_noise)
-        about_cells = complete(drawn.statistics, layout, space, mechanism)
+        about_cells = drawn.about_cells
         files: dict[str, FileSum] = {}
         if about_cells.channel is not None:
             randomizer = prepared.randomizer(about_cells.channel, journal.key)
@@ -136,9 +136,9 @@ def _draw(
     tag = journal.key.tag(found.seen)
     kept = journal.recall()
     if kept is None:
-        progress.stage("drawing noise", 0)
-        statistics = draw_statistics(found.totals, layout, space, mechanism, add_noise)
-        drawn = Drawn(statistics=statistics, table_tag=tag)
+        progress.stage("drawing noise and designing the channel", 0)
+        about_cells = release_cells(found.totals, layout, space, mechanism, add_noise)
+        drawn = Drawn(about_cells=about_cells, table_tag=tag)
         journal.keep(bytes(drawn))
         return drawn
     drawn = Drawn.from_bytes(kept, mechanism, layout, space)

@@ -133,6 +133,6 @@ class ValueCounter:
 def leak_notice(name: str, outcomes: tuple[str, ...]) -> str:
     """The warning to the owner about such a column."""
     return (
-        f"column {name!r} is kept and gives {', '.join(map(repr, outcomes))} away almost surely: publishing it "
-        "publishes the outcome. Do not share the folder"
+        f"column {name!r} is kept and gives {', '.join(map(repr, outcomes))} away almost surely: "
+        "publishing it publishes the outcome. Do not share the folder"
     )

@@ -137,7 +137,7 @@ class DrawnStatistic(Protocol):
         ...
 
     def contrasts(self, layout: Layout, metric: int = 0) -> ClusterContrasts:
-        """Differences in means of a metric against the control of `layout`, from this statistic alone.
+        """Differences in means of a metric against the control of `layout`, from it alone.
 
         Raises:
             ParameterError: If it was published against another control.
@@ -155,8 +155,8 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
     - `restore(arrays, layout, space)`: it, from `DrawnStatistic.arrays`.
     - `read(cells, layout, space)`: it, from the published table of cells, or a FormatError.
     - `parameters()`: its numbers, by the names that people are shown.
-    - `contrast_variance(layout, space, metric)`: the noise variance of its contrasts, if it is published
-      alone; axes `[cluster, treatment]`.
+    - `contrast_variance(layout, space, metric)`: the noise variance of its contrasts, if it is
+      published alone; axes `[cluster, treatment]`.
 
     Attributes:
         beside_rows: Whether it may be published beside rows.

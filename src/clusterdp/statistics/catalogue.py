@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from clusterdp.statistics.contrasts import DrawnContrasts, NoisyContrasts
-from clusterdp.statistics.counts import DrawnCounts, NoisyCounts
-from clusterdp.statistics.sums import DrawnSums, NoisySums
+from clusterdp.statistics.base import DrawnStatistic
+from clusterdp.statistics.contrasts import NoisyContrasts
+from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.sums import NoisySums
 
 Statistic = NoisyCounts | NoisyContrasts | NoisySums
-Drawn = DrawnCounts | DrawnContrasts | DrawnSums
+Drawn = DrawnStatistic

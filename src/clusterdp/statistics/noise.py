@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
 
 
-# At smaller scales noise is zero with certainty, as far as a float can tell.
+# At smaller scales the probability that noise is zero rounds to one.
 _NO_NOISE = 0.002
 
 

@@ -1,0 +1,58 @@
+"""Options that are lists of texts, in their one form: as the command line gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clusterdp.experiment.decimals import shown
+
+# Options with a text for each outcome, metric or implication.
+LISTED = ("outcomes", "implies", "metric", "weight", "reference", "grids")
+
+
+def as_texts(option: str, given: Any) -> Any:
+    """Texts from a text, from texts, or from what was given by name; all else as it is.
+
+    `{"visit": [0, 1]}` becomes `["visit=0,1"]`. Numbers alone, which a reference may be, become one
+    text.
+    """
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, dict):
+        values = {name: _as_text(value) for name, value in given.items()}
+        if not all(isinstance(value, str) for value in values.values()):
+            return given
+        return [f"{name}={value}" for name, value in values.items()]
+    if option == "reference" and _are_numbers(given):
+        return [_as_text(given)]
+    return given
+
+
+def as_effect(given: Any) -> Any:
+    """An effect to find: a number, or a text with the metric that it is on."""
+    if isinstance(given, dict) and len(given) == 1:
+        ((name, effect),) = given.items()
+        return f"{name}={_as_text(effect)}" if _is_number(effect) else given
+    if isinstance(given, str):
+        try:
+            return float(given)
+        except ValueError:
+            return given
+    return given
+
+
+def _as_text(value: Any) -> Any:
+    """A number or a list of numbers as a text; all else as it is."""
+    if _is_number(value):
+        return shown(value)
+    if _are_numbers(value):
+        return ",".join(map(shown, value))
+    return value
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_number, value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

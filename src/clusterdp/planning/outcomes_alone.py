@@ -1,0 +1,67 @@
+"""The same categories with fewer metrics: what outcomes would cost without further metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from clusterdp.experiment.category_space import MetricLattice
+from clusterdp.planning.split import quick_predictions
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.planning.assumptions import Scenario
+    from clusterdp.planning.predictions import Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomesAlone:
+    """Categories in which the outcomes are measured and nothing else. It is a `CategorySpace`.
+
+    Grids and implications stay as they are, so that only the objective differs.
+
+    Attributes:
+        categories: The categories with all their metrics.
+    """
+
+    categories: Categories
+
+    @property
+    def n_metrics(self) -> int:
+        """How many metrics are left: one per outcome, since outcomes come first."""
+        return len(self.categories.declared.outcomes)
+
+    @property
+    def n_categories(self) -> int:
+        """K, the number of categories."""
+        return self.categories.n_categories
+
+    def metric_values(self) -> FloatArray:
+        """The outcomes of categories; axes `[metric, category]`."""
+        return self.categories.metric_values()[: self.n_metrics]
+
+    def metric_lattice(self) -> MetricLattice:
+        """The same as integers."""
+        units, integers, squared = self.categories.metric_lattice()
+        kept = slice(self.n_metrics)
+        return MetricLattice(units[kept], integers[kept], squared[kept])
+
+    def metric_weights(self, prior: FloatArray | None) -> FloatArray:
+        """The weights that outcomes have anyway; axes `[metric]`."""
+        return self.categories.metric_weights(prior)[: self.n_metrics]
+
+
+def predict_outcomes_alone(
+    mechanism: Mechanism, scenario: Scenario, categories: Categories
+) -> tuple[Prediction, ...]:
+    """What the same mechanism does for each outcome's overall effect without further metrics.
+
+    Args:
+        mechanism: The mechanism, with its split.
+        scenario: What is known.
+        categories: The categories of the scenario.
+    """
+    alone = OutcomesAlone(categories=categories)
+    return quick_predictions(mechanism, scenario._replace(space=alone))

@@ -1,0 +1,88 @@
+"""A reference from a table of a past experiment: how often each category occurred there."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp.engines.local.sources import open_unstored
+from clusterdp.errors import DataError
+from clusterdp.experiment.chosen_grids import place_grids
+from clusterdp.experiment.encoded_rows import OutcomeEncoder
+from clusterdp.experiment.grid import Density
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from clusterdp._arrays import FloatArray
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.experiment.declared import DeclaredOutcomes
+
+    Columns = Mapping[str, npt.NDArray[Any]]
+
+# What the name of a table ends with, so that it is no share and no moment.
+TABLES = (".parquet", ".pq", ".csv", ".tsv", ".arrow", ".ipc", ".feather")
+
+
+def read_past(name: str, declared: DeclaredOutcomes) -> dict[str, npt.NDArray[Any]]:
+    """The outcome columns of a past experiment.
+
+    Raises:
+        DataError: If there is no such table, or it lacks an outcome.
+    """
+    table = open_unstored(name)
+    held = table.collect_schema().names()
+    missing = [outcome for outcome in declared.names if outcome not in held]
+    if missing:
+        raise DataError(
+            f"reference {name} has no column {missing[0]!r}; it needs a column for every outcome"
+        )
+    read = table.select(declared.names).collect(engine="streaming")
+    if any(column.null_count() for column in read):
+        raise DataError(_unusable(name))
+    return {column.name: column.to_numpy() for column in read}
+
+
+def past_categories(declared: DeclaredOutcomes, columns: Columns, n_points: int) -> Categories:
+    """Categories whose grids are placed where the numbers of a past experiment were."""
+    densities = {}
+    for name, number in declared.numbers.items():
+        steps, counts = np.unique(number.quantise(columns[name])[0], return_counts=True)
+        densities[name] = Density(steps=steps.astype(np.int64), probs=counts / counts.sum())
+    return place_grids(declared, densities, n_points)
+
+
+def past_shares(name: str, categories: Categories, columns: Columns) -> FloatArray:
+    """The share of each category among the rows of a past experiment; axes `[category]`.
+
+    A number counts for the grid points beside it with the probabilities of its rounding.
+
+    Raises:
+        DataError: If a row is outside the declared outcomes.
+    """
+    encoder = OutcomeEncoder.of(categories)
+    rows = encoder.encode(columns)
+    if rows.n_missing or rows.n_outside or rows.n_broken or not len(rows.positions):
+        raise DataError(_unusable(name))
+    moves = []
+    for column, steps, lower in zip(encoder.numbers, rows.steps, rows.lower, strict=True):
+        up = (steps - np.array(column.grid.points)[lower]) / column.grid.widths[lower]
+        # Nothing moves from the last point, so its neighbour above is never looked up.
+        moves.append([(np.zeros_like(steps), 1 - up), (column.stride * (up > 0), up)])
+    shares = np.zeros(categories.n_categories)
+    for chosen in itertools.product(*moves):
+        positions = rows.positions + sum((move for move, _ in chosen), start=0)
+        masses = np.prod([np.ones(len(positions)), *(mass for _, mass in chosen)], axis=0)
+        np.add.at(shares, categories.table[positions], masses)
+    return np.asarray(shares / shares.sum())
+
+
+def _unusable(name: str) -> str:
+    return (
+        f"reference {name} has no rows, or rows with outcomes that are missing or outside the "
+        "declared ones; leave those rows out"
+    )
