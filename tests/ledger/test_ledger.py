@@ -12,7 +12,7 @@ import clusterdp as cdp
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.store import Store
-from clusterdp.mechanisms.draw import draw_statistics
+from clusterdp.mechanisms.draw import release_cells
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.releasing.journal import Drawn
 from clusterdp.statistics.base import CellTotals
@@ -54,10 +54,12 @@ def ledger(where: str) -> Ledger:
 def test_what_was_drawn_comes_back_exactly(mechanism: cdp.Mechanism) -> None:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
     totals = CellTotals.of_counts(counts, SPACE)
-    drawn = Drawn(draw_statistics(totals, LAYOUT, SPACE, mechanism, add_exact_noise), b"tag")
+    drawn = Drawn(release_cells(totals, LAYOUT, SPACE, mechanism, add_exact_noise), b"tag")
     again = Drawn.from_bytes(bytes(drawn), mechanism, LAYOUT, SPACE)
     assert again.table_tag == b"tag"
-    for one, other in zip(drawn.statistics, again.statistics, strict=True):
+    for one, other in zip(
+        drawn.about_cells.statistics, again.about_cells.statistics, strict=True
+    ):
         assert type(one) is type(other)
         for name, array in one.arrays().items():
             assert np.array_equal(array, other.arrays()[name])
