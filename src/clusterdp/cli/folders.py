@@ -17,8 +17,6 @@ from clusterdp.published.verification import verify_folder
 if TYPE_CHECKING:
     from clusterdp.published.manifest import Manifest
 
-_MOST_VALUES = 8
-
 
 @errors_in_one_line()
 def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
