@@ -22,6 +22,7 @@ from clusterdp.planning import assumptions as reference
 from clusterdp.planning import choose as planning
 from clusterdp.planning.assumptions import Scenario
 from clusterdp.planning.choose import Request
+from clusterdp.planning.predictions import predict
 from clusterdp.reproduction import populations as paper
 from clusterdp.reproduction.youtube import shipped_features
 from clusterdp.theory import formulas as theory
@@ -305,7 +306,7 @@ def come_true() -> str:
         known = Scenario(table.layout, table.space, reference.cell_reference(probs))
         for epsilon in (0.5, 2.0):
             mechanism = planning.choose(Request(epsilon=epsilon), known)
-            predicted = planning.predict(mechanism, known).privacy_std_error ** 2
+            predicted = predict(mechanism, known).privacy_std_error ** 2
             drawn = simulate_releases(
                 table.counts, table.layout, table.space, mechanism, n_replicates=4000, rng=rng
             )

@@ -2,27 +2,32 @@
 
 python examples/what_you_can_see.py     # writes docs/figures/what_you_can_see.svg and .png
 
-The data are those of `make demo`: 120,000 simulated users, half of them shown an ad. Privacy noise
-is fresh in every run, so the private intervals differ from run to run.
+The data are 120,000 simulated users, half of them shown an ad. Privacy noise is fresh in every run,
+so the private intervals differ from run to run.
 """
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 import clusterdp as cdp
 from clusterdp._figures import COLOURS, new_figure, save_figure
-from clusterdp.demo import PARTS, simulate_campaign
 from clusterdp.privacy.accounting import shown_percent
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.axes import Axes
 
+PARTS: dict[str, Any] = {
+    "unit": "user",
+    "arm": "treated",
+    "cluster": "market",
+    "outcomes": {"clicks": "0..5"},
+}
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "what_you_can_see"
 TIERS = ("gold", "silver", "basic")
 EPSILONS = (2.0, 1.0)
@@ -36,6 +41,23 @@ class Series(NamedTuple):
     label: str
     effects: list[cdp.Effect]
     colour: str
+
+
+def simulate_campaign(rng: np.random.Generator) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The owner's table and the analyst's: users in 40 markets, half of them shown an ad.
+
+    The ad makes one user in ten click once more, and three in ten among gold customers.
+    """
+    n_users, n_markets = 120_000, 40
+    user = rng.permutation(10**6)[:n_users]
+    market = rng.integers(0, n_markets, n_users)
+    tier = rng.choice(TIERS, n_users, p=[0.2, 0.3, 0.5])
+    without_ad = rng.binomial(4, rng.uniform(0.02, 0.3, n_markets)[market])
+    more = rng.binomial(1, np.where(tier == "gold", 0.3, 0.1))
+    treated = rng.permutation(n_users) % 2
+    clicks = without_ad + treated * more
+    owner = pl.DataFrame({"user": user, "treated": treated, "market": market, "clicks": clicks})
+    return owner, pl.DataFrame({"user": user, "tier": tier})
 
 
 def true_effects(owner: pl.DataFrame, analyst: pl.DataFrame) -> Series:
@@ -85,7 +107,7 @@ def draw(panel: Axes, series: list[Series]) -> None:
 
 def main() -> None:
     """Simulate, release at each ε, estimate, and draw."""
-    owner, analyst, _ = simulate_campaign(np.random.default_rng())
+    owner, analyst = simulate_campaign(np.random.default_rng())
     series = [true_effects(owner, analyst)]
     for epsilon, colour in zip(EPSILONS, COLOURS, strict=False):
         series.append(private_effects(owner, analyst, epsilon, colour))

@@ -27,7 +27,7 @@ def test_owner_and_analyst(source: Path, published: Path, table: pl.DataFrame) -
     ]
     units = pl.read_parquet(published / "units.parquet")
     public = ["user", "treated", "market", "secret"]
-    assert units.columns == [*public, "released_outcome", "debiased_outcome"]
+    assert units.columns == [*public, "response", "clicks_debiased"]
     assert units.select(public).equals(table.select(public).sort("user"))
     assert "label differentially private" in run("inspect", published).output
     verified = run("verify", published)
@@ -98,8 +98,7 @@ def test_a_spec_is_overridden_by_the_command_line(source: Path, tmp_path: Path) 
         unit = "user"
         arm = "treated"
         cluster = "market"
-        outcome = "clicks"
-        outcomes = "0..3"
+        outcomes = ["clicks=0..3"]
         keep = ["secret"]
         epsilon = 1
         out = "{tmp_path / "first"}"
@@ -233,7 +232,7 @@ def test_odd_names_in_the_readme(table: pl.DataFrame, tmp_path: Path) -> None:
     target = tmp_path / "out"
     parts = [*PARTS]
     parts[3] = "tre\"at'ed"
-    result = run("release", path, *parts, "--outcomes", "0..3", "--epsilon", 1, "--out", target)
+    result = run("release", path, *parts, "--epsilon", 1, "--out", target)
     assert result.exit_code == 0, result.output
     readme = (target / "README.md").read_text()
     query = (
@@ -254,9 +253,7 @@ def test_a_crossed_cluster_can_be_cut_by(table: pl.DataFrame, tmp_path: Path) ->
     path = write(table.with_columns(half=pl.col("user") % 2), tmp_path)
     parts = [*PARTS]
     parts[5] = "market,half"
-    result = run(
-        "release", path, *parts, "--outcomes", "0..3", "--epsilon", 1, "--out", tmp_path / "out"
-    )
+    result = run("release", path, *parts, "--epsilon", 1, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     cut = run("estimate", tmp_path / "out", "--by", "market,half", "--json")
     assert len(json.loads(cut.output)["effects"]) == 11

@@ -38,7 +38,7 @@ def test_one_cluster_is_one_cluster(tmp_path: Path) -> None:
             "clicks": [0, 1, 2, 3] * 10,
         }
     ).write_csv(path)
-    budget = ("--outcomes", "0..3", "--epsilon", 1, "--mechanism", "uniform-prior-dp")
+    budget = ("--epsilon", 1, "--mechanism", "uniform-prior-dp")
     plan = run("plan", path, *PARTS, *budget, "--out", tmp_path / "plan.toml")
     released = run("release", path, *PARTS, *budget, "--out", out)
     said = [plan.output, released.output, run("inspect", out).output]

@@ -17,7 +17,7 @@ from clusterdp.statistics.sums import NoisySums
 if TYPE_CHECKING:
     from pathlib import Path
 
-PUBLIC = ["--arm", "treated", "--cluster", "market", "--outcomes", "0..5"]
+PUBLIC = ["--arm", "treated", "--cluster", "market", "--outcome", "clicks=0..5"]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> Non
     assert names[:2] == ["optimal", "cluster-dp"]
     assert len(names) == 6
     for option in said["options"]:
-        overall = option["overall"]
+        overall = option["overall"]["clicks"]
         parts = overall["sampling_std_error"] ** 2 + overall["privacy_std_error"] ** 2
         assert overall["std_error"] ** 2 == pytest.approx(parts)
         assert overall["detectable_effect"] == pytest.approx(
@@ -55,7 +55,7 @@ def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> Non
         assert (option["segment"] is None) == option["mechanism"].startswith("noisy-")
     assert "<svg" in figure.read_text()
     decided = tomllib.loads(plan.read_text())
-    released = run("release", "--plan", plan, "--unit", "user", "--outcome", "clicks", "--out", out)
+    released = run("release", "--plan", plan, "--unit", "user", "--out", out)
     assert released.exit_code == 0, released.output
     release = cdp.read_release(out)
     (sums,) = release.mechanism.statistics
@@ -99,7 +99,7 @@ def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None
         ran = run("plan", table, *PUBLIC, "--out", plan, "--json", *budget)
         assert ran.exit_code == 0, ran.output
         said = json.loads(ran.stdout)
-        return {**said["options"][0]["overall"], "epsilon": said["epsilon"]}
+        return {**said["options"][0]["overall"]["clicks"], "epsilon": said["epsilon"]}
 
     at_one = planned("--epsilon", 1)
     found = planned("--mde", at_one["detectable_effect"])
@@ -113,7 +113,7 @@ def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None
         ((), "give epsilon, the budget (--epsilon), or mde"),
         (("--epsilon", 1, "--mde", 1), "not both"),
         (("--mde", 1e-6), "even without privacy"),
-        (("--epsilon", 1, "--reference", "1,2"), "6 numbers"),
+        (("--epsilon", 1, "--reference", "1,2"), "6 shares"),
         (("--epsilon", 1, "--segment-share", 2), "segment_share"),
         (("--epsilon", 1, "--mechanism", "magic"), "must be one of"),
         (("--epsilon", 1, "--size", "nothing"), "no column 'nothing'"),
@@ -131,7 +131,7 @@ def test_what_a_plan_refuses(
 def test_nothing_overrides_a_plan(table: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     run("plan", table, *PUBLIC, "--epsilon", 2, "--out", plan)
-    more = ("--unit", "user", "--outcome", "clicks", "--out", tmp_path / "out")
+    more = ("--unit", "user", "--out", tmp_path / "out")
     ran = run("release", "--plan", plan, "--epsilon", 3, *more)
     assert_refused(ran, "decided by the plan")
     half = tmp_path / "half.parquet"
@@ -161,7 +161,7 @@ def test_every_combination_comes_back_whole(
 ) -> None:
     """Released, read back, verified; rows alone and everything give effects, also in segments."""
     out = tmp_path / "out"
-    names = ("--unit", "user", "--outcome", "clicks", "--out", out, "--keep", "")
+    names = ("--unit", "user", "--out", out, "--keep", "")
     released = run("release", table, *PUBLIC, *names, "--epsilon", 2, *options)
     assert released.exit_code == 0, released.output
     verified = run("verify", out)
@@ -171,11 +171,10 @@ def test_every_combination_comes_back_whole(
     assert release.guarantee.epsilon <= 2
     truth = cdp.estimate_without_privacy(
         pl.read_parquet(table),
-        outcomes=cdp.OutcomeSpace.integers(0, 5),
+        outcomes={"clicks": cdp.OutcomeSpace.integers(0, 5)},
         unit="user",
         arm="treated",
         cluster="market",
-        outcome="clicks",
     )
     for use in ("everything", "rows"):
         estimate = cdp.estimate(release, use=use, by="market")
@@ -184,8 +183,7 @@ def test_every_combination_comes_back_whole(
         # Six standard errors: a false alarm in 1e8.
         assert abs(overall.effect - truth.effect) <= 6 * overall.std_error
     if release.mechanism.designs_rows:
-        units = release.units.collect()
-        assert (units["released_outcome"] == units["debiased_outcome"]).all()
+        assert "clicks_debiased" in release.units.collect_schema()
 
 
 def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path) -> None:
@@ -194,7 +192,7 @@ def test_a_channel_that_was_tampered_with_is_noticed(table: Path, tmp_path: Path
     from clusterdp.storage.files import FileSum
 
     out = tmp_path / "out"
-    names = ("--unit", "user", "--outcome", "clicks", "--out", out)
+    names = ("--unit", "user", "--out", out)
     run("release", table, *PUBLIC, *names, "--epsilon", 1, "--mechanism", "optimal")
     channels = pl.read_parquet(out / "channels.parquet")
     weights = np.array(channels["weights"].to_list())
@@ -221,6 +219,6 @@ def test_one_mechanism_alone(table: Path, tmp_path: Path) -> None:
         assert planned.exit_code == 0, planned.output
         assert f"recommended: {name}" in planned.stdout
         out = tmp_path / name
-        run("release", "--plan", plan, "--unit", "user", "--outcome", "clicks", "--out", out)
+        run("release", "--plan", plan, "--unit", "user", "--out", out)
         rows_only = run("estimate", out, "--rows-only")
         assert rows_only.exit_code == (2 if name.startswith("noisy-") else 0)

@@ -141,7 +141,7 @@ def test_an_earlier_release_of_an_outcome_is_pointed_out(
     assert "earlier release" not in first.output
     visits = [part if part != "clicks" else "visits" for part in PARTS]
     other = run(
-        *("release", source, *visits, "--outcomes", "0..3", "--epsilon", 1),
+        *("release", source, *visits, "--epsilon", 1),
         *("--out", tmp_path / "2", *paid),
     )
     assert other.exit_code == 0, other.output
@@ -167,7 +167,7 @@ def test_closed_releases_count_as_earlier_and_cancelled_ones_do_not(
     columns = [part if part != "clicks" else "y" for part in PARTS]
     renamed = tmp_path / "y.parquet"
     pl.read_parquet(source).rename({"clicks": "y"}).write_parquet(renamed)
-    command = ("release", renamed, *columns, "--outcomes", "0..3", "--epsilon", 1, *paid)
+    command = ("release", renamed, *columns, "--epsilon", 1, *paid)
     assert "earlier release" not in run(*command).stdout
     ledger.close(reserve(ledger, 1).release_id)
     assert "the ledger has 1 earlier release of outcome 'y'" in run(*command).stdout

@@ -83,7 +83,7 @@ BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
         ("--mechanism", "cluster-dp", "--resample-prob", 0.5),
         "must all be given",
     ),
-    "bad outcomes": (write, ("--outcomes", "few"), "outcomes reads values"),
+    "bad outcomes": (write, ("--outcome", "clicks=few"), "outcomes reads values"),
     "bad mechanism": (write, ("--mechanism", "magic"), "must be one of"),
     "outcome kept": (write, ("--keep", "clicks"), "must all differ"),
     "no such folder": (
@@ -172,7 +172,7 @@ def test_a_full_disk(table: pl.DataFrame, tmp_path: Path) -> None:
 def test_specs_that_make_no_sense(line: str, message: str, source: Path, tmp_path: Path) -> None:
     spec = tmp_path / "experiment.toml"
     spec.write_text(line)
-    options = [*PARTS, "--outcomes", "0..3", "--out", tmp_path / "out"]
+    options = [*PARTS, "--out", tmp_path / "out"]
     if "cluster" in line:
         del options[4:6]
     budget = () if "epsilon" in line else ("--epsilon", 1)
@@ -182,7 +182,7 @@ def test_specs_that_make_no_sense(line: str, message: str, source: Path, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--adjust", "released_outcome"), "not a covariate"),
+        (("--adjust", "response"), "not a covariate"),
         (("--adjust", "treated"), "not a covariate"),
         (("--adjust", "secret,secret"), "named twice"),
         (("--by", "colour"), "cannot cut by 'colour'"),

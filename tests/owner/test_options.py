@@ -14,7 +14,7 @@ import typer.main
 import clusterdp as cdp
 from clusterdp.cli.app import app
 from clusterdp.owner import keywords
-from clusterdp.owner.options import DECIDED, DECLARED
+from clusterdp.owner.options import DECLARED, REQUESTED, flag_of
 from clusterdp.owner.parsing import parse_options, read_options
 from clusterdp.planning.choose import Request
 
@@ -31,7 +31,7 @@ FUNCTIONS: dict[Callable[..., Any], type] = {
     cdp.publish: keywords.PublishKeywords,
 }
 COMMANDS = typer.main.get_group(app).commands
-PUBLIC: dict[str, Any] = {"outcomes": "0..3", "arm": "treated", "cluster": "market"}
+PUBLIC: dict[str, Any] = {"outcomes": {"clicks": "0..3"}, "arm": "treated", "cluster": "market"}
 
 
 def shown(function: Callable[..., Any]) -> set[str]:
@@ -54,7 +54,7 @@ def test_help_explains_every_option_that_a_function_takes(function: Callable[...
 
 def test_every_option_is_taken_by_a_function_or_recorded_by_a_plan() -> None:
     taken = set().union(*map(shown, FUNCTIONS))
-    assert set(DECLARED) - taken == {"input", "n_units", "n_clusters"}
+    assert set(DECLARED) - taken == {"input", "n_units", "n_clusters", "grids"}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_command_takes_what_its_function_takes(
     parameters = {one.name: one for one in COMMANDS[name].params if one.name != "help"}
     assert set(parameters) == shown(function) | {"input"} | own
     for option in shown(function) - own:
-        assert f"--{option.replace('_', '-')}" in parameters[option].opts
+        assert f"--{flag_of(option)}" in parameters[option].opts
         assert not parameters[option].secondary_opts  # no --no-clip
         assert getattr(parameters[option], "help", None) == DECLARED[option].text
 
@@ -84,8 +84,8 @@ def test_types_of_python_cover_what_is_checked() -> None:
         assert checked <= written, name
 
 
-def test_a_plan_decides_what_a_request_holds() -> None:
-    assert {one.name for one in fields(Request)} == {*DECIDED, "segment_share"}
+def test_options_hold_what_a_request_holds() -> None:
+    assert {one.name for one in fields(Request)} == {*REQUESTED, "segment_share"}
 
 
 @pytest.mark.parametrize(

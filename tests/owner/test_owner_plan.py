@@ -11,11 +11,12 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
+from clusterdp.experiment.spaces import parse_space
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PUBLIC: dict[str, Any] = {"outcomes": "0..3", "arm": "treated", "cluster": "market"}
+PUBLIC: dict[str, Any] = {"outcomes": {"clicks": "0..3"}, "arm": "treated", "cluster": "market"}
 
 
 def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame, tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_the_command_line_gives_the_same_plan(source: Path, tmp_path: Path) -> N
     by_hand, by_command = tmp_path / "hand.toml", tmp_path / "command.toml"
     plan = cdp.plan(source, **PUBLIC, epsilon=2, segment_share=0.2, reference="mean:1,std:1")
     plan.save(by_hand)
-    names = ("--outcomes", "0..3", "--arm", "treated", "--cluster", "market", "--epsilon", 2)
+    names = ("--outcome", "clicks=0..3", "--arm", "treated", "--cluster", "market", "--epsilon", 2)
     more = ("--segment-share", 0.2, "--reference", "mean:1,std:1", "--out", by_command, "--json")
     ran = run("plan", source, *names, *more)
     assert ran.exit_code == 0, ran.output
@@ -70,30 +71,34 @@ def test_the_command_line_gives_the_same_plan(source: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "outcomes",
+    "space",
     [
         "0..3",
         "binary",
         [0, 1, 2.5, 3],
         "bins:0,0.5,4",
         cdp.OutcomeSpace.bins([0, 1, 4], representatives=[0.25, 3]),
-        {"clicks": "0..3"},
-        {"clicks": cdp.OutcomeSpace.integers(-2, 3)},
+        cdp.OutcomeSpace.integers(-2, 3),
+        cdp.Number(0, 40),
+        "number:-1..2.5",
     ],
 )
-def test_a_plan_comes_back_from_its_file(
-    outcomes: Any, table: pl.DataFrame, tmp_path: Path
-) -> None:
+def test_a_plan_comes_back_from_its_file(space: Any, table: pl.DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     plan = cdp.plan(
-        table, outcomes=outcomes, arm="treated", cluster=["market"], unit="user", epsilon=1
+        table,
+        outcomes={"clicks": space},
+        arm="treated",
+        cluster=["market"],
+        unit="user",
+        epsilon=1,
+        mechanism="optimal",
     )
     plan.save(path)
     again = cdp.Plan.load(path)
     assert again.options == plan.options
-    space = next(iter(outcomes.values())) if isinstance(outcomes, dict) else outcomes
-    assert again.options.space == cdp.OutcomeSpace.parse(space)
-    assert again.options.outcome == ("clicks" if isinstance(outcomes, dict) else None)
+    assert again.options.space == plan.options.space
+    assert again.options.space.declared.spaces == {"clicks": parse_space(space)}
     assert "epsilon: 1.0" in repr(again)
     assert "epsilon: 1.0" in again._repr_html_()
     with pytest.raises(cdp.ParameterError, match="plan again"):
@@ -102,7 +107,7 @@ def test_a_plan_comes_back_from_its_file(
 
 def test_an_effect_to_find_instead_of_a_budget(table: pl.DataFrame) -> None:
     seen = cdp.plan(table, **PUBLIC, epsilon=1, mechanism="uniform-prior-dp")
-    effect = seen.to_dict()["options"][0]["overall"]["detectable_effect"]
+    effect = seen.to_dict()["options"][0]["overall"]["clicks"]["detectable_effect"]
     found = cdp.plan(table, **PUBLIC, mde=effect, mechanism="uniform-prior-dp")
     assert found.options.epsilon == pytest.approx(1, rel=0.03)
 
@@ -120,9 +125,10 @@ def test_columns_are_crossed(table: pl.DataFrame) -> None:
         ({"epsilon": "two"}, "epsilon must be a number; got 'two'"),
         ({"epsilon": None}, "give epsilon"),
         ({"mde": 0.1}, "not both"),
-        ({"outcomes": 5}, "outcomes must be an outcome space such as '0..5'"),
-        ({"outcomes": {"clicks": "0..3", "visits": "0..9"}}, "one outcome so far"),
-        ({"outcomes": {"clicks": "0..3"}, "outcome": "visits"}, "contradicts outcomes"),
+        ({"outcomes": 5}, "outcomes must be outcomes by name, each with its space"),
+        ({"outcomes": "0..3"}, "an outcome reads NAME=SPACE"),
+        ({"outcomes": {"clicks": None}}, "outcomes must be outcomes by name"),
+        ({"outcome": "visits"}, "there is no option 'outcome'; did you mean outcomes?"),
         ({"arm": 3}, "arm must be the name of a column"),
         ({"cluster": ["market", 3]}, "cluster must be the name of a column, or a list"),
         ({"cluster": "nowhere"}, "no column 'nowhere'"),

@@ -44,7 +44,7 @@ def test_plan_publish_with_a_ledger_and_estimate(
     assert release.columns.public == ("user", "treated", "market", "secret")
     assert release.mechanism.find(NoisySums) is not None  # as planned
     assert release.guarantee.epsilon <= 2
-    truth = cdp.estimate_without_privacy(table, **{**NAMES, "outcomes": "0..3"}, outcome="clicks")
+    truth = cdp.estimate_without_privacy(table, **NAMES)
     estimate = cdp.estimate(release)
     # Six standard errors: a false alarm in 1e8.
     assert abs(estimate.effect - truth.effect) <= 6 * estimate.std_error
@@ -117,7 +117,7 @@ def test_a_release_in_memory_by_name_by_plan_and_by_hand(table: pl.DataFrame) ->
     assert by_plan.mechanism == by_name.mechanism == by_default.mechanism
     assert type(by_plan.units).__module__.startswith("pandas")
     by_hand = cdp.release(
-        table, outcomes="0..3", outcome="clicks", unit="user", arm="treated",
+        table, outcomes={"clicks": "0..3"}, unit="user", arm="treated",
         cluster="market", mechanism=cdp.uniform_prior_dp(epsilon=1),
     )  # fmt: skip
     assert by_hand.space == cdp.OutcomeSpace.integers(0, 3)

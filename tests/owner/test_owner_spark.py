@@ -37,7 +37,7 @@ def test_a_plan_is_the_same_on_spark(
     sizes = table.group_by("market", "treated").agg(n=pl.len().cast(pl.Int64))
     cells = spark.createDataFrame(sizes.to_arrow())
     assert cdp.plan(cells, **NAMES, epsilon=1, size="n").to_dict() == ours
-    public = ("--outcomes", "0..3", "--arm", "treated", "--cluster", "market", "--epsilon", 1)
+    public = ("--outcome", "clicks=0..3", "--arm", "treated", "--cluster", "market", "--epsilon", 1)
     more = ("--engine", "spark", "--out", tmp_path / "plan.toml")
     uri = f"file://{source}"
     ran = run("plan", uri, *public, *more)
@@ -45,7 +45,7 @@ def test_a_plan_is_the_same_on_spark(
     assert_refused(run("plan", f"{uri}x", *public, *more), "there is no file")
     assert_refused(run("plan", uri, *public, *more, "--size", "n"), "no column 'n'")
     released = run(
-        "release", "--plan", tmp_path / "plan.toml", "--unit", "user", "--outcome", "clicks",
+        "release", "--plan", tmp_path / "plan.toml", "--unit", "user",
         "--out", tmp_path / "out",
     )  # fmt: skip
     assert released.exit_code == 0, released.output

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from clusterdp.planning import assumptions as reference
 from clusterdp.planning import choose as planning
 from clusterdp.planning.assumptions import Scenario
 from clusterdp.planning.choose import Request
+from clusterdp.planning.predictions import predict
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums
 from clusterdp.theory import formulas as theory
@@ -71,14 +71,14 @@ def test_the_split_is_within_a_hundredth_of_the_best(
     """Against a fine search that designs every channel, without interpolation."""
     request = Request(epsilon=epsilon, segment_share=segment_share)
     chosen = planning.choose(request, known)
-    error = planning.predict(chosen, known, segment_share).std_error
+    error = predict(chosen, known, segment_share).std_error
     declared = known.reference
     prior = declared.overall(LAYOUT).tolist() if declared.is_declared else None
     searched = [
         cdp.optimal(epsilon=epsilon, prior=prior, sums_share=share)
         for share in np.linspace(0, 0.5, 101)
     ]
-    best = min(planning.predict(made, known, segment_share).std_error for made in searched)
+    best = min(predict(made, known, segment_share).std_error for made in searched)
     assert error <= 1.01 * best
 
 
@@ -91,12 +91,12 @@ def test_counts_are_within_a_hundredth_of_the_best(segment_share: float) -> None
     known = Scenario(make_layout(np.full((8, 2), 2000)), space, differing)
     request = Request(epsilon=4, segment_share=segment_share)
     chosen = planning.choose(request, known)
-    error = planning.predict(chosen, known, segment_share).std_error
+    error = predict(chosen, known, segment_share).std_error
     searched = [
         cdp.optimal(epsilon=4, noise_scale=2 / (4 * counts), sums_share=sums)
         for counts, sums in itertools.product((0.01, 0.03, 0.1), (0.0, 0.4))
     ]
-    best = min(planning.predict(made, known, segment_share).std_error for made in searched)
+    best = min(predict(made, known, segment_share).std_error for made in searched)
     assert error <= 1.01 * best
     if segment_share < 1:
         assert chosen.find(NoisyCounts) is not None
@@ -104,11 +104,11 @@ def test_counts_are_within_a_hundredth_of_the_best(segment_share: float) -> None
 
 def test_what_is_chosen_is_the_best_of_its_kind() -> None:
     best = planning.choose(Request(mechanism="cluster-dp", epsilon=2), UNIFORM)
-    error = planning.predict(best, UNIFORM).std_error
+    error = predict(best, UNIFORM).std_error
     for scale in (1.5, 2, 5, 10, 100):
         for floor in (0.01, 0.1, 1 / 6):
             other = cdp.cluster_dp(noise_scale=scale, prior_floor=floor, epsilon=2)
-            assert error <= planning.predict(other, UNIFORM).std_error * 1.01
+            assert error <= predict(other, UNIFORM).std_error * 1.01
 
 
 def test_rows_keep_half_of_the_budget() -> None:
@@ -145,7 +145,7 @@ def test_predictions_come_true(rng: np.random.Generator) -> None:
         cdp.optimal(epsilon=2, noise_scale=5),
         planning.choose(Request(epsilon=1), known),
     ):
-        predicted = planning.predict(mechanism, known)
+        predicted = predict(mechanism, known)
         drawn = simulate_experiments(population, mechanism, n_replicates=3000, rng=rng)
         assert_variance(drawn.effects[:, 0], predicted.std_error**2, relative_error=0.05)
 
@@ -156,7 +156,7 @@ def test_predictions_come_true_in_experiment_one(rng: np.random.Generator) -> No
     potential = population.potential_counts().astype(np.float64)
     known = Scenario(population.layout, population.space, reference.cell_reference(potential))
     mechanism = planning.choose(Request(epsilon=1), known)
-    predicted = planning.predict(mechanism, known)
+    predicted = predict(mechanism, known)
     drawn = simulate_experiments(population, mechanism, n_replicates=3000, rng=rng)
     # Effects are the same for all units, so assignment has less variance than two samples.
     assignment = theory.non_private_variance(population)[0]
@@ -168,7 +168,7 @@ def test_many_clusters_are_predicted_from_some() -> None:
     rng = np.random.default_rng()
     large = make_layout(rng.integers(50, 150, size=(2000, 2)))
     mechanism = cdp.uniform_prior_dp(epsilon=1)
-    sampled = planning.predict(mechanism, UNIFORM._replace(layout=large))
+    sampled = predict(mechanism, UNIFORM._replace(layout=large))
     # Expected counts; they need not be whole.
     counts: Any = large.sizes[..., np.newaxis] * UNIFORM.reference.overall(large)
     whole = theory.excess_variance(counts, large, SPACE, mechanism, rng=rng).value[0]
@@ -198,24 +198,6 @@ def test_references() -> None:
         reference.histogram_reference(SPACE, [0.5, 0.5])
     with pytest.raises(cdp.ParameterError, match="within_share"):
         reference.histogram_reference(SPACE, [1] * 6, within_share=0)
-    with pytest.raises(cdp.ParameterError, match="spread above 0"):
-        reference.spread_reference(SPACE, 2, 0)
-    with pytest.raises(cdp.ParameterError, match="between 0 and 5"):
-        reference.spread_reference(SPACE, 9, 1)
-    with pytest.raises(cdp.ParameterError, match="spread by 4"):
-        reference.spread_reference(SPACE, 2.5, 4)
-
-
-@pytest.mark.parametrize(("mean", "std"), [(1, 1), (2.5, 1.7), (4.2, 0.9), (2.5, 2.2)])
-def test_a_mean_and_a_spread_are_met(mean: float, std: float) -> None:
-    probs, values = reference.spread_reference(SPACE, mean, std).kinds[0, 0], SPACE.as_array()
-    assert probs @ values == pytest.approx(mean, abs=2e-3)
-    assert math.sqrt(probs @ (values - mean) ** 2) == pytest.approx(std, abs=2e-3)
-
-
-def test_the_mean_of_two_outcomes_says_it_all() -> None:
-    rare = reference.spread_reference(cdp.OutcomeSpace.binary(), 0.02, 0.14)
-    np.testing.assert_allclose(rare.kinds[0, 0], [0.98, 0.02])
 
 
 @pytest.mark.parametrize("within", [0.2, 0.6])

@@ -10,12 +10,15 @@ import typer
 from clusterdp._words import counted
 from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line, print_pairs
 from clusterdp.cli.options import AsJson, Folder
+from clusterdp.experiment.decimals import shown
+from clusterdp.experiment.number import Number
 from clusterdp.published.folder import check_sizes, read_manifest
 from clusterdp.published.manifest import what_is_public
 from clusterdp.published.verification import verify_folder
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.experiment.declared import DeclaredOutcomes
+    from clusterdp.experiment.spaces import Space
     from clusterdp.published.manifest import Manifest
 
 _MOST_VALUES = 8
@@ -54,7 +57,8 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
 
 
 def _lines(manifest: Manifest) -> list[tuple[str, str]]:
-    mechanism, columns, space = manifest.mechanism, manifest.to_columns(), manifest.outcome.space
+    mechanism, columns = manifest.mechanism, manifest.to_columns()
+    space = manifest.outcomes.categories()
     numbers = mechanism.parameters(space).items()
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
     units, clusters = counted(manifest.n_units, "unit"), counted(manifest.n_clusters, "cluster")
@@ -62,7 +66,8 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     published = columns.public if mechanism.releases_rows else (columns.arm, columns.cluster)
     files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
     return [
-        ("outcome", f"{columns.outcome}: {_values(space)}"),
+        *(("outcome", f"{one.name}: {_values(one.space)}") for one in space.declared.outcomes),
+        *_declared(space.declared),
         ("privacy", manifest.guarantee.in_words),
         ("public", what_is_public(manifest.row_order)),
         ("mechanism", f"{mechanism.name} ({parameters})"),
@@ -74,14 +79,23 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     ]
 
 
-def _values(space: OutcomeSpace) -> str:
+def _declared(declared: DeclaredOutcomes) -> list[tuple[str, str]]:
+    """What else is declared about the outcomes."""
+    further = declared.metrics[len(declared.outcomes) :]
+    implied = [("implies", str(implication)) for implication in declared.implications]
+    return [*implied, *(("metric", str(metric)) for metric in further)]
+
+
+def _values(space: Space) -> str:
+    if isinstance(space, Number):
+        return f"a number, clipped to {shown(space.low)}..{shown(space.high)}"
     values = [f"{value:g}" for value in space.values]
-    shown = ", ".join(values[:_MOST_VALUES])
+    listed = ", ".join(values[:_MOST_VALUES])
     if len(values) > _MOST_VALUES:
-        shown += f", ... {values[-1]} ({len(values)} values)"
+        listed += f", ... {values[-1]} ({len(values)} values)"
     if space.edges is not None:
-        shown += f"; each stands for a bin of {', '.join(f'{edge:g}' for edge in space.edges)}"
-    return shown
+        listed += f"; each stands for a bin of {', '.join(f'{edge:g}' for edge in space.edges)}"
+    return listed
 
 
 def _size(n_bytes: int) -> str:

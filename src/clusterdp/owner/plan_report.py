@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from clusterdp.planning.plan import Comparison, Option
     from clusterdp.planning.predictions import Prediction
 
-_ERRORS = (
+_LEGEND = (
     "standard errors of the overall effect and in a segment, of the least certain arm; detectable "
-    "by a two-sided\n5% test with 80% power."
+    "by a two-sided\n5% test with 80% power. Each mechanism is at its best, noisy sums included; "
+    "the noisy-* release no rows."
 )
-_MECHANISMS = " Each mechanism is at its best, noisy sums included; the noisy-* release no rows."
 _ALONE = (
-    " The column `alone` has what the outcomes would have\nwithout the further metrics: they cost "
-    "no budget, and share the noise."
+    "\nalone: standard errors of the outcomes if the further metrics were not measured. A metric "
+    "costs no budget,\nbut the noise is shared out among all."
 )
 
 
@@ -161,10 +161,10 @@ class Report:
     def _tables(self) -> list[Table]:
         if len(self.metrics) == 1:
             return [Table("", self._one_metric())]
-        return [
-            Table("standard error of the overall effect on", self._mechanisms()),
-            Table(f"{self.comparison.chosen}, metric by metric", self._chosen()),
-        ]
+        chosen = Table(f"{self.comparison.chosen}, metric by metric", self._chosen())
+        if len(self.comparison.options) == 1:
+            return [chosen]
+        return [Table("standard error of the overall effect on", self._mechanisms()), chosen]
 
     def _one_metric(self) -> list[tuple[str, ...]]:
         """One row for each mechanism."""
@@ -206,7 +206,7 @@ class Report:
         return ("* " if option.name == self.comparison.chosen else "") + option.name
 
     def _legend(self) -> str:
-        return _ERRORS + _MECHANISMS + ("" if self.alone is None else _ALONE)
+        return _LEGEND + ("" if self.alone is None else _ALONE)
 
     def _about(self) -> str:
         layout = self.comparison.scenario.layout

@@ -181,7 +181,7 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         check_exact(prepared.layout, options.space, mechanism)
         cost = None
         if budget is not None:
-            cost = budget.describe(mechanism, options.space, options.columns.outcomes)
+            cost = budget.describe(mechanism, options.space)
         shown = describe(prepared, mechanism, options, cost)
         yield Ready(prepared, mechanism, shown, budget, target, options)
 
