@@ -24,6 +24,8 @@ import psutil
 
 import clusterdp as cdp
 from clusterdp.engines.base import no_progress
+from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.declared import declare
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
 from clusterdp.rows.encoding import Columns
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_SECONDS = 0.02
 COLUMNS = Columns(
-    unit="user", arm="treated", cluster="market", outcome="clicks", kept=("age", "spend")
+    unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("age", "spend")
 )
 
 
@@ -90,7 +92,7 @@ def run_kept_order(source: Path, target: Path) -> dict[str, float]:
 
 def _run_release(source: Path, target: Path, *, keep_order: bool) -> dict[str, float]:
     watch = Stopwatch()
-    space = cdp.OutcomeSpace.integers(-5, 6)
+    space = Categories(declared=declare({"clicks": "-5..6"}))
     prepared = prepare(source, columns=COLUMNS, space=space, keep_order=keep_order)
     mechanism = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2)
     write_release(prepared, mechanism, LocalFolder(target), watch)

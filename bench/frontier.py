@@ -17,6 +17,7 @@ import numpy as np
 
 import clusterdp as cdp
 from clusterdp._figures import new_figure, save_figure
+from clusterdp.experiment.category_space import Ends
 from clusterdp.experiment.layout import Layout
 from clusterdp.planning import assumptions as reference
 from clusterdp.planning import choose as planning
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.moments import Use
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
@@ -47,7 +49,7 @@ class Table(NamedTuple):
     name: str
     counts: IntArray
     layout: Layout
-    space: cdp.OutcomeSpace
+    space: CategorySpace
 
     def excess(self, mechanism: Mechanism, share: float, use: Use, n_draws: int = 20) -> float:
         """Of the treatment that is known least."""
@@ -139,8 +141,8 @@ def _piecewise(table: Table, epsilon: float) -> FloatArray:
 
 
 def _distances(table: Table) -> tuple[FloatArray, float]:
-    values = table.space.as_array()
-    return values - (values[0] + values[-1]) / 2, table.space.span / 2
+    ends = Ends.of(table.space, 0)
+    return table.space.metric_values()[0] - ends.middle, ends.span / 2
 
 
 def redrawn(build: Callable[..., Mechanism], table: Table, epsilon: float, share: float) -> float:

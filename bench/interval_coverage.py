@@ -25,6 +25,7 @@ from clusterdp.estimation.calibration import read_cells
 from clusterdp.experiment.layout import Layout
 from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.theory.population import Population
 from clusterdp.theory.simulation import simulate_estimates
@@ -152,7 +153,8 @@ def segment_effects(
     counts = units.population().assign(n_replicates, rng)
     counts = counts.reshape(*counts.shape[:-1], 2, SPACE.n_categories)
     others, inside = counts[..., 0, :], counts[..., 1, :]
-    cells = release_cells(inside + others, layout, SPACE, mechanism, simulated_noise(rng))
+    totals = CellTotals.of_counts(inside + others, SPACE)
+    cells = release_cells(totals, layout, SPACE, mechanism, simulated_noise(rng))
     assert cells.channel is not None  # noqa: S101 - all mechanisms here release rows
     released = cells.channel.simulate(inside, rng)
     everyone = released + cells.channel.simulate(others, rng)
@@ -179,7 +181,9 @@ def as_effects(arrays: EffectArrays, layout: Layout, arm_sizes: IntArray) -> lis
         one: dict[str, Any] = {
             name: None if part is None else part[place] for name, part in parts.items()
         }
-        effects += analysis.to_effects(estimators.EffectArrays(**one), layout, sizes)
+        effects += analysis.to_effects(
+            estimators.EffectArrays(**one), layout, sizes, metric="outcome"
+        )
     return effects
 
 
@@ -212,7 +216,7 @@ def adjusted_effects(
         privacy = np.zeros(layout.sizes.shape)
         moments = adjustment.adjusted_moments(rows, weights, pair, privacy)
         arrays = cell_weights.weighted_effects(moments, weights, layout, n_slopes=1)
-        effects += analysis.to_effects(arrays, layout, sizes.sum(axis=0))
+        effects += analysis.to_effects(arrays, layout, sizes.sum(axis=0), metric="outcome")
     return effects
 
 

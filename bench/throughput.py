@@ -43,11 +43,10 @@ def release(table: pl.DataFrame) -> None:
     cdp.release(
         table,
         mechanism=cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2),
-        outcomes=SPACE,
+        outcomes={"clicks": SPACE},
         unit="user",
         arm="treated",
         cluster="market",
-        outcome="clicks",
     )
 
 

@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 from clusterdp.channels.catalogue import RowRule
 from clusterdp.cli.app import app
+from clusterdp.experiment.categories import CategoriesRecord
+from clusterdp.experiment.declared import DeclaredRecord
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.published.manifest import ColumnNames, Manifest
-from clusterdp.published.terms import GuaranteeTerms, OutcomeTerms
+from clusterdp.published.terms import GuaranteeTerms
 from clusterdp.statistics.catalogue import Statistic
 from clusterdp.storage.files import FileSum
 
@@ -35,7 +37,7 @@ def names(table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "clicks.parquet"
     table.write_parquet(source)
-    options = "--unit user --arm treated --cluster market --outcome clicks --outcomes 0..3"
+    options = "--unit user --arm treated --cluster market --outcome clicks=0..3"
     arguments = ["release", str(source), *options.split(), "--epsilon", "2"]
     done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "published")])
     assert done.exit_code == 0, done.output
@@ -76,7 +78,8 @@ def test_code_that_documents_name_exists() -> None:
 
 def test_the_format_describes_every_key_of_a_manifest() -> None:
     described = (ROOT / "docs" / "format.md").read_text()
-    kinds: list[type[Struct]] = [Manifest, ColumnNames, OutcomeTerms, GuaranteeTerms, FileSum]
+    kinds: list[type[Struct]] = [Manifest, ColumnNames, GuaranteeTerms, FileSum]
+    kinds += [CategoriesRecord, DeclaredRecord]
     kinds += [Mechanism, *get_args(Statistic), *get_args(RowRule)]
     tags = [kind.__struct_config__.tag for kind in kinds if kind.__struct_config__.tag]
     keys = [field for kind in kinds for field in kind.__struct_fields__]

@@ -35,11 +35,10 @@ source, folder = sys.argv[1:]
 released = cdp.release(
     pl.read_parquet(source),
     mechanism=cdp.optimal(epsilon=2),
-    outcomes=cdp.OutcomeSpace.integers(0, 3),
+    outcomes={"clicks": cdp.OutcomeSpace.integers(0, 3)},
     unit="user",
     arm="treated",
     cluster="market",
-    outcome="clicks",
 )
 for one in (released, cdp.read_release(folder)):
     print(cdp.estimate(one))
@@ -78,7 +77,7 @@ def test_in_memory_both_people_need_neither_module(source: Path, published: Path
 
 def test_without_locks_no_folder_is_published(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = (*PARTS, "--outcomes", "0..3", "--epsilon", 2, "--out", out)
+    options = (*PARTS, "--epsilon", 2, "--out", out)
     done = run(_BLOCKED + _COMMAND, "release", source, *options)
     assert done.returncode == 2, done.stderr
     assert "a folder can be published on Linux and macOS only" in done.stderr.splitlines()[-1]

@@ -30,11 +30,10 @@ assert Path(cdp.__file__).is_relative_to(sys.prefix), cdp.__file__
 release = cdp.release(
     pl.read_parquet("clicks.parquet"),
     mechanism=cdp.optimal(epsilon=2),
-    outcomes=cdp.OutcomeSpace.integers(0, 3),
+    outcomes={"clicks": cdp.OutcomeSpace.integers(0, 3)},
     unit="user",
     arm="treated",
     cluster="market",
-    outcome="clicks",
 )
 print(cdp.estimate(release))
 print(cdp.estimate(cdp.read_release(Path("published"))))
@@ -96,7 +95,7 @@ def test_the_wheel_releases_and_estimates(table: pl.DataFrame, tmp_path: Path) -
     work = tmp_path / "work"
     work.mkdir()
     table.write_parquet(work / "clicks.parquet")
-    options = [*PARTS, "--outcomes", "0..3", "--epsilon", 2, "--out", "published"]
+    options = [*PARTS, "--epsilon", 2, "--out", "published"]
     run(programs / "clusterdp", "release", "clicks.parquet", *options, cwd=work)
     assert "300 vs 300" in run(programs / "clusterdp", "estimate", "published", cwd=work)
     assert run(programs / "python", "-c", _IN_MEMORY, cwd=work).count("300 vs 300") == 2

@@ -16,6 +16,7 @@ from assertions import assert_mean, assert_variance
 from clusterdp.estimation import moments as estimators
 from clusterdp.estimation.calibration import read_cells
 from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.theory import formulas as theory
 from clusterdp.theory.simulation import (
@@ -35,6 +36,7 @@ from populations import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
@@ -83,7 +85,7 @@ def test_excess_variance_is_what_releases_show(
         counts, layout, space, mechanism, rng=rng, n_draws=12, use="everything"
     )
     drawn = simulate_releases(counts, layout, space, mechanism, n_replicates=4000, rng=rng)
-    means = counts @ space.as_array() / layout.sizes
+    means = counts @ space.metric_values()[0] / layout.sizes
     weights = layout.sizes.sum(axis=1) / layout.n_units
     for position, arm in enumerate(layout.treatments):
         true = weights @ (means[:, arm] - means[:, layout.control])
@@ -130,13 +132,13 @@ def released_segment(  # noqa: PLR0917 - the parts of a simulated release
     inside: np.ndarray,
     others: np.ndarray,
     layout: Layout,
-    space: cdp.OutcomeSpace,
+    space: CategorySpace,
     mechanism: Mechanism,
     rng: np.random.Generator,
 ) -> estimators.EffectArrays:
     """Calibrated estimates of some units, released together with all others of their cells."""
-    counts, add_noise = inside + others, simulated_noise(rng)
-    statistics, channel = release_cells(counts, layout, space, mechanism, add_noise)
+    totals = CellTotals.of_counts(inside + others, space)
+    statistics, channel = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
     assert channel is not None
     released = channel.simulate(inside, rng)
     everyone = released + channel.simulate(others, rng)
@@ -177,8 +179,8 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
     for name in ("optimal, counts and sums", "cluster, counts", "optimal, sums"):
         mechanism, weights = MECHANISMS[name], []
         for _ in range(2):
-            counts = population.assign(1, rng)[0]
-            cells = release_cells(counts, layout, space, mechanism, simulated_noise(rng))
+            totals = CellTotals.of_counts(population.assign(1, rng)[0], space)
+            cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
             readings = read_cells(mechanism, layout, space, cells.statistics)
             assert readings is not None
             weights.append(readings.shrinkage)

@@ -27,21 +27,22 @@ from populations import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
 POPULATIONS = [experiment_one, many_small_clusters, rare_binary, three_arms]
 
 
-def cluster(space: cdp.OutcomeSpace) -> Mechanism:
+def cluster(space: CategorySpace) -> Mechanism:
     return cdp.cluster_dp(noise_scale=10, prior_floor=0.24 / space.n_categories, resample_prob=0.8)
 
 
-def cluster_free(space: cdp.OutcomeSpace) -> Mechanism:
+def cluster_free(space: CategorySpace) -> Mechanism:
     return cdp.cluster_free_dp(noise_scale=10, prior_floor=0.24 / space.n_categories, epsilon=1.5)
 
 
-def uniform(space: cdp.OutcomeSpace) -> Mechanism:
+def uniform(space: CategorySpace) -> Mechanism:
     return cdp.uniform_prior_dp(epsilon=3)
 
 
@@ -50,7 +51,7 @@ def uniform(space: cdp.OutcomeSpace) -> Mechanism:
 @pytest.mark.parametrize("mechanism", [cluster, cluster_free, uniform], ids=lambda f: f.__name__)
 def test_intervals_cover(
     build: Callable[[np.random.Generator], Population],
-    mechanism: Callable[[cdp.OutcomeSpace], Mechanism],
+    mechanism: Callable[[CategorySpace], Mechanism],
     rng: np.random.Generator,
 ) -> None:
     population = build(rng)
@@ -121,8 +122,7 @@ def test_segments_of_real_releases_are_covered(rng: np.random.Generator) -> None
             unit="user",
             arm="treated",
             cluster="market",
-            outcome="clicks",
-            outcomes=cdp.OutcomeSpace.integers(0, 4),
+            outcomes={"clicks": cdp.OutcomeSpace.integers(0, 4)},
         )
         for effect in cdp.estimate(release, segments=segments, by=list(shares)).effects[1:]:
             ((name, is_inside),) = effect.of.segment

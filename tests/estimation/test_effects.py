@@ -20,13 +20,14 @@ from populations import make_layout, three_arms
 if TYPE_CHECKING:
     import pandas as pd
 
-PARTS: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market", "outcome": "clicks"}
 SPACE = cdp.OutcomeSpace.integers(0, 3)
+COLUMNS: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market"}
+PARTS: dict[str, Any] = {**COLUMNS, "outcomes": {"clicks": SPACE}}
 MECHANISM = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5)
 
 
 def released(table: pl.DataFrame, mechanism: cdp.Mechanism = MECHANISM) -> cdp.Release:
-    return cdp.release(table, mechanism=mechanism, outcomes=SPACE, **PARTS)
+    return cdp.release(table, mechanism=mechanism, **PARTS)
 
 
 def regression(frame: pd.DataFrame, outcome: str) -> tuple[float, float]:
@@ -46,7 +47,7 @@ def stratified_by_statsmodels(frame: pd.DataFrame, outcome: str) -> tuple[float,
 def test_stratified_rows_against_statsmodels(table: pl.DataFrame) -> None:
     release = released(table.sample(fraction=0.9))
     estimate = cdp.estimate(release, use="rows")
-    effect, variance = stratified_by_statsmodels(release.units.to_pandas(), "debiased_outcome")
+    effect, variance = stratified_by_statsmodels(release.units.to_pandas(), "clicks_debiased")
     assert estimate.effect == pytest.approx(effect)
     assert estimate.std_error**2 == pytest.approx(variance)
 
@@ -54,13 +55,13 @@ def test_stratified_rows_against_statsmodels(table: pl.DataFrame) -> None:
 def test_unstratified_rows_against_statsmodels(table: pl.DataFrame) -> None:
     release = released(table)
     estimate = cdp.estimate(release, estimator="unstratified", use="rows")
-    effect, variance = regression(release.units.to_pandas(), "debiased_outcome")
+    effect, variance = regression(release.units.to_pandas(), "clicks_debiased")
     assert estimate.effect == pytest.approx(effect)
     assert estimate.std_error**2 == pytest.approx(variance)
 
 
 def test_true_outcomes_against_statsmodels(table: pl.DataFrame) -> None:
-    estimate = cdp.estimate_without_privacy(table, outcomes=SPACE, **PARTS)
+    estimate = cdp.estimate_without_privacy(table, **PARTS)
     effect, variance = stratified_by_statsmodels(table.to_pandas(), "clicks")
     assert estimate.effect == pytest.approx(effect)
     assert estimate.std_error**2 == pytest.approx(variance)
@@ -74,12 +75,10 @@ def test_kancharla_and_kangs_estimator(table: pl.DataFrame) -> None:
     release = cdp.release(
         binary,
         mechanism=cdp.uniform_prior_dp(resample_prob=0.25),
-        outcomes=cdp.OutcomeSpace.binary(),
-        **PARTS,
+        outcomes={"clicks": cdp.OutcomeSpace.binary()},
+        **COLUMNS,
     )
-    means = dict(
-        release.units.group_by("treated").agg(pl.col("released_outcome").mean()).iter_rows()
-    )
+    means = dict(release.units.group_by("treated").agg(pl.col("response").mean()).iter_rows())
     theirs = (means[1] - means[0]) / 0.75
     assert cdp.estimate(release, estimator="unstratified", use="rows").effect == pytest.approx(
         theirs
@@ -106,7 +105,7 @@ def test_aggregates_have_stratified_effects_only(
 ) -> None:
     release = released(table, mechanism)
     estimate = cdp.estimate(release)
-    true = cdp.estimate_without_privacy(table, outcomes=SPACE, **PARTS)
+    true = cdp.estimate_without_privacy(table, **PARTS)
     assert abs(estimate.effect - true.effect) < 6 * estimate.std_error
     with pytest.raises(cdp.ParameterError, match="stratified effects only"):
         cdp.estimate(release, estimator="unstratified")
@@ -189,7 +188,7 @@ def test_an_estimate_in_every_form(table: pl.DataFrame) -> None:
 
 def test_html_escapes_labels(table: pl.DataFrame) -> None:
     marked = table.with_columns(treated=pl.col("treated").replace_strict({0: "<b>", 1: "&"}))
-    release = cdp.release(marked, mechanism=MECHANISM, outcomes=SPACE, control="<b>", **PARTS)
+    release = cdp.release(marked, mechanism=MECHANISM, control="<b>", **PARTS)
     page = cdp.estimate(release)._repr_html_()
     assert "<b>" not in page
     assert "&amp;" in page
@@ -197,11 +196,11 @@ def test_html_escapes_labels(table: pl.DataFrame) -> None:
 
 def test_several_arms_are_taken_by_label(table: pl.DataFrame) -> None:
     arms = table.with_columns(treated=pl.int_range(pl.len()) % 3)
-    release = cdp.release(arms, mechanism=MECHANISM, outcomes=SPACE, control=0, **PARTS)
+    release = cdp.release(arms, mechanism=MECHANISM, control=0, **PARTS)
     estimate = cdp.estimate(release, use="rows")
     assert [effect.of.arm for effect in estimate.effects] == [1, 2]
     assert estimate[2].effect == estimate["2"].effect
-    with pytest.raises(cdp.ParameterError, match=r"take one: estimate\[arm\]"):
+    with pytest.raises(cdp.ParameterError, match=r"take one: estimate\[metric\]"):
         _ = estimate.effect
     with pytest.raises(KeyError):
         _ = estimate["none"]
@@ -217,7 +216,7 @@ def test_p_values() -> None:
     layout = make_layout([[50, 50]])
     assert layout.n_units == 100
     effect = cdp.Effect(
-        of=Target(arm=1, control=0),
+        of=Target(metric="clicks", arm=1, control=0),
         effect=1.959964,
         std_error=1.0,
         sampling_variance=0.5,
@@ -239,7 +238,7 @@ def test_few_units_are_compared_by_welchs_t(n_users: int, rng: np.random.Generat
             "clicks": rng.permutation(np.arange(n_users) % 4),
         }
     )
-    (effect,) = cdp.estimate_without_privacy(few, outcomes=SPACE, **PARTS).effects
+    (effect,) = cdp.estimate_without_privacy(few, **PARTS).effects
     samples = [few.filter(pl.col("treated") == arm)["clicks"].to_numpy() for arm in (1, 0)]
     theirs = stats.ttest_ind(*samples, equal_var=False)
     assert effect.p_value == pytest.approx(theirs.pvalue)
@@ -248,7 +247,7 @@ def test_few_units_are_compared_by_welchs_t(n_users: int, rng: np.random.Generat
 
 
 def test_many_units_are_compared_by_the_normal(table: pl.DataFrame) -> None:
-    (effect,) = cdp.estimate_without_privacy(table, outcomes=SPACE, **PARTS).effects
+    (effect,) = cdp.estimate_without_privacy(table, **PARTS).effects
     assert math.isinf(effect.degrees)
     assert effect.to_dict()["degrees"] is None
 
@@ -275,7 +274,7 @@ def test_students_intervals_of_few_units_cover(rng: np.random.Generator) -> None
 
 def an_effect(effect: float, std_error: float, control: float, control_error: float) -> cdp.Effect:
     return cdp.Effect(
-        of=Target(arm=1, control=0),
+        of=Target(metric="clicks", arm=1, control=0),
         effect=effect,
         std_error=std_error,
         sampling_variance=std_error**2,

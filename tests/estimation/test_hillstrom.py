@@ -62,18 +62,17 @@ def test_intervals_hold_the_effect_without_privacy(
     table = customers(name, rng)
     table.write_parquet(tmp_path / "t.parquet")
     options = ["--unit", "customer", "--arm", "segment", "--cluster", ",".join(CLUSTER)]
-    options += ["--outcome", "visit", "--outcomes", "0,1", "--control", "No E-Mail"]
+    options += ["--outcome", "visit=0,1", "--control", "No E-Mail"]
     options += ["--epsilon", str(epsilon), "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, ["release", str(tmp_path / "t.parquet"), *options])
     assert done.exit_code == 0, done.output
     private = cdp.estimate(cdp.read_release(tmp_path / "out"))
     true = cdp.estimate_without_privacy(
         table.with_columns(cluster=pl.concat_str(CLUSTER, separator=" | ")),
-        outcomes=cdp.OutcomeSpace.binary(),
+        outcomes={"visit": cdp.OutcomeSpace.binary()},
         unit="customer",
         arm="segment",
         cluster="cluster",
-        outcome="visit",
         control="No E-Mail",
     )
     for arm in ("Mens E-Mail", "Womens E-Mail"):

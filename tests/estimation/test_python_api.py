@@ -18,8 +18,7 @@ PARTS: dict[str, Any] = {
     "unit": "user",
     "arm": "arm",
     "cluster": "market",
-    "outcome": "clicks",
-    "outcomes": cdp.OutcomeSpace.integers(0, 3),
+    "outcomes": {"clicks": cdp.OutcomeSpace.integers(0, 3)},
     "control": "A",
 }
 
@@ -58,11 +57,14 @@ def test_effects_are_selected_by_arm_and_segment(estimate: cdp.Estimate) -> None
     [
         (
             "tier=9",
-            "no effect of 'tier=9'; the arms are 'B', 'C', the segments 'overall', 'tier=0'",
+            (
+                "no effect of 'tier=9'; the metrics are 'clicks'; the arms are 'B', 'C'; the "
+                "segments are 'overall', 'tier=0'"
+            ),
         ),
         (("A", "tier=0"), "the arms are 'B', 'C'"),
         (3, "no effect of 3"),
-        ("tier=0", r"several arms \('B', 'C'\); take one: estimate\[arm, 'tier=0'\]"),
+        ("tier=0", r"several arms \('B', 'C'\); name one too: estimate\['tier=0', \.\.\.\]"),
     ],
 )
 def test_unknown_keys_say_what_there_is(key: Any, message: str, estimate: cdp.Estimate) -> None:

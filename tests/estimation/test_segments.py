@@ -10,16 +10,17 @@ import statsmodels.formula.api as smf
 from scipy import stats
 
 import clusterdp as cdp
+from categories import one_outcome
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SPACE = cdp.OutcomeSpace.integers(0, 3)
 PARTS: dict[str, Any] = {
     "unit": "user",
     "arm": "treated",
     "cluster": "market",
-    "outcome": "clicks",
-    "outcomes": cdp.OutcomeSpace.integers(0, 3),
+    "outcomes": {"clicks": SPACE},
 }
 MECHANISM = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.3)
 
@@ -72,7 +73,7 @@ def by_hand(rows: pd.DataFrame, whole: pd.DataFrame) -> tuple[float, float, int]
     pool = chosen_pool(rows, whole)
     effect = variance = 0.0
     for _, part in rows[~rows["market"].isin(pool)].groupby("market"):
-        arms = [part.loc[part["treated"] == arm, "debiased_outcome"] for arm in (0, 1)]
+        arms = [part.loc[part["treated"] == arm, "clicks_debiased"] for arm in (0, 1)]
         weight = len(part) / len(rows)
         effect += weight * (arms[1].mean() - arms[0].mean())
         variance += weight**2 * sum(arm.var() / len(arm) for arm in arms)
@@ -84,7 +85,7 @@ def by_hand(rows: pd.DataFrame, whole: pd.DataFrame) -> tuple[float, float, int]
             n_arm = int(((whole["market"] == market) & (whole["treated"] == arm)).sum())
             inverse = n_all / n_arm
             inverse *= 1 + (inverse - 1) * (n_all - len(part)) / (n_all - 1) / len(pooled)
-            mine = part.loc[part["treated"] == arm, "debiased_outcome"]
+            mine = part.loc[part["treated"] == arm, "clicks_debiased"]
             weights += [inverse] * len(mine)
             outcomes += list(mine)
             cells += [(market, n_arm)] * len(mine)
@@ -197,9 +198,9 @@ def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
     release = run_release(
         table.with_columns(big=pl.col("user") > 300),
         mechanism=MECHANISM,
-        outcomes=PARTS["outcomes"],
+        space=one_outcome("clicks", SPACE),
         columns=Columns(
-            unit="user", arm="treated", cluster="market", outcome="clicks", kept=("big",)
+            unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("big",)
         ),
         control=None,
         clip=False,
@@ -272,7 +273,7 @@ def test_unstratified_segments_are_plain_differences(
         release, segments=segments, by=["tier"], estimator="unstratified", use="rows"
     )
     gold = release.units.join(segments.filter(pl.col("tier") == "gold"), on="user")
-    means = dict(gold.group_by("treated").agg(pl.col("debiased_outcome").mean()).iter_rows())
+    means = dict(gold.group_by("treated").agg(pl.col("clicks_debiased").mean()).iter_rows())
     assert estimate.effects[1].effect == pytest.approx(means[1] - means[0])
 
 
@@ -303,7 +304,7 @@ def test_adjustment_in_one_cluster_is_lins(table: pl.DataFrame, segments: pl.Dat
     frame = release.units.join(segments, on="user").to_pandas()
     for name in ("before", "region"):
         frame[name] -= frame[name].mean()
-    fit = smf.ols("debiased_outcome ~ treated * (before + region)", frame).fit(cov_type="HC2")
+    fit = smf.ols("clicks_debiased ~ treated * (before + region)", frame).fit(cov_type="HC2")
     assert adjusted.effect == pytest.approx(fit.params["treated"])
     assert adjusted.std_error == pytest.approx(fit.bse["treated"], rel=0.02)
     assert not estimate.effects[0].of.adjusted

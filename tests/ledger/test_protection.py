@@ -134,7 +134,7 @@ def test_sums_decide_unless_asked_otherwise(tmp_path: Path) -> None:
         ledger = Ledger(str(where))
         for n_releases in range(100):
             try:
-                ledger.reserve("us", outcome="y", space=SPACE, mechanism=mechanism, about={})
+                ledger.reserve("us", space=SPACE, mechanism=mechanism, about={})
             except LedgerError:
                 return n_releases
         raise AssertionError

@@ -82,11 +82,8 @@ class TestPaidRelease:
 
     @pytest.fixture
     def prepared(self) -> Any:
-        class Columns:
-            outcome = "y"
-
         class Table:
-            columns, space = Columns(), SPACE
+            space = SPACE
 
         class Prepared:
             table, layout = Table(), LAYOUT
@@ -107,7 +104,7 @@ class TestPaidRelease:
 
         budget = self.budget(cdp.Ledger(tmp_path / "budget.db"), said)
         budget.check_population()
-        described = budget.describe(mechanism, SPACE, "y")
+        described = budget.describe(mechanism, SPACE)
         assert described["remaining_epsilon"] == 4
         target = LocalFolder(tmp_path / "out")
         spec = {"out": "out", "ledger": "budget.db"}

@@ -76,7 +76,7 @@ def test_forged_rows_are_noticed(published: Path) -> None:
     from clusterdp.storage.files import FileSum
 
     path = published / "units.parquet"
-    pl.read_parquet(path).with_columns(pl.col("debiased_outcome") + 1e-3).write_parquet(path)
+    pl.read_parquet(path).with_columns(pl.col("clicks_debiased") + 1e-3).write_parquet(path)
     content = manifests.unseal((published / "manifest.json").read_bytes())
     files = {**content.files, "units.parquet": FileSum.of(path)}
     (published / "manifest.json").write_bytes(content.sealed(files))

@@ -12,6 +12,7 @@ from clusterdp.theory.population import Population
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
+    from clusterdp.experiment.category_space import CategorySpace
 
 
 def make_layout(sizes: IntArray | list[list[int]], control: int = 0) -> Layout:
@@ -25,7 +26,7 @@ def make_layout(sizes: IntArray | list[list[int]], control: int = 0) -> Layout:
 
 
 def from_units(
-    clusters: IntArray, outcomes: IntArray, space: OutcomeSpace, n_arms: int
+    clusters: IntArray, outcomes: IntArray, space: CategorySpace, n_arms: int
 ) -> Population:
     """A population of units given one by one; `outcomes` are codes with axes `[unit, arm]`.
 

@@ -19,6 +19,7 @@ from populations import (
 )
 
 if TYPE_CHECKING:
+    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
@@ -26,7 +27,7 @@ POPULATIONS = [experiment_one, many_small_clusters, rare_binary, three_arms]
 by_name: dict[str, Any] = {"ids": lambda build: build.__name__}
 
 
-def mechanisms(space: cdp.OutcomeSpace) -> dict[str, Mechanism]:
+def mechanisms(space: CategorySpace) -> dict[str, Mechanism]:
     floor = 0.2 / space.n_categories
     return {
         "cluster": cdp.cluster_dp(noise_scale=4, prior_floor=floor, resample_prob=0.6),
@@ -69,7 +70,7 @@ def test_excess_variance_is_what_releases_show(
 def simulate_free_effects(population: Population, counts: np.ndarray) -> np.ndarray:
     """Differences in true means, weighted by cluster size, spelled out."""
     layout = population.layout
-    means = counts @ population.space.as_array() / layout.sizes
+    means = counts @ population.space.metric_values()[0] / layout.sizes
     weights = layout.sizes.sum(axis=1) / layout.n_units
     return np.array(
         [weights @ (means[:, arm] - means[:, layout.control]) for arm in layout.treatments]
@@ -177,7 +178,7 @@ def test_aggregate_closed_forms_tend_to_the_papers(rng: np.random.Generator) -> 
     population = experiment_one(rng)
     layout, space = population.layout, population.space
     counts = population.assign(1, rng)[0]
-    epsilon, values = 0.01, space.as_array()
+    epsilon, values = 0.01, space.metric_values()[0]
 
     def excess(mechanism: Mechanism) -> np.ndarray:
         return theory.excess_variance(counts, layout, space, mechanism, rng=rng).value

@@ -8,6 +8,7 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
+from categories import one_outcome
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import Columns
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
     from clusterdp.mechanisms.mechanism import Mechanism
 
-COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",))
 SPACE = cdp.OutcomeSpace.integers(0, 3)
+CLICKS = one_outcome("clicks", SPACE)
 
 
 @pytest.mark.slow
@@ -46,7 +48,7 @@ def test_simulated_counts_agree_with_released_rows(
         release = run_release(
             table,
             mechanism=mechanism,
-            outcomes=SPACE,
+            space=CLICKS,
             columns=COLUMNS,
             control=None,
             clip=False,
@@ -55,7 +57,7 @@ def test_simulated_counts_agree_with_released_rows(
             add_noise=simulated_noise(rng),
         )
         estimates.append(cdp.estimate(release, use="rows"))
-    rows = LocalTable(rows=table.lazy(), columns=COLUMNS, space=SPACE, clip=False)
+    rows = LocalTable(rows=table.lazy(), columns=COLUMNS, space=CLICKS, clip=False)
     layout, encoder = rows.read_layout(None)
     counts = rows.count(layout, encoder).counts
     simulated = simulate_releases(
@@ -65,7 +67,7 @@ def test_simulated_counts_agree_with_released_rows(
         0
     ]
     truth = cdp.estimate_without_privacy(
-        table, outcomes=SPACE, unit="user", arm="treated", cluster="market", outcome="clicks"
+        table, outcomes={"clicks": SPACE}, unit="user", arm="treated", cluster="market"
     ).effect
     effects = np.array([estimate.effect for estimate in estimates])
     for drawn in (effects, simulated.effects[:, 0]):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import IntArray
     from clusterdp.experiment.categories import Categories
     from clusterdp.rows.batches import BatchRandomizer, Tally
     from clusterdp.rows.encoding import Columns
@@ -50,14 +50,12 @@ class Counted(NamedTuple):
         counts: Rows by category, numbers at the grid point below; axes `[cluster, arm, category]`.
             Safety nets alone use them.
         totals: What statistics are drawn from.
-        squares: Sums of squares for the owner's eyes, as in `RowCounter.true_squares`.
         seen: What was read.
         notices: Warnings about the table, for the owner alone. They never decide anything.
     """
 
     counts: IntArray
     totals: CellTotals
-    squares: FloatArray
     seen: Fingerprint
     notices: tuple[str, ...] = ()
 
@@ -348,5 +346,4 @@ def _to_counts(tally: Tally, layout: Layout) -> Counted:
     counts = table[..., : tally.counter.encoder.space.n_categories]
     if not np.array_equal(counts.sum(axis=-1), layout.sizes):
         raise DataError(TABLE_CHANGED)
-    counter = tally.counter
-    return Counted(counts, counter.totals(table), counter.true_squares(table), tally.seen)
+    return Counted(counts=counts, totals=tally.counter.totals(table), seen=tally.seen)

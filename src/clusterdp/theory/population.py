@@ -43,15 +43,15 @@ class Population:
         one_hot = np.eye(self.space.n_categories, dtype=np.int64)[self.type_outcomes]
         return np.asarray(np.einsum("ct,tao->cao", self.type_counts, one_hot))
 
-    def effects(self) -> FloatArray:
-        """True average effects against control; axes `[treatment]`."""
-        gains = self.unit_effects()
+    def effects(self, metric: int = 0) -> FloatArray:
+        """True average effects on a metric against control; axes `[treatment]`."""
+        gains = self.unit_effects(metric)
         shares = self.type_counts.sum(axis=0) / self.layout.n_units
         return np.asarray(shares @ gains)
 
-    def unit_effects(self) -> FloatArray:
-        """The effect of each treatment on each type; axes `[type, treatment]`."""
-        outcomes = self.space.metric_values()[0][self.type_outcomes]
+    def unit_effects(self, metric: int = 0) -> FloatArray:
+        """The effect of each treatment on a metric of each type; axes `[type, treatment]`."""
+        outcomes = self.space.metric_values()[metric][self.type_outcomes]
         treated = outcomes[:, list(self.layout.treatments)]
         return np.asarray(treated - outcomes[:, [self.layout.control]])
 

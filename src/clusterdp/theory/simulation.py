@@ -35,6 +35,7 @@ def simulate_experiments(  # noqa: PLR0913 - what to draw, by name
     rng: np.random.Generator,
     estimator: Estimator = "stratified",
     use: Use = "everything",
+    metric: int = 0,
 ) -> estimators.EffectArrays:
     """Estimates from fresh assignments and fresh releases; axes `[replicate, treatment]`."""
     return _joined(
@@ -46,6 +47,7 @@ def simulate_experiments(  # noqa: PLR0913 - what to draw, by name
             rng,
             estimator,
             use,
+            metric,
         )
         for size in _chunks(n_replicates, population.potential_counts().size)
     )
@@ -61,6 +63,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
     rng: np.random.Generator,
     estimator: Estimator = "stratified",
     use: Use = "everything",
+    metric: int = 0,
 ) -> estimators.EffectArrays:
     """Estimates from fresh releases of the same observed counts; axes `[replicate, treatment]`.
 
@@ -73,6 +76,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
         rng: Where randomness comes from.
         estimator: As in `estimate`.
         use: As in `estimate`.
+        metric: Which metric.
     """
     return _joined(
         simulate_estimates(
@@ -83,6 +87,7 @@ def simulate_releases(  # noqa: PLR0913 - a population's parts, given as they ar
             rng,
             estimator,
             use,
+            metric,
         )
         for size in _chunks(n_replicates, counts.size)
     )
@@ -96,6 +101,7 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     rng: np.random.Generator,
     estimator: Estimator,
     use: Use,
+    metric: int = 0,
 ) -> estimators.EffectArrays:
     """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
     about_cells = release_cells(
@@ -104,9 +110,9 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     moments = readings = None
     if about_cells.channel is not None:
         released_counts = about_cells.channel.simulate(counts, rng)
-        moments = estimators.row_moments(released_counts, about_cells.channel)
+        moments = estimators.row_moments(released_counts, about_cells.channel, metric)
     if use == "everything":
-        readings = read_cells(mechanism, layout, space, about_cells.statistics)
+        readings = read_cells(mechanism, layout, space, about_cells.statistics, metric)
     return estimators.estimate_effects(
         layout,
         space,
@@ -114,6 +120,7 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
         moments=moments,
         statistics=about_cells.statistics,
         readings=readings,
+        metric=metric,
     )
 
 
