@@ -211,8 +211,7 @@ class Transaction:
             hash="",
         )
         entry = entry._replace(hash=entry.expected_hash())
-        # As it is: outcomes have an order. The hash does not depend on how names are sorted.
-        stored = {**entry._asdict(), "content": json.dumps(content)}
+        stored = {**entry._asdict(), "content": json.dumps(content, sort_keys=True)}
         self._connection.execute(table.insert().values(**stored))
         return entry
 
