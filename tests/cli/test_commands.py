@@ -126,7 +126,8 @@ def test_a_dry_run_reads_no_outcome(table: pl.DataFrame, tmp_path: Path) -> None
     plan = json.loads(result.output)["plan"]
     assert plan["smallest_cells"] == [60, 60, 60]
     assert plan["epsilon"] <= 2
-    assert plan["expected_std_error"] > plan["expected_std_error_from_privacy"] > 0
+    expected = plan["expected"]["clicks"]
+    assert expected["std_error"] > expected["privacy_std_error"] > 0
     assert not (tmp_path / "out").exists()
 
 

@@ -107,7 +107,7 @@ def test_it_is_confirmed_on_the_command_line_alone(
 def test_names_are_checked_where_the_budget_is_reserved(where: Path) -> None:
     """Between a look and a reservation another process may have opened the population."""
     ledger = Ledger(str(where))
-    asked: dict[str, Any] = {"outcome": "y", "space": SPACE, "about": {}}
+    asked: dict[str, Any] = {"space": SPACE, "about": {}}
     asked["mechanism"] = cdp.uniform_prior_dp(epsilon=1)
     with pytest.raises(LedgerError, match="is new to the ledger"):
         ledger.reserve("us", **asked, confirmed_new=False)
@@ -141,7 +141,7 @@ def test_an_earlier_release_of_an_outcome_is_pointed_out(
     paid = ("--ledger", where, "--population", "us")
     first = release(source, tmp_path / "1", *paid, "--new-population")
     assert "earlier release" not in first.output
-    visits = [part if part != "clicks" else "visits" for part in PARTS]
+    visits = [part.replace("clicks", "visits") for part in PARTS]
     other = run(
         *("release", source, *visits, "--epsilon", 1),
         *("--out", tmp_path / "2", *paid),
@@ -150,13 +150,13 @@ def test_an_earlier_release_of_an_outcome_is_pointed_out(
     assert "earlier release" not in other.output
     second = release(source, tmp_path / "3", *paid)
     assert (
-        "note: the ledger has 1 earlier release of outcome 'clicks' of population 'us'; all "
+        "note: the ledger has 1 earlier release of 'clicks' of population 'us'; all "
         "releases about this population have spent epsilon 3.0, and with this one epsilon 5.0\n"
     ) in second.stdout
     third = json.loads(release(source, tmp_path / "4", *paid, "--json").stdout)
-    assert any("the ledger has 2 earlier releases of outcome" in n for n in third["plan"]["notes"])
+    assert any("the ledger has 2 earlier releases of 'clicks'" in n for n in third["plan"]["notes"])
     budget = third["plan"]["budget"]
-    assert budget["earlier_releases_of_outcome"] == 2
+    assert budget["earlier_releases_of_outcomes"] == 2
     assert (budget["spent_epsilon"], budget["after_epsilon"]) == pytest.approx((5, 7))
 
 
@@ -166,10 +166,10 @@ def test_closed_releases_count_as_earlier_and_cancelled_ones_do_not(
     ledger = Ledger(str(where))
     ledger.cancel(reserve(ledger, 1).release_id)
     paid = ("--ledger", where, "--population", "us", "--dry-run")
-    columns = [part if part != "clicks" else "y" for part in PARTS]
+    columns = [part.replace("clicks", "y") for part in PARTS]
     renamed = tmp_path / "y.parquet"
     pl.read_parquet(source).rename({"clicks": "y"}).write_parquet(renamed)
     command = ("release", renamed, *columns, "--epsilon", 1, *paid)
     assert "earlier release" not in run(*command).stdout
     ledger.close(reserve(ledger, 1).release_id)
-    assert "the ledger has 1 earlier release of outcome 'y'" in run(*command).stdout
+    assert "the ledger has 1 earlier release of 'y'" in run(*command).stdout

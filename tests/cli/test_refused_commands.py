@@ -163,7 +163,7 @@ def test_a_full_disk(table: pl.DataFrame, tmp_path: Path) -> None:
         ('epsilon = "two"', "epsilon must be a number; got 'two' in"),
         ("epsilon = true", "epsilon must be a number; got True"),
         ("keep = [1, 2]", "names of columns"),
-        ('reference = [0.5, "a"]', "separated by commas"),
+        ('reference = [0.5, "a"]', "reference must be what is expected of outcomes by name"),
         ("min_cell_size = 3.5", "min_cell_size must be a whole number; got 3.5"),
         ('clip = "yes"', "clip must be true or false; got 'yes'"),
         ("epsilon = ", "is not TOML"),
@@ -207,9 +207,9 @@ def test_rows_are_counted_for_an_owner_who_asks_and_never_in_json(
     wild = write(table.with_columns(clicks=pl.col("clicks").replace(3, 9)), tmp_path)
     n_wild = int((table["clicks"] == 3).sum())
     quiet = release(wild, tmp_path / "out", "--json")
-    assert_refused(quiet, "has values outside the outcome space of 4 values; declare")
+    assert_refused(quiet, "has values outside the outcome space of 4 categories; declare")
     told = release(wild, tmp_path / "out", "--verbose")
-    assert_refused(told, f"has values outside the outcome space of 4 values in {n_wild} rows;")
+    assert_refused(told, f"has values outside the outcome space of 4 categories in {n_wild} rows;")
     clipped = release(wild, tmp_path / "one", "--clip", "--json")
     assert "WARNING, for your eyes only: some outcomes of 'clicks' were clipped" in clipped.stderr
     assert "clipped" not in clipped.stdout
