@@ -24,8 +24,8 @@ from clusterdp.engines.spark.store import HadoopFolder
 from clusterdp.engines.spark.tasks import RandomizeRows
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing import to_folder as publishing
 from clusterdp.releasing.journal import Drawn
+from clusterdp.releasing.prepare import Prepared
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
 from spark_releases import KEY, to_table, write
@@ -335,7 +335,7 @@ def test_an_interrupted_release_is_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "complete", stop)
+        patched.setattr(Prepared, "randomizer", stop)
         assert run(*command, "--out", out).exit_code == 130
     (unfinished,) = Ledger(str(where)).releases()
     kept = Ledger(str(where)).resume(unfinished.release_id).recall()

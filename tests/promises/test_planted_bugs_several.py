@@ -1,0 +1,221 @@
+"""Bugs of several outcomes, planted on purpose: the test that should catch each of them does."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from batch_runs import WordGrid, batch_of, encoder_of, randomizer_of
+from clusterdp.channels.integers import TABLE_TOTAL
+from clusterdp.channels.optimal import OptimalChannel
+from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.declared import declare
+from clusterdp.experiment.grid import Grid
+from clusterdp.published.verification import verify_folder
+from clusterdp.releasing.prepare import prepare
+from clusterdp.releasing.to_folder import write_release
+from clusterdp.rows.batches import RowCounter
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.randomizer import RowRandomizer
+from clusterdp.statistics.sums import NoisySums, SumNoise
+from clusterdp.storage.folder import LocalFolder
+from joint_enumeration import category_chances, joint_release, worst_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterdp._arrays import FloatArray
+    from clusterdp.channels.catalogue import Channel
+    from clusterdp.experiment.category_space import CategorySpace
+
+FUNNEL = Categories(
+    declared=declare({"visit": "0,1", "spend": "0,1,5"}, implications=["spend>0 -> visit"])
+)
+ROUNDS = cdp.Number(0, 4)
+GRID = Grid(number=ROUNDS, points=(0, ROUNDS.n_steps // 4, ROUNDS.n_steps))
+NUMBER = Categories(declared=declare({"rounds": ROUNDS}), grids=(GRID,))
+# Words of each key in an exhaustive run.
+N_WORDS = 256
+
+
+def audit_folder() -> None:
+    """What a folder holds is what `clusterdp verify` asks for."""
+    number = pl.int_range(40)
+    table = pl.select(
+        user=number,
+        treated=number % 2,
+        market=number // 2 % 2,
+        visit=(number % 3 > 0).cast(pl.Int64),
+        spend=pl.when(number % 3 == 2).then(5).otherwise(0),
+    )
+    columns = Columns(unit="user", arm="treated", cluster="market", outcomes=("visit", "spend"))
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "out"
+        prepared = prepare(table, columns=columns, space=FUNNEL)
+        write_release(prepared, cdp.optimal(epsilon=2), LocalFolder(place))
+        assert [check.problem for check in verify_folder(place) if check.problem] == []
+
+
+def audit_debiased() -> None:
+    """E[debiased | category] is the category's value of each outcome, from the integers."""
+    randomizer = randomizer_of(FUNNEL, cdp.optimal(epsilon=2), 1, ReleaseKey(bytes(32)))
+    channel = cdp.optimal(epsilon=2).settled_rows(FUNNEL).public_channel(FUNNEL)
+    decode = randomizer.row_randomizer.decode
+    means = decode @ channel.tables[0].T / TABLE_TOTAL
+    np.testing.assert_allclose(means, FUNNEL.outcome_values(), atol=1e-9)
+
+
+def swap_the_columns(patch: pytest.MonkeyPatch) -> None:
+    honest = RowRandomizer.of.__func__  # type: ignore[attr-defined]
+
+    def swapped(channel: Channel, n_outcomes: int, aes_key: bytes) -> RowRandomizer:
+        made: RowRandomizer = honest(RowRandomizer, channel, n_outcomes, aes_key)
+        made.decode[:] = made.decode[::-1].copy()
+        return made
+
+    patch.setattr(RowRandomizer, "of", swapped)
+
+
+def swap_two_outputs(patch: pytest.MonkeyPatch) -> None:
+    """In every decode: the folder then agrees with itself."""
+    honest = OptimalChannel.decode
+
+    def swapped(self: OptimalChannel, metric: int = 0) -> FloatArray:
+        made = honest(self, metric).copy()
+        made[:, :2] = made[:, 1::-1]
+        return made
+
+    patch.setattr(OptimalChannel, "decode", swapped)
+
+
+def audit_loss() -> None:
+    """Enumerated over all neighbours and outputs, the loss is within the guarantee."""
+    mechanism = cdp.optimal(epsilon=2, sums_share=0.5)
+    rows = tuple(map(tuple, FUNNEL.outcome_values().T.tolist()))
+    release = joint_release(mechanism, FUNNEL, rows, 0)
+    assert worst_loss(mechanism, FUNNEL, release) <= mechanism.guarantee(FUNNEL).epsilon + 1e-9
+
+
+def spend_epsilon_on_each_sum(patch: pytest.MonkeyPatch) -> None:
+    """As if each outcome's sum were the only one: ε is spent twice."""
+
+    def each_alone(self: NoisySums, space: CategorySpace) -> SumNoise:
+        spans = np.ptp(space.metric_lattice().integers, axis=1)
+        return SumNoise(
+            of_sums=tuple((spans / self.epsilon).tolist()),
+            of_squares=tuple(
+                4 * span**2 / self.epsilon if squared else None
+                for span, squared in zip(
+                    spans.tolist(), space.metric_lattice().squared, strict=True
+                )
+            ),
+        )
+
+    patch.setattr(NoisySums, "noise", each_alone)
+
+
+def responses_of(true: float) -> FloatArray:
+    """P(response | true number) of the machine, over all words of its keys; axes `[response]`."""
+    key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
+    made = randomizer_of(NUMBER, cdp.optimal(epsilon=1), n_units, key)
+    words = WordGrid(N_WORDS, (made.row_randomizer.aes_key, *made.rounding_keys))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clusterdp.rows.randomizer.unit_words", words)
+        patch.setattr("clusterdp.rows.batches.unit_words", words)
+        rows = made(batch_of({"rounds": true}, n_units)).rows
+    drawn = np.bincount(rows["response"].to_numpy(), minlength=made.row_randomizer.n_outputs)
+    return np.asarray(drawn / n_units)
+
+
+def audit_words() -> None:
+    """A number that is rounded goes through the mixture of the channel's rows."""
+    channel = cdp.optimal(epsilon=1).settled_rows(NUMBER).public_channel(NUMBER)
+    for true in (0, 0.5, 1, 2.5, 3.75, 4):
+        wanted = channel.transition()[0] @ category_chances(NUMBER, (true,))
+        # Every column of an alias table is cut at one place, between two words of the grid.
+        np.testing.assert_allclose(responses_of(true), wanted, atol=8 / N_WORDS)
+
+
+def use_one_word(patch: pytest.MonkeyPatch) -> None:
+    """Rounding and the channel's draw take the same word."""
+
+    def response_key(self: ReleaseKey, outcome: str, purpose: str) -> bytes:
+        del purpose
+        return self.for_response((outcome,))
+
+    patch.setattr(ReleaseKey, "for_rounding", response_key)
+
+
+def audit_roundings() -> None:
+    """Whether a number is rounded up for counts says nothing of how it is rounded for rows."""
+    key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
+    made = randomizer_of(NUMBER, cdp.optimal(epsilon=1), n_units, key)
+    counter = RowCounter.of(encoder_of(NUMBER), key)
+    words = WordGrid(N_WORDS, (*counter.count_keys, *made.rounding_keys))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clusterdp.rows.batches.unit_words", words)
+        coded = made.encoder(batch_of({"rounds": 2.5}, n_units))
+        for_rows = made.encoder.round(coded, made.rounding_keys)
+        for_counts = counter.encoder.round(coded, counter.count_keys)
+    together = np.zeros((3, 3))
+    np.add.at(together, (for_rows, for_counts), 1 / n_units)
+    alone = category_chances(NUMBER, (2.5,))
+    np.testing.assert_allclose(together, np.outer(alone, alone), atol=2 / N_WORDS)
+
+
+def share_the_rounding(patch: pytest.MonkeyPatch) -> None:
+    honest = ReleaseKey.for_rounding
+
+    def for_rows(self: ReleaseKey, outcome: str, purpose: str) -> bytes:
+        del purpose
+        return honest(self, outcome, "rows")
+
+    patch.setattr(ReleaseKey, "for_rounding", for_rows)
+
+
+@pytest.mark.parametrize(
+    ("audit", "plant"),
+    [
+        (audit_folder, swap_the_columns),
+        (audit_debiased, swap_the_columns),
+        (audit_debiased, swap_two_outputs),
+        (audit_loss, spend_epsilon_on_each_sum),
+        (audit_words, use_one_word),
+        (audit_roundings, share_the_rounding),
+    ],
+    ids=lambda function: function.__name__,
+)
+def test_planted_bugs_are_caught(
+    audit: Callable[[], None],
+    plant: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    audit()
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        audit()
+
+
+def test_one_word_for_rounding_and_channel_would_give_a_number_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some response is impossible for one number and likely for another: the loss is infinite."""
+    numbers = np.linspace(0, 4, 65).tolist()
+
+    def worst_ratio() -> float:
+        found = [responses_of(true) for true in numbers]
+        pairs = itertools.permutations(found, 2)
+        with np.errstate(divide="ignore"):
+            return max(float(np.max(one[one > 0] / other[one > 0])) for one, other in pairs)
+
+    assert worst_ratio() <= 1.1 * np.e
+    use_one_word(monkeypatch)
+    assert worst_ratio() == np.inf

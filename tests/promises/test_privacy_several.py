@@ -1,0 +1,121 @@
+"""The joint release of several outcomes, enumerated: counts, sums, rows, rounding of numbers."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import clusterdp as cdp
+from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.declared import declare
+from clusterdp.experiment.grid import Grid
+from joint_enumeration import Row, joint_release, moved_noise, worst_delta, worst_loss
+
+SLACK = 1e-9
+DELTA = 0.05
+ROUNDS = cdp.Number(0, 4)
+
+
+class Case(NamedTuple):
+    """A small space, the outcomes that a unit may have, and how far noisy counts are taken."""
+
+    space: Categories
+    rows: tuple[Row, ...]
+    reach: int
+
+
+def _of_levels(*levels: list[float]) -> tuple[Row, ...]:
+    return tuple(itertools.product(*levels))
+
+
+def _rounds(*points: float) -> Grid:
+    return Grid(number=ROUNDS, points=tuple(int(ROUNDS.steps_to(point)) for point in points))
+
+
+# Both ends, grid points, and numbers that are rounded.
+_NUMBERS = [0, 0.5, 1, 2.75, 4]
+CASES = {
+    "two binary": Case(
+        Categories(declared=declare({"visit": "0,1", "sale": "0,1"})),
+        _of_levels([0, 1], [0, 1]),
+        reach=3,
+    ),
+    "funnel": Case(
+        Categories(
+            declared=declare(
+                {"visit": "0,1", "sale": "0,1", "spend": "0..2"},
+                implications=["sale -> visit", "spend>0 -> sale"],
+            )
+        ),
+        ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1), (1, 1, 2)),
+        reach=2,
+    ),
+    "binary and three levels": Case(
+        Categories(declared=declare({"visit": "0,1", "clicks": "0..2"})),
+        _of_levels([0, 1], [0, 1, 2]),
+        reach=1,
+    ),
+    "number": Case(
+        Categories(declared=declare({"rounds": ROUNDS}), grids=(_rounds(0, 1, 4),)),
+        _of_levels(_NUMBERS),
+        reach=4,
+    ),
+    "binary and number": Case(
+        Categories(declared=declare({"visit": "0,1", "rounds": ROUNDS}), grids=(_rounds(0, 1, 4),)),
+        _of_levels([0, 1], _NUMBERS),
+        reach=1,
+    ),
+}
+MECHANISMS = {
+    "rows": cdp.optimal(epsilon=1.5),
+    "sums": cdp.optimal(epsilon=1.5, sums_share=0.4),
+    "counts": cdp.optimal(epsilon=1.5, noise_scale=3),
+    "counts and sums": cdp.optimal(epsilon=1.5, noise_scale=4, sums_share=0.3),
+    "uniform prior and sums": cdp.uniform_prior_dp(epsilon=1.5, sums_share=0.5),
+}
+# Counts of scale 0.4 cost 5, and are hardly ever beyond reach.
+WITH_DELTA = {
+    "rows": cdp.optimal(epsilon=1.5, delta=DELTA),
+    "sums": cdp.optimal(epsilon=1.5, delta=DELTA, sums_share=0.4),
+    "counts": cdp.optimal(epsilon=6.5, delta=DELTA, noise_scale=0.4),
+    "counts and sums": cdp.optimal(epsilon=7, delta=DELTA, noise_scale=0.4, sums_share=0.1),
+}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_loss_is_stated_and_reached(case: Case, name: str) -> None:
+    mechanism = MECHANISMS[name]
+    stated = mechanism.guarantee(case.space).epsilon
+    loss = worst_loss(mechanism, case.space, joint_release(mechanism, *case))
+    assert loss <= stated + SLACK
+    assert stated <= 1.5
+    assert loss >= 0.99 * stated
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_prior_from_counts_is_accounted_for(case: Case) -> None:
+    """A crowd in one category keeps all others at the floor, whatever the noise on counts."""
+    mechanism = cdp.cluster_dp(noise_scale=4, prior_floor=0.1, epsilon=1.5, sums_share=0.25)
+    stated = mechanism.guarantee(case.space).epsilon
+    for n_crowd in (0, 150):
+        release = joint_release(mechanism, *case, n_crowd)
+        loss = worst_loss(mechanism, case.space, release)
+        assert loss <= stated + SLACK
+    assert loss >= 0.99 * stated
+
+
+@pytest.mark.parametrize("name", WITH_DELTA)
+@pytest.mark.parametrize("of", ["two binary", "funnel", "number"])
+def test_delta_is_stated_and_reached(of: str, name: str) -> None:
+    """Noisy counts beyond reach are too rare to add a hundredth to δ."""
+    mechanism, case = WITH_DELTA[name], CASES[of]
+    stated = mechanism.guarantee(case.space)
+    assert stated.delta == DELTA
+    release = joint_release(mechanism, case.space, case.rows, reach=3)
+    assert release.tail() <= 0.01 * DELTA
+    reached = worst_delta(mechanism, case.space, release, stated.epsilon)
+    assert 0.99 * DELTA <= reached <= DELTA * (1 + SLACK)

@@ -1,0 +1,81 @@
+"""Released numbers are right on average, over thousands of releases of one table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from assertions import assert_mean
+from batch_runs import batch_of, randomizer_of
+from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.declared import declare
+from clusterdp.experiment.grid import Grid
+from clusterdp.rows.batches import RowEncoder
+from clusterdp.rows.keys import ReleaseKey
+from joint_enumeration import category_chances
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterdp._arrays import FloatArray
+    from clusterdp.rows.batches import BatchRandomizer, EncodedRows
+
+N_RELEASES, N_UNITS = 2000, 200
+SPEND = cdp.Number(0, 50)
+GRID = Grid(number=SPEND, points=tuple(int(SPEND.steps_to(point)) for point in (0, 2, 10, 50)))
+SPACE = Categories(declared=declare({"visit": "0,1", "spend": SPEND}), grids=(GRID,))
+MECHANISM = cdp.optimal(epsilon=2)
+SHAPES: dict[str, Callable[[np.random.Generator], FloatArray]] = {
+    "lognormal": lambda rng: rng.lognormal(1.5, 1.2, N_UNITS),
+    "zero-inflated": lambda rng: rng.gamma(2, 8, N_UNITS) * (rng.random(N_UNITS) < 0.2),
+    "counts": lambda rng: rng.negative_binomial(1, 0.15, N_UNITS).astype(np.float64),
+}
+
+
+def noise_variance(spend: FloatArray, visit: FloatArray) -> float:
+    """Var(mean of debiased spend | table): of the channel and of rounding, row by row."""
+    channel = MECHANISM.settled_rows(SPACE).public_channel(SPACE)
+    values, noise = SPACE.metric_values()[1], channel.noise_variance(1)[0]
+    total = 0.0
+    for row in zip(visit.tolist(), spend.tolist(), strict=True):
+        chances = category_chances(SPACE, row)
+        total += float(chances @ (noise + (values - row[1]) ** 2))
+    return total / len(spend) ** 2
+
+
+def released_means(table: pl.DataFrame, rng: np.random.Generator) -> FloatArray:
+    """The mean of debiased spend in each of many releases, each of its own key."""
+    first = randomizer_of(SPACE, MECHANISM, N_UNITS, ReleaseKey(bytes(32)))
+    coded = first.encoder(table)
+    keys = (ReleaseKey(rng.bytes(32)) for _ in range(N_RELEASES))
+    return np.array([_release(first, coded, key) for key in keys])
+
+
+def _release(first: BatchRandomizer, coded: EncodedRows, key: ReleaseKey) -> float:
+    """The mean of debiased spend, with another key and all else as it was."""
+    rows = replace(first.row_randomizer, aes_key=key.for_response(SPACE.declared.names))
+    encoder = first.encoder
+    categories = encoder.round(coded, encoder.rounding_keys(key, "rows"))
+    return float(rows(coded.units, coded.cells, categories).debiased[1].mean())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_mean_of_a_number_is_unbiased_over_releases(
+    shape: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the clipped number. Fails on correct code with probability ALPHA = 1e-6."""
+    # On the lattice of single cents, so that nothing is quantised.
+    spend = np.minimum(np.round(SHAPES[shape](rng), 2), 50)
+    visit = (spend > 0).astype(np.float64)
+    table = batch_of({"visit": pl.Series(visit), "spend": pl.Series(spend)}, N_UNITS)
+    expected, std_dev = spend.mean(), noise_variance(spend, visit) ** 0.5
+    assert_mean(released_means(table, rng), expected, std_dev)
+    # The negative control: a number at the grid point below it, as bins would have it.
+    monkeypatch.setattr(RowEncoder, "round", lambda self, rows, keys: rows.categories)
+    with pytest.raises(AssertionError, match="mean is off"):
+        assert_mean(released_means(table, rng), expected, std_dev)
