@@ -70,9 +70,9 @@ def interrupted(
 
 # Before which step, and how the release can be ended there.
 POINTS = [
-    ("draw_statistics", "close"),
-    ("draw_statistics", "cancel"),
-    ("complete", "close"),
+    ("release_cells", "close"),
+    ("release_cells", "cancel"),
+    ("cells_table", "close"),
     ("write_readme", "close"),
 ]
 
@@ -213,7 +213,7 @@ def test_a_sealed_release_is_closed_with_its_checksum(
 
 
 def test_show_names_the_ways_on(source: Path, where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unfinished = interrupted(monkeypatch, "draw_statistics", source, where)
+    unfinished = interrupted(monkeypatch, "release_cells", source, where)
     text = run("ledger", "show", where).stdout
     ways = [line.split(": ")[1] for line in text.splitlines() if ": clusterdp " in line]
     assert [shlex.split(way)[1:3] for way in ways] == [
@@ -233,7 +233,7 @@ def test_show_names_the_ways_on(source: Path, where: Path, monkeypatch: pytest.M
 def test_one_that_drew_can_be_closed_alone(
     source: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unfinished = interrupted(monkeypatch, "complete", source, where)
+    unfinished = interrupted(monkeypatch, "cells_table", source, where)
     text = run("ledger", "show", where).stdout
     assert f"clusterdp ledger close {where} {unfinished}" in text
     assert "ledger cancel" not in text
