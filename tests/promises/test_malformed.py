@@ -93,7 +93,7 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "text for a number": ("Histogram", put("outcomes", "grids", [0.75]), "$.outcomes.grids"),
     "number for a text": (
         "Histogram",
-        put("outcomes", "declared", "outcomes", "clicks", 7),
+        put("outcomes", "declared", "outcomes", 0, "space", 7),
         "$.outcomes.declared.outcomes",
     ),
     "too large a number": (
@@ -103,7 +103,7 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     ),
     "values beyond squares": (
         "Histogram",
-        put("outcomes", "declared", "outcomes", "clicks", "0,1,1e200"),
+        put("outcomes", "declared", "outcomes", 0, "space", "0,1,1e200"),
         "at most 1e+100",
     ),
     "files of another kind": ("Histogram", put("files", []), "$.files"),
@@ -421,7 +421,7 @@ def rewrite(path: Path, number: int, edit: Callable[[dict[str, Any]], None]) -> 
         (0, put("encryption", {"protection": ["none"]})),
         (0, put("format_version", None)),
         (1, put("guarantee", "epsilon", 0.1)),
-        (1, put("outcomes", "declared", "outcomes", "clicks", "a,b")),
+        (1, put("outcomes", "declared", "outcomes", 0, "space", "a,b")),
         (1, put("population", ["users"])),
         (1, lambda content: content.pop("mechanism")),
     ],

@@ -68,6 +68,7 @@ def audit_debiased() -> None:
     """E[debiased | category] is the category's value of each outcome, from the integers."""
     randomizer = randomizer_of(FUNNEL, cdp.optimal(epsilon=2), 1, ReleaseKey(bytes(32)))
     channel = cdp.optimal(epsilon=2).settled_rows(FUNNEL).public_channel(FUNNEL)
+    assert isinstance(channel, OptimalChannel)
     decode = randomizer.row_randomizer.decode
     means = decode @ channel.tables[0].T / TABLE_TOTAL
     np.testing.assert_allclose(means, FUNNEL.outcome_values(), atol=1e-9)

@@ -60,7 +60,7 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     published = columns.public if mechanism.releases_rows else (columns.arm, columns.cluster)
     files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
     return [
-        *(("outcome", f"{name}: {values}") for name, values in declared.outcomes.items()),
+        *(("outcome", f"{one.name}: {one.space}") for one in declared.outcomes),
         *(("implication", text) for text in declared.implications),
         *(("metric", text) for text in declared.metrics),
         ("privacy", manifest.guarantee.in_words),

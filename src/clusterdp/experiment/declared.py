@@ -105,7 +105,10 @@ class DeclaredOutcomes:
     def record(self) -> DeclaredRecord:
         """The outcomes as a manifest holds them; its `declared` reads them back."""
         return DeclaredRecord(
-            outcomes={outcome.name: str(outcome.space) for outcome in self.outcomes},
+            outcomes=[
+                OutcomeRecord(name=outcome.name, space=str(outcome.space))
+                for outcome in self.outcomes
+            ],
             implications=list(map(str, self.implications)),
             metrics=list(map(str, self.metrics[len(self.outcomes) :])),
             weights={
@@ -132,10 +135,17 @@ class DeclaredOutcomes:
             raise FormatError(f"the declared outcomes cannot be read: {error}") from None
 
 
+class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One outcome as a manifest writes it. They are listed: their order decides the categories."""
+
+    name: str
+    space: str
+
+
 class DeclaredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Declared outcomes as a manifest writes them, every part in its own grammar."""
 
-    outcomes: dict[str, str]
+    outcomes: list[OutcomeRecord]
     implications: list[str] = []
     metrics: list[str] = []
     weights: dict[str, float] = {}
@@ -143,7 +153,7 @@ class DeclaredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def declared(self) -> DeclaredOutcomes:
         """The outcomes that are written here."""
         return declare(
-            self.outcomes,
+            [f"{outcome.name}={outcome.space}" for outcome in self.outcomes],
             implications=self.implications,
             metrics=self.metrics,
             weights=self.weights,

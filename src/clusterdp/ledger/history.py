@@ -84,7 +84,7 @@ class ReleaseRecord:
     @property
     def outcomes(self) -> tuple[str, ...]:
         """The names of its outcomes."""
-        return tuple(self.content["outcomes"]["declared"]["outcomes"])
+        return tuple(one["name"] for one in self.content["outcomes"]["declared"]["outcomes"])
 
     @property
     def terms(self) -> Terms:

@@ -121,7 +121,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             unit=named.unit,
             arm=named.arm,
             cluster=named.cluster,
-            outcomes=tuple(self.outcomes.declared.outcomes),
+            outcomes=tuple(outcome.name for outcome in self.outcomes.declared.outcomes),
             kept=named.kept,
         )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def write_readme(manifest: Manifest, row_files: Collection[str]) -> str:
     """The text, from a manifest and the names of the files of rows."""
-    names = ", ".join(manifest.outcomes.declared.outcomes)
+    names = ", ".join(manifest.to_columns().outcomes)
     head = f"""# {names}: a private release of a randomized experiment
 
 {_what(manifest)}
@@ -46,11 +46,10 @@ def _outcomes(manifest: Manifest) -> str:
     """The declared outcomes, what is impossible, and what is measured."""
     declared = manifest.outcomes.declared
     lines = ["Outcomes, as they were declared:", ""]
-    for name, space in declared.outcomes.items():
-        clipped = "; numbers beyond the range count as its nearest end" * (
-            name in manifest.outcomes.grids
-        )
-        lines.append(f"- `{name}`: {space}{clipped}")
+    for outcome in declared.outcomes:
+        is_number = outcome.name in manifest.outcomes.grids
+        clipped = "; numbers beyond the range count as its nearest end" if is_number else ""
+        lines.append(f"- `{outcome.name}`: {outcome.space}{clipped}")
     lines += [f"- impossible unless `{one}`" for one in declared.implications]
     lines += [f"- also measured: `{one}`" for one in declared.metrics]
     return "\n".join(lines)

@@ -146,9 +146,20 @@ def without_outcomes(source: Any, outcomes: tuple[str, ...]) -> Any:
     if not isinstance(table, nw.DataFrame | nw.LazyFrame):
         return source
     schema = table.collect_schema()
-    missing = nw.lit(None, nw.Float64())
-    there = [name for name in outcomes if name in schema]
-    return table.with_columns(missing.alias(name) for name in there).to_native()
+    kinds = {name: schema[name] for name in outcomes if name in schema}
+    floats = {name for name, kind in kinds.items() if kind in _untyped() or _lacks_missing(kind)}
+    return table.with_columns(
+        nw.lit(None, nw.Float64() if name in floats else kind).alias(name)
+        for name, kind in kinds.items()
+    ).to_native()
+
+
+def _lacks_missing(kind: Any) -> bool:
+    """Whether some library has no missing value of a type that outcomes can have."""
+    import narwhals as nw
+
+    wide = (nw.Int128, nw.UInt128)
+    return kind == nw.Boolean or (kind.is_integer() and kind not in wide)
 
 
 def check_given_back(
