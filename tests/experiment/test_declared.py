@@ -47,15 +47,17 @@ def test_cuts_come_from_metrics_and_from_ends_in_implications() -> None:
 def test_declarations_survive_a_manifest() -> None:
     written = json.loads(json.dumps(funnel().to_dict()))
     assert DeclaredOutcomes.from_dict(written) == funnel()
-    assert list(written["outcomes"]) == ["visit", "conversion", "spend"]
+    names = [one["name"] for one in written["outcomes"]]
+    assert names == ["visit", "conversion", "spend"]
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"outcomes": {}},
-        {"outcomes": {"visit": 3}},
-        {"outcomes": {"visit": "what"}},
+        {"outcomes": []},
+        {"outcomes": {"visit": "0,1"}},
+        {"outcomes": [{"name": "visit", "space": 3}]},
+        {"outcomes": [{"name": "visit", "space": "what"}]},
         {"metrics": ["sales"]},
         {"weights": {"visit": "much"}},
         {"weights": {"visit": -1}},
