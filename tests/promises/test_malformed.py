@@ -79,7 +79,11 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "control": ("Cluster-DP", put("control", "0"), "see 'control'"),
     "neighbours": ("Contrasts", put("guarantee", "neighbours", "anyone"), "$.guarantee.neighbours"),
     "unknown key": ("Histogram", put("true_outcomes", [1, 2]), "unknown field `true_outcomes`"),
-    "noise of sums": ("Optimal", put("noise", "sums", "noise_scale", [9.0]), "'noise' does not hold"),
+    "noise of sums": (
+        "Optimal",
+        put("noise", "sums", "noise_scale", [9.0]),
+        "'noise' does not hold",
+    ),
     "scale of counts": (
         "Optimal",
         put("mechanism", "statistics", 0, "noise_scale", 9.0),
@@ -87,7 +91,11 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     ),
     "unknown parameter": ("Optimal", put("mechanism", "rows", "true_prior", 1), "was edited"),
     "text for a number": ("Histogram", put("outcomes", "grids", [0.75]), "$.outcomes.grids"),
-    "number for a text": ("Histogram", put("outcomes", "declared", "outcomes", "clicks", 7), "$.outcomes.declared.outcomes"),
+    "number for a text": (
+        "Histogram",
+        put("outcomes", "declared", "outcomes", "clicks", 7),
+        "$.outcomes.declared.outcomes",
+    ),
     "too large a number": (
         "Contrasts",
         put("outcomes", "declared", "weights", {"clicks": 10**400}),
