@@ -13,7 +13,6 @@ import pytest
 
 import clusterdp as cdp
 from batch_runs import WordGrid, batch_of, encoder_of, randomizer_of
-from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
@@ -69,8 +68,7 @@ def audit_debiased() -> None:
     """E[debiased | category] is the category's value of each outcome, from the integers."""
     randomizer = randomizer_of(FUNNEL, cdp.optimal(epsilon=2), 1, ReleaseKey(bytes(32)))
     channel = cdp.optimal(epsilon=2).settled_rows(FUNNEL).public_channel(FUNNEL)
-    decode = randomizer.row_randomizer.decode
-    means = decode @ channel.tables[0].T / TABLE_TOTAL
+    means = randomizer.row_randomizer.decode @ channel.transition()[0]
     np.testing.assert_allclose(means, FUNNEL.outcome_values(), atol=1e-9)
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.mechanisms.draw import draw_statistics
+from clusterdp.mechanisms.draw import release_cells
 from clusterdp.releasing.journal import Drawn
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import add_exact_noise
@@ -34,10 +34,10 @@ def reserve(
 
 def some_drawn(reservation: Reservation) -> bytes:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
-    statistics = draw_statistics(
+    drawn = release_cells(
         CellTotals.of_counts(counts, SPACE), LAYOUT, SPACE, reservation.mechanism, add_exact_noise
     )
-    return bytes(Drawn(statistics=statistics, table_tag=bytes(range(32))))
+    return bytes(Drawn(about_cells=drawn, table_tag=bytes(range(32))))
 
 
 def finish(reservation: Reservation) -> None:
