@@ -12,6 +12,9 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark.table import SparkTable
+from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.declared import declare
+from clusterdp.experiment.grid import Grid
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.releasing.journal import Unrecorded
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from clusterdp.engines.base import Table
-    from clusterdp.experiment.categories import Categories
 
 pytestmark = pytest.mark.spark
 
@@ -48,8 +50,45 @@ class Case(NamedTuple):
     clip: bool = False
     min_cell_size: int | None = None
 
+    def columns(self) -> Columns:
+        """The parts that columns play."""
+        return Columns(
+            unit="user",
+            arm="treated",
+            cluster="market",
+            outcomes=self.space.declared.names,
+            kept=self.kept,
+        )
+
+
+def with_visits(table: pl.DataFrame) -> pl.DataFrame:
+    """Three outcomes: a visit, a sale after a visit, and spend, a number."""
+    clicks = pl.col("clicks")
+    return table.with_columns(
+        visit=(clicks > 0).cast(pl.Int64),
+        sale=clicks > 1,
+        spend=pl.when(clicks > 1).then(pl.col("secret").abs() * 20).otherwise(0.0),
+    )
+
+
+SPEND = cdp.Number(0, 40)
+SEVERAL = Categories(
+    declared=declare(
+        {"visit": "0,1", "sale": "0,1", "spend": SPEND},
+        implications=["sale -> visit", "spend>0 -> sale"],
+        metrics=["visit*spend"],
+    ),
+    grids=(Grid(number=SPEND, points=(0, 1, SPEND.n_steps // 4, SPEND.n_steps)),),
+)
 
 CASES = {
+    "several outcomes": Case(with_visits, cdp.optimal(epsilon=2), SEVERAL),
+    "several outcomes, sums and counts": Case(
+        with_visits, cdp.optimal(epsilon=4, noise_scale=2, sums_share=0.2), SEVERAL
+    ),
+    "several outcomes redrawn": Case(
+        with_visits, cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5), SEVERAL
+    ),
     "64-bit ids": Case(lambda t: t.with_columns(user=pl.col("user") * 2**53 - 2**62)),
     "ids, arms and clusters as text": Case(
         lambda t: t.with_columns(
@@ -124,11 +163,8 @@ def release(frame: Any, case: Case, columns: Columns = COLUMNS) -> cdp.Release:
 def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
     case = CASES[name]
     given = case.change(table)
-    columns = Columns(
-        unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=case.kept
-    )
-    ours = release(given, case, columns)
-    theirs = release(to_spark(spark, given), case, columns)
+    ours = release(given, case, case.columns())
+    theirs = release(to_spark(spark, given), case, case.columns())
     assert theirs.guarantee == ours.guarantee
     assert theirs.notes == ours.notes
     assert pl.DataFrame(theirs.cells.toArrow()).equals(ours.cells)
@@ -178,7 +214,7 @@ class Refusal(NamedTuple):
 
     change: Callable[[pl.DataFrame], pl.DataFrame]
     message: str
-    columns: Columns = COLUMNS
+    space: Categories = SPACE
 
 
 def some(column: str, value: Any) -> Callable[[pl.DataFrame], pl.DataFrame]:
@@ -213,6 +249,21 @@ REFUSALS = {
         lambda t: t.with_columns(market=pl.datetime(2024, 1, 1, time_zone="UTC")),
         "labels must be text",
     ),
+    "a sale without a visit": Refusal(
+        lambda t: some("visit", 0)(with_visits(t).with_columns(sale=1)),
+        "or combinations that the implications rule out",
+        SEVERAL,
+    ),
+    "spend without a sale": Refusal(
+        lambda t: some("spend", 4321.0)(with_visits(t).with_columns(sale=0)),
+        "or combinations that the implications rule out",
+        SEVERAL,
+    ),
+    "a number is missing": Refusal(
+        lambda t: some("spend", None)(with_visits(t)),
+        "'visit', 'sale', 'spend' (outcomes) have missing values,",
+        SEVERAL,
+    ),
     "no rows": Refusal(lambda t: t.head(0), "the table has no rows"),
     "an empty cell": Refusal(
         lambda t: t.filter((pl.col("market") > 0) | (pl.col("treated") == 1)),
@@ -225,10 +276,10 @@ REFUSALS = {
 def test_tables_are_refused_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
     refusal = REFUSALS[name]
     given = refusal.change(table)
-    said = []
+    case, said = Case(space=refusal.space), []
     for frame in (given, to_spark(spark, given)):
         with pytest.raises(cdp.DataError) as caught:
-            release(frame, Case(), refusal.columns)
+            release(frame, case, case.columns())
         said.append(str(caught.value))
     assert said[0] == said[1]
     assert refusal.message in said[0]

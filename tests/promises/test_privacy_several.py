@@ -107,8 +107,18 @@ def test_a_prior_from_counts_is_accounted_for(case: Case) -> None:
     assert loss >= 0.99 * stated
 
 
-@pytest.mark.parametrize("name", WITH_DELTA)
-@pytest.mark.parametrize("of", ["two binary", "funnel", "number"])
+def _slow_if(of: str, name: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Noisy counts of five categories take a while."""
+    return (pytest.mark.slow,) if of == "funnel" and name.startswith("counts") else ()
+
+
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [
+        pytest.param(of, name, marks=_slow_if(of, name))
+        for of, name in itertools.product(["two binary", "funnel", "number"], WITH_DELTA)
+    ],
+)
 def test_delta_is_stated_and_reached(of: str, name: str) -> None:
     """Noisy counts beyond reach are too rare to add a hundredth to δ."""
     mechanism, case = WITH_DELTA[name], CASES[of]
@@ -118,3 +128,19 @@ def test_delta_is_stated_and_reached(of: str, name: str) -> None:
     assert release.tail() <= 0.01 * DELTA
     reached = worst_delta(mechanism, case.space, release, stated.epsilon)
     assert 0.99 * DELTA <= reached <= DELTA * (1 + SLACK)
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(1, 0.7), (3, 2.0), (-7, 1.3)])
+def test_moved_noise_against_a_long_sum(shift: int, scale: float) -> None:
+    """The merged outputs are those of the noise itself, value by value; so are loss and δ."""
+    values = np.arange(-200, 201)
+    log_one, log_other = -np.abs(values) / scale, -np.abs(values - abs(shift)) / scale
+    one, other = (np.exp(log) / np.exp(log).sum() for log in (log_one, log_other))
+    found = moved_noise(shift, scale)
+    assert found.before.sum() == pytest.approx(1)
+    assert found.after.sum() == pytest.approx(1)
+    assert found.loss() == pytest.approx(abs(shift) / scale)
+    for epsilon in (0.1, 0.5, 1.0):
+        wanted = float(np.maximum(one - np.exp(epsilon) * other, 0).sum())
+        reached = float(np.maximum(found.before - np.exp(epsilon) * found.after, 0).sum())
+        assert reached == pytest.approx(wanted)

@@ -79,6 +79,20 @@ def test_a_release_holds_what_it_says_and_nothing_else(
         assert released.units is None
 
 
+def test_several_outcomes_share_one_response(table: pl.DataFrame) -> None:
+    """Each debiased column follows from the response and the cell's decode values of its metric."""
+    given = table.with_columns(bought=pl.col("clicks") > 1, spend=pl.col("secret").abs())
+    outcomes = {"clicks": "0..3", "bought": "0,1", "spend": cdp.Number(0, 3)}
+    released = release(given, cdp.uniform_prior_dp(epsilon=2), outcomes=outcomes)
+    columns = ["user", "treated", "market", "response", *(f"{name}_debiased" for name in outcomes)]
+    assert released.units.columns == columns
+    joined = released.units.join(released.cells, on=["treated", "market"])
+    for metric, name in enumerate(outcomes):
+        decoded = joined["decode"].list.get(metric).list.get(joined["response"])
+        assert decoded.equals(joined[f"{name}_debiased"], check_names=False)
+        assert decoded.n_unique() > 1
+
+
 @pytest.mark.parametrize(
     "convert",
     [

@@ -67,6 +67,20 @@ def test_outcomes_and_keys_are_separated() -> None:
     assert key.for_response(("clicks",)) != ReleaseKey.from_system().for_response(("clicks",))
 
 
+def test_every_purpose_of_an_outcome_has_a_key_of_its_own() -> None:
+    """Words for rounding and for the channel's draw must have nothing in common."""
+    key = ReleaseKey.from_system()
+    keys = {
+        key.for_response(("spend",)),
+        key.for_response(("spend", "visit")),
+        key.for_response(("visit", "spend")),
+        key.for_rounding("spend", "rows"),
+        key.for_rounding("spend", "counts"),
+        key.for_rounding("visit", "rows"),
+    }
+    assert len(keys) == 6
+
+
 def test_a_key_is_not_shown() -> None:
     secret = b"0123456789abcdef0123456789abcdef"
     for shown in (repr(ReleaseKey(secret)), str(ReleaseKey(secret)), f"{ReleaseKey(secret)}"):

@@ -17,8 +17,7 @@ _TABLE = {
     "unit": '"user"',
     "arm": '"treated"',
     "cluster": '"market"',
-    "outcome": '"clicks"',
-    "outcomes": '"0..3"',
+    "outcomes": '["clicks=0..3"]',
 }
 _SOUND = [
     {"mechanism": '"cluster-dp"', "noise_scale": "4", "prior_floor": "0.05", "epsilon": "2.0"},
@@ -35,7 +34,7 @@ _SOUND = [
         "within_share": "0.5",
     },
 ]
-_TEXTS = ("unit", "arm", "cluster", "outcome", "mechanism", "outcomes")
+_TEXTS = ("unit", "arm", "cluster", "mechanism")
 _POSITIVE = (
     "epsilon",
     "noise_scale",
@@ -61,31 +60,19 @@ _NO_NUMBER = (
     "-inf",
     "-1e308",
 )
-_NO_SPACE = (
-    '"few"',
-    '""',
-    '"1..0"',
-    '"0..0"',
-    '"0..99999999999"',
-    '"bins:"',
-    '"bins:1,1"',
-    "[]",
-    '"0,nan"',
-    '"0,inf"',
-    "[1]",
-    '["a"]',
-    "[0, [1]]",
-    '"0..1..2"',
-    '"bins:0,inf"',
-    '",,"',
-    '"0x0..2"',
-    "[nan, 1]",
-    f"[0, {10**400}]",
-    "[true, {}]",
-    '"-5..-9"',
-    '"1e400,1"',
-    '"0,0"',
+_NO_SPACES = (
+    *("few", "", "1", "1..0", "0..0", "0..99999999999", "0..1..2", "0x0..2", "-5..-9", ",,", "0,0"),
+    *("0,nan", "0,inf", "1e400,1", f"0,{10**400}", "bins:", "bins:1,1", "bins:0,inf"),
+    *("bins:0,1,2 as 0", "number:", "number:4..0", "number:0..inf", "number:0..1e400"),
 )
+_NO_OUTCOMES = (
+    *(f'["clicks={space}"]' for space in _NO_SPACES),
+    *("[]", '""', "1", "[1]", "[nan]", "[[]]", "true", '["clicks"]', '["=0,1"]', '["nowhere=0,1"]'),
+    '["clicks=0..3", "clicks=0..3"]',
+)
+_NO_METRICS = ('["visits"]', '["clicks>"]', '["clicks*"]', '["clicks"]', "1", "[1]", '[""]')
+_NO_IMPLICATIONS = ('["clicks"]', '["clicks -> visits"]', '["-> clicks"]', "1", '["a -> b -> c"]')
+_NO_WEIGHTS = ('["clicks=0"]', '["clicks=nan"]', '["visits=2"]', '["clicks"]', "1", '["=2"]')
 _NO_NAME = ('""', '"nowhere"', '"\\u0000"', '"a\\nb"', '"' + "x" * 5000 + '"', '"*"', '"^.*$"')
 _NO_PLACE = (
     *_NO_NAME,
@@ -185,12 +172,15 @@ def _spoil(asked: dict[str, str], rng: np.random.Generator) -> str:
 
     spoilt: dict[str, tuple[str, str]] = {
         "unknown key": (pick(("colour", "epsilonn", "Epsilon", "sha256", '""')), "1"),
-        "no text": (pick(_TEXTS[:-1]), pick(_NO_TEXT)),
+        "no text": (pick(_TEXTS), pick(_NO_TEXT)),
         "no number": (pick(_POSITIVE[:-2]), pick(_NO_NUMBER)),
         "no share": ("segment_share", pick((*_NO_NUMBER, "1.5", "inf"))),
         "no size": ("min_cell_size", pick((*_NO_NUMBER, "1.5", "inf", "999", "1" + "0" * 30))),
-        "no space": ("outcomes", pick(_NO_SPACE)),
-        "no name": (pick(_TEXTS[:-1]), pick(_NO_NAME)),
+        "no space": ("outcomes", pick(_NO_OUTCOMES)),
+        "no metric": ("metric", pick(_NO_METRICS)),
+        "no implication": ("implies", pick(_NO_IMPLICATIONS)),
+        "no weight": ("weight", pick(_NO_WEIGHTS)),
+        "no name": (pick(_TEXTS), pick(_NO_NAME)),
         "no place": ("input", pick(_NO_PLACE)),
         "no prior": (pick(("prior", "reference")), pick(_NO_LIST)),
         "no delta": ("delta", pick(("-1", "1", "2.0", "nan", "inf", '"x"', "true", "[0]", "-inf"))),

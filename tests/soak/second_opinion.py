@@ -92,29 +92,31 @@ def _rounded(number: str) -> float:
 
 
 def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
-    outcome, columns = content["outcome"], content["columns"]
+    declared, columns = content["outcomes"]["declared"], content["columns"]
     rows = original["mechanism"]["rows"]
     texts = [content["software"], *content["notes"], content["guarantee"]["in_words"]]
     names = [columns[part] for part in ("unit", "arm", "cluster")] + list(columns["kept"])
-    names.append(outcome["name"])
+    names += list(declared["outcomes"])
     texts += [*names, content["mechanism"]["name"]]
     _need("texts", holds=all(isinstance(text, str) for text in texts))
     _need("lists", holds=isinstance(content["notes"], list) and isinstance(columns["kept"], list))
     _need("names differ", holds=len(set(names)) == len(names))
     _need("control is an arm", holds=_places(content["arms"], content["control"]) == 1)
-    _check_numbers(outcome["values"], outcome["edges"])
+    _need("spaces", holds=all(_values(space) for space in declared["outcomes"].values()))
     # What nothing else follows from may be anything; all else must be what it was.
     wanted = json.loads(json.dumps(original))
-    wanted["outcome"]["name"] = outcome["name"]
     wanted["mechanism"]["name"] = content["mechanism"]["name"]
     if rows is None:
         wanted["columns"] |= {"unit": columns["unit"], "kept": columns["kept"]}
-        wanted["outcome"] = outcome
+        wanted["outcomes"] = content["outcomes"]
     else:
         wanted["control"] = content["control"]
-        wanted["outcome"]["edges"] = outcome["edges"]
+        _need("values", holds=_values_of(content) == _values_of(original))
+        wanted["outcomes"]["declared"]["outcomes"] = declared["outcomes"]
+        # What counted more when a channel was designed shows in nothing that can be checked.
+        wanted["outcomes"]["declared"]["weights"] = declared["weights"]
         if rows.get("prior") is not None:
-            _check_prior(content["mechanism"]["rows"]["prior"], len(outcome["values"]))
+            _check_prior(content["mechanism"]["rows"]["prior"], len(_values_of(content)))
             wanted["mechanism"]["rows"]["prior"] = content["mechanism"]["rows"]["prior"]
     wanted["n_units"] = content["n_units"] if rows is None else wanted["n_units"]
     _need("all else is as it was", holds=_fixed(content) == _fixed(wanted))
@@ -124,13 +126,32 @@ def _places(labels: list[Any], label: Any) -> int:
     return sum(type(one) is type(label) and one == label for one in labels)
 
 
-def _check_numbers(values: list[Any], edges: list[Any] | None) -> None:
-    for numbers in (values, [] if edges is None else edges):
-        _need("numbers", holds=isinstance(numbers, list))
-        plain = [type(number) in (int, float) for number in numbers]
-        _need("numbers", holds=all(plain) and all(map(math.isfinite, numbers)))
-        _need("order", holds=all(a < b for a, b in itertools.pairwise(numbers)))
-    _need("bins", holds=edges is None or len(edges) == len(values) + 1)
+def _values_of(content: dict[str, Any]) -> list[float]:
+    """The values of the one outcome of a folder: what is checked here has no more than one."""
+    (space,) = content["outcomes"]["declared"]["outcomes"].values()
+    return _values(space)
+
+
+def _values(space: str) -> list[float]:
+    """The values that a space stands for: listed, a range of integers, or bins."""
+    if space.startswith("bins:"):
+        edges, _, given = space.removeprefix("bins:").partition(" as ")
+        numbers = _numbers(edges)
+        middles = [(low + high) / 2 for low, high in itertools.pairwise(numbers)]
+        values = _numbers(given) if given else middles
+        _need("bins", holds=len(values) == len(middles))
+        return values
+    if ".." in space:
+        low, high = map(int, space.split(".."))
+        return [float(value) for value in range(low, high + 1)]
+    return _numbers(space)
+
+
+def _numbers(listed: str) -> list[float]:
+    numbers = [float(number) for number in listed.split(",")]
+    _need("numbers", holds=all(map(math.isfinite, numbers)))
+    _need("order", holds=all(a < b for a, b in itertools.pairwise(numbers)))
+    return numbers
 
 
 def _check_prior(prior: Any, n_outcomes: int) -> None:
@@ -155,13 +176,12 @@ def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> N
     if designed:
         outputs = _check_channels(content, tables[_CHANNELS])
         numbers = {row[:2]: outputs[cells["channel"][i]] for i, row in enumerate(cells.iter_rows())}
-        decode = {cell: {number: number for number in listed} for cell, listed in numbers.items()}
+        decode = {cell: dict(enumerate(listed)) for cell, listed in numbers.items()}
     else:
         _check_priors(content, cells)
-        values = content["outcome"]["values"]
         decode = {
-            row[:2]: dict(zip(values, listed, strict=True))
-            for row, listed in zip(cells.iter_rows(), cells["decode"].to_list(), strict=True)
+            row[:2]: dict(enumerate(listed))
+            for row, (listed,) in zip(cells.iter_rows(), cells["decode"].to_list(), strict=True)
         }
     _check_rows(content, pl.concat(units), sizes, decode)
 
@@ -191,7 +211,7 @@ def _typed(label: Any) -> tuple[str, Any]:
 
 
 def _check_statistics(content: dict[str, Any], cells: pl.DataFrame, arms: list[Any]) -> None:
-    n_outcomes = len(content["outcome"]["values"])
+    n_outcomes = len(_values_of(content))
     if "noisy_counts" in cells.columns:
         counts = cells["noisy_counts"].to_list()
         whole = all(type(count) is int for listed in counts for count in listed)
@@ -203,9 +223,16 @@ def _check_statistics(content: dict[str, Any], cells: pl.DataFrame, arms: list[A
         for arm, contrast in zip(arms, cells["noisy_contrast"].to_list(), strict=True):
             told = type(contrast) is float and math.isfinite(contrast)
             _need("contrasts", holds=contrast is None if arm == content["control"] else told)
-    for name in ("noisy_sum", "noisy_squares", "channel"):
+    for name in ("noisy_sum", "noisy_squares"):
         if name in cells.columns:
-            _need(name, holds=all(type(number) is int for number in cells[name].to_list()))
+            _need(name, holds=all(_is_one(listed, int) for listed in cells[name].to_list()))
+    if "channel" in cells.columns:
+        _need("channel", holds=all(type(number) is int for number in cells["channel"].to_list()))
+
+
+def _is_one(listed: Any, kind: type) -> bool:
+    """Whether a list has one number of a kind: there is one metric."""
+    return isinstance(listed, list) and [type(number) for number in listed] == [kind]
 
 
 def _of_counts(content: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +243,7 @@ def _of_counts(content: dict[str, Any]) -> dict[str, Any]:
 
 def _check_priors(content: dict[str, Any], cells: pl.DataFrame) -> None:
     rows, counted = content["mechanism"]["rows"], _of_counts(content)
-    values = content["outcome"]["values"]
+    values = _values_of(content)
     keep = 1 - rows["resample_prob"]
     sizes = cells["size"]
     if counted and counted["scope"] == "population":
@@ -227,7 +254,7 @@ def _check_priors(content: dict[str, Any], cells: pl.DataFrame) -> None:
         counts = cells["noisy_counts"].list.to_array(len(values)).to_numpy()
         prior = estimate_prior(counts, sizes.to_numpy(), floor)
         weights = to_weights(prior, round(floor * 2**32)).tolist()
-    for row, (stated, decode) in enumerate(
+    for row, (stated, (decode,)) in enumerate(
         zip(cells["prior"].to_list(), cells["decode"].to_list(), strict=True)
     ):
         made = [number * 2**32 for number in stated]
@@ -242,21 +269,22 @@ def _check_priors(content: dict[str, Any], cells: pl.DataFrame) -> None:
 
 
 def _check_channels(content: dict[str, Any], listed: pl.DataFrame) -> dict[int, list[float]]:
-    values, rows = content["outcome"]["values"], content["mechanism"]["rows"]
-    _need("columns", holds=listed.columns == ["channel", "response", "weights"])
+    values, rows = _values_of(content), content["mechanism"]["rows"]
+    _need("columns", holds=listed.columns == ["channel", "response", "decode", "weights"])
     outputs: dict[int, list[float]] = {}
     tables: dict[int, list[list[int]]] = {}
-    for channel, number, weights in listed.iter_rows():
-        _need("whole", holds=type(channel) is int and type(number) is float)
+    for channel, response, decode, weights in listed.iter_rows():
+        _need("whole", holds=type(channel) is int and _is_one(decode, float))
+        _need("responses are numbered", holds=response == len(outputs.get(channel, [])))
         _need("weights", holds=all(type(weight) is int and weight >= 0 for weight in weights))
         _need("every outcome", holds=len(weights) == len(values) and any(weights))
-        outputs.setdefault(channel, []).append(number)
+        outputs.setdefault(channel, []).extend(decode)
         tables.setdefault(channel, []).append(weights)
     _need("channels are numbered", holds=list(outputs) == list(range(len(outputs))))
     bound = math.exp(rows["epsilon"]) * (1 + 1e-9)
     for channel, table in tables.items():
         numbers = outputs[channel]
-        _need("finite", holds=all(map(math.isfinite, numbers)) and numbers == sorted(numbers))
+        _need("finite", holds=all(map(math.isfinite, numbers)))
         _need("ratios", holds=all(max(weights) <= bound * min(weights) for weights in table))
         largest = max(1.0, *map(abs, numbers))
         for place, value in enumerate(values):
@@ -271,18 +299,19 @@ def _check_rows(
     content: dict[str, Any],
     units: pl.DataFrame,
     sizes: dict[tuple[Any, Any], int],
-    decode: dict[tuple[Any, ...], dict[float, float]],
+    decode: dict[tuple[Any, ...], dict[int, float]],
 ) -> None:
     columns = content["columns"]
     names = [columns["unit"], columns["arm"], columns["cluster"], *columns["kept"]]
-    _need("columns", holds=units.columns == [*names, "response", "debiased_outcome"])
+    (outcome,) = content["outcomes"]["declared"]["outcomes"]
+    _need("columns", holds=units.columns == [*names, "response", f"{outcome}_debiased"])
     ids = units[columns["unit"]]
     _need("ids", holds=ids.dtype == pl.String or ids.dtype.is_integer())
     _need("unique", holds=ids.null_count() == 0 and ids.n_unique() == len(units))
     cells = list(zip(units[columns["cluster"]], units[columns["arm"]], strict=True))
     _need("labels", holds={tuple(map(type, cell)) for cell in cells} == _types(sizes))
     _need("rows fill the cells", holds=dict(Counter(cells)) == sizes)
-    released = zip(cells, units["response"], units["debiased_outcome"], strict=True)
+    released = zip(cells, units["response"], units[f"{outcome}_debiased"], strict=True)
     for cell, number, told in released:
         exact = decode[cell].get(number)
         _need("released", holds=exact is not None and type(told) is float)
