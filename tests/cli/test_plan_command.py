@@ -110,8 +110,8 @@ def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "give epsilon, the budget (--epsilon), or mde"),
-        (("--epsilon", 1, "--mde", 1), "not both"),
+        ((), "missing: epsilon; give epsilon=..., the budget (--epsilon)"),
+        (("--epsilon", 1, "--mde", 1), "leave out mde (--mde)"),
         (("--mde", 1e-6), "even without privacy"),
         (("--epsilon", 1, "--reference", "1,2"), "6 shares"),
         (("--epsilon", 1, "--segment-share", 2), "segment_share"),

@@ -56,11 +56,13 @@ def test_a_new_name_must_be_confirmed(
     paid = ("--ledger", where, "--population")
     first = release(source, tmp_path / "out", *paid, "us-users")
     assert_refused(first, "'us-users' is new to the ledger, which has no population yet")
-    assert_refused(first, "confirm it with --new-population")
+    assert_refused(first, "confirm it with new_population=True (--new-population)")
     confirmed = release(source, tmp_path / "out", *paid, "us-users", "--new-population")
     assert confirmed.exit_code == 0, confirmed.output
     again = release(source, tmp_path / "second", *paid, "us-users", "--new-population")
-    assert_refused(again, "'us-users' is not new to the ledger: leave out --new-population")
+    assert_refused(
+        again, "'us-users' is not new to the ledger: leave out new_population (--new-population)"
+    )
     assert release(source, tmp_path / "second", *paid, "us-users").exit_code == 0
     for name in ("drivers", "us-merchants"):
         reserve(Ledger(str(where)), 1, name)

@@ -275,7 +275,9 @@ def test_what_was_decided_is_not_decided_again(
 ) -> None:
     unfinished = leave_unfinished(monkeypatch, source, tmp_path / "out", where)
     resume = ("release", "--resume", unfinished, "--ledger", where)
-    assert_refused(run(*resume, "--epsilon", 1), "--epsilon was decided when the release began")
+    assert_refused(
+        run(*resume, "--epsilon", 1), "epsilon (--epsilon) was decided when the release began"
+    )
     assert_refused(run("release", "--resume", unfinished), "needs the ledger that recorded it")
     assert_refused(run("release", "--resume", "none", "--ledger", where), "has no release none")
     monkeypatch.setattr("clusterdp.ledger.paid_release.__version__", "9.9")
@@ -299,7 +301,7 @@ def test_a_dry_run_shows_the_budget_and_spends_nothing(
     assert result.exit_code == 0, result.output
     assert "has epsilon 4 left" in result.stdout
     result = spend(source, tmp_path / "out", where, "--dry-run", "--epsilon", 5)
-    assert "the budget does not allow this release" in result.stdout
+    assert "note: this release would be refused: the budget of population" in result.stdout
     assert shown(where)["populations"] == []
 
 

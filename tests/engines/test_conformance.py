@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.published.verification import verify_folder
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from clusterdp.engines.base import Table
+    from clusterdp.experiment.categories import Categories
 
 pytestmark = pytest.mark.spark
 
-SPACE = cdp.OutcomeSpace.integers(0, 3)
-COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
+SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",))
 CLUSTER_DP = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5)
 
 
@@ -41,7 +43,7 @@ class Case(NamedTuple):
 
     change: Callable[[pl.DataFrame], pl.DataFrame] = lambda table: table
     mechanism: cdp.Mechanism = CLUSTER_DP
-    space: cdp.OutcomeSpace = SPACE
+    space: Categories = SPACE
     kept: tuple[str, ...] = ()
     clip: bool = False
     min_cell_size: int | None = None
@@ -73,7 +75,7 @@ CASES = {
     ),
     "bins": Case(
         lambda t: t.with_columns(clicks=pl.col("clicks") * 7.5),
-        space=cdp.OutcomeSpace.bins([0, 1, 10, 20, 30]),
+        space=one_outcome("clicks", cdp.OutcomeSpace.bins([0, 1, 10, 20, 30])),
     ),
     "clipping": Case(lambda t: t.with_columns(clicks=pl.col("clicks") * 2 - 1), clip=True),
     "pooling": Case(
@@ -107,7 +109,7 @@ def release(frame: Any, case: Case, columns: Columns = COLUMNS) -> cdp.Release:
     return run_release(
         frame,
         mechanism=case.mechanism,
-        outcomes=case.space,
+        space=case.space,
         columns=columns,
         control=None,
         clip=case.clip,
@@ -123,7 +125,7 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
     case = CASES[name]
     given = case.change(table)
     columns = Columns(
-        unit="user", arm="treated", cluster="market", outcome="clicks", kept=case.kept
+        unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=case.kept
     )
     ours = release(given, case, columns)
     theirs = release(to_spark(spark, given), case, columns)
@@ -143,7 +145,7 @@ def test_folders_are_released_alike(
     table: pl.DataFrame, spark: SparkSession, tmp_path: Path
 ) -> None:
     columns = Columns(
-        unit="user", arm="treated", cluster="market", outcome="clicks", kept=("secret",)
+        unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("secret",)
     )
     tables: dict[str, Table] = {
         "local": LocalTable(rows=table.lazy(), columns=columns, space=SPACE, clip=False),

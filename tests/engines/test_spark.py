@@ -28,7 +28,7 @@ from clusterdp.releasing import to_folder as publishing
 from clusterdp.releasing.journal import Drawn
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
-from spark_releases import KEY, SPACE, to_table, write
+from spark_releases import KEY, to_table, write
 from spark_runs import MAX_RESULT_BYTES
 
 if TYPE_CHECKING:
@@ -62,11 +62,10 @@ def test_rows_never_reach_the_driver(
     released = cdp.release(
         rows,
         mechanism=cdp.uniform_prior_dp(epsilon=1),
-        outcomes=SPACE,
+        outcomes={"clicks": "0..3"},
         unit="user",
         arm="treated",
         cluster="market",
-        outcome="clicks",
     )
     assert cdp.estimate(released).effects
 
@@ -100,7 +99,7 @@ def test_the_key_is_in_no_file(
 ) -> None:
     from pyspark import Broadcast
 
-    secret = KEY.for_outcome("clicks")
+    secret = KEY.for_response(("clicks",))
     monkeypatch.setattr(Broadcast, "destroy", lambda self: None)  # so that its file stays
     scratch = Path(spark.conf.get("spark.local.dir") or "")
 
@@ -221,7 +220,7 @@ def test_the_command(kind: str, table: pl.DataFrame, spark: SparkSession, tmp_pa
     parts = [*PARTS]
     parts[5] = "market,day"
     for engine in ("local", "spark"):
-        options: tuple[object, ...] = ("--outcomes", "0..3", "--epsilon", 1)
+        options: tuple[object, ...] = ("--epsilon", 1)
         options += ("--mechanism", "uniform-prior-dp")
         options += ("--keep", "secret,day", "--control", 'of "0", it is', "--engine", engine)
         out = tmp_path / engine
@@ -265,7 +264,7 @@ def test_refusals_of_the_command(
     table.write_ipc(tmp_path / "t.arrow")
     text = table.write_csv()
     (tmp_path / "broken.csv").write_text(text + "4321,0,1,2,3,4\n")
-    budget = ("--outcomes", "0..3", "--epsilon", 1, "--engine", "spark", "--out", tmp_path / "out")
+    budget = ("--epsilon", 1, "--engine", "spark", "--out", tmp_path / "out")
     place = source if ":" in source else tmp_path / source
     assert_refused(run("release", place, *PARTS, *budget, *options), message)
     assert not (tmp_path / "out").exists()
@@ -276,7 +275,7 @@ def test_a_dry_run_reads_public_columns_alone(
 ) -> None:
     path = tmp_path / "t.parquet"
     table.with_columns(clicks=pl.col("clicks") + 4321).write_parquet(path)
-    options = ("--outcomes", "0..3", "--epsilon", 1, "--engine", "spark", "--dry-run", "--json")
+    options = ("--epsilon", 1, "--engine", "spark", "--dry-run", "--json")
     result = run("release", path, *PARTS, *options)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["plan"]["n_units"] == len(table)
@@ -304,11 +303,10 @@ def test_frames_that_cannot_be_released(module: str, message: str) -> None:
         cdp.release(
             frame,
             mechanism=cdp.uniform_prior_dp(epsilon=1),
-            outcomes=SPACE,
+            outcomes={"clicks": "0..3"},
             unit="user",
             arm="treated",
             cluster="market",
-            outcome="clicks",
         )
 
 
@@ -316,11 +314,10 @@ def test_segments_of_rows_in_spark_are_refused(table: pl.DataFrame, spark: Spark
     released = cdp.release(
         spark.createDataFrame(table.to_arrow()),
         mechanism=cdp.uniform_prior_dp(epsilon=1),
-        outcomes=SPACE,
+        outcomes={"clicks": "0..3"},
         unit="user",
         arm="treated",
         cluster="market",
-        outcome="clicks",
     )
     with pytest.raises(cdp.DataError, match="read_release"):
         cdp.estimate(released, by="market")
@@ -332,7 +329,7 @@ def test_an_interrupted_release_is_finished(
     where, out = tmp_path / "budget.db", tmp_path / "out"
     run("ledger", "init", where, "--cap-epsilon", 2)
     paid = ("--ledger", where, "--population", "us", "--new-population", "--epsilon", 2)
-    command = ("release", source, *PARTS, "--outcomes", "0..3", "--engine", "spark", *paid)
+    command = ("release", source, *PARTS, "--engine", "spark", *paid)
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -359,7 +356,7 @@ def test_without_java_one_line_says_what_to_install(home: str | None, tmp_path: 
     environment = {name: text for name, text in os.environ.items() if name != "JAVA_HOME"}
     environment |= {"PATH": str(tmp_path)} | ({} if home is None else {"JAVA_HOME": home})
     command = "from clusterdp.cli.app import app; app()"
-    arguments = ("release", "t.parquet", *PARTS, "--outcomes", "0..3", "--epsilon", "1")
+    arguments = ("release", "t.parquet", *PARTS, "--epsilon", "1")
     result = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-c", command, *arguments, "--engine", "spark", "--dry-run"],
         env=environment,

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.engines.spark.kept_columns import outcome_classes
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.column_leak import leak_notice
@@ -41,9 +42,9 @@ def rare_outcomes(rng: np.random.Generator) -> pl.DataFrame:
 def noticed(
     spark: SparkSession, table: pl.DataFrame, space: cdp.OutcomeSpace, kept: tuple[str, ...]
 ) -> tuple[str, ...]:
-    columns = Columns(unit="user", arm="treated", cluster="market", outcome="clicks", kept=kept)
+    columns = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=kept)
     rows = spark.createDataFrame(table.to_arrow()).repartition(3)
-    prepared = prepare(rows, columns=columns, space=space)
+    prepared = prepare(rows, columns=columns, space=one_outcome("clicks", space))
     return prepared.table.count(prepared.layout, prepared.encoder).notices
 
 
@@ -74,7 +75,7 @@ def test_copies_of_a_rare_outcome_are_noticed_and_ordinary_columns_are_not(
     table = rare_outcomes(rng).with_columns(**telling, **ordinary)
     kept = (*ordinary, *telling)
     found = noticed(spark, table, cdp.OutcomeSpace.binary(), kept)
-    assert found == tuple(leak_notice(name, "clicks") for name in telling)
+    assert found == tuple(leak_notice(name, ("clicks",)) for name in telling)
 
 
 def test_bins_of_a_common_outcome_are_noticed(
@@ -82,13 +83,13 @@ def test_bins_of_a_common_outcome_are_noticed(
 ) -> None:
     true = rng.normal(size=N_ROWS)
     table = rare_outcomes(rng).with_columns(
-        clicks=pl.Series(np.digitize(true, np.linspace(-2, 2, 99))),
+        clicks=pl.Series(np.digitize(true, np.linspace(-2, 2, 63))),
         exact=pl.Series(true),
         noisy=pl.Series(true + rng.normal(size=N_ROWS)),
     )
-    space = cdp.OutcomeSpace.integers(0, 99)
+    space = cdp.OutcomeSpace.integers(0, 63)
     found = noticed(spark, table, space, ("noisy", "exact"))
-    assert found == (leak_notice("exact", "clicks"),)
+    assert found == (leak_notice("exact", ("clicks",)),)
 
 
 def test_an_owner_of_a_frame_is_warned_and_gets_the_release(
@@ -107,11 +108,10 @@ def release(rows: object, kept: str) -> cdp.Release:
     return cdp.release(
         rows,
         mechanism=cdp.uniform_prior_dp(epsilon=1),
-        outcomes=cdp.OutcomeSpace.integers(0, 3),
+        outcomes={"clicks": "0..3"},
         unit="user",
         arm="treated",
         cluster="market",
-        outcome="clicks",
         keep=(kept,),
     )
 

@@ -124,11 +124,10 @@ def release(rows: Any, **options: Any) -> cdp.Release:
     return cdp.release(
         rows,
         mechanism=cdp.uniform_prior_dp(epsilon=1),
-        outcomes=cdp.OutcomeSpace.integers(0, 3),
+        outcomes={"clicks": "0..3"},
         unit="user",
         arm="treated",
         cluster="market",
-        outcome="clicks",
         **options,
     )
 
@@ -158,7 +157,7 @@ def test_the_command_refuses_before_anything_is_reserved(source: Path, tmp_path:
         "--engine",
         "spark",
     )
-    command = ("release", source, *PARTS, "--outcomes", "0..3", *paid, "--out", out)
+    command = ("release", source, *PARTS, *paid, "--out", out)
     assert_refused(run(*command), "must encrypt what it stores and sends")
     assert not Ledger(str(where)).releases()
     assert not out.exists()
@@ -167,7 +166,7 @@ def test_the_command_refuses_before_anything_is_reserved(source: Path, tmp_path:
 
 
 def test_the_option_is_about_spark(source: Path, tmp_path: Path) -> None:
-    options = ("--outcomes", "0..3", "--epsilon", 1, "--out", tmp_path / "out")
+    options = ("--epsilon", 1, "--out", tmp_path / "out")
     result = run("release", source, *PARTS, *options, "--allow-unencrypted-spark")
     assert_refused(result, "--engine spark")
 

@@ -57,8 +57,10 @@ def test_effects_are_selected_by_arm_and_segment(estimate: cdp.Estimate) -> None
     [
         (
             "tier=9",
-            "no effect of 'tier=9'; the metrics are 'clicks'; the arms are 'B', 'C'; the segments are "
-            "'overall', 'tier=0'",
+            (
+                "no effect of 'tier=9'; the metrics are 'clicks'; the arms are 'B', 'C'; the segments are "
+                "'overall', 'tier=0'"
+            ),
         ),
         (("A", "tier=0"), "the arms are 'B', 'C'"),
         (3, "no effect of 3"),
@@ -136,7 +138,7 @@ def test_html_of_a_release_escapes_labels(three_arms: pl.DataFrame) -> None:
         ({"shares": {0: 1, 1: math.nan}}, "shares must give a number above 0 for every arm"),
         ({"level": "95"}, "level must be a number strictly between 0 and 1, got '95'"),
         ({"level": None}, "level must be a number"),
-        ({"segments": 5}, "segments must be a pandas, Polars, .* table, got int"),
+        ({"segments": 5, "by": "tier"}, "segments must be a pandas, Polars, .* table, got int"),
         ({"segments": pl.DataFrame(), "on": 3}, "on must be the name of a column, got 3"),
         ({"use": "all"}, 'use must be "everything" or "rows"'),
         ({"estimator": ["stratified"]}, 'estimator must be "stratified" or "unstratified"'),

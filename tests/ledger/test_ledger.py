@@ -57,9 +57,7 @@ def test_what_was_drawn_comes_back_exactly(mechanism: cdp.Mechanism) -> None:
     drawn = Drawn(release_cells(totals, LAYOUT, SPACE, mechanism, add_exact_noise), b"tag")
     again = Drawn.from_bytes(bytes(drawn), mechanism, LAYOUT, SPACE)
     assert again.table_tag == b"tag"
-    for one, other in zip(
-        drawn.about_cells.statistics, again.about_cells.statistics, strict=True
-    ):
+    for one, other in zip(drawn.about_cells.statistics, again.about_cells.statistics, strict=True):
         assert type(one) is type(other)
         for name, array in one.arrays().items():
             assert np.array_equal(array, other.arrays()[name])

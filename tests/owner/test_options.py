@@ -43,7 +43,7 @@ def shown(function: Callable[..., Any]) -> set[str]:
 def test_help_explains_every_option_that_a_function_takes(function: Callable[..., Any]) -> None:
     taken = set(FUNCTIONS[function].__annotations__)
     assert taken <= set(DECLARED)
-    assert shown(function) == taken | ({"out"} if function is cdp.publish else set())
+    assert shown(function) == taken | ({"out"} if function in (cdp.publish, cdp.preview) else set())
     text = inspect.getdoc(function) or ""
     plain = " ".join(text.split())
     for name in taken:

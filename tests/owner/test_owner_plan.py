@@ -124,7 +124,7 @@ def test_columns_are_crossed(table: pl.DataFrame) -> None:
     [
         ({"epsilon": "two"}, "epsilon must be a number; got 'two'"),
         ({"epsilon": None}, "give epsilon"),
-        ({"mde": 0.1}, "not both"),
+        ({"mde": 0.1}, "leave out mde"),
         ({"outcomes": 5}, "outcomes must be outcomes by name, each with its space"),
         ({"outcomes": "0..3"}, "an outcome reads NAME=SPACE"),
         ({"outcomes": {"clicks": None}}, "outcomes must be outcomes by name"),

@@ -120,7 +120,7 @@ def test_a_release_in_memory_by_name_by_plan_and_by_hand(table: pl.DataFrame) ->
         table, outcomes={"clicks": "0..3"}, unit="user", arm="treated",
         cluster="market", mechanism=cdp.uniform_prior_dp(epsilon=1),
     )  # fmt: skip
-    assert by_hand.space == cdp.OutcomeSpace.integers(0, 3)
+    assert by_hand.space.declared.spaces == {"clicks": cdp.OutcomeSpace.integers(0, 3)}
 
 
 def test_clusters_of_a_frame_are_crossed(table: pl.DataFrame) -> None:

@@ -31,13 +31,12 @@ def release_in_memory(frame: Any, **options: Any) -> cdp.Release:
         frame,
         **{
             "mechanism": cdp.uniform_prior_dp(epsilon=1),
-            "outcomes": cdp.OutcomeSpace.integers(0, 3),
+            "outcomes": {"clicks": "0..3"},
             **options,
         },
         unit="user",
         arm="treated",
         cluster="market",
-        outcome="clicks",
     )
 
 
@@ -53,8 +52,8 @@ def test_types_of_text_outcomes_do_not_follow_from_other_rows(tmp_path: Path) ->
             {"user": number, "treated": number % 2, "market": number // 2 % 5, "clicks": outcomes}
         )
         table.write_csv(path)
-        options = ("--outcomes", "bins:0,0.4,2", "--clip", "--epsilon", 1, "--out", out)
-        assert run("release", path, *PARTS, *options).exit_code == 0
+        options = ("--outcome", "clicks=bins:0,0.4,2", "--clip")
+        assert release(path, out, *options).exit_code == 0
 
 
 @pytest.mark.parametrize("words", [("true", "false"), ("True", "1"), (" 1", "0 ")])
@@ -63,7 +62,7 @@ def test_text_outcomes_are_read_one_by_one(
 ) -> None:
     coded = pl.Series(list(words)).gather(table["clicks"] % 2)
     table.with_columns(clicks=coded).write_csv(tmp_path / "t.csv")
-    result = release(tmp_path / "t.csv", tmp_path / "out", "--outcomes", "0,1")
+    result = release(tmp_path / "t.csv", tmp_path / "out", "--outcome", "clicks=0,1")
     assert result.exit_code == 0, result.output
 
 
@@ -71,7 +70,7 @@ def test_a_plan_reads_no_outcome_of_a_text_file(table: pl.DataFrame, tmp_path: P
     path = tmp_path / "t.csv"
     many = pl.concat([table] * 200).with_columns(user=pl.int_range(pl.len()))
     path.write_text(many.write_csv() + f"999999,1,1,{SECRET},0.5\n")
-    options = ("--arm", "treated", "--cluster", "market", "--outcomes", "0..3", "--epsilon", 1)
+    options = (*PARTS[2:], "--epsilon", 1)
     planned = run("plan", path, *options, "--out", tmp_path / "plan.toml")
     assert planned.exit_code == 0, planned.output
     assert release(path, tmp_path / "out", "--dry-run").exit_code == 0
@@ -145,7 +144,7 @@ def test_a_notice_that_cannot_be_shown_does_not_decide(
 def test_a_closed_terminal_does_not_decide(table: pl.DataFrame, tmp_path: Path) -> None:
     """A program that reads one line of the errors and goes."""
     source = write(table.with_columns(copy="clicks"), tmp_path)
-    options = ("--outcomes", "0..3", "--epsilon", "1", "--keep", "copy", "--keep-order")
+    options = ("--epsilon", "1", "--keep", "copy", "--keep-order")
     program = str(Path(sys.executable).with_name("clusterdp"))
     command = [program, "release", str(source), *PARTS, *options]
     script = '"$@" 2> >(head -n 1 > /dev/null; exec 0<&-)'

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import one_outcome
 from cli_runs import PARTS, assert_refused, run
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.ledger import Ledger
@@ -219,7 +220,7 @@ TABLES: dict[str, tuple[str, str, Callable[[pl.DataFrame], pl.DataFrame], str]] 
     "an output beyond all numbers": (
         "Optimal",
         "channels.parquet",
-        lambda t: t.with_columns(pl.col("released_outcome") * 1e200),
+        lambda t: t.with_columns(pl.col("response") * 1e200),
         "not in order",
     ),
     "weights beyond one": (
@@ -363,7 +364,7 @@ def test_a_plan_that_says_half_of_what_it_was_made_for(source: Path, tmp_path: P
     plan.write_text(
         f'input = "{source}"\nmechanism = "uniform-prior-dp"\nepsilon = 1\nn_units = 5\n'
     )
-    result = run("release", "--plan", plan, *PARTS, "--outcomes", "0..3", "--dry-run")
+    result = run("release", "--plan", plan, *PARTS, "--dry-run")
     assert result.exit_code == 0, result.output
     assert "the plan was made for 5 units" in result.output
 
@@ -374,8 +375,7 @@ def ledger(tmp_path: Path) -> Path:
     opened = Ledger.create(str(path), 8.0, 1e-6)
     opened.reserve(
         "users",
-        outcome="clicks",
-        space=cdp.OutcomeSpace.integers(0, 3),
+        space=one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)),
         mechanism=cdp.optimal(epsilon=1),
         about={"n_units": 1, "n_clusters": 1, "options": {"out": "x"}},
     )
@@ -453,13 +453,11 @@ def test_a_cap_that_is_none(tmp_path: Path) -> None:
 
 def test_releases_that_tell_nearly_everything(tmp_path: Path) -> None:
     """They are composed as if they told all, and refused in so many words."""
-    space = cdp.OutcomeSpace.integers(0, 3)
+    space = one_outcome("y", cdp.OutcomeSpace.integers(0, 3))
     ledger = Ledger.create(tmp_path / "b.db", 100, 1e-6)
     for epsilon in (1, 80):
         mechanism = cdp.noisy_horvitz_thompson(epsilon=epsilon)
-        ledger.reserve("us", outcome="y", space=space, mechanism=mechanism, about={})
+        ledger.reserve("us", space=space, mechanism=mechanism, about={})
     assert run("ledger", "show", tmp_path / "b.db").exit_code == 0
     with pytest.raises(LedgerError, match="does not allow it"):
-        ledger.reserve(
-            "us", outcome="y", space=space, mechanism=cdp.noisy_histogram(epsilon=900), about={}
-        )
+        ledger.reserve("us", space=space, mechanism=cdp.noisy_histogram(epsilon=900), about={})

@@ -10,6 +10,7 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_discrete_laplace, assert_frequencies
+from categories import one_outcome
 from channel_checks import assert_unbiased
 from clusterdp.channels.integers import PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
@@ -36,11 +37,10 @@ def audit_noise() -> None:
     release = cdp.release(
         table,
         mechanism=cdp.noisy_histogram(noise_scale=scale),
-        outcomes=cdp.OutcomeSpace.integers(0, 4),
+        outcomes={"y": cdp.OutcomeSpace.integers(0, 4)},
         unit="user",
         arm="arm",
         cluster="cluster",
-        outcome="y",
     )
     noise = release.cells["noisy_counts"].explode().to_numpy() - n_each
     assert_discrete_laplace(noise, scale)
@@ -88,8 +88,8 @@ def audit_rows() -> None:
         release = pipeline.run_release(
             table,
             mechanism=cdp.uniform_prior_dp(resample_prob=1 - 2**-40),
-            outcomes=cdp.OutcomeSpace.integers(0, 15),
-            columns=Columns(unit="user", arm="arm", cluster="cluster", outcome="outcome"),
+            space=one_outcome("outcome", cdp.OutcomeSpace.integers(0, 15)),
+            columns=Columns(unit="user", arm="arm", cluster="cluster", outcomes=("outcome",)),
             control=None,
             clip=False,
             min_cell_size=None,
@@ -97,10 +97,10 @@ def audit_rows() -> None:
             key=ReleaseKey(rng.bytes(32)),
             add_noise=lambda values, scale: values,
         )
-        kept += (release.units["released_outcome"] == table["outcome"]).to_numpy()
+        kept += (release.units["response"] == table["outcome"]).to_numpy()
     assert kept.max() < n_keys, "a row was never randomized"
     # Rows of one release are independent of each other: equal words would move them together.
-    released = release.units["released_outcome"].cast(pl.Int64).to_numpy()
+    released = release.units["response"].cast(pl.Int64).to_numpy()
     assert_frequencies(np.bincount(released % 4, minlength=4), np.ones(4))
 
 
@@ -109,8 +109,7 @@ def leave_one_row(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: RowRandomizer, units: Any, *codes: Any) -> RandomizedRows:
         rows = honest(self, units, *codes)
-        assert self.values is not None
-        rows.released[:1] = self.values[codes[-1][:1]]
+        rows.responses[:1] = codes[-1][:1]
         return rows
 
     patch.setattr(RowRandomizer, "__call__", forgetful)
@@ -135,8 +134,8 @@ def audit_decode() -> None:
 def shift_the_decode(patch: pytest.MonkeyPatch) -> None:
     honest = ResamplingChannel.decode
 
-    def off_by_the_floor(self: ResamplingChannel) -> FloatArray:
-        return honest(self) + float(self.weights.min()) / PRIOR_TOTAL
+    def off_by_the_floor(self: ResamplingChannel, metric: int = 0) -> FloatArray:
+        return honest(self, metric) + float(self.weights.min()) / PRIOR_TOTAL
 
     patch.setattr(ResamplingChannel, "decode", off_by_the_floor)
 
@@ -145,8 +144,8 @@ def decode_another_prior(patch: pytest.MonkeyPatch) -> None:
     """Decoding with the prior before it was rounded to integers, wrong in the ninth digit only."""
     honest = ResamplingChannel.decode
 
-    def unrounded(self: ResamplingChannel) -> FloatArray:
-        return honest(self) * (1 + 1e-8)
+    def unrounded(self: ResamplingChannel, metric: int = 0) -> FloatArray:
+        return honest(self, metric) * (1 + 1e-8)
 
     patch.setattr(ResamplingChannel, "decode", unrounded)
 

@@ -10,6 +10,7 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.reproduction.paper_accounting import clustered, stated_epsilon
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.contrasts import NoisyContrasts
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import noise_variance
@@ -146,7 +147,7 @@ def contrast_loss(
 
     def noiseless(counts: IntArray, constant: int) -> tuple[FloatArray, list[float]]:
         recorder = Recorder(constant)
-        drawn = statistic.draw(counts, layout, space, recorder)
+        drawn = statistic.draw(CellTotals.of_counts(counts, space), layout, space, recorder)
         return drawn.values[0], recorder.scales
 
     zero, scales = noiseless(base, 0)
@@ -187,7 +188,8 @@ def test_noisy_histogram_costs_epsilon() -> None:
     counts[..., 0] = size
     statistic = mechanism.find(NoisyCounts)
     assert statistic is not None
-    drawn = statistic.draw(counts, make_layout([[size, size]]), THREE, recorder)
+    totals = CellTotals.of_counts(counts, THREE)
+    drawn = statistic.draw(totals, make_layout([[size, size]]), THREE, recorder)
     np.testing.assert_array_equal(drawn.noisy_counts, counts[0])
     (scale,) = set(recorder.scales)
     rows = cdp.cluster_dp(noise_scale=scale, prior_floor=0.2, resample_prob=0.5)

@@ -18,6 +18,7 @@ from clusterdp.planning import assumptions as reference
 from clusterdp.planning import choose as planning
 from clusterdp.planning.assumptions import Scenario
 from clusterdp.planning.choose import Request
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums
 from enumeration import joint_release, neighbours
@@ -78,9 +79,10 @@ def worst_loss(mechanism: cdp.Mechanism, space: cdp.OutcomeSpace) -> float:
     for (old, new), loss in counted.items():
         total = loss
         if noise is not None:
-            total += noise_loss(multiples[new] - multiples[old], noise.of_sums)
-            if noise.of_squares is not None:
-                total += noise_loss(doubled[new] ** 2 - doubled[old] ** 2, noise.of_squares)
+            total += noise_loss(multiples[new] - multiples[old], noise.of_sums[0])
+            (of_squares,) = noise.of_squares
+            if of_squares is not None:
+                total += noise_loss(doubled[new] ** 2 - doubled[old] ** 2, of_squares)
         worst = max(worst, total)
     return worst
 
@@ -103,12 +105,12 @@ def test_squares_cost_nothing_beside_sums(values: list[float]) -> None:
     """Every pair of outcomes, exactly; and the claim is tight for the two ends."""
     space = cdp.OutcomeSpace.of(values)
     _, multiples = space.lattice()
-    noise = NoisySums(epsilon=0.7).noise(space)
-    assert noise.of_squares is not None
+    (of_sums,), (of_squares,) = NoisySums(epsilon=0.7).noise(space)
+    assert of_squares is not None
     doubled = [2 * value - (multiples[0] + multiples[-1]) for value in multiples]
     losses = [
-        abs(multiples[a] - multiples[b]) / noise.of_sums
-        + abs(doubled[a] ** 2 - doubled[b] ** 2) / noise.of_squares
+        abs(multiples[a] - multiples[b]) / of_sums
+        + abs(doubled[a] ** 2 - doubled[b] ** 2) / of_squares
         for a, b in itertools.combinations(range(len(values)), 2)
     ]
     assert max(losses) <= 0.7 * (1 + 1e-12)
@@ -118,11 +120,10 @@ def test_squares_cost_nothing_beside_sums(values: list[float]) -> None:
 def test_squares_at_twice_the_precision_would_not_be_free() -> None:
     """The negative control: half the noise on squares breaks the promise."""
     space = cdp.OutcomeSpace.integers(0, 100)
-    noise = NoisySums(epsilon=1.0).noise(space)
-    assert noise.of_squares is not None
+    (of_sums,), (of_squares,) = NoisySums(epsilon=1.0).noise(space)
+    assert of_squares is not None
     worst = max(
-        abs(a - b) / noise.of_sums
-        + abs((2 * a - 100) ** 2 - (2 * b - 100) ** 2) / (noise.of_squares / 2)
+        abs(a - b) / of_sums + abs((2 * a - 100) ** 2 - (2 * b - 100) ** 2) / (of_squares / 2)
         for a, b in itertools.combinations(range(101), 2)
     )
     assert worst > 1.05
@@ -166,7 +167,9 @@ def test_sums_are_never_rounded() -> None:
     counts = np.array([[[2**22 + 4, 0, 0], [2**22 + 4, 0, 0]]])
     moved = np.array([[[2**22 + 3, 0, 1], [2**22 + 4, 0, 0]]])
     sums = [
-        NoisySums(epsilon=1).draw(table, layout, space, lambda values, scale: values)
+        NoisySums(epsilon=1).draw(
+            CellTotals.of_counts(table, space), layout, space, lambda values, scale: values
+        )
         for table in (counts, moved)
     ]
     assert (sums[1].sums - sums[0].sums).ravel().tolist() == [2, 0]
@@ -177,7 +180,9 @@ def test_sums_that_could_wrap_around_are_refused() -> None:
     layout = make_layout([[2048, 2048]])
     counts = np.array([[[0, 0, 2048], [0, 0, 2048]]])
     with pytest.raises(cdp.ParameterError, match="too large for exact 64-bit sums"):
-        NoisySums(epsilon=1).draw(counts, layout, space, lambda values, scale: values)
+        NoisySums(epsilon=1).draw(
+            CellTotals.of_counts(counts, space), layout, space, lambda values, scale: values
+        )
 
 
 @pytest.mark.parametrize("n_outcomes", [2, 3, 12])

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows import column_leak
 from clusterdp.rows import order_leak as row_order
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OUTSIDE = 7
-COLUMNS = Columns(unit="unit", arm="arm", cluster="cluster", outcome="outcome", kept=("copy",))
+COLUMNS = Columns(unit="unit", arm="arm", cluster="cluster", outcomes=("outcome",), kept=("copy",))
 MECHANISMS = {
     "rows": cdp.uniform_prior_dp(epsilon=1),
     "counts": cdp.cluster_dp(noise_scale=4, prior_floor=0.1, epsilon=2),
@@ -62,7 +63,7 @@ def result(table: pl.DataFrame, mechanism: cdp.Mechanism, **options: Any) -> str
             run_release(
                 table,
                 mechanism=mechanism,
-                outcomes=cdp.OutcomeSpace.binary(),
+                space=one_outcome("outcome", cdp.OutcomeSpace.binary()),
                 columns=COLUMNS,
                 control=None,
                 min_cell_size=None,
@@ -99,7 +100,7 @@ def test_a_refusal_tells_that_a_row_breaks_a_rule_and_no_more() -> None:
     (missing,) = answers[frozenset({None})]
     assert answers[frozenset({OUTSIDE, None})] == {missing}
     assert not any(character.isdigit() for character in missing)
-    assert "has values outside the outcome space of 2 values" in outside
+    assert "has values outside the outcome space of 2 categories" in outside
 
 
 def test_two_statistics_of_one_kind_are_refused_before_anything_is_drawn() -> None:

@@ -69,7 +69,7 @@ def in_memory(table: Any, mechanism: str = "rows", **options: Any) -> cdp.Releas
     return run_release(
         table,
         mechanism=MECHANISMS[mechanism],
-        outcomes=SPACE,
+        space=SPACE,
         columns=COLUMNS,
         control=None,
         clip=False,
@@ -84,10 +84,9 @@ def redrawn_alike(table: pl.DataFrame, mechanism: str) -> pl.DataFrame:
     """The table with other outcomes for everyone whose released outcome stays what it was."""
     other = table.with_columns(spend=LONG - pl.col("spend"))
     one, two = (
-        in_memory(each, mechanism).units.select("user", "released_outcome")
-        for each in (table, other)
+        in_memory(each, mechanism).units.select("user", "response") for each in (table, other)
     )
-    alike = one.filter(one["released_outcome"] == two["released_outcome"])["user"]
+    alike = one.filter(one["response"] == two["response"])["user"]
     assert len(alike) > len(table) / 10
     flipped = pl.col("user").is_in(alike.implode())
     changed = pl.when(flipped).then(LONG - pl.col("spend")).otherwise("spend")
@@ -149,7 +148,7 @@ def test_row_groups_do_not_follow_outcomes(rng: np.random.Generator, tmp_path: P
         groups.append([metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)])
         rows.append(pl.read_parquet(out / "units.parquet"))
     assert groups[0] == groups[1]
-    differ = (rows[0]["released_outcome"] != rows[1]["released_outcome"]).to_numpy()
+    differ = (rows[0]["response"] != rows[1]["response"]).to_numpy()
     assert set(np.flatnonzero(differ)) <= {150_000}
 
 

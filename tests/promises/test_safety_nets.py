@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import one_outcome
 from cli_runs import PARTS, assert_refused, release, run, write
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-SPACE = cdp.OutcomeSpace.integers(0, 3)
-COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
+SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",))
 
 
 def many(n_rows: int, n_clusters: int, rate: float, rng: np.random.Generator) -> pl.DataFrame:
@@ -42,11 +43,10 @@ def release_in_memory(table: pl.DataFrame, **options: Any) -> cdp.Release:
     return cdp.release(
         table,
         mechanism=cdp.uniform_prior_dp(epsilon=1),
-        **{"outcomes": cdp.OutcomeSpace.binary(), **options},
+        **{"outcomes": {"clicks": "0,1"}, **options},
         unit="user",
         arm="treated",
         cluster="market",
-        outcome="clicks",
     )
 
 
@@ -132,7 +132,9 @@ def test_a_copy_of_a_rare_outcome_is_noticed_wherever_it_stands(rng: np.random.G
 def test_the_bin_of_a_continuous_outcome_reveals(rng: np.random.Generator) -> None:
     table = many(5000, 5, 0.5, rng).with_columns(clicks=pl.Series(rng.uniform(0, 30, 5000)))
     table = table.with_columns(extra=(pl.col("clicks") // 10).cast(pl.Int64))
-    told = notices(table, keep=["extra"], outcomes=cdp.OutcomeSpace.bins([0, 10, 20, 30]))
+    told = notices(
+        table, keep=["extra"], outcomes={"clicks": cdp.OutcomeSpace.bins([0, 10, 20, 30])}
+    )
     assert "'extra' is kept" in told[0]
 
 
@@ -151,7 +153,7 @@ def test_the_command_line_warns_and_publishes(table: pl.DataFrame, tmp_path: Pat
 def test_clusters_cannot_be_crossed_from_outcomes(table: pl.DataFrame, tmp_path: Path) -> None:
     parts = [*PARTS]
     parts[5] = "market,clicks"
-    options = ("--outcomes", "0..3", "--epsilon", 1, "--out", tmp_path / "out")
+    options = ("--epsilon", 1, "--out", tmp_path / "out")
     result = run("release", write(table, tmp_path), *parts, *options)
     assert_refused(result, "cannot be crossed from ids or outcomes")
 
@@ -222,8 +224,8 @@ def test_a_query_leaves_nothing_behind(source: Path, tmp_path: Path) -> None:
 
 def test_columns_may_be_called_anything(table: pl.DataFrame, tmp_path: Path) -> None:
     odd = table.rename({"market": "count", "secret": "len", "treated": "rows"})
-    parts = ["--unit", "user", "--arm", "rows", "--cluster", "count", "--outcome", "clicks"]
-    options = ("--outcomes", "0..3", "--epsilon", 1, "--keep", "len", "--out", tmp_path / "out")
+    parts = ["--unit", "user", "--arm", "rows", "--cluster", "count", "--outcome", "clicks=0..3"]
+    options = ("--epsilon", 1, "--keep", "len", "--out", tmp_path / "out")
     assert run("release", write(odd, tmp_path), *parts, *options).exit_code == 0
     assert run("verify", tmp_path / "out").exit_code == 0
     assert run("estimate", tmp_path / "out", "--by", "count").exit_code == 0
@@ -255,11 +257,11 @@ def test_outcomes_of_single_precision(table: pl.DataFrame) -> None:
     tenths = table.with_columns(clicks=(pl.col("clicks") / 10).cast(pl.Float32))
     released = cdp.release(
         tenths,
-        mechanism=cdp.uniform_prior_dp(epsilon=1),
-        outcomes=cdp.OutcomeSpace.of([0, 0.1, 0.2, 0.3]),
+        mechanism=cdp.uniform_prior_dp(resample_prob=2**-40),
+        outcomes={"clicks": cdp.OutcomeSpace.of([0, 0.1, 0.2, 0.3])},
         unit="user",
         arm="treated",
         cluster="market",
-        outcome="clicks",
     )
-    assert set(released.units["released_outcome"].unique()) <= {0, 0.1, 0.2, 0.3}
+    expected = table.sort("user")["clicks"]  # of 600 rows one is redrawn once in 10^9 runs
+    assert released.units["response"].to_list() == expected.to_list()

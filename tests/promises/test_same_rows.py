@@ -1,7 +1,8 @@
 """The same key and the same noise give the rows they always gave.
 
-`fixtures/rows.csv` was written before the modules were moved into packages. A change that alters
-rows on purpose writes it anew: `python tests/promises/test_same_rows.py`.
+`fixtures/rows.csv` was written before the modules were moved into packages, and anew when rows came
+to carry responses; its debiased outcomes are those of before, to the last digit. A change that
+alters rows on purpose writes it anew: `python tests/promises/test_same_rows.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
@@ -29,6 +31,9 @@ MECHANISMS = {
     "population": cdp.cluster_free_dp(noise_scale=4, prior_floor=0.05, resample_prob=0.4),
     "optimal": cdp.optimal(epsilon=1.5, sums_share=0.3),
 }
+COLUMNS = Columns(
+    unit="unit", arm="treated", cluster="market", outcomes=("clicks",), kept=("user",)
+)
 IDS = {"integers": pl.col("user"), "text": pl.format("né {}", pl.col("user"))}
 
 
@@ -53,10 +58,8 @@ def rows_now() -> pl.DataFrame:
             released = run_release(
                 table.with_columns(unit=ids),
                 mechanism=mechanism,
-                outcomes=cdp.OutcomeSpace.integers(0, 3),
-                columns=Columns(
-                    unit="unit", arm="treated", cluster="market", outcome="clicks", kept=("user",)
-                ),
+                space=one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)),
+                columns=COLUMNS,
                 control=None,
                 clip=False,
                 min_cell_size=None,
@@ -65,8 +68,8 @@ def rows_now() -> pl.DataFrame:
             )
             units = released.units.sort("user")
             found = found.with_columns(
-                units["released_outcome"].cast(pl.Float64).alias(f"{kind} {name} released"),
-                units["debiased_outcome"].alias(f"{kind} {name} debiased"),
+                units["response"].alias(f"{kind} {name} response"),
+                units["clicks_debiased"].alias(f"{kind} {name} debiased"),
             )
     return found
 

@@ -16,7 +16,7 @@ import clusterdp as cdp
 from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark.sources import open_spark_source
 from fixed_release import checksums
-from spark_releases import WIDE_SPACE, write_wide
+from spark_releases import write_wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def wide(rng: np.random.Generator) -> pl.DataFrame:
             "user": rng.permutation(n_rows),
             "treated": np.arange(n_rows) % 2,
             "market": np.arange(n_rows) // 2 % 5,
-            "clicks": rng.choice(WIDE_SPACE.values, n_rows).astype(np.int64),
+            "clicks": rng.choice([0, 1, 100_000_000], n_rows),
             "name": [f"né {number % 17}" for number in range(n_rows)],
             "spend": rng.integers(0, 1000, n_rows) / 4,
         }
@@ -50,9 +50,7 @@ def changed_alike(table: pl.DataFrame, spark: SparkSession, folder: Path) -> pl.
     for name, rows in (("as it is", table), ("changed", changed)):
         write_wide(spark.createDataFrame(rows.to_arrow()), folder / name)
         released.append(cdp.read_release(folder / name).units.collect().sort("user"))
-    alike = released[0].filter(pl.col("released_outcome") == released[1]["released_outcome"])[
-        "user"
-    ]
+    alike = released[0].filter(pl.col("response") == released[1]["response"])["user"]
     assert 0 < len(alike) < len(table)
     where = pl.col("user").is_in(alike.implode())
     return table.with_columns(clicks=pl.when(where).then(other).otherwise("clicks"))

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 COLUMNS = Columns(
-    unit="user", arm="treated", cluster="market", outcome="clicks", kept=("secret", "group", "name")
+    unit="user",
+    arm="treated",
+    cluster="market",
+    outcomes=("clicks",),
+    kept=("secret", "group", "name"),
 )
 
 
@@ -55,7 +59,7 @@ def test_the_log_is_the_same_for_neighbours(
     ]
     assert sum(logs[0].values()) > 100
     assert "aes_key" not in str(logs[0])
-    assert KEY.for_outcome("clicks").hex() not in str(logs[0])
+    assert KEY.for_response(("clicks",)).hex() not in str(logs[0])
     assert logs[0] - logs[1] == logs[1] - logs[0]
 
 
@@ -77,11 +81,10 @@ def test_a_frames_log_is_the_same_for_neighbours(table: pl.DataFrame, spark: Spa
         cdp.release(
             rows,
             mechanism=cdp.optimal(epsilon=1),
-            outcomes=SPACE,
+            outcomes={"clicks": "0..3"},
             unit="user",
             arm="treated",
             cluster="market",
-            outcome="clicks",
             keep=("group",),
         )
 

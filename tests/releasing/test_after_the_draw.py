@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clusterdp as cdp
+from categories import one_outcome
 from cli_runs import assert_refused, release
 from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_optimal
@@ -157,8 +158,8 @@ def test_what_is_refused_for_public_reasons_draws_nothing(
         run_release(
             table,
             mechanism=mechanism,
-            outcomes=space,
-            columns=Columns(unit="user", arm="arm", cluster="cluster", outcome="y"),
+            space=one_outcome("y", space),
+            columns=Columns(unit="user", arm="arm", cluster="cluster", outcomes=("y",)),
             control=None,
             clip=False,
             min_cell_size=None,
@@ -182,7 +183,7 @@ def test_a_ledger_reserves_nothing_for_what_cannot_be_released(tmp_path: Path) -
     refused = release(
         source,
         tmp_path / "out",
-        *("--outcomes", f"0,1,{2**31}", "--sums-share", 0.3, "--noise-scale", 8),
+        *("--outcome", f"clicks=0,1,{2**31}", "--sums-share", 0.3, "--noise-scale", 8),
         *("--ledger", ledger, "--population", "us", "--new-population"),
     )
     assert_refused(refused, "64-bit sums")
@@ -196,10 +197,9 @@ def test_infinite_arms_are_refused_before_anything_is_drawn(table: pl.DataFrame)
         cdp.release(
             table.with_columns(treated=arms),
             mechanism=cdp.optimal(epsilon=2),
-            outcomes=cdp.OutcomeSpace.integers(0, 3),
+            outcomes={"clicks": "0..3"},
             unit="user",
             arm="treated",
             cluster="market",
-            outcome="clicks",
             control=0.0,
         )

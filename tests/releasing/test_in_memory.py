@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
@@ -20,8 +21,9 @@ from clusterdp.statistics.noise import add_exact_noise, simulated_noise
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SPACE = cdp.OutcomeSpace.integers(0, 3)
-PARTS: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market", "outcome": "clicks"}
+SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
+PARTS: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market"}
+COLUMNS = Columns(**PARTS, outcomes=("clicks",))
 CLUSTER_DP = cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5)
 MECHANISMS = {
     "cluster": CLUSTER_DP,
@@ -33,7 +35,8 @@ MECHANISMS = {
 
 
 def release(frame: Any, mechanism: cdp.Mechanism = CLUSTER_DP, **options: Any) -> cdp.Release:
-    return cdp.release(frame, mechanism=mechanism, outcomes=SPACE, **{**PARTS, **options})
+    asked = {"outcomes": {"clicks": "0..3"}, **PARTS, **options}
+    return cdp.release(frame, mechanism=mechanism, **asked)
 
 
 def keyed_release(frame: Any, key: bytes = b"k" * 32, seed: int = 0, **options: Any) -> cdp.Release:
@@ -42,8 +45,8 @@ def keyed_release(frame: Any, key: bytes = b"k" * 32, seed: int = 0, **options: 
     return run_release(
         frame,
         mechanism=CLUSTER_DP,
-        outcomes=SPACE,
-        columns=Columns(**PARTS),
+        space=SPACE,
+        columns=COLUMNS,
         key=ReleaseKey(key),
         add_noise=simulated_noise(np.random.default_rng(seed)),
         **settings,
@@ -63,14 +66,14 @@ def test_a_release_holds_what_it_says_and_nothing_else(
             "user",
             "treated",
             "market",
-            "released_outcome",
-            "debiased_outcome",
+            "response",
+            "clicks_debiased",
         ]
         public = ["user", "treated", "market"]
         assert released.units.select(public).equals(table.select(public).sort("user"))
         joined = released.units.join(released.cells, on=["treated", "market"])
-        decoded = joined["decode"].list.get(joined["released_outcome"].cast(pl.Int64))
-        assert decoded.equals(joined["debiased_outcome"], check_names=False)
+        decoded = joined["decode"].list.first().list.get(joined["response"])
+        assert decoded.equals(joined["clicks_debiased"], check_names=False)
         np.testing.assert_allclose(released.cells["prior"].list.sum(), 1)
     else:
         assert released.units is None
@@ -129,8 +132,8 @@ def test_a_release_does_not_hold_true_outcomes(table: pl.DataFrame) -> None:
     mechanism = cdp.uniform_prior_dp(resample_prob=1 - 2**-50)
     settings: dict[str, Any] = {
         "mechanism": mechanism,
-        "outcomes": SPACE,
-        "columns": Columns(**PARTS),
+        "space": SPACE,
+        "columns": COLUMNS,
         "control": None,
         "clip": False,
         "min_cell_size": None,
@@ -158,7 +161,7 @@ def without_clicks(table: pl.DataFrame, gap: float | None) -> pl.DataFrame:
 BROKEN: dict[str, tuple[Callable[[pl.DataFrame], Any], dict[str, Any], str]] = {
     "unknown column": (
         lambda table: table,
-        {"outcome": "visits"},
+        {"outcomes": {"visits": "0..3"}},
         "no column 'visits' to use as outcome",
     ),
     "one column twice": (lambda table: table, {"arm": "market"}, "must all differ"),

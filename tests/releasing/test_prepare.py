@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.encoding import Columns
@@ -16,8 +17,8 @@ from clusterdp.rows.encoding import Columns
 if TYPE_CHECKING:
     from pathlib import Path
 
-SPACE = cdp.OutcomeSpace.integers(0, 3)
-COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
+SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",))
 
 
 def test_names_and_frames_are_prepared_alike(

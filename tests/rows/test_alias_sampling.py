@@ -91,32 +91,32 @@ def test_rows_are_released_with_the_stated_probabilities(
 ) -> None:
     channel = make_channel([[5, 1, 3], [1, 1, 1]], 0.3)
     n_rows = 60_000
-    randomizer = RowRandomizer.of(channel, rng.bytes(32))
+    randomizer = RowRandomizer.of(channel, 1, rng.bytes(32))
     ids = pl.Series(rng.permutation(n_rows))
     clusters = np.arange(n_rows) % 2
     rows = randomizer(ids, clusters, np.full(n_rows, true))
-    codes = rows.released.astype(np.int64)  # the values are 0, 1, 2
+    codes = rows.responses
     for cluster in range(2):
         observed = np.bincount(codes[clusters == cluster], minlength=3)
         assert_frequencies(observed, channel.transition()[cluster][:, true])
         with pytest.raises(AssertionError, match="frequencies differ"):
             assert_frequencies(observed, channel.transition()[1 - cluster][:, true])
-    np.testing.assert_array_equal(rows.debiased, channel.decode()[clusters, codes])
+    np.testing.assert_array_equal(rows.debiased[0], channel.decode()[clusters, codes])
 
 
 def test_batches_do_not_matter(rng: np.random.Generator) -> None:
     channel = make_channel([[5, 1, 3], [1, 2, 1]], 0.3)
-    randomizer = RowRandomizer.of(channel, rng.bytes(32))
+    randomizer = RowRandomizer.of(channel, 1, rng.bytes(32))
     ids = pl.Series([f"u{number}" for number in range(1000)])
     clusters, outcomes = rng.integers(0, 2, 1000), rng.integers(0, 3, 1000)
-    whole = randomizer(ids, clusters, outcomes).released
+    whole = randomizer(ids, clusters, outcomes).responses
     order = rng.permutation(1000)
-    shuffled = randomizer(ids.gather(order), clusters[order], outcomes[order]).released
+    shuffled = randomizer(ids.gather(order), clusters[order], outcomes[order]).responses
     np.testing.assert_array_equal(shuffled, whole[order])
 
 
 def test_a_randomizer_does_not_show_its_key() -> None:
-    randomizer = RowRandomizer.of(make_channel([[1, 1]], 0.5), b"k" * 32)
+    randomizer = RowRandomizer.of(make_channel([[1, 1]], 0.5), 1, b"k" * 32)
     assert "kkkk" not in repr(randomizer)
 
 

@@ -62,9 +62,9 @@ def test_a_units_randomness_does_not_depend_on_its_batch(rng: np.random.Generato
 
 def test_outcomes_and_keys_are_separated() -> None:
     key = ReleaseKey.from_system()
-    assert key.for_outcome("clicks") == key.for_outcome("clicks")
-    assert key.for_outcome("clicks") != key.for_outcome("sales")
-    assert key.for_outcome("clicks") != ReleaseKey.from_system().for_outcome("clicks")
+    assert key.for_response(("clicks",)) == key.for_response(("clicks",))
+    assert key.for_response(("clicks",)) != key.for_response(("sales",))
+    assert key.for_response(("clicks",)) != ReleaseKey.from_system().for_response(("clicks",))
 
 
 def test_a_key_is_not_shown() -> None:
@@ -75,7 +75,7 @@ def test_a_key_is_not_shown() -> None:
 
 
 def _key_into(queue: multiprocessing.Queue[bytes]) -> None:
-    queue.put(ReleaseKey.from_system().for_outcome("clicks"))
+    queue.put(ReleaseKey.from_system().for_response(("clicks",)))
 
 
 def test_a_forked_child_makes_another_key() -> None:
@@ -85,7 +85,7 @@ def test_a_forked_child_makes_another_key() -> None:
     for child in children:
         child.start()
     keys = {queue.get(timeout=60) for _ in children}
-    keys.add(ReleaseKey.from_system().for_outcome("clicks"))
+    keys.add(ReleaseKey.from_system().for_response(("clicks",)))
     for child in children:
         child.join()
     assert len(keys) == 3

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _OPTIONS = (
-    *("--unit", "user", "--arm", "treated", "--cluster", "market", "--outcome", "clicks"),
-    *("--outcomes", "0..3", "--mechanism", "uniform-prior-dp", "--epsilon", "1", "--keep", "tier"),
+    *("--unit", "user", "--arm", "treated", "--cluster", "market", "--outcome", "clicks=0..3"),
+    *("--mechanism", "uniform-prior-dp", "--epsilon", "1", "--keep", "tier"),
 )
 _COLUMNS = ("user", "treated", "market", "clicks")
 

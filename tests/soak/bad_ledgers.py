@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.store import Entry
 from clusterdp.releasing.journal import Drawn
@@ -52,8 +53,7 @@ def sound_ledger(path: Path) -> SoundLedger:
     for number, mechanism in enumerate(mechanisms):
         reservation = ledger.reserve(
             "users",
-            outcome="clicks",
-            space=cdp.OutcomeSpace.integers(0, 3),
+            space=one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)),
             mechanism=mechanism,
             about={"software": "1", "n_units": 48, "n_clusters": 3, "options": {"out": "x"}},
         )

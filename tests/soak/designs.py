@@ -13,6 +13,7 @@ from clusterdp.channels.optimal_rows import OptimalResponse
 from clusterdp.experiment.layout import Layout
 from clusterdp.mechanisms.draw import check_exact, complete, draw_statistics
 from clusterdp.rows.randomizer import RowRandomizer
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 from soak.report import Line
 
@@ -82,10 +83,11 @@ def random_case(rng: np.random.Generator, *, delta: float, epsilon: float | None
 def draw_and_design(case: Case, rng: np.random.Generator) -> Channel | None:
     """Everything from the draw to the look-up tables that rows are randomized with."""
     layout, space, mechanism, counts = case
-    drawn = draw_statistics(counts, layout, space, mechanism, simulated_noise(rng))
+    totals = CellTotals.of_counts(counts, space)
+    drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
     channel = complete(drawn, layout, space, mechanism).channel
     if channel is not None:
-        RowRandomizer.of(channel, rng.bytes(32))
+        RowRandomizer.of(channel, 1, rng.bytes(32))
     return channel
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
@@ -35,6 +36,9 @@ _MECHANISMS = (
     ("--epsilon", "2", "--mechanism", "cluster-dp", "--noise-scale", "8", "--prior-floor", "0.05"),
     ("--epsilon", "2", "--mechanism", "uniform-prior-dp"),
 )
+
+
+_SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 5))
 
 
 @dataclass(slots=True)
@@ -201,9 +205,9 @@ class Replay:
 def prepare(source: Path) -> Prepared:
     """The table of a trial."""
     columns = Columns(
-        unit="user", arm="treated", cluster="market", outcome="clicks", kept=("tier",)
+        unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("tier",)
     )
-    return prepare_release(source, columns=columns, space=cdp.OutcomeSpace.integers(0, 5))
+    return prepare_release(source, columns=columns, space=_SPACE)
 
 
 def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: ReleaseRecord) -> Path:

@@ -85,13 +85,13 @@ def write_table(path: Path, n_rows: int, n_clusters: int = 50) -> Path:
 
 def release_options(source: Path, target: Path, *, outcome: str = "clicks") -> list[str]:
     """The command that releases such a table."""
-    parts = ["--unit", "user", "--arm", "treated", "--cluster", "market", "--outcome", outcome]
+    parts = ["--unit", "user", "--arm", "treated", "--cluster", "market"]
     return [
         "release",
         str(source),
         *parts,
-        "--outcomes",
-        "0..5",
+        "--outcome",
+        f"{outcome}=0..5",
         "--keep",
         "tier",
         "--out",

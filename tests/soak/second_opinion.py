@@ -243,7 +243,7 @@ def _check_priors(content: dict[str, Any], cells: pl.DataFrame) -> None:
 
 def _check_channels(content: dict[str, Any], listed: pl.DataFrame) -> dict[int, list[float]]:
     values, rows = content["outcome"]["values"], content["mechanism"]["rows"]
-    _need("columns", holds=listed.columns == ["channel", "released_outcome", "weights"])
+    _need("columns", holds=listed.columns == ["channel", "response", "weights"])
     outputs: dict[int, list[float]] = {}
     tables: dict[int, list[list[int]]] = {}
     for channel, number, weights in listed.iter_rows():
@@ -275,14 +275,14 @@ def _check_rows(
 ) -> None:
     columns = content["columns"]
     names = [columns["unit"], columns["arm"], columns["cluster"], *columns["kept"]]
-    _need("columns", holds=units.columns == [*names, "released_outcome", "debiased_outcome"])
+    _need("columns", holds=units.columns == [*names, "response", "debiased_outcome"])
     ids = units[columns["unit"]]
     _need("ids", holds=ids.dtype == pl.String or ids.dtype.is_integer())
     _need("unique", holds=ids.null_count() == 0 and ids.n_unique() == len(units))
     cells = list(zip(units[columns["cluster"]], units[columns["arm"]], strict=True))
     _need("labels", holds={tuple(map(type, cell)) for cell in cells} == _types(sizes))
     _need("rows fill the cells", holds=dict(Counter(cells)) == sizes)
-    released = zip(cells, units["released_outcome"], units["debiased_outcome"], strict=True)
+    released = zip(cells, units["response"], units["debiased_outcome"], strict=True)
     for cell, number, told in released:
         exact = decode[cell].get(number)
         _need("released", holds=exact is not None and type(told) is float)

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import Silence, write_with
@@ -23,6 +24,8 @@ from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from clusterdp.experiment.categories import Categories
 
 N_USERS = 48
 
@@ -70,7 +73,7 @@ def table() -> pl.DataFrame:
 
 def sound_folders(rng: np.random.Generator, place: Path) -> list[SoundFolder]:
     """A folder of every kind."""
-    numbers = cdp.OutcomeSpace.integers(0, 3)
+    numbers = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
     plain = table()
     named = plain.with_columns(
         user=pl.format("id-{}", "user"),
@@ -80,7 +83,7 @@ def sound_folders(rng: np.random.Generator, place: Path) -> list[SoundFolder]:
     row = pl.int_range(pl.len())
     # Two small clusters, to be pooled.
     uneven = plain.with_columns(market=pl.when(row < 8).then(8 + row // 2 % 2).otherwise("market"))
-    binned = cdp.OutcomeSpace.bins([0, 1.5, 2.5, 4])
+    binned = one_outcome("clicks", cdp.OutcomeSpace.bins([0, 1.5, 2.5, 4]))
     made = {
         "Cluster-DP": (plain, cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2), numbers),
         "Optimal": (named, cdp.optimal(epsilon=3, noise_scale=3, sums_share=0.2), numbers),
@@ -110,12 +113,12 @@ def _publish(  # noqa: PLR0917 - the parts of a release
     name: str,
     rows: pl.DataFrame,
     mechanism: cdp.Mechanism,
-    space: cdp.OutcomeSpace,
+    space: Categories,
     rng: np.random.Generator,
     target: Path,
 ) -> SoundFolder:
     columns = Columns(
-        unit="user", arm="treated", cluster="market", outcome="clicks", kept=("tier",)
+        unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("tier",)
     )
     control = rows["treated"].min()
     write_with(

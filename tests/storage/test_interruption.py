@@ -28,6 +28,8 @@ import sys
 from pathlib import Path
 import polars as pl
 import clusterdp as cdp
+from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.declared import declare
 from clusterdp.rows.encoding import Columns
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
@@ -37,8 +39,8 @@ import opendp.prelude, cryptography.hazmat.primitives.ciphers
 print("ready", flush=True)
 prepared = prepare(
     sys.argv[1],
-    columns=Columns(unit="user", arm="arm", cluster="cluster", outcome="y", kept=("extra",)),
-    space=cdp.OutcomeSpace.integers(0, 5),
+    columns=Columns(unit="user", arm="arm", cluster="cluster", outcomes=("y",), kept=("extra",)),
+    space=Categories(declared=declare({"y": "0..5"})),
 )
 target = LocalFolder(Path(sys.argv[2]))
 write_release(
@@ -118,9 +120,7 @@ def test_asked_to_stop_it_cleans_up(
         "--cluster",
         "cluster",
         "--outcome",
-        "y",
-        "--outcomes",
-        "0..5",
+        "y=0..5",
     ]
     command += ["--epsilon", "2", "--keep", "extra", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(  # noqa: S603

@@ -32,7 +32,7 @@ LARGE = (
     "select i as user, i % 2 as treated, i % 5 as market, hash(i) % 4 as clicks, "
     f"repeat('x', 100) || i as filler from range({N_ROWS}) as t(i) order by hash(i)"
 )
-PLANNED = ("--arm", "treated", "--cluster", "market", "--outcomes", "0..3", "--epsilon", "2")
+PLANNED = (*PARTS[2:], "--epsilon", "2")
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ def places(tmp_path: Path) -> Places:
 
 def release_arguments(places: Places, source: str = LARGE) -> list[object]:
     return [
-        *("release", source, *PARTS, "--outcomes", "0..3", "--epsilon", 2),
+        *("release", source, *PARTS, "--epsilon", 2),
         *("--out", places.published / "out"),
     ]
 
@@ -140,7 +140,7 @@ def test_a_plan_stores_nothing(command: str, places: Places, tmp_path: Path) -> 
         )
     arguments = ["plan", source, *PLANNED, "--out", tmp_path / "out"]
     if command == "dry run":
-        arguments = ["release", source, *PARTS, "--outcomes", "0..3", "--epsilon", 2, "--dry-run"]
+        arguments = ["release", source, *PARTS, "--epsilon", 2, "--dry-run"]
     with places.watched():
         process = places.start(*arguments)
         _, told = process.communicate(timeout=300)

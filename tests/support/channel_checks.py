@@ -10,6 +10,7 @@ import numpy as np
 from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import add_exact_noise
 from populations import make_layout
 
@@ -23,7 +24,8 @@ def released_channel(mechanism: Mechanism, space: cdp.OutcomeSpace) -> Resamplin
     rng = np.random.default_rng()
     counts = rng.integers(1, 50, size=(3, 2, space.n_categories))
     layout = make_layout(counts.sum(axis=2))
-    channel = release_cells(counts, layout, space, mechanism, add_exact_noise).channel
+    totals = CellTotals.of_counts(counts, space)
+    channel = release_cells(totals, layout, space, mechanism, add_exact_noise).channel
     assert isinstance(channel, ResamplingChannel)
     return channel
 

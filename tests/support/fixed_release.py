@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.engines.local.sources import open_source
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.releasing.journal import Unrecorded
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 KEY = ReleaseKey(b"k" * 32)
 LONG = 100_000_000
-SPACE = cdp.OutcomeSpace.of([0, LONG])
-COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="spend", kept=("tier",))
+SPACE = one_outcome("spend", cdp.OutcomeSpace.of([0, LONG]))
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("spend",), kept=("tier",))
 MECHANISMS = {
     "rows": cdp.uniform_prior_dp(epsilon=1),
     "channels": cdp.optimal(epsilon=1, noise_scale=4, sums_share=0.3),
@@ -46,7 +47,7 @@ def blind_noise(values: IntArray, scale: float) -> IntArray:
 
 def release_file(source: Path, out: Path, mechanism: str, *, keep_order: bool) -> dict[str, str]:
     """Release a file into a folder; returns the checksums of what is published."""
-    rows = open_source(str(source), Path, COLUMNS.outcome)
+    rows = open_source(str(source), Path, COLUMNS.outcomes)
     return release_rows(rows, out, mechanism, keep_order=keep_order)
 
 

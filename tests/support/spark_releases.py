@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import clusterdp as cdp
+from categories import one_outcome
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
     from clusterdp.storage.folder import Destination
 
-SPACE = cdp.OutcomeSpace.integers(0, 3)
-COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcome="clicks")
+SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
+COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",))
 KEY = ReleaseKey(b"k" * 32)
 # Outcomes that are written with one character, or nine.
-WIDE_SPACE = cdp.OutcomeSpace.of([0, 1, 100_000_000])
+WIDE_SPACE = one_outcome("clicks", cdp.OutcomeSpace.of([0, 1, 100_000_000]))
 WIDE_COLUMNS = Columns(
-    unit="user", arm="treated", cluster="market", outcome="clicks", kept=("name", "spend")
+    unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("name", "spend")
 )
 
 

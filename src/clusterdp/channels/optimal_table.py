@@ -85,7 +85,8 @@ def _check_channels(listed: pl.DataFrame, n_metrics: int, n_categories: int) -> 
     if list(listed.schema.items()) != list(types.items()) or listed.is_empty():
         raise FormatError(f"the channels do not have the columns {', '.join(types)}")
     gaps = any(listed[name].null_count() for name in types)
-    whole = are_whole(listed[_WEIGHTS], n_categories) and are_whole(listed[_DECODE], n_metrics)
+    lengths = {_WEIGHTS: (n_categories,), _DECODE: (n_metrics,)}
+    whole = all(are_whole(listed[name], length) for name, length in lengths.items())
     if gaps or not whole:
         raise FormatError("the channels have gaps")
     weights = listed[_WEIGHTS].explode(empty_as_null=False)

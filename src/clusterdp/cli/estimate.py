@@ -136,7 +136,8 @@ def _show(result: Estimate) -> None:
     for effect, row in zip(result.effects, rows, strict=True):
         table.add_row(*row, style=None if effect.of.segment else "bold")
     out = console()
-    out.print(report.title(result))
+    for line in report.heading(result):
+        print_line(line)
     out.print(table)
     for note in result.notes:
         print_line(f"note: {note}")

@@ -10,18 +10,12 @@ import typer
 from clusterdp._words import counted
 from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line, print_pairs
 from clusterdp.cli.options import AsJson, Folder
-from clusterdp.experiment.decimals import shown
-from clusterdp.experiment.number import Number
 from clusterdp.published.folder import check_sizes, read_manifest
 from clusterdp.published.manifest import what_is_public
 from clusterdp.published.verification import verify_folder
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.declared import DeclaredOutcomes
-    from clusterdp.experiment.spaces import Space
     from clusterdp.published.manifest import Manifest
-
-_MOST_VALUES = 8
 
 
 @errors_in_one_line()
@@ -58,7 +52,7 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
 
 def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     mechanism, columns = manifest.mechanism, manifest.to_columns()
-    space = manifest.outcomes.categories()
+    declared, space = manifest.outcomes.declared, manifest.outcomes.categories()
     numbers = mechanism.parameters(space).items()
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
     units, clusters = counted(manifest.n_units, "unit"), counted(manifest.n_clusters, "cluster")
@@ -66,8 +60,9 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     published = columns.public if mechanism.releases_rows else (columns.arm, columns.cluster)
     files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
     return [
-        *(("outcome", f"{one.name}: {_values(one.space)}") for one in space.declared.outcomes),
-        *_declared(space.declared),
+        *(("outcome", f"{name}: {values}") for name, values in declared.outcomes.items()),
+        *(("implication", text) for text in declared.implications),
+        *(("metric", text) for text in declared.metrics),
         ("privacy", manifest.guarantee.in_words),
         ("public", what_is_public(manifest.row_order)),
         ("mechanism", f"{mechanism.name} ({parameters})"),
@@ -77,25 +72,6 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("written by", manifest.software),
         *(("note", note) for note in manifest.notes),
     ]
-
-
-def _declared(declared: DeclaredOutcomes) -> list[tuple[str, str]]:
-    """What else is declared about the outcomes."""
-    further = declared.metrics[len(declared.outcomes) :]
-    implied = [("implies", str(implication)) for implication in declared.implications]
-    return [*implied, *(("metric", str(metric)) for metric in further)]
-
-
-def _values(space: Space) -> str:
-    if isinstance(space, Number):
-        return f"a number, clipped to {shown(space.low)}..{shown(space.high)}"
-    values = [f"{value:g}" for value in space.values]
-    listed = ", ".join(values[:_MOST_VALUES])
-    if len(values) > _MOST_VALUES:
-        listed += f", ... {values[-1]} ({len(values)} values)"
-    if space.edges is not None:
-        listed += f"; each stands for a bin of {', '.join(f'{edge:g}' for edge in space.edges)}"
-    return listed
 
 
 def _size(n_bytes: int) -> str:

@@ -48,7 +48,8 @@ def release(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Finish an interrupted release of a --ledger; it spends nothing more.",
+            help="Finish an interrupted release of a --ledger; it spends nothing more. If it "
+            "has drawn noise, the table must be the same.",
             rich_help_panel=BUDGET,
         ),
     ] = None,

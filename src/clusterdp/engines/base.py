@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import IntArray
     from clusterdp.experiment.categories import Categories
     from clusterdp.rows.batches import BatchRandomizer, Tally
     from clusterdp.rows.encoding import Columns
@@ -50,14 +50,12 @@ class Counted(NamedTuple):
         counts: Rows by category, numbers at the grid point below; axes `[cluster, arm, category]`.
             Safety nets alone use them.
         totals: What statistics are drawn from.
-        squares: Sums of squares for the owner's eyes, as in `RowCounter.true_squares`.
         seen: What was read.
         notices: Warnings about the table, for the owner alone. They never decide anything.
     """
 
     counts: IntArray
     totals: CellTotals
-    squares: FloatArray
     seen: Fingerprint
     notices: tuple[str, ...] = ()
 
@@ -193,6 +191,12 @@ class CellOptions(NamedTuple):
     size: str | None = None
 
     @property
+    def parts(self) -> dict[str, str]:
+        """The columns that are read, with the parts they play."""
+        size = {} if self.size is None else {self.size: "size"}
+        return {self.cluster: "cluster", self.arm: "arm"} | size
+
+    @property
     def read(self) -> tuple[str, ...]:
         """The columns that are read."""
         return (self.cluster, self.arm, *(() if self.size is None else (self.size,)))
@@ -226,11 +230,8 @@ def row_encoder(table: Table, cells: CellEncoder) -> RowEncoder:
     return RowEncoder.of(table.columns, table.space, cells, clip=table.clip)
 
 
-def check_cell_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
-    """Raise a DataError unless a table has the columns its cells are read from."""
-    for name in asked.read:
-        if name not in schema:
-            raise DataError(f"the table has no column {name!r}")
+def check_size_column(schema: Mapping[str, Any], asked: CellOptions) -> None:
+    """Raise a DataError unless the column of cell sizes, if there is one, holds whole numbers."""
     if asked.size is not None and not schema[asked.size].is_integer():
         raise DataError(f"column {asked.size!r} (size) must hold whole numbers")
 
@@ -345,5 +346,4 @@ def _to_counts(tally: Tally, layout: Layout) -> Counted:
     counts = table[..., : tally.counter.encoder.space.n_categories]
     if not np.array_equal(counts.sum(axis=-1), layout.sizes):
         raise DataError(TABLE_CHANGED)
-    counter = tally.counter
-    return Counted(counts, counter.totals(table), counter.true_squares(table), tally.seen)
+    return Counted(counts=counts, totals=tally.counter.totals(table), seen=tally.seen)

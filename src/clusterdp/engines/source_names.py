@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from clusterdp.errors import DataError
+from typing import TYPE_CHECKING
 
+from clusterdp.errors import DataError
+from clusterdp.experiment.missing import missing_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What a ledger records as the source of a release whose table had no name.
+FRAME = "frame://python"
 DUCKDB = "duckdb:"
 TEXT = (".csv", ".tsv")
 
@@ -21,11 +29,22 @@ def crossed_parts(names: list[str], name: str, secret: tuple[str, ...]) -> list[
         raise DataError(f"clusters are public: {name!r} cannot be crossed from ids or outcomes")
     missing = [part for part in parts if part not in names]
     if missing:
-        raise DataError(
-            f"there is no column {missing[0]!r} to cross; "
-            f"the table has {', '.join(map(repr, names))}"
-        )
+        raise missing_column(missing[0], "cluster", names, "to cross")
     return parts
+
+
+def check_named(names: list[str], parts: Mapping[str, str], secret: tuple[str, ...] = ()) -> None:
+    """Raise a DataError unless a table has the columns that are needed, or what they cross.
+
+    Args:
+        names: All columns of the table.
+        parts: The columns that are needed, with the parts they play.
+        secret: Columns that cannot be crossed: ids and outcomes.
+    """
+    for name, part in parts.items():
+        is_crossed = part == "cluster" and crossed_parts(names, name, secret)
+        if name not in names and not is_crossed:
+            raise missing_column(name, part, names)
 
 
 def possible_parts(name: str) -> list[str]:

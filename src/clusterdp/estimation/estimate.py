@@ -82,6 +82,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     notes = [*release.notes, *_clipping_notes(release)]
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
+    if segments is not None and not dimensions and not covariates:
+        raise ParameterError(
+            "segments has columns to cut by, and no cut was asked for: give by=... (--by)"
+        )
     rows = None
     if release.units is not None:
         rows = cutting.read_rows(release, segments, on, dimensions, covariates)

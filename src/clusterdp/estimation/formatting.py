@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from html import escape
 from typing import TYPE_CHECKING
+
+from clusterdp._tables import aligned, html_lines, html_notes, html_table
 
 if TYPE_CHECKING:
     from clusterdp.estimation.results import Effect, Estimate
@@ -16,41 +17,33 @@ def as_text(estimate: Estimate) -> str:
     header, body = as_table(estimate)
     table = aligned([header, *body])
     notes = [f"  note: {note}" for note in estimate.notes]
-    return "\n".join([title(estimate), *table, *notes])
-
-
-def aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    """Rows as lines, their columns aligned at the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
+    return "\n".join([*heading(estimate), *table, *notes])
 
 
 def as_html(estimate: Estimate) -> str:
     """The same for notebooks."""
-    header, rows = as_table(estimate)
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    notes = "".join(f"<li>{escape(note)}</li>" for note in estimate.notes)
-    return (
-        f"<p>{escape(title(estimate))}</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        + (f"<ul>{notes}</ul>" if notes else "")
-    )
+    table, notes = html_table(*as_table(estimate)), html_notes(estimate.notes)
+    return html_lines(heading(estimate)) + table + notes
 
 
-def title(estimate: Estimate) -> str:
-    """Where the numbers come from, in a line."""
+def heading(estimate: Estimate) -> list[str]:
+    """Where the numbers come from, in a line; and what the release cost, in another."""
     control = estimate.effects[0].of.control
-    text = (
+    source = (
         f"Effect on {', '.join(estimate.metrics)} of {estimate.treatment}, against "
         f"{estimate.treatment} = {control}; {estimate.estimator}, from {estimate.mechanism}"
     )
-    return f"{text} ({estimate.guarantee.in_short()})" if estimate.guarantee else text
+    return [source, *([estimate.guarantee.in_short()] if estimate.guarantee else [])]
+
+
+def effect_in_short(effect: Effect, level: float = 0.95) -> str:
+    """An effect in a line: what it is of, the number and its interval."""
+    arms = f"{effect.of.arm} against {effect.of.control}"
+    interval = f"{100 * level:.4g}% interval {_interval(effect.ci(level))}"
+    return (
+        f"Effect({effect.of.label}, {arms}: {_number(effect.effect)}, "
+        f"std error {_number(effect.std_error)}, {interval})"
+    )
 
 
 def as_table(estimate: Estimate) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

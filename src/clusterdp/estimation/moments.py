@@ -233,21 +233,21 @@ def true_moments(counts: IntArray, space: CategorySpace, metric: int = 0) -> Cel
 
 
 def total_moments(
-    totals: CellTotals, squares: FloatArray, layout: Layout, space: CategorySpace, metric: int
+    totals: CellTotals, layout: Layout, space: CategorySpace, metric: int
 ) -> CellMoments:
     """Moments of true outcomes, for the owner, from totals of cells.
 
     Args:
-        totals: Sums of the metrics of every cell.
-        squares: Sums of squares of twice the distance from the middle; `[cluster, arm, metric]`.
+        totals: Sums of the metrics of every cell, and of their squares.
         layout: The cells.
         space: The categories.
         metric: Which metric.
     """
-    unit, middle = float(space.metric_lattice().units[metric]), Ends.of(space, metric).middle
+    lattice, middle = space.metric_lattice(), Ends.of(space, metric).middle
+    unit, quarter = float(lattice.units[metric]), 4.0 ** lattice.shifts[metric] / 4
     sizes, sums = layout.sizes, totals.sums[..., metric]
     means = unit * sums / sizes
-    spread = squares[..., metric] * unit**2 / 4 - sizes * (means - middle) ** 2
+    spread = totals.squares[..., metric] * unit**2 * quarter - sizes * (means - middle) ** 2
     return CellMoments(
         sizes=sizes,
         means=means,

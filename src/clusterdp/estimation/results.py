@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FEW_UNITS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Effect:
     """An average effect, estimated.
 
@@ -54,6 +54,9 @@ class Effect:
     control_mean: float | None = None
     control_std_error: float | None = None
     degrees: float = math.inf
+
+    def __repr__(self) -> str:
+        return report.effect_in_short(self)
 
     @property
     def privacy_share(self) -> float:

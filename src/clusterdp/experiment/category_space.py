@@ -20,12 +20,34 @@ class MetricLattice(NamedTuple):
         integers: The integer of each category; axes `[metric, category]`. Between cuts a number
             adds integers between those of its categories to a sum.
         squared: For each metric whether squares are published beside its sums. With two values
-            they follow from the sums; those of numbers would not fit 64 bits.
+            they follow from the sums.
+        is_number: For each metric whether rows can have integers between those of categories.
+        shifts: For each metric how many bits distances from the middle lose before they are
+            squared, so that sums of squares fit 64 bits: none for finite outcomes.
     """
 
     units: tuple[Fraction, ...]
     integers: IntArray
     squared: tuple[bool, ...]
+    is_number: tuple[bool, ...]
+    shifts: tuple[int, ...]
+
+    def first(self, n_metrics: int) -> MetricLattice:
+        """Those of the first metrics."""
+        kept = slice(n_metrics)
+        return MetricLattice(
+            self.units[kept],
+            self.integers[kept],
+            self.squared[kept],
+            self.is_number[kept],
+            self.shifts[kept],
+        )
+
+    def squares(self) -> IntArray:
+        """Squares of twice the distance from the middle, less their bits; `[metric, category]`."""
+        ends = self.integers.min(axis=1) + self.integers.max(axis=1)
+        doubled = 2 * self.integers - ends[:, np.newaxis]
+        return np.asarray((doubled >> np.array(self.shifts)[:, np.newaxis]) ** 2)
 
 
 class CategorySpace(Protocol):

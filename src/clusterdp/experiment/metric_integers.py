@@ -69,9 +69,21 @@ class MetricIntegers:
             categories=_category_integers(metric, categories),
         )
 
+    def is_alone(self, others: list[MetricIntegers]) -> bool:
+        """Whether no other metric holds a number of this one.
+
+        Metrics that share a number move together, and not at the ends of pieces alone: what their
+        squares cost would not follow from pairs of categories.
+        """
+        own = {place for place, _ in self.numbers}
+        holders = [one for one in others if own & {place for place, _ in one.numbers}]
+        return not own or len(holders) == 1
+
     @property
     def square_shift(self) -> int:
         """How many bits distances lose before they are squared, so that sums of squares fit."""
+        if not self.numbers:
+            return 0
         span = 2 * (int(self.categories.max()) - int(self.categories.min()))
         return max(0, span.bit_length() - _SQUARED_BITS)
 

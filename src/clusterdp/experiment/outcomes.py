@@ -157,7 +157,13 @@ class OutcomeSpace:
     def metric_lattice(self) -> MetricLattice:
         """The values as integers times a unit."""
         unit, multiples = self.lattice()
-        return MetricLattice((unit,), np.array([multiples]), (len(self.values) > 2,))
+        return MetricLattice(
+            units=(unit,),
+            integers=np.array([multiples]),
+            squared=(len(self.values) > 2,),
+            is_number=(False,),
+            shifts=(0,),
+        )
 
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:  # noqa: ARG002 - as others
         """One metric counts for all."""

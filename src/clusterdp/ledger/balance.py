@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _N_STEPS = 1000
 # How many names of populations a message lists.
 _MOST_NAMES = 20
-_CONFIRMATION = "--new-population (in Python: new_population=True)"
+_CONFIRMATION = "new_population=True (--new-population)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +90,17 @@ class Balance:
 
     def refusal(self, guarantee: Guarantee) -> str:
         """The message for a release that is not allowed."""
+        return f"{self.why_not(guarantee)}. No outcome was read, and nothing was spent"
+
+    def why_not(self, guarantee: Guarantee) -> str:
+        """Why a release is not allowed, and which would be."""
+        pure = ", with delta 0" if guarantee.delta else ""
+        left = shown_below(self.remaining)
+        remedy = f"epsilon of at most {left}{pure} fits" if left != "0" else "nothing more fits"
         return (
             f"the budget of population {self.population!r} does not allow it: the cap is "
             f"{budget_in_short(self.cap)}, earlier releases spent {budget_in_short(self.basic)}, "
-            f"epsilon {shown_below(self.remaining)} is left, and this release costs "
-            f"{budget_in_short(guarantee)}. No outcome was read, and nothing was spent"
+            f"and this release costs {budget_in_short(guarantee)}; {remedy}"
         )
 
     def _allows_pure(self, epsilon: float) -> bool:
@@ -137,8 +143,8 @@ def population_problem(name: str, known: Sequence[str], *, confirmed: bool) -> s
     if name in known:
         if confirmed:
             return (
-                f"population {name!r} is not new to the ledger: leave out --new-population "
-                "(in Python: new_population=False)"
+                f"population {name!r} is not new to the ledger: leave out new_population "
+                "(--new-population)"
             )
         return None
     if confirmed:

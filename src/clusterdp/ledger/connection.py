@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,10 @@ def create_file(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        raise LedgerError(f"{path.name} exists already") from None
+        raise LedgerError(
+            f"{path.name} exists already; if it is your ledger, open it: "
+            f"clusterdp.Ledger({path.name!r})"
+        ) from None
     except OSError as error:
         raise LedgerError(f"cannot create {path.name}: {error.strerror}") from None
     except ValueError:
@@ -89,8 +93,8 @@ def check_file(path: Path) -> None:
         mode = path.stat().st_mode
     except (OSError, ValueError):
         raise LedgerError(
-            f"there is no ledger {path.name}; make one with: clusterdp ledger init {path.name} "
-            "--cap-epsilon 8"
+            f"there is no ledger {path.name}; make one: clusterdp.Ledger.create({path.name!r}, "
+            f"cap_epsilon=8) (clusterdp ledger init {shlex.quote(path.name)} --cap-epsilon 8)"
         ) from None
     if not stat.S_ISREG(mode):
         raise LedgerError(f"{path.name} is not a ledger: it is not a file")

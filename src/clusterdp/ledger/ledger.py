@@ -79,6 +79,9 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self)!r})"
 
+    def _repr_html_(self) -> str:
+        return self.show()._repr_html_()
+
     @classmethod
     def create(  # noqa: PLR0913 - the options of a ledger
         cls,
@@ -357,13 +360,13 @@ class Ledger:
     ) -> ReleaseRecord:
         transaction.append(event=event, release_id=release_id, content=content)
         transaction.wipe(release_id)
-        return {one.release_id: one for one in read_releases(self._entries(transaction))}[
-            release_id
-        ]
+        return self._by_id(transaction)[release_id]
+
+    def _by_id(self, transaction: Transaction) -> dict[str, ReleaseRecord]:
+        return {one.release_id: one for one in read_releases(self._entries(transaction))}
 
     def _unfinished(self, transaction: Transaction, release_id: str, verb: str) -> ReleaseRecord:
-        releases = {one.release_id: one for one in read_releases(self._entries(transaction))}
-        record = releases.get(release_id)
+        record = self._by_id(transaction).get(release_id)
         if record is None:
             raise LedgerError(f"the ledger {self} has no release {release_id}")
         if not record.is_unfinished:

@@ -72,9 +72,6 @@ class Budget:
         names = set(space.declared.names)
         earlier = sum(bool(names & set(one.outcomes)) for one in balance.spent)
         notes = []
-        if not balance.allows(guarantee, mechanism.loss(space)):
-            notes.append("the budget does not allow this release: it would be refused")
-        notes += self._population_notes(balance)
         if earlier:
             times = "1 earlier release" if earlier == 1 else f"{earlier} earlier releases"
             notes.append(
@@ -92,6 +89,7 @@ class Budget:
             "after_delta": after.delta,
             "earlier_releases_of_outcomes": earlier,
             "remaining_epsilon": balance.remaining,
+            "refusals": self._refusals(balance, mechanism, space),
             "notes": notes,
             "in_short": (
                 f"{budget_in_short(guarantee)} of population {balance.population!r}, which has "
@@ -166,10 +164,14 @@ class Budget:
         assert self.population is not None  # noqa: S101 - only resumed releases name none
         return normalize_population(self.population)
 
-    def _population_notes(self, balance: Balance) -> list[str]:
+    def _refusals(self, balance: Balance, mechanism: Mechanism, space: Categories) -> list[str]:
+        """Why the ledger would refuse a release; empty if it would not."""
         known = [one.population for one in self.ledger.balances()]
-        problem = population_problem(balance.population, known, confirmed=self.confirmed_new)
-        return [f"this release would be refused: {problem}"] if problem else []
+        problems = [population_problem(balance.population, known, confirmed=self.confirmed_new)]
+        guarantee = mechanism.guarantee(space)
+        if not balance.allows(guarantee, mechanism.loss(space)):
+            problems.insert(0, balance.why_not(guarantee))
+        return [f"this release would be refused: {problem}" for problem in problems if problem]
 
     def _command(self, release_id: str) -> str:
         """How to resume on the command line."""
@@ -192,10 +194,12 @@ class Budget:
                     f"{target} is published, but {error}: its budget stays spent"
                 ) from None
             raise OvertakenError(f"{error}; this run published nothing") from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             if _is_published(reservation, target):
                 raise self._unrecorded(reservation, target, "interrupted") from None
-            self.on_message(f"the budget stays reserved; finish with: {self._hint(reservation)}")
+            remark = f"the budget stays reserved; finish with: {self._hint(reservation)}"
+            error.add_note(f"release {reservation.release_id} was interrupted: {remark}")
+            self.on_message(remark)
             raise
         except DataError as error:
             if reservation.has_drawn:
@@ -239,8 +243,10 @@ def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str
         )
     more = [key for key in given if given[key] is not None and key not in (*_PLACES, "ledger")]
     if more:
-        name = more[0].replace("_", "-")
-        raise ParameterError(f"--{name} was decided when the release began; leave it out")
+        flag = more[0].replace("_", "-")
+        raise ParameterError(
+            f"{more[0]} (--{flag}) was decided when the release began; leave it out"
+        )
     moved = {key: given[key] for key in _PLACES if given[key] is not None}
     return {**content["options"], **moved}
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.estimation.formatting import aligned
+from clusterdp._tables import aligned, html_lines, html_table
+from clusterdp.engines.source_names import FRAME
 from clusterdp.ledger.balance import budget_in_short, shown_below
 from clusterdp.privacy.accounting import shown
 
@@ -48,15 +49,12 @@ class Statement:
         return "\n".join([*lines, "", f"last entry {self.head}"])
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{escape(self._title())}</p>"]
+        parts = [html_lines([self._title()])]
         for balance in self.balances:
-            rows = [_html_row("td", _cells(one)) for one in balance.releases]
-            parts.append(
-                f"<h4>{escape(balance.population)}</h4><table><thead>{_html_row('th', _HEADER)}"
-                f"</thead><tbody>{''.join(rows)}</tbody></table>"
-                f"<pre>{escape(chr(10).join(self._totals(balance)))}</pre>"
-            )
-        return "".join([*parts, f"<p>last entry {escape(self.head)}</p>"])
+            table = html_table(_HEADER, map(_cells, balance.releases))
+            totals = escape("\n".join(self._totals(balance)))
+            parts.append(f"<h4>{escape(balance.population)}</h4>{table}<pre>{totals}</pre>")
+        return "".join([*parts, html_lines([f"last entry {self.head}"])])
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, as `clusterdp ledger show --json` prints them."""
@@ -84,20 +82,29 @@ class Statement:
         lines.append(f"left for one more release: epsilon {shown_below(balance.remaining)}")
         for one in balance.releases:
             if one.is_unfinished:
-                lines += _next_steps(one, shlex.quote(self.ledger))
+                lines += _next_steps(one, self.ledger)
         return lines
+
+
+def resume_in_python(release_id: str, ledger: str) -> str:
+    """How to finish a release of a frame, which only Python can give again."""
+    return f"clusterdp.resume({release_id!r}, frame, ledger={ledger!r})"
 
 
 def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
     """What the owner can do about an unfinished release."""
     release_id = one.release_id
+    resume = f"clusterdp release --resume {release_id} --ledger {shlex.quote(ledger)}"
+    if one.content.get("options", {}).get("input") == FRAME:
+        resume = resume_in_python(release_id, ledger)
+    where = shlex.quote(ledger)
     cancel = (
-        f"  it drew nothing; to get its budget back: clusterdp ledger cancel {ledger} {release_id}"
+        f"  it drew nothing; to get its budget back: clusterdp ledger cancel {where} {release_id}"
     )
     return [
-        f"{release_id} is unfinished: clusterdp release --resume {release_id} --ledger {ledger}",
+        f"{release_id} is unfinished: {resume}",
         *([cancel] if one.status == "reserved" else []),
-        f"  to give it up, its budget spent: clusterdp ledger close {ledger} {release_id}",
+        f"  to give it up, its budget spent: clusterdp ledger close {where} {release_id}",
     ]
 
 
@@ -112,10 +119,6 @@ def _cells(one: ReleaseRecord) -> tuple[str, ...]:
         shown(one.guarantee.delta),
         "unfinished" if one.is_unfinished else one.status,
     )
-
-
-def _html_row(tag: str, cells: tuple[str, ...]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _bar(spent: float, cap: float) -> str:

@@ -37,7 +37,7 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
     Weights,
     Whole,
 )
-from clusterdp.planning.assumptions import Scenario, histogram_reference
+from clusterdp.planning.assumptions import REMEDY, UNIFORM, Scenario, histogram_reference
 from clusterdp.planning.choose import MECHANISMS, Request
 from clusterdp.rows.encoding import Columns
 
@@ -259,6 +259,18 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         expected = histogram_reference(space, probs, within)
         known = declared or self.within_share is not None
         return Scenario(layout, space, replace(expected, is_declared=known))
+
+    def assumption(self, layout: Layout) -> str:
+        """What a plan or a prediction assumes of outcomes, and why."""
+        scenario, names = self.scenario(layout), map(str, self.space.declared.metrics)
+        expected = ", ".join(
+            f"{name} with mean {mean:.4g} and standard deviation {std:.4g}"
+            for name, (mean, std) in zip(names, scenario.moments(), strict=True)
+        )
+        why = "as the reference"
+        if not scenario.reference.is_declared:
+            why = f"{UNIFORM}; {REMEDY}"
+        return f"{expected}: {why}"
 
 
 # The headings of help, each by the first option below it.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from clusterdp.engines.base import CellOptions
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.keywords import PlanKeywords, takes
 from clusterdp.owner.options import DECIDED, DECLARATION, Options
 from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
@@ -18,6 +19,7 @@ from clusterdp.owner.plan_report import Report
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.plan import compare, smallest_epsilon, to_options
 from clusterdp.releasing.prepare import named, open_engine, read_cells
+from clusterdp.rows.frames import column_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,10 +59,13 @@ def table_name(source: Any) -> str | None:
 def make_plan(source: Any, options: Options) -> Plan:
     """The plan that options describe."""
     options.require("arm", "cluster", "outcomes")
-    if (options.epsilon is None) == (options.mde is None):
+    if options.epsilon is None and options.mde is None:
         raise ParameterError(
-            "give epsilon, the budget (--epsilon), or mde, the effect to find (--mde); not both"
+            "missing: epsilon; give epsilon=..., the budget (--epsilon); or mde=..., the effect to "
+            "find (--mde), and the smallest epsilon for it is found"
         )
+    if options.epsilon is not None and options.mde is not None:
+        raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
     layout, notes = _read_cells(source, options)
     scenario, request = options.scenario(layout), options.request
     if options.mde is not None:
@@ -73,8 +78,21 @@ def make_plan(source: Any, options: Options) -> Plan:
     if options.size is not None:
         kept["input"] = None  # what is released has other rows
     kept |= {"n_units": layout.n_units, "n_clusters": len(layout.clusters)}
-    report = Report.of(comparison, options.space, (*notes, *options.chosen.notes))
+    every_note = (*notes, *_outcome_notes(source, options), *options.chosen.notes)
+    report = Report.of(comparison, options.space, options.assumption(layout), every_note)
     return Plan(options=parse_options(kept), report=report)
+
+
+def _outcome_notes(source: Any, options: Options) -> list[str]:
+    """Notes on columns of outcomes that a frame lacks: it may be planned before there are any."""
+    if options.size is not None or table_name(source) is not None:
+        return []
+    names = column_names(source)
+    return [
+        f"{missing_column(name, 'outcome', names)}; a release needs it"
+        for name in options.space.declared.names
+        if name not in names
+    ]
 
 
 def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]:

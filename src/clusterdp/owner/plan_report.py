@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clusterdp._tables import aligned, html_lines, html_table
 from clusterdp._words import counted
-from clusterdp.estimation.formatting import aligned
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.planning.outcomes_alone import predict_outcomes_alone
 from clusterdp.statistics.sums import NoisySums
@@ -46,12 +45,7 @@ class Table(NamedTuple):
     def as_html(self) -> str:
         """The table for notebooks."""
         header, *rows = self.rows
-        cells = "".join(f"<th>{escape(name)}</th>" for name in header)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
-        title = f"<p>{escape(self.title)}</p>" if self.title else ""
-        return f"{title}<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+        return html_lines([self.title] if self.title else []) + html_table(header, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +55,7 @@ class Report:
     Attributes:
         comparison: What was compared.
         space: The categories of the outcomes.
+        assumed: What outcomes are thought to be like, and why.
         alone: What the recommended mechanism would do for each outcome without further metrics;
             None if there are none.
         notes: What the owner should know about the table and the reference.
@@ -68,17 +63,20 @@ class Report:
 
     comparison: Comparison
     space: Categories
+    assumed: str
     alone: tuple[Prediction, ...] | None = None
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, comparison: Comparison, space: Categories, notes: tuple[str, ...]) -> Report:
+    def of(
+        cls, comparison: Comparison, space: Categories, assumed: str, notes: tuple[str, ...]
+    ) -> Report:
         """The report of a comparison."""
         declared, alone = space.declared, None
         if len(declared.metrics) > len(declared.outcomes):
             mechanism = comparison.choice.mechanism
             alone = predict_outcomes_alone(mechanism, comparison.scenario, space)
-        return cls(comparison=comparison, space=space, alone=alone, notes=notes)
+        return cls(comparison=comparison, space=space, assumed=assumed, alone=alone, notes=notes)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -93,9 +91,8 @@ class Report:
     def as_html(self) -> str:
         """The report for notebooks."""
         tables = "".join(table.as_html() for table in self._tables())
-        below = (self._legend(), *self._conclusions())
-        paragraphs = "".join(f"<p>{escape(line)}</p>" for line in below)
-        return f"<p>{escape(self._about())}</p>{tables}{paragraphs}"
+        below = html_lines([self._legend(), *self._conclusions()])
+        return html_lines([self._about()]) + tables + below
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -111,6 +108,7 @@ class Report:
             "metrics": list(self.metrics),
             "recommended": compared.chosen,
             "reason": compared.reason,
+            "assumed": self.assumed,
             "guarantee": choice.mechanism.guarantee(self.space).in_short(),
             "notes": list(self._notes()),
             "options": [self._option(option) for option in compared.options],
@@ -127,6 +125,7 @@ class Report:
         overall = self._errors(choice.overall)
         remarks = [
             f"A plan for {table}: {compared.reason}.",
+            f"Assumed: {self.assumed}.",
             f"Expected standard error of the overall effect: {overall}",
         ]
         if choice.segment is not None:
@@ -226,6 +225,7 @@ class Report:
         lines = [
             f"recommended: {choice.name}" + (f" ({shown})" if shown else ""),
             f"because: {compared.reason}",
+            f"assumed: {self.assumed}",
             f"guarantee: {choice.mechanism.guarantee(self.space).in_short()}",
             *(f"note: {note}" for note in self._notes()),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._tables import html_notes, html_pairs, listed
 from clusterdp._words import counted
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.number import Number
@@ -67,6 +68,7 @@ class Preview:
             ("smallest cells", ", ".join(f"{size:,}" for size in sizes) + " units"),
             ("publishes", rows),
             *(("expected std error", error) for error in errors),
+            ("assumed", held["assumed"]),
         ]
 
     @property
@@ -76,9 +78,10 @@ class Preview:
         return notes
 
     def __repr__(self) -> str:
-        width = max(len(name) for name, _ in self.pairs)
-        lines = [f"{name:{width}}  {text}" for name, text in self.pairs]
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        return "\n".join(listed(self.pairs, self.notes))
+
+    def _repr_html_(self) -> str:
+        return html_pairs(self.pairs) + html_notes(self.notes)
 
 
 def describe(
@@ -115,10 +118,12 @@ def describe(
         "outcomes": {one.name: str(one.space) for one in space.declared.outcomes},
         "n_categories": space.n_categories,
         "expected": {metric: one._asdict() for metric, one in zip(metrics, expected, strict=True)},
+        "assumed": options.assumption(layout),
         "notes": notes,
     }
     if budget is not None:
         content["budget"] = budget
+        notes[:0] = budget["refusals"]  # first: nothing else matters if it would be refused
         notes += budget["notes"]
     return Preview(content)
 

@@ -6,8 +6,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
+from clusterdp._tables import html_pairs
+from clusterdp.engines.source_names import FRAME
 from clusterdp.errors import ParameterError
 from clusterdp.ledger.paid_release import resumed_options
+from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.draw import check_exact
 from clusterdp.owner.keywords import PublishKeywords, takes
 from clusterdp.owner.parsing import parse_options
@@ -34,9 +37,6 @@ if TYPE_CHECKING:
     from clusterdp.releasing.to_folder import Progress
     from clusterdp.storage.folder import Destination
 
-# What a ledger records as the input of a release whose table had no name.
-_FRAME = "frame://python"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
@@ -52,6 +52,11 @@ class Published:
 
     def __fspath__(self) -> str:
         return self.folder
+
+    def _repr_html_(self) -> str:
+        recorded = [] if self.release_id is None else [("release id", self.release_id)]
+        estimate = f"clusterdp.estimate({self.folder!r})"
+        return html_pairs([("published", self.folder), *recorded, ("to estimate", estimate)])
 
     def read(self) -> Release:
         """The release, with its rows as a query over the folder."""
@@ -94,6 +99,8 @@ def publish(
 def preview(
     source: Any,
     plan: Plan | str | os.PathLike[str] | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
     **options: Unpack[PublishKeywords],
 ) -> Preview:
     """What `publish` would do, from public columns alone. Nothing is published or spent.
@@ -101,9 +108,14 @@ def preview(
     Args:
         source: The table, as in `publish`.
         plan: The plan, as in `publish`.
+        out: The folder to publish, as in `publish`. It is checked that the place is free.
         **options: Options of the table, the mechanism, the ledger and the engine.
+
+    Raises:
+        ClusterDPError: If the table, a parameter or the place is wrong. A budget that does not
+            allow the release is not an error: the preview's notes say so.
     """
-    with readied(python_task(source, plan, options), None) as ready:
+    with readied(python_task(source, plan, {**options, "out": out}), None) as ready:
         return ready.preview
 
 
@@ -111,7 +123,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     release_id: str,
     source: Any = None,
     *,
-    ledger: str | os.PathLike[str] | Ledger,
+    ledger: str | os.PathLike[str] | Ledger | None = None,
     out: str | os.PathLike[str] | None = None,
     ledger_key_file: str | os.PathLike[str] | None = None,
     verbose: bool = False,
@@ -121,16 +133,18 @@ def resume(  # noqa: PLR0913 - where things are, all by name
 
     Args:
         release_id: Its id in the ledger.
-        source: The table, if it was a frame or has another name now. It must be the same table.
-        ledger: The ledger that recorded it.
+        source: The table, if it was a frame or has another name now. If the release has drawn
+            noise, it must be the same table; before, one with as many units and clusters.
+        ledger: The ledger that recorded it. It is needed.
         out: The folder to publish, if it is to be another.
         ledger_key_file: Key file of the ledger, if it was made with one.
         verbose: As in `publish`.
         progress: As in `publish`.
 
     Raises:
+        ParameterError: If no ledger is given.
         LedgerError: If there is no such release, or it is finished.
-        DataError: If the table is another.
+        DataError: If noise was drawn and the table is another.
     """
     given = {
         "ledger": ledger,
@@ -149,7 +163,7 @@ class Ready(NamedTuple):
         mechanism: What to publish.
         preview: What to show the owner before.
         budget: What it spends; None without a ledger.
-        target: Where it goes; None if it is only previewed.
+        target: Where it goes; None if no place was given.
         options: What was asked for, with the grids of numbers.
     """
 
@@ -163,16 +177,21 @@ class Ready(NamedTuple):
 
 @contextmanager
 def readied(task: Task, out: str | None) -> Iterator[Ready]:
-    """Open everything and choose the mechanism. Nothing is spent, and no outcome is read."""
+    """Open everything and choose the mechanism. Nothing is spent, and no outcome is read.
+
+    Args:
+        task: The release.
+        out: Where it is going to be published; None if it is only previewed.
+    """
     task = replace(task, options=task.options.with_grids())
     options, source = task.options, task.source
     with ExitStack() as stack:
         engine = task.open_engine(stack)
-        target = None if out is None else engine.place(out)
+        target = None if options.out is None else engine.place(options.out)
         if target is not None:
             target.check_free()
         budget = task.open_budget()
-        if budget is not None and target is not None:
+        if budget is not None and out is not None:
             budget.check_population()
         if out is None:
             source = without_outcomes(source, options.columns.outcomes)
@@ -202,7 +221,7 @@ def run_publish(
         write = _writer(progress)
         if budget is None:
             return _published(write(prepared, mechanism, target))
-        spec = {**kept.to_dict(), "input": table_name(task.source) or _FRAME}
+        spec = {**kept.to_dict(), "input": table_name(task.source) or FRAME}
         return _published(budget.release(prepared, mechanism, target, spec, write))
 
 
@@ -231,10 +250,10 @@ def run_resume(
     kept = resumed_options(reservation, {**(given or {}), "input": asked.input, "out": asked.out})
     options = parse_options({**kept, "verbose": asked.verbose})
     source = options.input if task.source is None else task.source
-    if isinstance(source, str) and source == _FRAME:
+    if isinstance(source, str) and source == FRAME:
         raise ParameterError(
             "the release was of a frame, which the ledger does not hold: finish it in Python with "
-            f"clusterdp.resume({release_id!r}, frame, ledger=...)"
+            f"{resume_in_python(release_id, str(budget.ledger))}"
         )
     task = replace(task, source=source, options=options)
     with ExitStack() as stack:

@@ -11,6 +11,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.paid_release import Budget
 from clusterdp.ledger.passphrase import open_ledger
+from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.owner.options import DECIDED, Options
 from clusterdp.owner.plan import engine_for, table_name, with_plan
@@ -137,8 +138,15 @@ def python_task(
         options=with_plan(asked, plan),
         mechanism=by_hand,
         ledger=ledger if isinstance(ledger, Ledger) else None,
-        resume_hint=lambda release_id: f"clusterdp.resume({release_id!r}, source, ledger=...)",
+        resume_hint=lambda release_id: _resume_hint(release_id, source, str(ledger)),
     )
+
+
+def _resume_hint(release_id: str, source: Any, ledger: str) -> str:
+    """How to finish a release in Python; the ledger knows a table by its name."""
+    if source is not None and table_name(source) is None:
+        return resume_in_python(release_id, ledger)
+    return f"clusterdp.resume({release_id!r}, ledger={ledger!r})"
 
 
 def _refuse_clash(asked: Mapping[str, Any], plan: Any) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _KINDS = 8
 # Stands for a mass of zero, so that its inverse exists.
 _TINY = 1e-300
+# What is assumed where nothing is declared.
+UNIFORM = "all outcomes were taken to be equally likely, because no reference was given"
+REMEDY = "give reference=... (--reference), what you expect of outcomes"
 
 
 class Scenario(NamedTuple):
@@ -35,6 +38,15 @@ class Scenario(NamedTuple):
     layout: Layout
     space: CategorySpace
     reference: Reference
+
+    def moments(self) -> list[tuple[float, float]]:
+        """The mean and the standard deviation that are expected of each metric."""
+        probs = self.reference.overall(self.layout)
+        found = []
+        for values in self.space.metric_values():
+            mean = float(probs @ values)
+            found.append((mean, math.sqrt(float(probs @ (values - mean) ** 2))))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -70,7 +70,9 @@ def choose(request: Request, scenario: Scenario) -> Mechanism:
     """The mechanism asked for; what was not given minimises the predicted standard error."""
     if request.mechanism is None:
         if request.epsilon is None:
-            raise ParameterError("give epsilon, the budget of the release, or name a mechanism")
+            raise ParameterError(
+                "missing: epsilon; give epsilon=..., the budget of the release (--epsilon)"
+            )
         redrawn = request.prior_floor is not None or request.resample_prob is not None
         return choose(replace(request, mechanism="cluster-dp" if redrawn else "optimal"), scenario)
     if request.mechanism not in MECHANISMS:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterdp.experiment.category_space import MetricLattice
 from clusterdp.planning.split import quick_predictions
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.experiment.categories import Categories
+    from clusterdp.experiment.category_space import MetricLattice
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
     from clusterdp.planning.predictions import Prediction
@@ -44,9 +44,7 @@ class OutcomesAlone:
 
     def metric_lattice(self) -> MetricLattice:
         """The same as integers."""
-        units, integers, squared = self.categories.metric_lattice()
-        kept = slice(self.n_metrics)
-        return MetricLattice(units[kept], integers[kept], squared[kept])
+        return self.categories.metric_lattice().first(self.n_metrics)
 
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:
         """The weights that outcomes have anyway; axes `[metric]`."""

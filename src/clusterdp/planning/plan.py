@@ -10,6 +10,7 @@ from clusterdp.channels.integers import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILO
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.draw import check_exact
 from clusterdp.planning import choose as planning
+from clusterdp.planning.assumptions import REMEDY, UNIFORM
 from clusterdp.planning.choose import MECHANISMS, Request
 from clusterdp.planning.predictions import (
     Prediction,
@@ -166,9 +167,12 @@ def smallest_epsilon(request: Request, effect: float, scenario: Scenario, metric
 
     at_most = sees(MOST_EPSILON)
     if at_most.detectable_effect > effect:
+        remedy = "plan for a larger effect"
+        if not scenario.reference.is_declared:
+            remedy = f"{UNIFORM}; {REMEDY}"
         raise ParameterError(
-            f"no epsilon can see an effect of {effect:g}: even without privacy the smallest is "
-            f"{at_most.detectable_without_privacy:.4g}"
+            f"no epsilon can detect an effect of mde={effect:g} (--mde): even without privacy the "
+            f"smallest is {at_most.detectable_without_privacy:.4g}; {remedy}"
         )
     low, high = LEAST_EPSILON, MOST_EPSILON
     if sees(low).detectable_effect <= effect:

@@ -52,12 +52,13 @@ def check_cells(
     sound = {name: cells.schema[name] == kind for name, kind in expected.items()}
     sound |= {name: holds_labels(cells.schema[name]) for name in (columns.cluster, columns.arm)}
     may_have_gaps = {name for one in mechanism.statistics for name in one.with_gaps}
-    lengths = {"prior": space.n_categories, "decode": len(space.metric_values())}
+    n_metrics, n_categories = space.metric_values().shape
+    lengths = {"prior": (n_categories,), "decode": (n_metrics, n_categories)}
     for statistic in mechanism.statistics:
-        lengths |= statistic.lengths(space)
+        lengths |= {name: (length,) for name, length in statistic.lengths(space).items()}
     for name, right_type in sound.items():
         gaps = name not in may_have_gaps and bool(cells[name].null_count())
-        if not right_type or gaps or not are_whole(cells[name], lengths.get(name, 0)):
+        if not right_type or gaps or not are_whole(cells[name], lengths.get(name, ())):
             raise FormatError(f"column {name!r} of the cells does not hold what it should")
 
 

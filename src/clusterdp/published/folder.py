@@ -9,6 +9,7 @@ README.md         how to use it with no software of ours
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +78,8 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         sealed = (folder / MANIFEST).read_bytes()
     except OSError:
+        if not os.path.lexists(folder):
+            raise FormatError(f"there is no folder {folder}; check its name") from None
         raise FormatError(f"{folder} is not a release: it has no {MANIFEST}") from None
     return unseal(sealed)
 

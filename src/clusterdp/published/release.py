@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._tables import html_lines, html_notes, html_pairs, listed
 from clusterdp.rows.encoding import RESPONSE
 
 if TYPE_CHECKING:
@@ -52,20 +52,12 @@ class Release:
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        facts = self._facts()
-        width = max(map(len, facts))
-        lines = [f"  {name:{width}}  {text}" for name, text in facts.items()]
-        notes = [f"  note: {note}" for note in self.notes]
-        return "\n".join([self._title(), *lines, *notes])
+        lines = listed(list(self._facts().items()), self.notes)
+        return "\n".join([self._title(), *(f"  {line}" for line in lines)])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
-            for name, text in self._facts().items()
-        )
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
-        body = f"<p>{escape(self._title())}</p><table><tbody>{rows}</tbody></table>"
-        return body + (f"<ul>{notes}</ul>" if notes else "")
+        facts = html_pairs(self._facts().items())
+        return html_lines([self._title()]) + facts + html_notes(self.notes)
 
     def _title(self) -> str:
         return f"Release of {', '.join(self.columns.outcomes)} by {self.mechanism.name}"

@@ -42,7 +42,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     found = prepared.table.count(layout, prepared.encoder)
     effects = []
     for place, measured in enumerate(declared.metrics):
-        true = moments.total_moments(found.totals, found.squares, layout, space, place)
+        true = moments.total_moments(found.totals, layout, space, place)
         arrays = moments.moment_effects(true, layout, estimator)
         effects += to_effects(arrays, layout, layout.sizes.sum(axis=0), metric=str(measured))
     return Estimate(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
+    from clusterdp._arrays import CodeArray, IntArray, WordArray
     from clusterdp.channels.catalogue import Channel
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.encoded_rows import EncodedRows as EncodedOutcomes
@@ -169,24 +169,12 @@ class RowCounter:
         n_categories, space = self.encoder.space.n_categories, self.encoder.space
         totals = CellTotals.of_counts(table[..., :n_categories], space)
         if self.metrics:
-            sums = table[..., n_categories : n_categories + len(self.metrics)]
-            totals = totals._replace(sums=sums)
+            first, second = n_categories, n_categories + len(self.metrics)
+            squares = table[..., second : second + len(self.metrics)]
+            totals = totals._replace(sums=table[..., first:second], squares=squares)
         if self.count_keys:
             totals = totals._replace(counts=table[..., -n_categories:])
         return totals
-
-    def true_squares(self, table: IntArray) -> FloatArray:
-        """Sums of squared distances from the middle; axes `[cluster, arm, metric]`.
-
-        In quarters of units squared, as `CellTotals.squares`; of numbers nearly so, for the owner's
-        eyes.
-        """
-        n_categories, space = self.encoder.space.n_categories, self.encoder.space
-        if not self.metrics:
-            return CellTotals.of_counts(table[..., :n_categories], space).squares.astype(np.float64)
-        first = n_categories + len(self.metrics)
-        coarse = table[..., first : first + len(self.metrics)]
-        return np.asarray(coarse * 4.0 ** np.array([one.square_shift for one in self.metrics]))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

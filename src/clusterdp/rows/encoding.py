@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError
+from clusterdp.experiment.missing import missing_column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -225,10 +226,7 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
 
     for name, part in columns.parts.items():
         if name not in schema:
-            raise DataError(
-                f"there is no column {name!r} to use as {part}; "
-                f"the table has {', '.join(map(repr, schema))}"
-            )
+            raise missing_column(name, part, schema)
     ids = schema[columns.unit]
     if not holds_ids(ids):
         raise DataError(
@@ -237,7 +235,10 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
     for name in columns.outcomes:
         kind = schema[name]
         if not (kind.is_float() or _is_integer(kind) or kind == pl.Boolean):
-            raise DataError(f"column {name!r} (outcome) holds {_named(kind)}, not numbers")
+            raise DataError(
+                f"column {name!r} (outcome) holds {_named(kind)}, not numbers; convert it to a "
+                "number per unit, such as 0 and 1"
+            )
     for name in (columns.arm, columns.cluster):
         if not holds_labels(schema[name]):
             raise DataError(

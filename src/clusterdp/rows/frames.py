@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def read_frame(
-    frame: Any, parameter: str = "frame", names: Iterable[str] | None = None
+    frame: Any, parameter: str = "source", names: Iterable[str] | None = None
 ) -> nw.DataFrame[Any]:
     """Any frame that narwhals supports, as an eager one.
 
@@ -29,13 +29,7 @@ def read_frame(
     """
     import narwhals as nw
 
-    try:
-        table = nw.from_native(frame)
-    except TypeError as error:
-        raise ParameterError(
-            f"{parameter} must be a pandas, Polars, PyArrow, DuckDB or Spark table, "
-            f"got {type(frame).__name__}"
-        ) from error
+    table = _known_frame(frame, parameter)
     if isinstance(table, nw.DataFrame):
         return table
     try:
@@ -47,6 +41,25 @@ def read_frame(
         kind = type(error).__name__
         raise_alone(DataError(f"the lazy frame cannot be evaluated ({kind}); collect it first"))
     return collected
+
+
+def _known_frame(frame: Any, parameter: str) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
+    """Any frame that narwhals supports."""
+    import narwhals as nw
+
+    try:
+        table: nw.DataFrame[Any] | nw.LazyFrame[Any] = nw.from_native(frame)
+    except TypeError as error:
+        raise ParameterError(
+            f"{parameter} must be a pandas, Polars, PyArrow, DuckDB or Spark table, "
+            f"got {type(frame).__name__}"
+        ) from error
+    return table
+
+
+def column_names(frame: Any, parameter: str = "source") -> list[str]:
+    """The names of a frame's columns. No value is read."""
+    return _known_frame(frame, parameter).collect_schema().names()
 
 
 def _evaluation_errors() -> tuple[type[BaseException], ...]:

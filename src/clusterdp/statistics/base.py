@@ -31,7 +31,7 @@ class CellTotals(NamedTuple):
     Attributes:
         counts: Units by category; axes `[..., cluster, arm, category]`.
         sums: Sums of metrics, in units of the lattice; axes `[..., cluster, arm, metric]`.
-        squares: Sums of squares of metrics, as in `squared_integers`; axes as those of sums.
+        squares: Sums of squares of metrics, as in `MetricLattice.squares`; axes as those of sums.
     """
 
     counts: IntArray
@@ -41,21 +41,12 @@ class CellTotals(NamedTuple):
     @classmethod
     def of_counts(cls, counts: IntArray, space: CategorySpace) -> CellTotals:
         """The totals of units in known categories; expected counts need not be whole."""
-        integers = space.metric_lattice().integers
+        lattice = space.metric_lattice()
         return cls(
             counts=counts,
-            sums=_whole(counts @ integers.T),
-            squares=_whole(counts @ squared_integers(integers).T),
+            sums=_whole(counts @ lattice.integers.T),
+            squares=_whole(counts @ lattice.squares().T),
         )
-
-
-def squared_integers(integers: IntArray) -> IntArray:
-    """Squares of twice the distance from the middle, of metrics of categories or of rows.
-
-    Twice, since the middle of two integers may be half way between. Axes `[metric, category]`.
-    """
-    doubled = 2 * integers - (integers.min(axis=1) + integers.max(axis=1))[:, np.newaxis]
-    return np.asarray(doubled**2)
 
 
 def _whole(sums: IntArray) -> IntArray:

@@ -20,12 +20,16 @@ def list_column(name: str, by_group: npt.NDArray[Any], groups: IntArray) -> pl.S
 
     Args:
         name: Of the column.
-        by_group: Axes `[group, place]`.
+        by_group: Axes `[group, place]`, or more: then a list of lists.
         groups: The group of each cell; axes `[cluster, arm]`.
     """
     import polars as pl
 
-    return pl.Series(name, by_group[groups.ravel()]).arr.to_list()
+    column = pl.Series(name, by_group[groups.ravel()])
+    kind = pl.Series(by_group.ravel()[:0]).dtype
+    for _ in by_group.shape[1:]:
+        kind = pl.List(kind)
+    return column.cast(kind)
 
 
 def read_lists(column: pl.Series, groups: IntArray) -> npt.NDArray[Any]:
@@ -41,11 +45,19 @@ def read_lists(column: pl.Series, groups: IntArray) -> npt.NDArray[Any]:
     return np.asarray(by_cell[first])
 
 
-def are_whole(column: pl.Series, length: int) -> bool:
-    """Whether the lists of a column have that many numbers, and no gaps; other columns always."""
+def are_whole(column: pl.Series, lengths: tuple[int, ...]) -> bool:
+    """Whether lists have so many numbers, without gaps; other columns always.
+
+    Args:
+        column: A column.
+        lengths: How long its lists are, then how long the lists in them are.
+    """
     import polars as pl
 
     if not isinstance(column.dtype, pl.List):
         return True
-    same = bool((column.list.len() == length).all())
-    return same and not column.explode(empty_as_null=False).null_count()
+    for length in lengths:
+        if column.null_count() or not (column.list.len() == length).all():
+            return False
+        column = column.explode(empty_as_null=False)
+    return not column.null_count()

@@ -74,16 +74,19 @@ class NoisySums(NoisyStatistic, frozen=True, kw_only=True, tag="sums"):
         """The noise at which all sums and squares together cost ε.
 
         With D_j the span of metric j, its sums have noise of scale c·D_j/ε and its squares, in
-        quarters, of c·4D_j²/ε. Replacing an outcome then costs at most ε if c is the largest value
-        that the sum of `_moves` takes over pairs of categories.
+        quarters, of c·4D_j²/ε (over 4^shift where distances lose bits). Replacing an outcome then
+        costs at most ε if c is the largest value that the sum of `_moves` takes over pairs of
+        categories.
         """
         lattice = space.metric_lattice()
         most, spans = _most_moves(space), _spans(lattice)
         return SumNoise(
             of_sums=tuple(noise_scale_for(most * span, self.epsilon) for span in spans),
             of_squares=tuple(
-                noise_scale_for(most * 4 * span**2, self.epsilon) if squared else None
-                for span, squared in zip(spans, lattice.squared, strict=True)
+                noise_scale_for(most * Fraction(4 * span**2, 4**shift), self.epsilon)
+                if squared
+                else None
+                for span, squared, shift in zip(spans, lattice.squared, lattice.shifts, strict=True)
             ),
         )
 
@@ -96,8 +99,10 @@ class NoisySums(NoisyStatistic, frozen=True, kw_only=True, tag="sums"):
             for metric, scale in zip(lattice.integers.tolist(), noise.of_sums, strict=True)
         ]
         largest += [
-            size * span**2 + 64 * scale
-            for span, scale in zip(_spans(lattice), noise.of_squares, strict=True)
+            size * ((span + 2**shift) ** 2 // 4**shift + 1) + 64 * scale
+            for span, scale, shift in zip(
+                _spans(lattice), noise.of_squares, lattice.shifts, strict=True
+            )
             if scale is not None
         ]
         if max(largest) > LARGEST_INTEGER:
@@ -190,9 +195,11 @@ def _spans(lattice: MetricLattice) -> list[int]:
 def _most_moves(space: CategorySpace) -> Fraction:
     """The most that replacing one category by another can move all sums together.
 
-    Metric j moves by |a − b|/D, a and b the distances of two values from the middle and D the span;
-    with squares by |a − b|/D·(1 + |a + b|/D), which is at most 1 as well: squares are free. Between
-    cuts a number moves a metric linearly, so that pairs of categories bound pairs of rows.
+    Metric j moves by u = |a − b|/D, a and b the distances of two values from the middle and D the
+    span; with squares by u(1 + |a + b|/D), which is at most 1 as well: squares are free. Between
+    cuts a number moves a metric linearly, so pairs of categories bound pairs of rows. Squares of a
+    number are bounded by u(2 − u), which rises in u, so that both ends of pieces decide again; and
+    as distances lose bits, by a little more.
     """
     lattice = space.metric_lattice()
     ends = lattice.integers.min(axis=1) + lattice.integers.max(axis=1)
@@ -200,10 +207,8 @@ def _most_moves(space: CategorySpace) -> Fraction:
     moves = (
         sum(
             (
-                _moves(one, other, span, squared=squared)
-                for one, other, span, squared in zip(
-                    first, second, _spans(lattice), lattice.squared, strict=True
-                )
+                _moves(lattice, metric, one, other)
+                for metric, (one, other) in enumerate(zip(first, second, strict=True))
             ),
             Fraction(0),
         )
@@ -212,10 +217,26 @@ def _most_moves(space: CategorySpace) -> Fraction:
     return max(moves)
 
 
-def _moves(one: int, other: int, span: int, *, squared: bool) -> Fraction:
+def _moves(lattice: MetricLattice, metric: int, one: int, other: int) -> Fraction:
     """How far a metric moves, given twice the distances of two values from its middle."""
+    span = _spans(lattice)[metric]
     moved = Fraction(abs(one - other), 2 * span)
-    return moved * (1 + Fraction(abs(one + other), 2 * span)) if squared else moved
+    if not lattice.squared[metric]:
+        return moved
+    if lattice.is_number[metric]:
+        return moved * (2 - moved) + _lost_bits(span, lattice.shifts[metric])
+    return moved * (1 + Fraction(abs(one + other), 2 * span))
+
+
+def _lost_bits(span: int, shift: int) -> Fraction:
+    """The most that dropping bits adds to the move of squares, over 4D²/4^shift.
+
+    A distance of |x| ≤ D/2^shift becomes x − f with 0 ≤ f < 1, which moves its square by at most
+    2D/2^shift + 1, for each of two values.
+    """
+    if shift == 0:
+        return Fraction(0)
+    return 2 * (Fraction(2 * span, 2**shift) + 1) * Fraction(4**shift, 4 * span**2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -265,7 +286,7 @@ class DrawnSums:
         scale = self.statistic.noise(self.space).of_squares[metric]
         if scale is not None and self.squares is not None:
             place = sum(lattice.squared[:metric])
-            quarter = unit**2 / 4
+            quarter = unit**2 / 4 * 4.0 ** lattice.shifts[metric]
             variance = quarter**2 * noise_variance(scale) / sizes**2
             return Reading(quarter * self.squares[..., place] / sizes, variance)
         if len(np.unique(lattice.integers[metric])) > 2:

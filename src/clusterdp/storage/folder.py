@@ -204,7 +204,10 @@ def check_free(target: Path) -> None:
     except (OSError, ValueError):
         raise OutputError(f"no folder can be made at {str(target)[:200]}") from None
     else:
-        raise OutputError(f"{target} exists already; a release is never overwritten")
+        raise OutputError(
+            f"{target} exists already, and a release is never overwritten: choose "
+            "another folder (out=..., --out)"
+        )
     if not target.parent.is_dir():
         raise OutputError(f"there is no folder {target.parent} to make {target.name} in")
     # Checked before anything is spent. The system checks again when the folder is made.

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import check_cell_columns
+from clusterdp.engines.base import check_size_column
 from clusterdp.engines.local.sources import cross_columns, open_source, open_unstored
 from clusterdp.engines.local.table import LocalTable, read_layout
-from clusterdp.engines.source_names import possible_parts
+from clusterdp.engines.source_names import check_named, possible_parts
 from clusterdp.errors import ParameterError
 from clusterdp.rows.encoding import plain_type
-from clusterdp.rows.frames import check_given_back, frame_like, read_frame, to_polars
+from clusterdp.rows.frames import check_given_back, column_names, frame_like, read_frame, to_polars
 from clusterdp.storage.folder import LocalFolder, scratch_folder
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class LocalEngine:
     def place(self, out: str) -> LocalFolder:
         """A folder to publish."""
         if "://" in out:
-            raise ParameterError(f"{out} is on a store that needs --engine spark")
+            raise ParameterError(
+                f"{out} is on a store that Spark reaches: give engine='spark' (--engine spark)"
+            )
         return LocalFolder(Path(out))
 
     def table(self, source: Any, asked: TableOptions, out: str | None) -> LocalTable:
@@ -49,6 +51,7 @@ class LocalEngine:
         if isinstance(source, str):
             rows = self._open(source, columns, out)
             return LocalTable(rows=cross_columns(rows, columns.cluster, secret), **asked.by_name())
+        check_named(column_names(source), columns.parts, secret)
         read = read_frame(source)
         crossed = dict.fromkeys(possible_parts(columns.cluster), "cluster")
         frame = to_polars(read, crossed | columns.parts)
@@ -75,8 +78,10 @@ class LocalEngine:
         needed = dict.fromkeys([*asked.read, *possible_parts(asked.cluster)], "cell")
         if isinstance(source, str):
             rows = open_unstored(source, read=needed)
+            check_named(rows.collect_schema().names(), asked.parts)
         else:
+            check_named(column_names(source), asked.parts)
             rows = to_polars(read_frame(source, names=needed), needed).lazy()
         rows = cross_columns(rows, asked.cluster, ())
-        check_cell_columns(rows.collect_schema(), asked)
+        check_size_column(rows.collect_schema(), asked)
         return read_layout(rows.select(asked.read), asked)

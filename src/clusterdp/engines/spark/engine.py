@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import NO_ORDER_TO_KEEP, check_cell_columns
+from clusterdp.engines.base import NO_ORDER_TO_KEEP, check_size_column
+from clusterdp.engines.source_names import check_named
 from clusterdp.engines.spark.files import has_scheme
 from clusterdp.engines.spark.frame import checked_frame
 from clusterdp.engines.spark.jobs import running, to_polars
@@ -59,14 +60,12 @@ class SparkEngine:
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""
-        rows = cross_spark_columns(self._open(source), asked.cluster, ())
-        names = [name for name in asked.read if name in rows.columns]
-        schema = {}
-        if names:
-            with running(self.spark, "reading the types of columns"):
-                types = to_polars(select(rows, *names).limit(0)).dtypes
-            schema = dict(zip(names, types, strict=True))
-        check_cell_columns(schema, asked)
+        rows = self._open(source)
+        check_named(rows.columns, asked.parts)
+        rows = cross_spark_columns(rows, asked.cluster, ())
+        with running(self.spark, "reading the types of columns"):
+            types = to_polars(select(rows, *asked.parts).limit(0)).dtypes
+        check_size_column(dict(zip(asked.parts, types, strict=True)), asked)
         return read_layout(rows, asked)
 
     def _open(self, source: Any, outcomes: tuple[str, ...] = ()) -> DataFrame:

@@ -1,0 +1,216 @@
+"""Plans for several metrics: what is predicted of each, and what weights and metrics change."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import clusterdp as cdp
+from assertions import assert_variance
+from clusterdp.estimation import moments as estimators
+from clusterdp.estimation.calibration import read_cells
+from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.declared import declare
+from clusterdp.mechanisms.draw import release_cells
+from clusterdp.planning import choose as planning
+from clusterdp.planning.assumptions import Scenario, histogram_reference
+from clusterdp.planning.choose import Request
+from clusterdp.planning.outcomes_alone import OutcomesAlone, predict_outcomes_alone
+from clusterdp.planning.plan import compare, smallest_epsilon
+from clusterdp.planning.predictions import predict, predict_metrics, weighted_variance
+from clusterdp.planning.row_noise import RowNoise
+from clusterdp.statistics.base import CellTotals
+from clusterdp.statistics.noise import simulated_noise
+from populations import make_layout
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray
+    from clusterdp.mechanisms.mechanism import Mechanism
+
+FUNNEL = {"visit": "0,1", "order": "0,1", "spend": "0,10,40"}
+IMPLIED = ("order -> visit", "spend>0 -> order", "order -> spend>0")
+# No visit; a visit; a small and a large order.
+SHARES = [0.7, 0.2, 0.07, 0.03]
+LAYOUT = make_layout([[300, 300], [200, 250], [500, 400]])
+
+
+def funnel(**more: Any) -> Scenario:
+    space = Categories(declared=declare(FUNNEL, implications=IMPLIED, **more))
+    return Scenario(LAYOUT, space, histogram_reference(space, SHARES))
+
+
+def simulated_effects(
+    scenario: Scenario, mechanism: Mechanism, rng: np.random.Generator, n_replicates: int
+) -> list[FloatArray]:
+    """Estimates of each metric from fresh outcomes and fresh releases; axes `[replicate]`."""
+    layout, space, _ = scenario
+    counts = np.stack(
+        [[rng.multinomial(size, SHARES, n_replicates) for size in row] for row in layout.sizes]
+    )
+    counts = np.moveaxis(counts, 2, 0)  # [replicate, cluster, arm, category]
+    totals = CellTotals.of_counts(counts, space)
+    cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
+    assert cells.channel is not None
+    released = cells.channel.simulate(counts, rng)
+    effects = []
+    for metric in range(len(space.metric_values())):
+        found = estimators.estimate_effects(
+            layout,
+            space,
+            "stratified",
+            moments=estimators.row_moments(released, cells.channel, metric),
+            statistics=cells.statistics,
+            readings=read_cells(mechanism, layout, space, cells.statistics, metric),
+            metric=metric,
+        )
+        effects.append(found.effects[:, 0])
+    return effects
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_privacy_noise_of_rows_is_that_of_the_channel(epsilon: float) -> None:
+    """Exactly, from the probabilities and outputs of the channel."""
+    known = funnel()
+    mechanism = cdp.optimal(epsilon=epsilon, prior=SHARES)
+    channel = mechanism.settled_rows(known.space).public_channel(known.space)
+    probs = channel.transition()[0] @ np.diag(SHARES)  # [released, true]
+    sizes = LAYOUT.sizes
+    weights = (sizes.sum(axis=1, keepdims=True) / sizes.sum()) ** 2 / sizes
+    for metric, values in enumerate(known.space.metric_values()):
+        outputs = channel.decode(metric)[0]
+        noise = (probs * (outputs[:, np.newaxis] - values) ** 2).sum()
+        mean = values @ SHARES
+        spread = ((values - mean) ** 2) @ SHARES
+        for share in (1.0, 0.25):
+            found = predict(mechanism, known, share, metric)
+            assert found.privacy_std_error**2 == pytest.approx(noise * weights.sum() / share)
+            assert found.sampling_std_error**2 == pytest.approx(spread * weights.sum() / share)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        cdp.optimal(epsilon=1, prior=SHARES, sums_share=0.3),
+        cdp.optimal(epsilon=3, prior=SHARES),
+        cdp.uniform_prior_dp(epsilon=2, sums_share=0.2),
+    ],
+    ids=["sums", "rows", "uniform"],
+)
+def test_predictions_of_every_metric_come_true(
+    mechanism: Mechanism, rng: np.random.Generator
+) -> None:
+    known = funnel()
+    drawn = simulated_effects(known, mechanism, rng, 4000)
+    predicted = [one.std_error**2 for one in predict_metrics(mechanism, known)]
+    for effects, variance in zip(drawn, predicted, strict=True):
+        assert_variance(effects, variance, relative_error=0.03)
+    # A planner that mixes metrics up must be caught.
+    with pytest.raises(AssertionError):
+        assert_variance(drawn[0], predicted[1], relative_error=0.03)
+
+
+def test_a_weight_moves_noise_from_its_metric_to_others() -> None:
+    """A larger weight on one variance cannot raise it at the optimum, nor lower all others."""
+    mechanism = cdp.optimal(epsilon=1, prior=SHARES)
+    plain, weighted = funnel(), funnel(weights={"visit": 20})
+    before = [one.privacy_std_error for one in predict_metrics(mechanism, plain)]
+    after = [one.privacy_std_error for one in predict_metrics(mechanism, weighted)]
+    assert after[0] < 0.98 * before[0]
+    assert max(after[1] / before[1], after[2] / before[2]) > 1.001
+
+
+@pytest.mark.parametrize("segment_share", [1.0, 0.1])
+def test_the_split_is_within_a_hundredth_of_the_best(segment_share: float) -> None:
+    """Against a search that designs every channel, without interpolation."""
+    known = funnel()
+    chosen = planning.choose(Request(epsilon=1.7, segment_share=segment_share), known)
+
+    def objective(mechanism: Mechanism) -> float:
+        return math.sqrt(weighted_variance(predict_metrics(mechanism, known, segment_share), known))
+
+    searched = [
+        cdp.optimal(epsilon=1.7, prior=SHARES, sums_share=share)
+        for share in np.linspace(0, 0.5, 26)
+    ]
+    assert objective(chosen) <= 1.01 * min(map(objective, searched))
+
+
+def test_noise_between_designed_channels_is_interpolated() -> None:
+    """The weighted noise within 2%; single metrics may trade noise, and stay within 10%."""
+    known = funnel()
+    like = cdp.optimal(epsilon=1, prior=SHARES)
+    weights = known.space.metric_weights(np.array(SHARES))
+    for epsilon in (0.3, 0.85, 1.2, 1.7, 2.4, 3.4):
+        mechanism = cdp.optimal(epsilon=epsilon, prior=SHARES)
+        rows = mechanism.settled_rows(known.space).public_channel(known.space)
+        exact = np.array([rows.noise_variance(metric)[0] @ SHARES for metric in range(3)])
+        found = RowNoise(like, known)(epsilon)
+        assert weights @ found == pytest.approx(weights @ exact, rel=0.02)
+        np.testing.assert_allclose(found, exact, rtol=0.1)
+
+
+def test_a_further_metric_takes_its_share_of_the_noise() -> None:
+    """The outcomes alone have the least weighted noise that any channel can give them."""
+    known = funnel(metrics=["spend>=40"])
+    mechanism = cdp.optimal(epsilon=1, prior=SHARES)
+    assert isinstance(known.space, Categories)
+    alone = predict_outcomes_alone(mechanism, known, known.space)
+    weights = funnel().space.metric_weights(np.array(SHARES))
+    together = predict_metrics(mechanism, known)[:3]
+
+    def cost(predictions: Any) -> float:
+        return float(weights @ [one.privacy_std_error**2 for one in predictions])
+
+    assert cost(alone) < cost(together)
+    without = predict_metrics(mechanism, funnel())
+    np.testing.assert_allclose(alone, without, rtol=1e-6)
+
+
+def test_outcomes_alone_are_the_categories_without_metrics() -> None:
+    more, fewer = funnel(metrics=["visit*spend", "spend>0"]).space, funnel().space
+    assert isinstance(more, Categories)
+    alone = OutcomesAlone(categories=more)
+    assert alone.n_categories == fewer.n_categories
+    np.testing.assert_array_equal(alone.metric_values(), fewer.metric_values())
+    found, expected = alone.metric_lattice(), fewer.metric_lattice()
+    assert (found.units, found.squared) == (expected.units, expected.squared)
+    np.testing.assert_array_equal(found.integers, expected.integers)
+    for prior in (None, np.array(SHARES)):
+        np.testing.assert_allclose(alone.metric_weights(prior), fewer.metric_weights(prior))
+
+
+def test_mechanisms_that_cannot_serve_are_left_out() -> None:
+    compared = compare(Request(epsilon=1), funnel())
+    names = [option.name for option in compared.options]
+    assert "noisy-horvitz-thompson" not in names
+    assert {"optimal", "cluster-dp", "noisy-histogram"} <= set(names)
+    assert all(len(option.overall) == 3 for option in compared.options)
+    with pytest.raises(cdp.ParameterError, match="noisy contrasts are of one metric"):
+        compare(Request(epsilon=1, mechanism="noisy-horvitz-thompson"), funnel())
+
+
+@pytest.mark.parametrize("metric", [0, 2])
+def test_the_smallest_epsilon_for_an_effect_on_a_metric(metric: int) -> None:
+    known, request = funnel(), Request(mechanism="optimal", segment_share=0.5)
+    at_one = planning.choose(Request(mechanism="optimal", epsilon=1, segment_share=0.5), known)
+    effect = predict(at_one, known, 0.5, metric).detectable_effect
+    assert smallest_epsilon(request, effect, known, metric) == pytest.approx(1, rel=0.03)
+
+
+@pytest.mark.parametrize("within", [0.3, 0.8])
+def test_clusters_differ_in_the_first_metric(within: float) -> None:
+    space = funnel().space
+    kinds = histogram_reference(space, SHARES, within).kinds[:, 0]
+    np.testing.assert_allclose(kinds.mean(axis=0), SHARES)
+    visits = space.metric_values()[0]
+    means = kinds @ visits
+    spread = (kinds * (visits - means[:, np.newaxis]) ** 2).sum(axis=1).mean()
+    whole = visits @ SHARES
+    assert spread == pytest.approx(within * whole * (1 - whole))
+    # Among visitors of any cluster, orders are as frequent as among all.
+    with_visits = kinds[means > 0]
+    orders = with_visits @ space.metric_values()[1] / (with_visits @ visits)
+    np.testing.assert_allclose(orders, 0.1 / 0.3)
