@@ -104,11 +104,10 @@ def test_rows_give_away_the_share_that_is_said(rng: np.random.Generator) -> None
     released = cdp.release(
         table,
         mechanism=cdp.optimal(epsilon=5),
-        outcomes=BINARY,
+        outcomes={"y": BINARY},
         unit="user",
         arm="arm",
         cluster="cluster",
-        outcome="y",
     )
     rows = table.join(released.units.select("user", "debiased_outcome"), on="user")
     right = ((rows["debiased_outcome"] > 0.5) == (rows["y"] == 1)).to_numpy()

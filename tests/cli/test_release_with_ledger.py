@@ -133,8 +133,11 @@ def test_an_interrupted_release_is_finished(
     published = cdp.read_release(tmp_path / "out")
     if kept is not None:
         drawn = Drawn.from_bytes(kept, published.mechanism, published.layout, published.space)
-        assert drawn.statistics
-        for ours, theirs in zip(published.statistics, drawn.statistics, strict=True):
+        assert drawn.about_cells.statistics
+        both = zip(published.statistics, drawn.about_cells.statistics, strict=True)
+        for ours, theirs in [*both, (published.channel, drawn.about_cells.channel)]:
+            assert ours is not None
+            assert theirs is not None
             for name, array in ours.arrays().items():
                 assert np.array_equal(array, theirs.arrays()[name])
     (balance,) = shown(where)["populations"]

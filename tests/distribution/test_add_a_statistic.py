@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
+from clusterdp.statistics.base import CellTotals
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def statistic(code: str, epsilon: float) -> Any:
 
 def drawn_around(noisy: Any, outcome: int) -> tuple[IntArray, float]:
     """What noise is added to, for a cell of one unit beside others, and the scale of the noise."""
-    counts = np.ones((1, 2, SPACE.n_outcomes), dtype=np.int64)
+    counts = np.ones((1, 2, SPACE.n_categories), dtype=np.int64)
     counts[0, 0, outcome] += 1
     added: list[tuple[IntArray, float]] = []
 
@@ -65,7 +66,8 @@ def drawn_around(noisy: Any, outcome: int) -> tuple[IntArray, float]:
         added.append((values, scale))
         return values
 
-    noisy.draw(counts, make_layout([[5, 4]]), SPACE, record)
+    totals = CellTotals.of_counts(counts, SPACE)
+    noisy.draw(totals, make_layout([[5, 4]]), SPACE, record)
     ((values, scale),) = added
     return values.ravel(), scale
 
@@ -96,7 +98,7 @@ def probabilities(points: IntArray, centre: int, scale: float) -> FloatArray:
 def check_loss(noisy: Any) -> None:
     """The largest loss between any two outcomes is the stated one, and as likely as stated."""
     stated = noisy.loss()
-    pairs = itertools.permutations(range(SPACE.n_outcomes), 2)
+    pairs = itertools.permutations(range(SPACE.n_categories), 2)
     worst = max((losses(noisy, *pair) for pair in pairs), key=max)
     assert sorted(worst) == pytest.approx(sorted(float(atom.loss) for atom in stated), abs=1e-8)
     for atom in stated:
@@ -115,7 +117,10 @@ def test_it_costs_what_it_says(epsilon: float) -> None:
     [
         ("Fraction(1), self.epsilon", "Fraction(1, 2), self.epsilon"),  # half of the noise
         ("Fraction(1), self.epsilon", "Fraction(2), self.epsilon"),  # twice as much as is stated
-        ("counts[..., space.as_array() > 0].sum(axis=-1)", "counts @ np.arange(4)"),  # a sum
+        (
+            "totals.counts[..., space.metric_values()[0] > 0].sum(axis=-1)",
+            "totals.counts @ np.arange(4)",
+        ),  # a sum
     ],
 )
 def test_a_planted_bug_is_caught(right: str, wrong: str) -> None:

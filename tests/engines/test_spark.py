@@ -345,7 +345,7 @@ def test_an_interrupted_release_is_finished(
     published = cdp.read_release(out)
     assert kept is not None
     drawn = Drawn.from_bytes(kept, published.mechanism, published.layout, published.space)
-    (sums,), (kept_sums,) = published.statistics, drawn.statistics
+    (sums,), (kept_sums,) = published.statistics, drawn.about_cells.statistics
     assert np.array_equal(sums.arrays()["noisy_sum"], kept_sums.arrays()["noisy_sum"])
     assert (out / "units" / "part-00000.parquet").exists()
     assert [one.status for one in Ledger(str(where)).releases()] == ["committed"]

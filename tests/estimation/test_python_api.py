@@ -58,8 +58,8 @@ def test_effects_are_selected_by_arm_and_segment(estimate: cdp.Estimate) -> None
         (
             "tier=9",
             (
-                "no effect of 'tier=9'; the metrics are 'clicks'; the arms are 'B', 'C'; the segments are "
-                "'overall', 'tier=0'"
+                "no effect of 'tier=9'; the metrics are 'clicks'; the arms are 'B', 'C'; the "
+                "segments are 'overall', 'tier=0'"
             ),
         ),
         (("A", "tier=0"), "the arms are 'B', 'C'"),

@@ -17,7 +17,7 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from cli_runs import PARTS, assert_refused, run
+from cli_runs import COLUMNS, assert_refused, run
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.store import Entry
@@ -79,23 +79,31 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "control": ("Cluster-DP", put("control", "0"), "see 'control'"),
     "neighbours": ("Contrasts", put("guarantee", "neighbours", "anyone"), "$.guarantee.neighbours"),
     "unknown key": ("Histogram", put("true_outcomes", [1, 2]), "unknown field `true_outcomes`"),
-    "noise of sums": ("Optimal", put("noise", "sums", "noise_scale", 9.0), "'noise' does not hold"),
+    "noise of sums": (
+        "Optimal",
+        put("noise", "sums", "noise_scale", [9.0]),
+        "'noise' does not hold",
+    ),
     "scale of counts": (
         "Optimal",
         put("mechanism", "statistics", 0, "noise_scale", 9.0),
         "does not follow",
     ),
     "unknown parameter": ("Optimal", put("mechanism", "rows", "true_prior", 1), "was edited"),
-    "text for a number": ("Histogram", put("outcome", "values", 0, "0.75"), "$.outcome.values[0]"),
-    "number for a text": ("Histogram", put("outcome", "name", 7), "$.outcome.name"),
+    "text for a number": ("Histogram", put("outcomes", "grids", [0.75]), "$.outcomes.grids"),
+    "number for a text": (
+        "Histogram",
+        put("outcomes", "declared", "outcomes", "clicks", 7),
+        "$.outcomes.declared.outcomes",
+    ),
     "too large a number": (
         "Contrasts",
-        put("outcome", "values", 3, 10**400),
-        "$.outcome.values[3]",
+        put("outcomes", "declared", "weights", {"clicks": 10**400}),
+        "$.outcomes.declared.weights",
     ),
     "values beyond squares": (
         "Histogram",
-        put("outcome", "values", 2, 1e200),
+        put("outcomes", "declared", "outcomes", "clicks", "0,1,1e200"),
         "at most 1e+100",
     ),
     "files of another kind": ("Histogram", put("files", []), "$.files"),
@@ -220,8 +228,8 @@ TABLES: dict[str, tuple[str, str, Callable[[pl.DataFrame], pl.DataFrame], str]] 
     "an output beyond all numbers": (
         "Optimal",
         "channels.parquet",
-        lambda t: t.with_columns(pl.col("response") * 1e200),
-        "not in order",
+        lambda t: t.with_columns(pl.col("decode").list.eval(pl.element() * 1e200)),
+        "no numbers",
     ),
     "weights beyond one": (
         "Optimal",
@@ -329,12 +337,12 @@ def test_what_libraries_print_is_not_shown(debug: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ('outcomes = "0..99999999999"', "at most 65536 values"),
+        ('outcomes = ["clicks=0..99999999999"]', "at most 65536 values"),
         ("segment_share = 0", "segment_share must lie"),
         ('reference = ""', "separated by commas"),
         ("noise_scale = 0", "noise_scale must be"),
         ("prior_floor = 0", "prior_floor must be"),
-        ('mechanism = "uniform-prior-dp"\nprior = []', "reference must be 4 numbers"),
+        ('mechanism = "uniform-prior-dp"\nprior = []', "prior must be 4 numbers"),
         (f"epsilon = {10**400}", "too large"),
         ("epsilon = 1e30", "epsilon must be at most 1000"),
         (f"epsilon = {'9' * 5000}", "not TOML that can be read"),
@@ -350,8 +358,8 @@ def test_what_libraries_print_is_not_shown(debug: dict[str, str]) -> None:
 def test_requests_for_what_cannot_be(
     lines: str, message: str, source: Path, tmp_path: Path
 ) -> None:
-    asked = {"input": f'"{source}"', "outcomes": '"0..3"', "epsilon": "2"}
-    asked |= dict(zip((name[2:] for name in PARTS[::2]), map(repr, PARTS[1::2]), strict=True))
+    asked = {"input": f'"{source}"', "outcomes": '["clicks=0..3"]', "epsilon": "2"}
+    asked |= dict(zip((name[2:] for name in COLUMNS[::2]), map(repr, COLUMNS[1::2]), strict=True))
     asked |= dict(line.split(" = ", 1) for line in lines.splitlines())
     spec = tmp_path / "experiment.toml"
     spec.write_text("".join(f"{key} = {value}\n" for key, value in asked.items()))
@@ -362,9 +370,10 @@ def test_requests_for_what_cannot_be(
 def test_a_plan_that_says_half_of_what_it_was_made_for(source: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        f'input = "{source}"\nmechanism = "uniform-prior-dp"\nepsilon = 1\nn_units = 5\n'
+        f'input = "{source}"\noutcomes = ["clicks=0..3"]\nmechanism = "uniform-prior-dp"\n'
+        "epsilon = 1\nn_units = 5\n"
     )
-    result = run("release", "--plan", plan, *PARTS, "--dry-run")
+    result = run("release", "--plan", plan, *COLUMNS, "--dry-run")
     assert result.exit_code == 0, result.output
     assert "the plan was made for 5 units" in result.output
 
@@ -412,7 +421,7 @@ def rewrite(path: Path, number: int, edit: Callable[[dict[str, Any]], None]) -> 
         (0, put("encryption", {"protection": ["none"]})),
         (0, put("format_version", None)),
         (1, put("guarantee", "epsilon", 0.1)),
-        (1, put("outcome", "values", ["a", "b"])),
+        (1, put("outcomes", "declared", "outcomes", "clicks", "a,b")),
         (1, put("population", ["users"])),
         (1, lambda content: content.pop("mechanism")),
     ],

@@ -190,7 +190,7 @@ BROKEN: dict[str, tuple[Callable[[pl.DataFrame], Any], dict[str, Any], str]] = {
     "outside the space": (
         lambda table: without_clicks(table, 77),
         {},
-        r"'clicks' \(outcome\) has values outside the outcome space of 4 values;",
+        r"'clicks' \(outcome\) has values outside the outcome space of 4 categories;",
     ),
     "between the values, clipped": (
         lambda table: without_clicks(table, 1.77),

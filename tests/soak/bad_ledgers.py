@@ -12,6 +12,7 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.store import Entry
+from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.releasing.journal import Drawn
 from soak.attempts import Tried, damaged, run_command
 
@@ -58,7 +59,7 @@ def sound_ledger(path: Path) -> SoundLedger:
             about={"software": "1", "n_units": 48, "n_clusters": 3, "options": {"out": "x"}},
         )
         if number == 0:
-            reservation.keep(bytes(Drawn(statistics=(), table_tag=b"tag")))
+            reservation.keep(bytes(Drawn(about_cells=CellRelease((), None), table_tag=b"tag")))
             reservation.seal(b"manifest")
             reservation.commit("x")
         elif number == 1:

@@ -13,6 +13,7 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
+from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Drawn
 from clusterdp.releasing.prepare import Prepared
@@ -171,7 +172,7 @@ def _problems(target: Path) -> list[str]:
 def _same_statistics(kept: bytes, target: Path) -> bool:
     published = cdp.read_release(target)
     drawn = Drawn.from_bytes(kept, published.mechanism, published.layout, published.space)
-    for ours, theirs in zip(drawn.statistics, published.statistics, strict=True):
+    for ours, theirs in zip(drawn.about_cells.statistics, published.statistics, strict=True):
         one, other = ours.arrays(), theirs.arrays()
         if one.keys() != other.keys():
             return False
@@ -215,7 +216,7 @@ def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: Release
     prepared = prepare(source)
     seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     published = cdp.read_release(target)
-    drawn = Drawn(published.statistics, key.tag(seen))
+    drawn = Drawn(CellRelease(published.statistics, published.channel), key.tag(seen))
     again = target.with_name(f"{target.name}-again")
     write_with(
         prepared,
