@@ -13,7 +13,6 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp.estimation import moments as estimators
 from clusterdp.estimation.calibration import read_cells
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
@@ -24,7 +23,7 @@ from clusterdp.theory.simulation import (
     simulate_experiments,
     simulate_releases,
 )
-from coverage_rates import HIGHEST, LOWEST, N_REPLICATES, coverage
+from coverage_rates import HIGHEST, LOWEST, N_REPLICATES, coverage, released_segment
 from populations import (
     experiment_one,
     make_layout,
@@ -36,8 +35,6 @@ from populations import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
@@ -126,30 +123,6 @@ def segment_estimates(
         effects.append(found.effects)
         variances.append(found.variances)
     return np.concatenate(effects), np.concatenate(variances), population.effects()
-
-
-def released_segment(  # noqa: PLR0917 - the parts of a simulated release
-    inside: np.ndarray,
-    others: np.ndarray,
-    layout: Layout,
-    space: CategorySpace,
-    mechanism: Mechanism,
-    rng: np.random.Generator,
-) -> estimators.EffectArrays:
-    """Calibrated estimates of some units, released together with all others of their cells."""
-    totals = CellTotals.of_counts(inside + others, space)
-    statistics, channel = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
-    assert channel is not None
-    released = channel.simulate(inside, rng)
-    everyone = released + channel.simulate(others, rng)
-    readings = read_cells(mechanism, layout, space, statistics)
-    assert readings is not None
-    moments = estimators.calibrated(
-        estimators.row_moments(released, channel),
-        estimators.row_moments(everyone, channel),
-        readings,
-    )
-    return estimators.stratified_effects(moments, layout)
 
 
 def test_a_small_segment_gains_what_the_design_says(rng: np.random.Generator) -> None:
