@@ -258,7 +258,7 @@ def as_markdown(found: Found) -> str:
         "# What privacy costs with several metrics",
         "",
         "Written by `make bench-variance`; not edited by hand. A cost is the sum over metrics of",
-        "the excess variance, which privacy adds, over the variance that the metric has anyway. All",
+        "the excess variance, which privacy adds, over the variance the metric has anyway. All",
         "are at equal, valid ε and δ = 0, per unit, and every mechanism knows the distribution.",
         "",
         *(f"- {sentence}" for sentence in claims(found)),

@@ -23,7 +23,7 @@ from clusterdp.theory.simulation import (
     simulate_experiments,
     simulate_releases,
 )
-from coverage_rates import HIGHEST, LOWEST, N_REPLICATES, coverage, released_segment
+from coverage_rates import HIGHEST, LOWEST, N_REPLICATES, coverage, released_metrics
 from populations import (
     experiment_one,
     make_layout,
@@ -119,7 +119,7 @@ def segment_estimates(
     for _ in range(2):
         counts = population.assign(N_REPLICATES // 2, rng)
         inside = rng.binomial(counts, share)
-        found = released_segment(inside, counts - inside, layout, space, mechanism, rng)
+        (found,) = released_metrics(inside, counts - inside, layout, space, mechanism, rng)
         effects.append(found.effects)
         variances.append(found.variances)
     return np.concatenate(effects), np.concatenate(variances), population.effects()
@@ -181,7 +181,7 @@ def test_a_segment_unlike_its_cells_is_covered(rng: np.random.Generator) -> None
         cdp.cluster_dp(noise_scale=10, prior_floor=0.05, epsilon=8, sums_share=0.4),
         cdp.optimal(epsilon=6, sums_share=0.5, prior=[0.75, 0.1, 0.06, 0.05, 0.04]),
     ):
-        found = released_segment(inside, others, layout, space, mechanism, rng)
+        (found,) = released_metrics(inside, others, layout, space, mechanism, rng)
         covered = np.abs(found.effects) <= 1.96 * np.sqrt(found.variances)
         assert LOWEST <= covered.mean() <= HIGHEST
 
@@ -200,7 +200,7 @@ def test_tiny_cells_have_a_standard_error(rng: np.random.Generator) -> None:
             counts, layout, space, mechanism, rng, "stratified", "everything"
         )
         filled = (inside.sum(axis=-1) > 1).all(axis=(1, 2))
-        part = released_segment(
+        (part,) = released_metrics(
             inside[filled], (counts - inside)[filled], layout, space, mechanism, rng
         )
         for found in (whole, part):
