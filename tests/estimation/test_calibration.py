@@ -13,7 +13,6 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp.estimation import moments as estimators
 from clusterdp.estimation.calibration import read_cells
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
@@ -24,7 +23,7 @@ from clusterdp.theory.simulation import (
     simulate_experiments,
     simulate_releases,
 )
-from coverage_rates import HIGHEST, LOWEST, N_REPLICATES, coverage
+from coverage_rates import HIGHEST, LOWEST, N_REPLICATES, coverage, released_metrics
 from populations import (
     experiment_one,
     make_layout,
@@ -36,8 +35,6 @@ from populations import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
@@ -122,34 +119,10 @@ def segment_estimates(
     for _ in range(2):
         counts = population.assign(N_REPLICATES // 2, rng)
         inside = rng.binomial(counts, share)
-        found = released_segment(inside, counts - inside, layout, space, mechanism, rng)
+        (found,) = released_metrics(inside, counts - inside, layout, space, mechanism, rng)
         effects.append(found.effects)
         variances.append(found.variances)
     return np.concatenate(effects), np.concatenate(variances), population.effects()
-
-
-def released_segment(  # noqa: PLR0917 - the parts of a simulated release
-    inside: np.ndarray,
-    others: np.ndarray,
-    layout: Layout,
-    space: CategorySpace,
-    mechanism: Mechanism,
-    rng: np.random.Generator,
-) -> estimators.EffectArrays:
-    """Calibrated estimates of some units, released together with all others of their cells."""
-    totals = CellTotals.of_counts(inside + others, space)
-    statistics, channel = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
-    assert channel is not None
-    released = channel.simulate(inside, rng)
-    everyone = released + channel.simulate(others, rng)
-    readings = read_cells(mechanism, layout, space, statistics)
-    assert readings is not None
-    moments = estimators.calibrated(
-        estimators.row_moments(released, channel),
-        estimators.row_moments(everyone, channel),
-        readings,
-    )
-    return estimators.stratified_effects(moments, layout)
 
 
 def test_a_small_segment_gains_what_the_design_says(rng: np.random.Generator) -> None:
@@ -208,7 +181,7 @@ def test_a_segment_unlike_its_cells_is_covered(rng: np.random.Generator) -> None
         cdp.cluster_dp(noise_scale=10, prior_floor=0.05, epsilon=8, sums_share=0.4),
         cdp.optimal(epsilon=6, sums_share=0.5, prior=[0.75, 0.1, 0.06, 0.05, 0.04]),
     ):
-        found = released_segment(inside, others, layout, space, mechanism, rng)
+        (found,) = released_metrics(inside, others, layout, space, mechanism, rng)
         covered = np.abs(found.effects) <= 1.96 * np.sqrt(found.variances)
         assert LOWEST <= covered.mean() <= HIGHEST
 
@@ -227,7 +200,7 @@ def test_tiny_cells_have_a_standard_error(rng: np.random.Generator) -> None:
             counts, layout, space, mechanism, rng, "stratified", "everything"
         )
         filled = (inside.sum(axis=-1) > 1).all(axis=(1, 2))
-        part = released_segment(
+        (part,) = released_metrics(
             inside[filled], (counts - inside)[filled], layout, space, mechanism, rng
         )
         for found in (whole, part):
