@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 import clusterdp as cdp
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
-from joint_enumeration import Row, joint_release, worst_delta, worst_loss
+from joint_enumeration import Row, joint_release, moved_noise, worst_delta, worst_loss
 
 SLACK = 1e-9
 DELTA = 0.05
