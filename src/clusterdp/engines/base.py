@@ -313,7 +313,7 @@ def _clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
     """The warning to the owner that outcomes were clipped, if some were."""
     if not tally.n_clipped:
         return ()
-    names = ", ".join(map(repr, table.columns.outcomes))
+    names = " or ".join(map(repr, table.columns.outcomes))
     some = f"some outcomes of {names}{_in_rows(tally.n_clipped, table)}"
     return (f"{some} were clipped to the ends of the outcome space",)
 
