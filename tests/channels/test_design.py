@@ -72,7 +72,7 @@ def test_noise_variances_are_those_of_the_transition(relative: list[int], keep_p
     )
     transition, decode = channel.transition()[0], channel.decode()[0]
     mean = decode @ transition
-    np.testing.assert_allclose(mean, channel.values, atol=1e-9)
+    np.testing.assert_allclose(mean, channel.values[0], atol=1e-9)
     variance = decode**2 @ transition - mean**2
     np.testing.assert_allclose(channel.noise_variance()[0], variance, rtol=1e-6)
     np.testing.assert_allclose(

@@ -109,8 +109,8 @@ def test_rows_give_away_the_share_that_is_said(rng: np.random.Generator) -> None
         arm="arm",
         cluster="cluster",
     )
-    rows = table.join(released.units.select("user", "debiased_outcome"), on="user")
-    right = ((rows["debiased_outcome"] > 0.5) == (rows["y"] == 1)).to_numpy()
+    rows = table.join(released.units.select("user", "y_debiased"), on="user")
+    right = ((rows["y_debiased"] > 0.5) == (rows["y"] == 1)).to_numpy()
 
     def check(epsilon: float) -> None:
         share = best_guesses(cdp.optimal(epsilon=epsilon), BINARY).from_row
@@ -134,8 +134,8 @@ def test_it_is_said_wherever_a_release_is_shown(source: Path, tmp_path: Path) ->
     strong = ("--epsilon", 6)
     told = "rows reveal much about outcomes"
     odds = "may think at most 99.8% afterwards"
-    plan = run("plan", source, *PARTS[2:6], "--outcomes", "0..3", *strong, "--out", tmp_path / "p")
-    options = (*PARTS, "--outcomes", "0..3", *strong)
+    plan = run("plan", source, *PARTS[2:], *strong, "--out", tmp_path / "p")
+    options = (*PARTS, *strong)
     dry = run("release", source, *options, "--dry-run")
     shown = [plan.output, dry.output]
     done = release(source, tmp_path / "out", *strong)

@@ -98,8 +98,9 @@ def moved_sums(mechanism: Mechanism, space: Categories, old: Row, new: Row) -> P
         moved = moved.beside(moved_noise(after - before, noise.of_sums[metric]))
         squares = noise.of_squares[metric]
         if squares is not None:
-            shift = (2 * after - ends) ** 2 - (2 * before - ends) ** 2
-            moved = moved.beside(moved_noise(shift, squares))
+            lost = lattice.shifts[metric]
+            one_square, other_square = (((2 * one - ends) >> lost) ** 2 for one in (before, after))
+            moved = moved.beside(moved_noise(other_square - one_square, squares))
     return moved
 
 
