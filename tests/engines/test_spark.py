@@ -250,7 +250,7 @@ REFUSED = {
     "a store without Spark": (
         "t.arrow",
         ("--engine", "local", "--out", "s3a://bucket/x"),
-        "needs --engine spark",
+        "give engine='spark'",
     ),
     "another store": ("t.arrow", ("--out", "nosuch://bucket/x"), "cannot write nosuch://bucket/x"),
 }
