@@ -20,7 +20,7 @@ from clusterdp.experiment.grid import Grid
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
-from clusterdp.rows.batches import RowCounter
+from clusterdp.rows.batches import Asked, RowCounter
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizer import RowRandomizer
@@ -157,7 +157,7 @@ def audit_roundings() -> None:
     """Whether a number is rounded up for counts says nothing of how it is rounded for rows."""
     key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
     made = randomizer_of(NUMBER, NUMBER_ROWS, n_units, key)
-    counter = RowCounter.of(encoder_of(NUMBER), key)
+    counter = RowCounter.of(encoder_of(NUMBER), Asked(count_key=key))
     words = WordGrid(N_WORDS, (*counter.count_keys, *made.rounding_keys))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.batches.unit_words", words)

@@ -12,7 +12,7 @@ import numpy as np
 from clusterdp._words import counted
 from clusterdp.errors import DataError
 from clusterdp.experiment.layout import Layout, default_control, find_arm
-from clusterdp.rows.batches import RowCounter, RowEncoder
+from clusterdp.rows.batches import Asked, RowCounter, RowEncoder
 from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder, Labels
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from clusterdp.rows.batches import BatchRandomizer, Tally
     from clusterdp.rows.encoding import Columns
     from clusterdp.rows.fingerprint import Fingerprint
-    from clusterdp.rows.keys import ReleaseKey
     from clusterdp.statistics.base import CellTotals
     from clusterdp.storage.files import FileSum, RowOrderKind
     from clusterdp.storage.folder import Destination
 
+NOTHING_MORE = Asked()
 # Takes the number of rows that were read since it was last called.
 Progress = Callable[[int], None]
 NO_ORDER_TO_KEEP = (
@@ -132,7 +132,7 @@ class Table(TableOptions, ABC):
         layout: Layout,
         encoder: CellEncoder,
         progress: Progress = no_progress,
-        count_key: ReleaseKey | None = None,
+        asked: Asked = NOTHING_MORE,
     ) -> Counted:
         """Pass 1: check every row and count outcomes.
 
@@ -140,13 +140,13 @@ class Table(TableOptions, ABC):
             layout: The cells.
             encoder: How rows are assigned to cells.
             progress: Is called with rows done.
-            count_key: The key of the release, where counts of rounded numbers are published.
+            asked: What to count beside rows by category.
 
         Raises:
             DataError: If a value is missing or outside the space, or an id is repeated. The message
                 shows no value.
         """
-        counter = RowCounter.of(row_encoder(self, encoder), count_key)
+        counter = RowCounter.of(row_encoder(self, encoder), asked)
         with self.first_pass(counter, layout, progress) as found:
             _refuse_unsound(found.tally, self)
             _refuse_repeated(found.count_repeated(), self.columns.unit)

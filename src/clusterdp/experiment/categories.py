@@ -300,7 +300,7 @@ def _metric_lattice(categories: Categories) -> MetricLattice:
     return MetricLattice(
         units=tuple(one.unit for one in made),
         integers=integers,
-        squared=tuple(len(np.unique(one.categories)) > 2 and one.is_alone(made) for one in made),
+        squared=tuple(one.has_squares and one.is_alone(made) for one in made),
         is_number=tuple(bool(one.numbers) for one in made),
         shifts=tuple(one.square_shift for one in made),
     )

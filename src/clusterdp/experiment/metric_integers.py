@@ -69,6 +69,11 @@ class MetricIntegers:
             categories=_category_integers(metric, categories),
         )
 
+    @property
+    def has_squares(self) -> bool:
+        """Whether squares of rows do not follow from their sums: not so with two values alone."""
+        return bool(self.numbers) or len(np.unique(self.categories)) > 2
+
     def is_alone(self, others: list[MetricIntegers]) -> bool:
         """Whether no other metric holds a number of this one.
 

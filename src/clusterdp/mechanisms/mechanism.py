@@ -61,11 +61,6 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         """Whether rows go through an optimal channel, so that what is released are numbers."""
         return self.rows is not None and self.rows.is_designed
 
-    @property
-    def publishes_counts(self) -> bool:
-        """Whether it publishes counts by category, for which numbers are rounded once more."""
-        return any(one.of_categories for one in self.statistics)
-
     def find(self, kind: type[S]) -> S | None:
         """Its statistic of some kind, if it has one."""
         return next((one for one in self.statistics if isinstance(one, kind)), None)

@@ -128,6 +128,23 @@ def _chosen(declaration: Declaration, changed: int | None) -> ChosenOutcomes:
     )
 
 
+def refuse_own_table(declaration: Declaration, table: str | None) -> None:
+    """Raise a ParameterError if the reference is the table that is to be released.
+
+    Args:
+        declaration: What is declared about the outcomes.
+        table: The name of the table; None for a frame.
+    """
+    past = declaration.past
+    if past is None or table is None:
+        return
+    if Path(past).resolve() == Path(table).resolve():
+        raise ParameterError(
+            f"reference={past!r} is the table to be released (--reference): the shares of its "
+            "outcomes would be published as they are; give the table of a past experiment"
+        )
+
+
 def _like_the_past(declaration: Declaration, past: str) -> ChosenOutcomes:
     declared = declaration.declared
     columns = read_past(past, declared)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from clusterdp.engines.base import CellOptions
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.missing import missing_column
+from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.keywords import PlanKeywords, takes
 from clusterdp.owner.options import DECIDED, DECLARATION, Options
 from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
@@ -66,6 +67,7 @@ def make_plan(source: Any, options: Options) -> Plan:
         )
     if options.epsilon is not None and options.mde is not None:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
+    refuse_own_table(options.declaration, table_name(source))
     layout, notes = _read_cells(source, options)
     scenario, request = options.scenario(layout), options.request
     if options.mde is not None:

@@ -222,6 +222,8 @@ def run_publish(
         if budget is None:
             return _published(write(prepared, mechanism, target))
         spec = {**kept.to_dict(), "input": table_name(task.source) or FRAME}
+        if kept.declaration.past is not None:
+            del spec["reference"]  # grids and mechanism are fixed; nothing is read of it again
         return _published(budget.release(prepared, mechanism, target, spec, write))
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, notify_owner
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.paid_release import Budget
 from clusterdp.ledger.passphrase import open_ledger
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.options import DECIDED, Options
 from clusterdp.owner.plan import engine_for, table_name, with_plan
 from clusterdp.planning.choose import choose
@@ -82,7 +83,14 @@ class Task:
 
     def choose_mechanism(self, layout: Layout) -> Mechanism:
         """The mechanism made by hand, or the best that the options allow."""
-        return self.mechanism or choose(self.options.request, self.options.scenario(layout))
+        if self.mechanism is not None:
+            return self.mechanism
+        declaration = self.options.declaration
+        refuse_own_table(declaration, table_name(self.source))
+        if declaration.past is not None:
+            for note in self.options.chosen.notes:
+                notify_owner(note)
+        return choose(self.options.request, self.options.scenario(layout))
 
     def open_budget(self) -> Budget | None:
         """The budget that the release spends; None if it spends from no ledger."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from clusterdp._version import __version__
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - for msgspec
 from clusterdp.mechanisms.mechanism import Mechanism  # noqa: TC001 - msgspec resolves hints
@@ -194,6 +195,11 @@ def _check_labels(manifest: Manifest) -> None:
 def plain(label: Any) -> Label:
     """A label as JSON can hold it."""
     return label if isinstance(label, bool | int | float | str) else str(label)
+
+
+def software_name() -> str:
+    """What writes releases, as manifests name it."""
+    return f"clusterdp {__version__}"
 
 
 def what_is_public(row_order: RowOrderKind | None) -> str:

@@ -10,14 +10,18 @@ from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.folder import read_folder, unit_files
+from clusterdp.published.manifest import software_name
+from clusterdp.published.readme import write_readme
 from clusterdp.published.row_counts import collect_rows, count_released, released_cells, scan_units
 from clusterdp.rows.encoding import RESPONSE
-from clusterdp.storage.files import MANIFEST
+from clusterdp.storage.files import MANIFEST, README
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from clusterdp._arrays import FloatArray
+    from clusterdp.published.manifest import Manifest
     from clusterdp.published.release import Release
 
 
@@ -39,6 +43,7 @@ def verify_folder(folder: Path) -> list[Check]:
         ),
         # read_release refuses a guarantee that does not follow.
         Check("the guarantee follows from the parameters", None),
+        _check_readme(folder, manifest),
     ]
     if release.channel is None:
         return checks
@@ -57,7 +62,19 @@ def verify_folder(folder: Path) -> list[Check]:
             checks.append(Check(name, step(release)))
         except ClusterDPError as error:
             checks.append(Check(name, str(error)))
+        if checks[-1].problem is not None and step is _check_rows:
+            break  # what follows takes rows for sound
     return checks
+
+
+def _check_readme(folder: Path, manifest: Manifest) -> Check:
+    """The text for people, if this version of the software wrote it: words may change."""
+    name, is_ours = "the README follows from the manifest", manifest.software == software_name()
+    written = write_readme(manifest, unit_files(manifest))
+    there = (folder / README).read_text(encoding="utf-8", errors="replace")
+    return Check.of(
+        name, f"{README} is not what was published", holds=not is_ours or there == written
+    )
 
 
 def _check_channel(release: Release) -> list[Check]:
@@ -88,13 +105,23 @@ def _check_debiased(release: Release) -> str | None:
         columns.cluster, columns.arm, RESPONSE, *columns.debiased
     )
     distinct = collect_rows(published.unique())
-    groups = release.channel.groups.ravel()[released_cells(distinct, columns, layout)]
-    responses = distinct[RESPONSE].to_numpy()
+    cells, responses = released_cells(distinct, columns, layout), distinct[RESPONSE].to_numpy()
+    decode = _published_decode(release)
     for metric, name in enumerate(columns.debiased):
-        made = release.channel.decode(metric)[groups, responses]
-        if not np.allclose(distinct[name].to_numpy(), made, rtol=1e-12, atol=1e-12):
+        # To the last bit: what is left of a number could carry outcomes.
+        if not np.array_equal(distinct[name].to_numpy(), decode(metric)[cells, responses]):
             return f"rows have values of {name!r} that their responses do not lead to"
     return None
+
+
+def _published_decode(release: Release) -> Callable[[int], FloatArray]:
+    """What each response counts as in a metric, as it is published; axes `[cell, response]`."""
+    channel = release.channel
+    assert channel is not None  # noqa: S101 - only called then
+    if release.mechanism.designs_rows:
+        return lambda metric: channel.decode(metric)[channel.groups.ravel()]
+    stated = np.array(release.cells["decode"].to_list())
+    return lambda metric: stated[:, metric]
 
 
 def _check_order(release: Release, parts: list[Path]) -> str | None:

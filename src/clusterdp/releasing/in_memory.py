@@ -9,7 +9,7 @@ from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.mechanisms.draw import check_exact, release_cells
 from clusterdp.published.cells import cells_table
 from clusterdp.published.release import Release
-from clusterdp.releasing.prepare import prepare
+from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.encoding import TABLE_CHANGED
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def release_in_memory(
     space = table.space
     check_exact(layout, space, mechanism)
     disclosed = disclosure_notes(mechanism, space)
-    count_key = key if mechanism.publishes_counts else None
-    found = table.count(layout, encoder, count_key=count_key)
+    found = table.count(layout, encoder, asked=asked_of(mechanism, key))
     for notice in found.notices:
         notify_owner(notice)
     about_cells = release_cells(found.totals, layout, space, mechanism, add_noise)

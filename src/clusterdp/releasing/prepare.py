@@ -12,7 +12,7 @@ from clusterdp.engines.base import TableOptions, row_encoder
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.layout import POOLED_LABEL, Layout, pool_small_clusters
-from clusterdp.rows.batches import BatchRandomizer
+from clusterdp.rows.batches import Asked, BatchRandomizer
 from clusterdp.rows.frames import is_spark
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clusterdp.channels.catalogue import Channel
     from clusterdp.engines.base import CellOptions, Engine, Table
     from clusterdp.experiment.categories import Categories
+    from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.rows.encoding import CellEncoder, Columns
     from clusterdp.rows.keys import ReleaseKey
 
@@ -83,6 +84,15 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     asked = TableOptions(columns, space, clip, keep_order, verbose)
     engine = engine or open_engine(source, ExitStack())
     return prepare_table(engine.table(named(source), asked, out), control, min_cell_size)
+
+
+def asked_of(mechanism: Mechanism, key: ReleaseKey) -> Asked:
+    """What the statistics of a mechanism need to be counted, and no more."""
+    by_category = any(one.of_categories for one in mechanism.statistics)
+    return Asked(
+        sums=any(not one.of_categories for one in mechanism.statistics),
+        count_key=key if by_category else None,
+    )
 
 
 def prepare_table(table: Table, control: Any = None, min_cell_size: int | None = None) -> Prepared:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from clusterdp._version import __version__
 from clusterdp.engines.base import no_progress
 from clusterdp.engines.local.table import unreadable, write_parquet
 from clusterdp.errors import DataError, OutputError, notify_owner
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.mechanisms.draw import check_exact, release_cells
 from clusterdp.published.cells import cells_table
-from clusterdp.published.manifest import Manifest
+from clusterdp.published.manifest import Manifest, software_name
 from clusterdp.published.readme import write_readme
 from clusterdp.published.terms import Terms
 from clusterdp.releasing.journal import Drawn, Unrecorded
+from clusterdp.releasing.prepare import asked_of
 from clusterdp.rows.encoding import TABLE_CHANGED
 from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.files import CELLS, CHANNELS, MANIFEST, README, FileSum
@@ -129,8 +129,8 @@ def _draw(
     """The first pass, and its noise: what an earlier run drew, if there was one."""
     layout, space = prepared.layout, prepared.table.space
     counting = progress.stage("counting cells", layout.n_units)
-    count_key = journal.key if mechanism.publishes_counts else None
-    found = prepared.table.count(layout, prepared.encoder, counting, count_key)
+    asked = asked_of(mechanism, journal.key)
+    found = prepared.table.count(layout, prepared.encoder, counting, asked)
     for notice in found.notices:
         notify_owner(notice)
     tag = journal.key.tag(found.seen)
@@ -153,7 +153,7 @@ def _draw(
 def _describe(prepared: Prepared, mechanism: Mechanism) -> Manifest:
     table = prepared.table
     return Manifest.of(
-        software=f"clusterdp {__version__}",
+        software=software_name(),
         columns=table.columns,
         layout=prepared.layout,
         terms=Terms.of(table.space, mechanism),

@@ -11,6 +11,7 @@ from clusterdp.estimation.sample_ratio import sample_ratio_notes
 from clusterdp.experiment.chosen_grids import choose_categories
 from clusterdp.experiment.declared import declare
 from clusterdp.releasing.prepare import prepare
+from clusterdp.rows.batches import Asked
 from clusterdp.rows.encoding import Columns
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     columns = Columns(unit=unit, arm=arm, cluster=cluster, outcomes=declared.names)
     prepared = prepare(frame, columns=columns, space=space, control=control, clip=clip)
     layout = prepared.layout
-    found = prepared.table.count(layout, prepared.encoder)
+    found = prepared.table.count(layout, prepared.encoder, asked=Asked(sums=True))
     effects = []
     for place, measured in enumerate(declared.metrics):
         true = moments.total_moments(found.totals, layout, space, place)

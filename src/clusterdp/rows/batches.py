@@ -129,6 +129,18 @@ class RowEncoder:
         return tuple(key.for_rounding(name, purpose) for name in self.space.declared.numbers)
 
 
+class Asked(NamedTuple):
+    """What pass 1 is to count beside rows by category.
+
+    Attributes:
+        sums: Whether sums of numbers are needed.
+        count_key: The key of the release, where counts of rounded numbers are published.
+    """
+
+    sums: bool = False
+    count_key: ReleaseKey | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowCounter:
     """What pass 1 counts of a batch.
@@ -148,10 +160,11 @@ class RowCounter:
     count_keys: tuple[bytes, ...] = field(repr=False)
 
     @classmethod
-    def of(cls, encoder: RowEncoder, key: ReleaseKey | None) -> RowCounter:
-        """The counter of a table; the key is needed where counts of numbers are published."""
+    def of(cls, encoder: RowEncoder, asked: Asked) -> RowCounter:
+        """The counter of a table, for what is asked of it and no more."""
         space = encoder.space
-        metrics = space.declared.metrics if space.declared.numbers else ()
+        metrics = space.declared.metrics if asked.sums and space.declared.numbers else ()
+        key = asked.count_key
         return cls(
             encoder=encoder,
             metrics=tuple(MetricIntegers.of(metric, space) for metric in metrics),

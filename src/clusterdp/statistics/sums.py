@@ -289,7 +289,7 @@ class DrawnSums:
             quarter = unit**2 / 4 * 4.0 ** lattice.shifts[metric]
             variance = quarter**2 * noise_variance(scale) / sizes**2
             return Reading(quarter * self.squares[..., place] / sizes, variance)
-        if len(np.unique(lattice.integers[metric])) > 2:
+        if lattice.is_number[metric] or len(np.unique(lattice.integers[metric])) > 2:
             return None
         # Two values are equally far from their middle, so the mean square has no noise.
         half = np.full(sizes.shape, (Ends.of(self.space, metric).span / 2) ** 2)
