@@ -251,12 +251,12 @@ REFUSALS = {
     ),
     "a sale without a visit": Refusal(
         lambda t: some("visit", 0)(with_visits(t).with_columns(sale=1)),
-        "or combinations that the implications rule out",
+        "combinations that the implications rule out",
         SEVERAL,
     ),
     "spend without a sale": Refusal(
         lambda t: some("spend", 4321.0)(with_visits(t).with_columns(sale=0)),
-        "or combinations that the implications rule out",
+        "combinations that the implications rule out",
         SEVERAL,
     ),
     "a number is missing": Refusal(

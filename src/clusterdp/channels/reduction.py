@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # Steps nowhere more probable than this are left out before; and after, if equations hold without.
 _UNUSED, _NEGLIGIBLE = 1e-9, (1e-6, 1e-8, 1e-10)
 _POLISHINGS = 3
+# A direction that changes a mass by less, relative to the others, is taken not to change it.
+_FLAT = 1e-9
 # Equations must hold to this. Outputs that reveal may exceed their ends by so much: ends are for
 # variance, not for privacy.
 _EXACT, _BEYOND = 1e-11, 1e-3
@@ -49,9 +51,15 @@ def reduce_mixture(program: ConeProgram, mixture: Mixture) -> Reduced | None:
     used = _likeliest(program, mixture.high, mixture.mass) > _UNUSED
     outputs = mixture.moved[used] / mixture.mass[used, np.newaxis]
     full = _polished(program, mixture.high[used], mixture.mass[used], outputs, mixture.reveals)
-    mass = full.mass
-    if len(mass) > (program.n_metrics + 1) * program.n_categories:
-        mass = _simplex(program, full)
+    if len(full.mass) <= (program.n_metrics + 1) * program.n_categories:
+        return _best_exact(program, full, full.mass)
+    return _best_exact(program, full, _simplex(program, full)) or _best_exact(
+        program, full, _eliminated(program, full)
+    )
+
+
+def _best_exact(program: ConeProgram, full: Reduced, mass: FloatArray) -> Reduced | None:
+    """The steps of these masses without the negligible ones, at its best; None if not exact."""
     likeliest = _likeliest(program, full.high, mass)
     exact = []
     for negligible in _NEGLIGIBLE:
@@ -67,19 +75,52 @@ def _likeliest(program: ConeProgram, high: BoolArray, mass: FloatArray) -> Float
     return np.asarray(mass * program.levels(high).max(axis=1))
 
 
+def _equations(program: ConeProgram, full: Reduced) -> FloatArray:
+    """What a unit of each mass adds to probabilities and means; axes `[equation, step]`."""
+    levels = program.levels(full.high).T
+    return np.vstack([levels, *[levels * output for output in full.outputs.T]])
+
+
 def _simplex(program: ConeProgram, full: Reduced) -> FloatArray:
     """Masses of least cost at a vertex, with outputs fixed; none at all if the solver gives up."""
     from scipy.optimize import linprog
 
-    levels, outputs = program.levels(full.high).T, full.outputs
     totals, means = _right(program, full.reveals)
     found = linprog(
-        (outputs**2).sum(axis=1),
-        A_eq=np.vstack([levels, *[levels * output for output in outputs.T]]),
+        (full.outputs**2).sum(axis=1),
+        A_eq=_equations(program, full),
         b_eq=np.concatenate([totals, means.ravel()]),
         method="highs-ds",
     )
-    return np.asarray(found.x) if found.status == 0 else np.zeros(len(outputs))
+    return np.asarray(found.x) if found.status == 0 else np.zeros(len(full.outputs))
+
+
+def _eliminated(program: ConeProgram, full: Reduced) -> FloatArray:
+    """Masses of fewer steps, where a simplex solver gives up: one after the other is emptied.
+
+    Along a direction that changes no equation, masses are moved, never towards a higher cost, until
+    one of them is 0. The other directions are then freed of that step.
+    """
+    from scipy.linalg import null_space
+
+    mass = np.maximum(full.mass, 0.0)
+    costs = (full.outputs**2).sum(axis=1) * mass
+    directions = null_space(_equations(program, full) * mass, rcond=1e-11)
+    kept = np.ones(len(mass))  # shares of the masses
+    while directions.shape[1]:
+        way = directions[:, 0] * (-1.0 if costs @ directions[:, 0] > 0 else 1.0)
+        if not (way < -_FLAT).any():
+            way = -way  # as good, and it ends somewhere
+        falling = np.flatnonzero(way < -_FLAT)
+        if not len(falling):
+            break
+        ends = kept[falling] / -way[falling]
+        emptied = falling[ends.argmin()]
+        kept = np.maximum(kept + ends.min() * way, 0.0)
+        kept[emptied] = 0.0
+        others = directions[:, 1:]
+        directions = others - np.outer(way, others[emptied] / way[emptied])
+    return np.asarray(mass * kept)
 
 
 def _right(program: ConeProgram, reveals: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -291,12 +291,16 @@ def _refuse_unsound(tally: Tally, table: Table) -> None:
         remedy = "declare a space that holds them" + (
             "" if table.clip else ", or clip (clip=True, --clip)"
         )
-        broken = ", or combinations that the implications rule out"
         raise DataError(
             f"{named} values outside the outcome space of "
             f"{counted(table.space.n_categories, 'category', 'categories')}"
-            f"{broken if table.space.declared.implications else ''}"
             f"{_in_rows(tally.n_outside, table)}; {remedy}"
+        )
+    if tally.n_broken:
+        listed = ", ".join(repr(str(one)) for one in table.space.declared.implications)
+        raise DataError(
+            f"{named} combinations that the implications rule out ({listed})"
+            f"{_in_rows(tally.n_broken, table)}; declare fewer implications, or correct the rows"
         )
 
 

@@ -61,14 +61,11 @@ class EncodedRows(NamedTuple):
     n_without_id: int
 
     @property
-    def n_outside(self) -> int:
-        """Rows with an outcome outside its space, or a combination that cannot exist."""
-        return self.outcomes.n_outside + self.outcomes.n_broken
-
-    @property
     def sound(self) -> bool:
-        """Whether every row has an id and outcomes of the space."""
-        return not (self.n_without_id or self.outcomes.n_missing or self.n_outside)
+        """Whether every row has an id, and outcomes of the space that break no implication."""
+        outcomes = self.outcomes
+        unusable = outcomes.n_missing + outcomes.n_outside + outcomes.n_broken
+        return not (self.n_without_id or unusable)
 
     def words(self) -> WordArray:
         """A checksum word per row, for fingerprints; never published."""
@@ -199,7 +196,8 @@ class Tally:
         table: Integers by cell, in the order of `RowCounter.width`; axes `[cell, place]`.
         n_without_id: Rows without an id.
         n_missing: Rows without an outcome.
-        n_outside: Rows with an outcome outside the space.
+        n_outside: Rows with an outcome outside its space.
+        n_broken: Other rows that break an implication.
         n_clipped: Outcomes that were clipped.
         seen: What was read; it and the table leave batches out that are not sound.
     """
@@ -209,6 +207,7 @@ class Tally:
     n_without_id: int = 0
     n_missing: int = 0
     n_outside: int = 0
+    n_broken: int = 0
     n_clipped: int = 0
     seen: Fingerprint = field(default_factory=Fingerprint)
 
@@ -219,15 +218,16 @@ class Tally:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Everything but the table: the four numbers of rows, and what was read."""
-        read = (self.seen.n_rows, self.seen.low, self.seen.high)
-        return (self.n_without_id, self.n_missing, self.n_outside, self.n_clipped, *read)
+        """Everything but the table: the five numbers of rows, and what was read."""
+        rows = (self.n_without_id, self.n_missing, self.n_outside, self.n_broken, self.n_clipped)
+        return (*rows, self.seen.n_rows, self.seen.low, self.seen.high)
 
     def add(self, rows: EncodedRows) -> None:
         """Take in a batch."""
         self.n_without_id += rows.n_without_id
         self.n_missing += rows.outcomes.n_missing
-        self.n_outside += rows.n_outside
+        self.n_outside += rows.outcomes.n_outside
+        self.n_broken += rows.outcomes.n_broken
         self.n_clipped += sum(rows.outcomes.n_clipped)
         if not rows.sound:
             return

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # A tally leaves its partition as rows (place, n). Counts have places from 0, its totals these.
-_TOTALS = range(-7, 0)
+_TOTALS = range(-8, 0)
 PLACES = "place bigint, n bigint"
 _ROWS_PER_BATCH = 2**16
 
@@ -111,7 +111,7 @@ def put_together(places: pl.DataFrame, counter: RowCounter, n_cells: int) -> Tal
     # The sums of words can outgrow 64 bits.
     totals = dict(places.filter(pl.col("place") < 0).iter_rows())
     *rows, n_rows, low, high = (int(totals.get(place, 0)) for place in _TOTALS)
-    tally.n_without_id, tally.n_missing, tally.n_outside, tally.n_clipped = rows
+    tally.n_without_id, tally.n_missing, tally.n_outside, tally.n_broken, tally.n_clipped = rows
     tally.seen = Fingerprint(n_rows, low, high)
     return tally
 
