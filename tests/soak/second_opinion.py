@@ -96,13 +96,13 @@ def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
     rows = original["mechanism"]["rows"]
     texts = [content["software"], *content["notes"], content["guarantee"]["in_words"]]
     names = [columns[part] for part in ("unit", "arm", "cluster")] + list(columns["kept"])
-    names += list(declared["outcomes"])
+    names += [one["name"] for one in declared["outcomes"]]
     texts += [*names, content["mechanism"]["name"]]
     _need("texts", holds=all(isinstance(text, str) for text in texts))
     _need("lists", holds=isinstance(content["notes"], list) and isinstance(columns["kept"], list))
     _need("names differ", holds=len(set(names)) == len(names))
     _need("control is an arm", holds=_places(content["arms"], content["control"]) == 1)
-    _need("spaces", holds=all(_values(space) for space in declared["outcomes"].values()))
+    _need("spaces", holds=all(_values(one["space"]) for one in declared["outcomes"]))
     # What nothing else follows from may be anything; all else must be what it was.
     wanted = json.loads(json.dumps(original))
     wanted["mechanism"]["name"] = content["mechanism"]["name"]
@@ -128,8 +128,8 @@ def _places(labels: list[Any], label: Any) -> int:
 
 def _values_of(content: dict[str, Any]) -> list[float]:
     """The values of the one outcome of a folder: what is checked here has no more than one."""
-    (space,) = content["outcomes"]["declared"]["outcomes"].values()
-    return _values(space)
+    (outcome,) = content["outcomes"]["declared"]["outcomes"]
+    return _values(outcome["space"])
 
 
 def _values(space: str) -> list[float]:
@@ -303,7 +303,8 @@ def _check_rows(
 ) -> None:
     columns = content["columns"]
     names = [columns["unit"], columns["arm"], columns["cluster"], *columns["kept"]]
-    (outcome,) = content["outcomes"]["declared"]["outcomes"]
+    (declared,) = content["outcomes"]["declared"]["outcomes"]
+    outcome = declared["name"]
     _need("columns", holds=units.columns == [*names, "response", f"{outcome}_debiased"])
     ids = units[columns["unit"]]
     _need("ids", holds=ids.dtype == pl.String or ids.dtype.is_integer())
