@@ -13,6 +13,8 @@ import polars as pl
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp.published.manifest import Manifest
+from clusterdp.published.readme import write_readme
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import Silence, write_with
@@ -138,7 +140,10 @@ def _in_parts(folder: SoundFolder) -> SoundFolder:
     files = {name: content for name, content in folder.files.items() if name != "units.parquet"}
     for number, part in enumerate((rows[:20], rows[20:])):
         files[f"units/part-{number:05}.parquet"] = as_parquet(part)
-    return SoundFolder(f"{folder.name}, in parts", sealed(folder.manifest(), files))
+    content = folder.manifest()
+    parts = [name for name in files if name.startswith("units/")]
+    files["README.md"] = write_readme(msgspec.convert(content, Manifest), parts).encode()
+    return SoundFolder(f"{folder.name}, in parts", sealed(content, files))
 
 
 def as_parquet(rows: pl.DataFrame) -> bytes:
