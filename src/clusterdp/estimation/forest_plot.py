@@ -17,15 +17,30 @@ if TYPE_CHECKING:
 
 
 def forest_plot(estimate: Estimate, path: str | Path | None = None) -> Figure:
-    """A figure of all effects, the overall ones on top; written to a file if a path is given.
+    """A figure of all effects, a panel for each metric; written to a file if a path is given.
 
-    Thick bars are intervals of one effect. Thin bars are intervals that cover all segments at once.
+    Overall effects are on top. Thick bars are intervals of one effect. Thin bars are intervals that
+    cover all segments at once.
     """
     path = None if path is None else Path(path)
-    rows = list(estimate.effects)
-    arms = list(dict.fromkeys(str(effect.of.arm) for effect in rows))
-    figure = new_figure(path, (9, 1.9 + 0.36 * len(rows)))
-    axes = figure.add_subplot()
+    arms = list(dict.fromkeys(str(effect.of.arm) for effect in estimate.effects))
+    by_metric = [
+        [effect for effect in estimate.effects if effect.of.metric == metric]
+        for metric in estimate.metrics
+    ]
+    heights = [1 + len(rows) for rows in by_metric]
+    figure = new_figure(path, (9, 1.2 + 0.36 * sum(heights)))
+    panels = figure.subplots(len(by_metric), squeeze=False, height_ratios=heights)[:, 0]
+    for axes, rows in zip(panels, by_metric, strict=True):
+        _draw_panel(axes, rows, estimate, arms)
+    panels[0].set_title(_title(estimate), fontsize=11, loc="left")
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _draw_panel(axes: Axes, rows: list[Effect], estimate: Estimate, arms: list[str]) -> None:
+    """The effects on one metric."""
     axes.axvline(0, color="#888888", linewidth=1)
     for position, effect in enumerate(rows):
         colour = COLOURS[arms.index(str(effect.of.arm)) % len(COLOURS)]
@@ -34,16 +49,13 @@ def forest_plot(estimate: Estimate, path: str | Path | None = None) -> Figure:
     if n_overall < len(rows):
         axes.axhline(n_overall - 0.5, color="#cccccc", linewidth=0.8)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    _set_texts(axes, estimate, several_arms=len(arms) > 1)
+    _set_texts(axes, rows, estimate, several_arms=len(arms) > 1)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#eeeeee")
     axes.set_axisbelow(True)
     _add_numbers(axes, rows, estimate.level)
-    if path is not None:
-        save_figure(figure, path)
-    return figure
 
 
 def _draw_row(axes: Axes, position: int, effect: Effect, level: float, colour: str) -> None:
@@ -60,38 +72,28 @@ def _draw_row(axes: Axes, position: int, effect: Effect, level: float, colour: s
     axes.plot(effect.effect, position, marker, color=colour, markersize=7, markeredgecolor="white")
 
 
-def _set_texts(axes: Axes, estimate: Estimate, *, several_arms: bool) -> None:
-    """The title, the label of each row and the label of the axis."""
-    rows = estimate.effects
-    several_metrics = len(estimate.metrics) > 1
-    labels = [
-        " · ".join(
-            [
-                *([row.of.metric] if several_metrics else []),
-                row.of.label,
-                *([str(row.of.arm)] if several_arms else []),
-            ]
-        )
-        for row in rows
-    ]
+def _set_texts(axes: Axes, rows: list[Effect], estimate: Estimate, *, several_arms: bool) -> None:
+    """The label of each row and the label of the axis."""
+    labels = [f"{row.of.label} · {row.of.arm}" if several_arms else row.of.label for row in rows]
     axes.set_yticks(range(len(rows)), [_verbatim(label) for label in labels])
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_fontweight("normal" if row.of.segment else "bold")
     bars = f"{100 * estimate.level:.4g}% intervals"
     if any(row.of.segment for row in rows):
         bars += "; thin: all segments at once"
-    axes.set_xlabel(
-        _verbatim(
-            f"effect on {', '.join(estimate.metrics)}, against {estimate.treatment} = "
-            f"{rows[0].of.control} ({bars})"
-        )
-    )
+    of = rows[0].of
+    against = f"against {estimate.treatment} = {of.control}"
+    axes.set_xlabel(_verbatim(f"effect on {of.metric}, {against} ({bars})"))
+
+
+def _title(estimate: Estimate) -> str:
+    """Where the numbers come from."""
     title = estimate.mechanism
     if estimate.guarantee is not None:
         title += f", ε = {shown(estimate.guarantee.epsilon)}"
         if estimate.guarantee.delta:
             title += f", δ = {shown(estimate.guarantee.delta)}"
-    axes.set_title(title, fontsize=11, loc="left")
+    return title
 
 
 def _verbatim(text: str) -> str:
