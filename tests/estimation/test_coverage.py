@@ -68,6 +68,7 @@ def matched_pairs(rng: np.random.Generator) -> Population:
     return from_units(clusters, outcomes, cdp.OutcomeSpace.integers(0, 2), n_arms=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism",
     [cdp.uniform_prior_dp(epsilon=6), cdp.noisy_histogram(epsilon=8)],
@@ -91,6 +92,7 @@ def test_intervals_that_forget_privacy_noise_do_not(rng: np.random.Generator) ->
 N_TABLES = 100
 
 
+@pytest.mark.slow
 def test_segments_of_real_releases_are_covered(rng: np.random.Generator) -> None:
     """Shares of arms from 6 to 94% that go with the level of outcomes; segments of 1, 5 and 10%.
 

@@ -35,6 +35,7 @@ def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame, tmp_path: Pat
     assert plan.plot().axes
 
 
+@pytest.mark.slow
 def test_every_kind_of_table_gives_the_same_plan(
     table: pl.DataFrame, source: Path, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_large_population_spends_on_sums_only_what_the_overall_effect_can_feel
     assert shares[1] < shares[0] / 2
 
 
+@pytest.mark.slow
 def test_predictions_come_true(rng: np.random.Generator) -> None:
     """Given the true distribution as reference, simulated variances are the predicted ones."""
     shape = np.array([0.5, 0.2, 0.1, 0.1, 0.05, 0.05])

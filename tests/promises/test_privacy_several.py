@@ -113,6 +113,7 @@ def _slow_if(of: str, name: str) -> tuple[pytest.MarkDecorator, ...]:
     return (pytest.mark.slow,) if of == "funnel" and name.startswith("counts") else ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of", "name"),
     [

@@ -109,6 +109,7 @@ def test_two_statistics_of_one_kind_are_refused_before_anything_is_drawn() -> No
         cdp.Mechanism(name="sums", statistics=(NoisySums(epsilon=1), NoisySums(epsilon=2)))
 
 
+@pytest.mark.slow
 def test_clipped_numbers_are_always_published() -> None:
     for _, table in tables([-OUTSIDE, 0, 1, OUTSIDE]):
         assert result(table, MECHANISMS["rows"], clip=True) == "published"

@@ -112,6 +112,7 @@ def release_arguments(places: Places, source: str = LARGE) -> list[object]:
     ]
 
 
+@pytest.mark.slow
 def test_a_query_that_does_not_fit_into_memory_is_stored_in_private(places: Places) -> None:
     with places.watched():
         process = places.start(*release_arguments(places))
@@ -175,6 +176,7 @@ def test_killed_a_release_leaves_a_private_folder_that_the_next_removes(
     assert not [path for path in places.look() if path != small]
 
 
+@pytest.mark.slow
 def test_killed_a_plan_leaves_nothing(places: Places, tmp_path: Path) -> None:
     source = LARGE.replace("100MB", "2GB")
     for seconds in (1.5, 2.5, 3.5):

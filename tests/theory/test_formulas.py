@@ -77,6 +77,7 @@ def simulate_free_effects(population: Population, counts: np.ndarray) -> np.ndar
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", POPULATIONS, **by_name)
 def test_total_variance_is_assignment_plus_privacy(build: object, rng: np.random.Generator) -> None:
     population: Population = build(rng)  # type: ignore[operator]
