@@ -1,7 +1,7 @@
 """The command `clusterdp`, for spark-submit: a release on a cluster, with every option it has.
 
 spark-submit --master yarn examples/spark_submit.py release s3a://bucket/clicks
-    --unit user --arm treated --cluster market --outcome clicks --outcomes 0..5
+    --unit user --arm treated --cluster market --outcome clicks=0..5
     --epsilon 2 --engine spark --out s3a://bucket/published
 
 Every machine of the cluster needs clusterdp[spark]: install it there, or ship an environment with

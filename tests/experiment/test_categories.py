@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from clusterdp import FormatError, ParameterError
-from clusterdp.experiment.categories import Categories, TooManyCategoriesError
+from clusterdp import ParameterError
+from clusterdp.experiment.categories import Categories, CategoriesRecord, TooManyCategoriesError
 from clusterdp.experiment.declared import DeclaredOutcomes, declare
 from clusterdp.experiment.grid import Grid
 from clusterdp.experiment.grid_placement import place_grid
@@ -112,8 +112,8 @@ def test_grids_must_be_those_of_the_numbers_and_hold_their_cuts() -> None:
 
 def test_categories_survive_a_manifest() -> None:
     categories = funnel()
-    written = json.loads(json.dumps(categories.to_dict()))
-    assert Categories.from_dict(written) == categories
+    written = msgspec.json.encode(categories.record())
+    assert msgspec.json.decode(written, type=CategoriesRecord).categories() == categories
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,9 @@ def test_categories_survive_a_manifest() -> None:
     ],
 )
 def test_damaged_grids_are_refused(grids: Any) -> None:
-    with pytest.raises(FormatError, match="categories of outcomes cannot be read"):
-        Categories.from_dict(funnel().to_dict() | {"grids": grids})
+    written = msgspec.to_builtins(funnel().record())
+    with pytest.raises((ParameterError, msgspec.ValidationError)):
+        msgspec.convert(written | {"grids": grids}, CategoriesRecord).categories()
 
 
 def test_metrics_count_alike_by_default_and_by_their_multipliers() -> None:

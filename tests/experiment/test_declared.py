@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from clusterdp import FormatError, ParameterError
-from clusterdp.experiment.declared import DeclaredOutcomes, declare
+from clusterdp import ParameterError
+from clusterdp.experiment.declared import DeclaredOutcomes, DeclaredRecord, declare
 from clusterdp.experiment.number import Number
 
 FUNNEL: dict[str, Any] = {
@@ -45,8 +46,8 @@ def test_cuts_come_from_metrics_and_from_ends_in_implications() -> None:
 
 
 def test_declarations_survive_a_manifest() -> None:
-    written = json.loads(json.dumps(funnel().to_dict()))
-    assert DeclaredOutcomes.from_dict(written) == funnel()
+    written = json.loads(msgspec.json.encode(funnel().record()))
+    assert msgspec.convert(written, DeclaredRecord).declared() == funnel()
     names = [one["name"] for one in written["outcomes"]]
     assert names == ["visit", "conversion", "spend"]
 
@@ -66,8 +67,9 @@ def test_declarations_survive_a_manifest() -> None:
     ],
 )
 def test_damaged_declarations_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(FormatError, match="declared outcomes cannot be read"):
-        DeclaredOutcomes.from_dict(funnel().to_dict() | change)
+    written = msgspec.to_builtins(funnel().record())
+    with pytest.raises((ParameterError, msgspec.ValidationError)):
+        msgspec.convert(written | change, DeclaredRecord).declared()
 
 
 @pytest.mark.parametrize(

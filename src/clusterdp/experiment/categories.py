@@ -6,15 +6,14 @@ A unit's outcomes are one category. One channel for the category releases every 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping  # noqa: TC003 - msgspec resolves hints
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from clusterdp.errors import FormatError, ParameterError
+from clusterdp.errors import ParameterError
 from clusterdp.experiment.category_space import MetricLattice
 from clusterdp.experiment.decimals import exact, shown
 from clusterdp.experiment.declared import (  # noqa: TC001 - msgspec resolves hints
@@ -178,22 +177,6 @@ class Categories:
                 for name, grid in zip(self.declared.numbers, self.grids, strict=True)
             },
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; `from_dict` reads them back."""
-        return dict(msgspec.to_builtins(self.record()))
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Categories:
-        """Read what `to_dict` wrote.
-
-        Raises:
-            FormatError: If it is not what `to_dict` writes.
-        """
-        try:
-            return msgspec.convert(given, CategoriesRecord).categories()
-        except (msgspec.ValidationError, ParameterError) as error:
-            raise FormatError(f"the categories of outcomes cannot be read: {error}") from None
 
 
 class CategoriesRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from clusterdp.errors import FormatError, ParameterError
+from clusterdp.errors import ParameterError
 from clusterdp.experiment.expressions import Metric
 from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.implications import Implication
@@ -117,22 +116,6 @@ class DeclaredOutcomes:
                 if multiplier != 1
             },
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; `from_dict` reads them back."""
-        return dict(msgspec.to_builtins(self.record()))
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> DeclaredOutcomes:
-        """Read what `to_dict` wrote.
-
-        Raises:
-            FormatError: If it is not what `to_dict` writes.
-        """
-        try:
-            return msgspec.convert(given, DeclaredRecord).declared()
-        except (msgspec.ValidationError, ParameterError) as error:
-            raise FormatError(f"the declared outcomes cannot be read: {error}") from None
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

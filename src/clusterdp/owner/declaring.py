@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.categories import Categories, CategoriesRecord
 from clusterdp.experiment.chosen_grids import choose_categories, reference_prior
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.declared import declare
@@ -98,8 +98,8 @@ class ChosenOutcomes:
     @property
     def grid_texts(self) -> list[str]:
         """The grids as a plan holds them."""
-        grids: dict[str, list[float]] = self.categories.to_dict()["grids"]
-        return [f"{name}={','.join(map(shown, points))}" for name, points in grids.items()]
+        grids = self.categories.record().grids.items()
+        return [f"{name}={','.join(map(shown, points))}" for name, points in grids]
 
 
 def choose_outcomes(declaration: Declaration) -> ChosenOutcomes:
@@ -164,7 +164,7 @@ def _with_grids(declared: DeclaredOutcomes, texts: tuple[str, ...]) -> Categorie
     """Categories with the grids that a plan decided."""
     named = (text.partition("=") for text in texts)
     grids = {name: parse_numbers(points) for name, _, points in named}
-    return Categories.from_dict({"declared": declared.to_dict(), "grids": grids})
+    return CategoriesRecord(declared=declared.record(), grids=grids).categories()
 
 
 def _n_points(declared: DeclaredOutcomes) -> int:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from clusterdp.planning.predictions import Prediction
 
 _LEGEND = (
-    "standard errors of the overall effect and in a segment, of the least certain arm; detectable "
-    "by a two-sided\n5% test with 80% power. Each mechanism is at its best, noisy sums included; "
-    "the noisy-* release no rows."
+    "Standard errors are of the overall effect and in a segment, for the least certain\n"
+    "arm. Detectable is what a two-sided 5% test finds with 80% power."
 )
+_SEVERAL = "\nEach mechanism is at its best, noisy sums included; the noisy-* release no rows."
 _ALONE = (
-    "\nalone: standard errors of the outcomes if the further metrics were not measured. A metric "
-    "costs no budget,\nbut the noise is shared out among all."
+    "\nalone: standard errors of the outcomes if the further metrics were not measured.\n"
+    "A metric costs no budget, but the noise is shared out among all."
 )
 
 
@@ -205,7 +205,8 @@ class Report:
         return ("* " if option.name == self.comparison.chosen else "") + option.name
 
     def _legend(self) -> str:
-        return _LEGEND + ("" if self.alone is None else _ALONE)
+        several = _SEVERAL if len(self.comparison.options) > 1 else ""
+        return _LEGEND + several + ("" if self.alone is None else _ALONE)
 
     def _about(self) -> str:
         layout = self.comparison.scenario.layout
