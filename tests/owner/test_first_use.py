@@ -235,7 +235,7 @@ def test_notebooks_show_what_text_does(
 def test_an_effect_is_a_line_and_a_guarantee_has_its_own(table: pl.DataFrame) -> None:
     estimate = cdp.estimate(cdp.release(table, **NAMES, epsilon=1))
     (effect,) = estimate.effects
-    assert repr(effect).startswith("Effect(overall, 1 against 0: ")
+    assert repr(effect).startswith("Effect(clicks, overall, 1 against 0: ")
     assert len(repr(effect).splitlines()) == 1
     first, second, *_ = repr(estimate).splitlines()
     assert estimate.guarantee is not None

@@ -41,7 +41,7 @@ def effect_in_short(effect: Effect, level: float = 0.95) -> str:
     arms = f"{effect.of.arm} against {effect.of.control}"
     interval = f"{100 * level:.4g}% interval {_interval(effect.ci(level))}"
     return (
-        f"Effect({effect.of.label}, {arms}: {_number(effect.effect)}, "
+        f"Effect({effect.of.metric}, {effect.of.label}, {arms}: {_number(effect.effect)}, "
         f"std error {_number(effect.std_error)}, {interval})"
     )
 

@@ -146,7 +146,9 @@ def _advice(mechanism: Mechanism, layout: Layout, space: Categories) -> list[str
     """What an owner should know before they publish."""
     notes = []
     floor = mechanism.parameters(space).get("prior_floor", 0.0)
-    if mechanism.find(NoisyCounts) is not None and floor * space.n_categories > 0.999:
+    # With several metrics noisy counts pay by what estimates take from them, not by the prior.
+    alone = mechanism.find(NoisyCounts) is not None and len(space.declared.metrics) == 1
+    if alone and floor * space.n_categories > 0.999:
         notes.append(_UNIFORM_ADVICE)
     if mechanism.designs_rows and space.n_categories == 2:
         notes.append(_BINARY_ADVICE)
