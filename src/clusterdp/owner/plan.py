@@ -152,8 +152,9 @@ class Plan:
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Standard errors against ε for every mechanism; written to a file if one is given."""
-        compared = self._reported().comparison
-        return trade_off_plot(compared, None if path is None else Path(path))
+        report = self._reported()
+        place = None if path is None else Path(path)
+        return trade_off_plot(report.comparison, report.metrics[0], place)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain values."""

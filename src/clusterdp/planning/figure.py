@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from clusterdp.planning.plan import Comparison
 
 
-def trade_off_plot(plan: Comparison, path: Path | None) -> Figure:
-    """Standard errors against ε, one line per mechanism, with what was chosen."""
+def trade_off_plot(plan: Comparison, metric: str, path: Path | None) -> Figure:
+    """Standard errors of the first metric against ε, one line per mechanism, and the choice."""
     figure = new_figure(path, (8, 5))
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -63,7 +63,7 @@ def trade_off_plot(plan: Comparison, path: Path | None) -> Figure:
     if plan.segment_share < 1:
         wanted = f"effect in a segment of {plan.segment_share:.0%}"
     axes.set_xlabel("ε of the whole release")
-    axes.set_ylabel(f"expected standard error of the {wanted}")
+    axes.set_ylabel(f"expected standard error of the {wanted} on {metric}")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.grid(color="#eeeeee")
