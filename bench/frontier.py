@@ -198,7 +198,9 @@ def optimal_counts(table: Table, epsilon: float, share: float) -> float:
 
 def calibrated(table: Table, epsilon: float, share: float) -> float:
     """Half of ε for noisy cell sums."""
-    return table.excess(cdp.optimal(epsilon=epsilon, sums_share=0.5), share, "everything")
+    return table.excess(
+        cdp.optimal(epsilon=epsilon, sums=cdp.SumShares(clusters=0.5)), share, "everything"
+    )
 
 
 def planned(table: Table, epsilon: float, share: float) -> float:

@@ -46,8 +46,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 MECHANISMS: dict[str, Mechanism] = {
     "optimal, ε=4": cdp.optimal(epsilon=4),
     "optimal, ε=1": cdp.optimal(epsilon=1),
-    "optimal with sums, ε=4": cdp.optimal(epsilon=4, sums_share=0.3),
-    "optimal with sums, ε=1": cdp.optimal(epsilon=1, sums_share=0.5),
+    "optimal with sums, ε=4": cdp.optimal(epsilon=4, sums=cdp.SumShares(clusters=0.3)),
+    "optimal with sums, ε=1": cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.5)),
     "Cluster-DP, ε=4": cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=4),
 }
 
@@ -153,7 +153,7 @@ def segment_effects(
     counts = units.population().assign(n_replicates, rng)
     counts = counts.reshape(*counts.shape[:-1], 2, SPACE.n_categories)
     others, inside = counts[..., 0, :], counts[..., 1, :]
-    totals = CellTotals.of_counts(inside + others, SPACE)
+    totals = CellTotals.of_counts(inside + others, SPACE, layout)
     cells = release_cells(totals, layout, SPACE, mechanism, simulated_noise(rng))
     assert cells.channel is not None  # noqa: S101 - all mechanisms here release rows
     released = cells.channel.simulate(inside, rng)

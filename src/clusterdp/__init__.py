@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         uniform_prior_dp,
     )
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.mechanisms.sum_shares import SumShares
     from clusterdp.owner.plan import Plan, plan
     from clusterdp.owner.preview import Preview
     from clusterdp.owner.publish import Published, preview, publish, resume
@@ -70,6 +71,7 @@ _HOMES = {
         "uniform_prior_dp",
     ),
     "mechanisms.mechanism": ("Mechanism",),
+    "mechanisms.sum_shares": ("SumShares",),
     "owner.plan": ("Plan", "plan"),
     "owner.preview": ("Preview",),
     "owner.publish": ("Published", "preview", "publish", "resume"),
@@ -100,6 +102,7 @@ __all__ = [
     "Preview",
     "Published",
     "Release",
+    "SumShares",
     "__version__",
     "cluster_dp",
     "cluster_free_dp",

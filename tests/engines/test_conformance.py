@@ -84,7 +84,9 @@ SEVERAL = Categories(
 CASES = {
     "several outcomes": Case(with_visits, cdp.optimal(epsilon=2), SEVERAL),
     "several outcomes, sums and counts": Case(
-        with_visits, cdp.optimal(epsilon=4, noise_scale=2, sums_share=0.2), SEVERAL
+        with_visits,
+        cdp.optimal(epsilon=4, noise_scale=2, sums=cdp.SumShares(clusters=0.2)),
+        SEVERAL,
     ),
     "several outcomes redrawn": Case(
         with_visits, cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5), SEVERAL

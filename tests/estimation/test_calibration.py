@@ -41,11 +41,13 @@ if TYPE_CHECKING:
 MECHANISMS = {
     "optimal": cdp.optimal(epsilon=2),
     "optimal, delta": cdp.optimal(epsilon=1, delta=1e-3),
-    "optimal, sums": cdp.optimal(epsilon=1, sums_share=0.5),
-    "optimal, few sums": cdp.optimal(epsilon=3, sums_share=0.15),
+    "optimal, sums": cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.5)),
+    "optimal, few sums": cdp.optimal(epsilon=3, sums=cdp.SumShares(clusters=0.15)),
     "optimal, counts": cdp.optimal(epsilon=2, noise_scale=6),
-    "optimal, counts and sums": cdp.optimal(epsilon=2, noise_scale=10, sums_share=0.3),
-    "uniform, sums": cdp.uniform_prior_dp(epsilon=2, sums_share=0.3),
+    "optimal, counts and sums": cdp.optimal(
+        epsilon=2, noise_scale=10, sums=cdp.SumShares(clusters=0.3)
+    ),
+    "uniform, sums": cdp.uniform_prior_dp(epsilon=2, sums=cdp.SumShares(clusters=0.3)),
     "cluster, counts": cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2),
 }
 
@@ -129,7 +131,7 @@ def test_a_small_segment_gains_what_the_design_says(rng: np.random.Generator) ->
     """v/n_S·(1 − κ n_S/n): at κ near 1 half of a cell has half the privacy variance."""
     population = experiment_one(rng)
     counts = population.assign(1, rng)[0]
-    mechanism = cdp.optimal(epsilon=4, sums_share=0.5)
+    mechanism = cdp.optimal(epsilon=4, sums=cdp.SumShares(clusters=0.5))
     whole, half = (
         theory.excess_variance(
             counts,
@@ -152,7 +154,7 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
     for name in ("optimal, counts and sums", "cluster, counts", "optimal, sums"):
         mechanism, weights = MECHANISMS[name], []
         for _ in range(2):
-            totals = CellTotals.of_counts(population.assign(1, rng)[0], space)
+            totals = CellTotals.of_counts(population.assign(1, rng)[0], space, population.layout)
             cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
             readings = read_cells(mechanism, layout, space, cells.statistics)
             assert readings is not None
@@ -178,8 +180,12 @@ def test_a_segment_unlike_its_cells_is_covered(rng: np.random.Generator) -> None
     shape = (4000, 10, 2, 5)
     inside, others = np.broadcast_to(inside, shape), np.broadcast_to(others, shape)
     for mechanism in (
-        cdp.cluster_dp(noise_scale=10, prior_floor=0.05, epsilon=8, sums_share=0.4),
-        cdp.optimal(epsilon=6, sums_share=0.5, prior=[0.75, 0.1, 0.06, 0.05, 0.04]),
+        cdp.cluster_dp(
+            noise_scale=10, prior_floor=0.05, epsilon=8, sums=cdp.SumShares(clusters=0.4)
+        ),
+        cdp.optimal(
+            epsilon=6, sums=cdp.SumShares(clusters=0.5), prior=[0.75, 0.1, 0.06, 0.05, 0.04]
+        ),
     ):
         (found,) = released_metrics(inside, others, layout, space, mechanism, rng)
         covered = np.abs(found.effects) <= 1.96 * np.sqrt(found.variances)
@@ -193,8 +199,8 @@ def test_tiny_cells_have_a_standard_error(rng: np.random.Generator) -> None:
     counts = rng.multinomial(8, [0.2] * 5, size=(3000, 1, 2))
     inside = rng.binomial(counts, 0.5)
     for mechanism in (
-        cdp.optimal(epsilon=1, sums_share=0.1),
-        cdp.optimal(epsilon=0.5, sums_share=0.03),
+        cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.1)),
+        cdp.optimal(epsilon=0.5, sums=cdp.SumShares(clusters=0.03)),
     ):
         whole = simulate_estimates(
             counts, layout, space, mechanism, rng, "stratified", "everything"

@@ -94,8 +94,8 @@ STUDIED = [
     (DESIGNS[0], cdp.optimal(epsilon=4), (0.01, 0.05, 0.1, 0.5)),
     (DESIGNS[1], cdp.optimal(epsilon=4), (0.05,)),
     (DESIGNS[2], cdp.optimal(epsilon=1), (0.05,)),
-    (DESIGNS[3], cdp.optimal(epsilon=4, sums_share=0.3), (0.1, 0.5)),
-    (DESIGNS[4], cdp.optimal(epsilon=1, sums_share=0.5), (0.1,)),
+    (DESIGNS[3], cdp.optimal(epsilon=4, sums=cdp.SumShares(clusters=0.3)), (0.1, 0.5)),
+    (DESIGNS[4], cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.5)), (0.1,)),
     (DESIGNS[5], cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=4), (0.05, 0.5)),
 ]
 

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from clusterdp.theory.population import Population
 
 ROWS = cdp.optimal(epsilon=2)
-SUMS = cdp.optimal(epsilon=3, sums_share=0.3)
+SUMS = cdp.optimal(epsilon=3, sums=cdp.SumShares(clusters=0.3))
 MECHANISMS: dict[str, Mechanism] = {
     "rows": ROWS,
     "sums": SUMS,
-    "few rows": cdp.optimal(epsilon=1, sums_share=0.5),
+    "few rows": cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.5)),
     "delta": cdp.optimal(epsilon=1, delta=1e-3),
-    "uniform, sums": cdp.uniform_prior_dp(epsilon=3, sums_share=0.3),
+    "uniform, sums": cdp.uniform_prior_dp(epsilon=3, sums=cdp.SumShares(clusters=0.3)),
 }
 STUDIED = [
     *((funnel, name) for name in MECHANISMS),
@@ -89,7 +89,7 @@ def test_sums_of_a_number_are_covered_in_large_cells(
     levels = np.stack([*rng.integers(0, 2, (2, n_units)), rng.choice(3, n_units, p=shares)])
     outcomes = np.stack([codes(space, levels)] * 2, axis=1)
     population = from_units(np.arange(n_units) % 2, outcomes, space, n_arms=2)
-    mechanism = cdp.optimal(epsilon=1, sums_share=0.3)
+    mechanism = cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.3))
     drawn = simulate_experiments(
         population, mechanism, n_replicates=N_REPLICATES, rng=rng, metric=2
     )

@@ -79,7 +79,7 @@ def players(rng: np.random.Generator) -> Players:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism",
-    [cdp.optimal(epsilon=3), cdp.optimal(epsilon=4, sums_share=0.3)],
+    [cdp.optimal(epsilon=3), cdp.optimal(epsilon=4, sums=cdp.SumShares(clusters=0.3))],
     ids=["rows", "sums"],
 )
 def test_every_metric_is_covered(

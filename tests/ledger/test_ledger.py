@@ -42,9 +42,11 @@ def ledger(where: str) -> Ledger:
 @pytest.mark.parametrize(
     "mechanism",
     [
-        cdp.cluster_dp(noise_scale=3, prior_floor=0.05, epsilon=2, sums_share=0.2),
+        cdp.cluster_dp(
+            noise_scale=3, prior_floor=0.05, epsilon=2, sums=cdp.SumShares(clusters=0.2)
+        ),
         cdp.cluster_free_dp(noise_scale=3, prior_floor=0.05, epsilon=2),
-        cdp.optimal(epsilon=1, sums_share=0.4),
+        cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.4)),
         cdp.uniform_prior_dp(epsilon=1),
         cdp.noisy_histogram(epsilon=1),
         cdp.noisy_horvitz_thompson(epsilon=1),
@@ -53,7 +55,7 @@ def ledger(where: str) -> Ledger:
 )
 def test_what_was_drawn_comes_back_exactly(mechanism: cdp.Mechanism) -> None:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
-    totals = CellTotals.of_counts(counts, SPACE)
+    totals = CellTotals.of_counts(counts, SPACE, LAYOUT)
     drawn = Drawn(release_cells(totals, LAYOUT, SPACE, mechanism, add_exact_noise), b"tag")
     again = Drawn.from_bytes(bytes(drawn), mechanism, LAYOUT, SPACE)
     assert again.table_tag == b"tag"

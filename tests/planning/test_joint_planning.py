@@ -51,7 +51,7 @@ def simulated_effects(
         [[rng.multinomial(size, SHARES, n_replicates) for size in row] for row in layout.sizes]
     )
     counts = np.moveaxis(counts, 2, 0)  # [replicate, cluster, arm, category]
-    totals = CellTotals.of_counts(counts, space)
+    totals = CellTotals.of_counts(counts, space, layout)
     cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
     assert cells.channel is not None
     released = cells.channel.simulate(counts, rng)
@@ -93,9 +93,9 @@ def test_privacy_noise_of_rows_is_that_of_the_channel(epsilon: float) -> None:
 @pytest.mark.parametrize(
     "mechanism",
     [
-        cdp.optimal(epsilon=1, prior=SHARES, sums_share=0.3),
+        cdp.optimal(epsilon=1, prior=SHARES, sums=cdp.SumShares(clusters=0.3)),
         cdp.optimal(epsilon=3, prior=SHARES),
-        cdp.uniform_prior_dp(epsilon=2, sums_share=0.2),
+        cdp.uniform_prior_dp(epsilon=2, sums=cdp.SumShares(clusters=0.2)),
     ],
     ids=["sums", "rows", "uniform"],
 )
@@ -132,7 +132,7 @@ def test_the_split_is_within_a_hundredth_of_the_best(segment_share: float) -> No
         return math.sqrt(weighted_variance(predict_metrics(mechanism, known, segment_share), known))
 
     searched = [
-        cdp.optimal(epsilon=1.7, prior=SHARES, sums_share=share)
+        cdp.optimal(epsilon=1.7, prior=SHARES, sums=cdp.SumShares(clusters=share))
         for share in np.linspace(0, 0.5, 26)
     ]
     assert objective(chosen) <= 1.01 * min(map(objective, searched))

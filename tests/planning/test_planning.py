@@ -75,7 +75,7 @@ def test_the_split_is_within_a_hundredth_of_the_best(
     declared = known.reference
     prior = declared.overall(LAYOUT).tolist() if declared.is_declared else None
     searched = [
-        cdp.optimal(epsilon=epsilon, prior=prior, sums_share=share)
+        cdp.optimal(epsilon=epsilon, prior=prior, sums=cdp.SumShares(clusters=share))
         for share in np.linspace(0, 0.5, 101)
     ]
     best = min(predict(made, known, segment_share).std_error for made in searched)
@@ -93,7 +93,7 @@ def test_counts_are_within_a_hundredth_of_the_best(segment_share: float) -> None
     chosen = planning.choose(request, known)
     error = predict(chosen, known, segment_share).std_error
     searched = [
-        cdp.optimal(epsilon=4, noise_scale=2 / (4 * counts), sums_share=sums)
+        cdp.optimal(epsilon=4, noise_scale=2 / (4 * counts), sums=cdp.SumShares(clusters=sums))
         for counts, sums in itertools.product((0.01, 0.03, 0.1), (0.0, 0.4))
     ]
     best = min(predict(made, known, segment_share).std_error for made in searched)
@@ -142,7 +142,7 @@ def test_predictions_come_true(rng: np.random.Generator) -> None:
         cdp.uniform_prior_dp(epsilon=1),
         cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=1),
         cdp.noisy_histogram(epsilon=0.5),
-        cdp.optimal(epsilon=1, sums_share=0.3),
+        cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.3)),
         cdp.optimal(epsilon=2, noise_scale=5),
         planning.choose(Request(epsilon=1), known),
     ):

@@ -26,12 +26,14 @@ GRID, LOST = 1e-4, 1e-12
 MECHANISMS = {
     "cluster": cdp.cluster_dp(noise_scale=8, prior_floor=0.05, epsilon=1),
     "cluster, delta": cdp.cluster_dp(noise_scale=8, prior_floor=0.05, epsilon=1, delta=1e-3),
-    "cluster, sums": cdp.cluster_dp(noise_scale=8, prior_floor=0.05, epsilon=1, sums_share=0.2),
+    "cluster, sums": cdp.cluster_dp(
+        noise_scale=8, prior_floor=0.05, epsilon=1, sums=cdp.SumShares(clusters=0.2)
+    ),
     "cluster-free": cdp.cluster_free_dp(noise_scale=8, prior_floor=0.05, epsilon=1),
     "uniform": cdp.uniform_prior_dp(epsilon=1),
     "optimal": cdp.optimal(epsilon=1),
     "optimal, delta": cdp.optimal(epsilon=1, delta=1e-3),
-    "optimal, everything": cdp.optimal(epsilon=1, noise_scale=10, sums_share=0.2),
+    "optimal, everything": cdp.optimal(epsilon=1, noise_scale=10, sums=cdp.SumShares(clusters=0.2)),
     "histogram": cdp.noisy_histogram(epsilon=1),
     "contrasts": cdp.noisy_horvitz_thompson(epsilon=1),
 }

@@ -97,7 +97,7 @@ def swap_two_outputs(patch: pytest.MonkeyPatch) -> None:
 
 def audit_loss() -> None:
     """Enumerated over all neighbours and outputs, the loss is within the guarantee."""
-    mechanism = cdp.optimal(epsilon=2, sums_share=0.5)
+    mechanism = cdp.optimal(epsilon=2, sums=cdp.SumShares(clusters=0.5))
     rows = tuple(map(tuple, FUNNEL.outcome_values().T.tolist()))
     release = joint_release(mechanism, FUNNEL, rows, 0)
     assert worst_loss(mechanism, FUNNEL, release) <= mechanism.guarantee(FUNNEL).epsilon + 1e-9

@@ -147,7 +147,7 @@ def contrast_loss(
 
     def noiseless(counts: IntArray, constant: int) -> tuple[FloatArray, list[float]]:
         recorder = Recorder(constant)
-        drawn = statistic.draw(CellTotals.of_counts(counts, space), layout, space, recorder)
+        drawn = statistic.draw(CellTotals.of_counts(counts, space, layout), layout, space, recorder)
         return drawn.values[0], recorder.scales
 
     zero, scales = noiseless(base, 0)
@@ -188,8 +188,9 @@ def test_noisy_histogram_costs_epsilon() -> None:
     counts[..., 0] = size
     statistic = mechanism.find(NoisyCounts)
     assert statistic is not None
-    totals = CellTotals.of_counts(counts, THREE)
-    drawn = statistic.draw(totals, make_layout([[size, size]]), THREE, recorder)
+    layout = make_layout([[size, size]])
+    totals = CellTotals.of_counts(counts, THREE, layout)
+    drawn = statistic.draw(totals, layout, THREE, recorder)
     np.testing.assert_array_equal(drawn.noisy_counts, counts[0])
     (scale,) = set(recorder.scales)
     rows = cdp.cluster_dp(noise_scale=scale, prior_floor=0.2, resample_prob=0.5)

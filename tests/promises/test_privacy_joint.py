@@ -32,15 +32,15 @@ SPACES = {
 MECHANISMS = {
     "uniform": cdp.optimal(epsilon=1.5),
     "public prior": None,
-    "sums": cdp.optimal(epsilon=1.5, sums_share=0.4),
+    "sums": cdp.optimal(epsilon=1.5, sums=cdp.SumShares(clusters=0.4)),
     "counts": cdp.optimal(epsilon=1.5, noise_scale=3),
-    "counts and sums": cdp.optimal(epsilon=1.5, noise_scale=4, sums_share=0.3),
-    "uniform prior, sums": cdp.uniform_prior_dp(epsilon=1.5, sums_share=0.5),
+    "counts and sums": cdp.optimal(epsilon=1.5, noise_scale=4, sums=cdp.SumShares(clusters=0.3)),
+    "uniform prior, sums": cdp.uniform_prior_dp(epsilon=1.5, sums=cdp.SumShares(clusters=0.5)),
     "cluster-dp, sums": cdp.cluster_dp(
-        noise_scale=4, prior_floor=0.2, epsilon=1.5, sums_share=0.25
+        noise_scale=4, prior_floor=0.2, epsilon=1.5, sums=cdp.SumShares(clusters=0.25)
     ),
     "cluster-free-dp, sums": cdp.cluster_free_dp(
-        noise_scale=4, prior_floor=0.2, epsilon=1.5, sums_share=0.25
+        noise_scale=4, prior_floor=0.2, epsilon=1.5, sums=cdp.SumShares(clusters=0.25)
     ),
 }
 UNIFORM = reference.uniform_reference(SPACES["three"])
@@ -91,7 +91,7 @@ def worst_loss(mechanism: cdp.Mechanism, space: cdp.OutcomeSpace) -> float:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_joint_loss_is_stated_and_nearly_reached(name: str, space: cdp.OutcomeSpace) -> None:
     mechanism = MECHANISMS[name] or cdp.optimal(
-        epsilon=1.5, sums_share=0.2, prior=list(range(1, space.n_categories + 1))
+        epsilon=1.5, sums=cdp.SumShares(clusters=0.2), prior=list(range(1, space.n_categories + 1))
     )
     stated = mechanism.guarantee(space).epsilon
     loss = worst_loss(mechanism, space)
@@ -132,7 +132,7 @@ def test_squares_at_twice_the_precision_would_not_be_free() -> None:
 @pytest.mark.parametrize("delta", [1e-4, 1e-3])
 def test_delta_of_designed_rows(delta: float) -> None:
     """Hockey-stick of the table, exactly as stated: ε of the rows, δ of the release."""
-    mechanism = cdp.optimal(epsilon=1.5, delta=delta, sums_share=0.3)
+    mechanism = cdp.optimal(epsilon=1.5, delta=delta, sums=cdp.SumShares(clusters=0.3))
     space = SPACES["three"]
     assert mechanism.guarantee(space) == cdp.Guarantee(epsilon=1.5, delta=delta)
     rows = mechanism.settled_rows(space)
@@ -168,7 +168,7 @@ def test_sums_are_never_rounded() -> None:
     moved = np.array([[[2**22 + 3, 0, 1], [2**22 + 4, 0, 0]]])
     sums = [
         NoisySums(epsilon=1).draw(
-            CellTotals.of_counts(table, space), layout, space, lambda values, scale: values
+            CellTotals.of_counts(table, space, layout), layout, space, lambda values, scale: values
         )
         for table in (counts, moved)
     ]
@@ -181,7 +181,7 @@ def test_sums_that_could_wrap_around_are_refused() -> None:
     counts = np.array([[[0, 0, 2048], [0, 0, 2048]]])
     with pytest.raises(cdp.ParameterError, match="too large for exact 64-bit sums"):
         NoisySums(epsilon=1).draw(
-            CellTotals.of_counts(counts, space), layout, space, lambda values, scale: values
+            CellTotals.of_counts(counts, space, layout), layout, space, lambda values, scale: values
         )
 
 
@@ -197,7 +197,7 @@ def test_any_small_delta_makes_a_channel(delta: float, n_outcomes: int) -> None:
 
 
 def test_a_budget_beyond_use_is_not_spent() -> None:
-    mechanism = cdp.optimal(epsilon=50, sums_share=0.1)
+    mechanism = cdp.optimal(epsilon=50, sums=cdp.SumShares(clusters=0.1))
     assert mechanism.guarantee(SPACES["three"]).epsilon == pytest.approx(17)
     scenario = Scenario(make_layout([[50, 50]] * 3), SPACES["three"], UNIFORM)
     planned = planning.choose(Request(epsilon=30), scenario)

@@ -71,17 +71,19 @@ CASES = {
 }
 MECHANISMS = {
     "rows": cdp.optimal(epsilon=1.5),
-    "sums": cdp.optimal(epsilon=1.5, sums_share=0.4),
+    "sums": cdp.optimal(epsilon=1.5, sums=cdp.SumShares(clusters=0.4)),
     "counts": cdp.optimal(epsilon=1.5, noise_scale=3),
-    "counts and sums": cdp.optimal(epsilon=1.5, noise_scale=4, sums_share=0.3),
-    "uniform prior and sums": cdp.uniform_prior_dp(epsilon=1.5, sums_share=0.5),
+    "counts and sums": cdp.optimal(epsilon=1.5, noise_scale=4, sums=cdp.SumShares(clusters=0.3)),
+    "uniform prior and sums": cdp.uniform_prior_dp(epsilon=1.5, sums=cdp.SumShares(clusters=0.5)),
 }
 # Counts of scale 0.4 cost 5, and are hardly ever beyond reach.
 WITH_DELTA = {
     "rows": cdp.optimal(epsilon=1.5, delta=DELTA),
-    "sums": cdp.optimal(epsilon=1.5, delta=DELTA, sums_share=0.4),
+    "sums": cdp.optimal(epsilon=1.5, delta=DELTA, sums=cdp.SumShares(clusters=0.4)),
     "counts": cdp.optimal(epsilon=6.5, delta=DELTA, noise_scale=0.4),
-    "counts and sums": cdp.optimal(epsilon=7, delta=DELTA, noise_scale=0.4, sums_share=0.1),
+    "counts and sums": cdp.optimal(
+        epsilon=7, delta=DELTA, noise_scale=0.4, sums=cdp.SumShares(clusters=0.1)
+    ),
 }
 
 
@@ -99,7 +101,9 @@ def test_the_loss_is_stated_and_reached(case: Case, name: str) -> None:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_prior_from_counts_is_accounted_for(case: Case) -> None:
     """A crowd in one category keeps all others at the floor, whatever the noise on counts."""
-    mechanism = cdp.cluster_dp(noise_scale=4, prior_floor=0.1, epsilon=1.5, sums_share=0.25)
+    mechanism = cdp.cluster_dp(
+        noise_scale=4, prior_floor=0.1, epsilon=1.5, sums=cdp.SumShares(clusters=0.25)
+    )
     stated = mechanism.guarantee(case.space).epsilon
     for n_crowd in (0, 150):
         release = joint_release(mechanism, *case, n_crowd)

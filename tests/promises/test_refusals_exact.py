@@ -31,7 +31,7 @@ COLUMNS = Columns(unit="unit", arm="arm", cluster="cluster", outcomes=("outcome"
 MECHANISMS = {
     "rows": cdp.uniform_prior_dp(epsilon=1),
     "counts": cdp.cluster_dp(noise_scale=4, prior_floor=0.1, epsilon=2),
-    "sums": cdp.optimal(epsilon=1, sums_share=0.4),
+    "sums": cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.4)),
     "counts and delta": cdp.optimal(epsilon=1, noise_scale=9, delta=1e-2),
     "aggregates": cdp.noisy_histogram(epsilon=1),
     "sums alone": cdp.Mechanism(name="sums", statistics=(NoisySums(epsilon=1),)),

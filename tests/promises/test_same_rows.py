@@ -27,9 +27,11 @@ FIXTURE = Path(__file__).parents[1] / "fixtures" / "rows.csv"
 N_ROWS = 300
 MECHANISMS = {
     "uniform": cdp.uniform_prior_dp(epsilon=1),
-    "clusters": cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2, sums_share=0.2),
+    "clusters": cdp.cluster_dp(
+        noise_scale=4, prior_floor=0.05, epsilon=2, sums=cdp.SumShares(clusters=0.2)
+    ),
     "population": cdp.cluster_free_dp(noise_scale=4, prior_floor=0.05, resample_prob=0.4),
-    "optimal": cdp.optimal(epsilon=1.5, sums_share=0.3),
+    "optimal": cdp.optimal(epsilon=1.5, sums=cdp.SumShares(clusters=0.3)),
 }
 COLUMNS = Columns(
     unit="unit", arm="treated", cluster="market", outcomes=("clicks",), kept=("user",)

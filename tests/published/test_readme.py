@@ -20,7 +20,7 @@ COUNTED = {"noise_scale": 20.0, "prior_floor": 0.1, "epsilon": 2.0}
     ("mechanism", "is_better"),
     [
         (cdp.uniform_prior_dp(epsilon=2), False),
-        (cdp.uniform_prior_dp(epsilon=2, sums_share=0.4), True),
+        (cdp.uniform_prior_dp(epsilon=2, sums=cdp.SumShares(clusters=0.4)), True),
         (cdp.cluster_dp(**COUNTED), True),
         # Counts of whole arms estimate no mean of a cell.
         (cdp.cluster_free_dp(**COUNTED), False),

@@ -134,7 +134,11 @@ TOO_LONG = Mechanism(
 @pytest.mark.parametrize(
     ("mechanism", "space", "message"),
     [
-        (cdp.optimal(epsilon=2, noise_scale=4, sums_share=0.2), HUGE, "64-bit sums"),
+        (
+            cdp.optimal(epsilon=2, noise_scale=4, sums=cdp.SumShares(clusters=0.2)),
+            HUGE,
+            "64-bit sums",
+        ),
         (TOO_LONG, cdp.OutcomeSpace.integers(0, 4), "prior has 3 numbers"),
         (cdp.noisy_horvitz_thompson(epsilon=1e-12), HUGE, "64-bit contrasts"),
     ],

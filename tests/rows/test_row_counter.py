@@ -32,9 +32,9 @@ def space_of() -> Categories:
     ("mechanism", "sums", "counts"),
     [
         (cdp.optimal(epsilon=2), False, False),
-        (cdp.optimal(epsilon=2, sums_share=0.3), True, False),
+        (cdp.optimal(epsilon=2, sums=cdp.SumShares(clusters=0.3)), True, False),
         (cdp.optimal(epsilon=2, noise_scale=9), False, True),
-        (cdp.optimal(epsilon=2, noise_scale=9, sums_share=0.3), True, True),
+        (cdp.optimal(epsilon=2, noise_scale=9, sums=cdp.SumShares(clusters=0.3)), True, True),
     ],
     ids=["rows alone", "sums", "counts", "both"],
 )

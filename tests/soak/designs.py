@@ -74,7 +74,7 @@ def random_case(rng: np.random.Generator, *, delta: float, epsilon: float | None
         epsilon=epsilon,
         delta=delta,
         noise_scale=2 / (float(rng.uniform(*_SHARES)) * epsilon),
-        sums_share=0.2 if rng.random() < 0.5 else 0.0,
+        sums=cdp.SumShares(clusters=0.2 if rng.random() < 0.5 else 0.0),
     )
     probs = rng.dirichlet(np.full(n_outcomes, 0.7), size=(n_clusters, 2))
     return Case(layout, space, mechanism, rng.multinomial(sizes, probs))
@@ -83,7 +83,7 @@ def random_case(rng: np.random.Generator, *, delta: float, epsilon: float | None
 def draw_and_design(case: Case, rng: np.random.Generator) -> Channel | None:
     """Everything from the draw to the look-up tables that rows are randomized with."""
     layout, space, mechanism, counts = case
-    totals = CellTotals.of_counts(counts, space)
+    totals = CellTotals.of_counts(counts, space, layout)
     drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
     channel = complete(drawn, layout, space, mechanism).channel
     if channel is not None:

@@ -88,9 +88,17 @@ def sound_folders(rng: np.random.Generator, place: Path) -> list[SoundFolder]:
     binned = one_outcome("clicks", cdp.OutcomeSpace.bins([0, 1.5, 2.5, 4]))
     made = {
         "Cluster-DP": (plain, cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2), numbers),
-        "Optimal": (named, cdp.optimal(epsilon=3, noise_scale=3, sums_share=0.2), numbers),
+        "Optimal": (
+            named,
+            cdp.optimal(epsilon=3, noise_scale=3, sums=cdp.SumShares(clusters=0.2)),
+            numbers,
+        ),
         "Optimal, public": (plain, cdp.optimal(epsilon=2, prior=[4, 3, 2, 1]), numbers),
-        "Uniform": (uneven, cdp.uniform_prior_dp(epsilon=2, sums_share=0.2), binned),
+        "Uniform": (
+            uneven,
+            cdp.uniform_prior_dp(epsilon=2, sums=cdp.SumShares(clusters=0.2)),
+            binned,
+        ),
         "Cluster-Free-DP": (
             named,
             cdp.cluster_free_dp(noise_scale=4, prior_floor=0.1, epsilon=2, delta=1e-3),

@@ -35,7 +35,7 @@ SPACE = one_outcome("spend", cdp.OutcomeSpace.of([0, LONG]))
 COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("spend",), kept=("tier",))
 MECHANISMS = {
     "rows": cdp.uniform_prior_dp(epsilon=1),
-    "channels": cdp.optimal(epsilon=1, noise_scale=4, sums_share=0.3),
+    "channels": cdp.optimal(epsilon=1, noise_scale=4, sums=cdp.SumShares(clusters=0.3)),
 }
 
 

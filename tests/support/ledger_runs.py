@@ -35,7 +35,11 @@ def reserve(
 def some_drawn(reservation: Reservation) -> bytes:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
     about_cells = release_cells(
-        CellTotals.of_counts(counts, SPACE), LAYOUT, SPACE, reservation.mechanism, add_exact_noise
+        CellTotals.of_counts(counts, SPACE, LAYOUT),
+        LAYOUT,
+        SPACE,
+        reservation.mechanism,
+        add_exact_noise,
     )
     return bytes(Drawn(about_cells=about_cells, table_tag=bytes(range(32))))
 

@@ -350,4 +350,4 @@ def _to_counts(tally: Tally, layout: Layout) -> Counted:
     counts = table[..., : tally.counter.encoder.space.n_categories]
     if not np.array_equal(counts.sum(axis=-1), layout.sizes):
         raise DataError(TABLE_CHANGED)
-    return Counted(counts=counts, totals=tally.counter.totals(table), seen=tally.seen)
+    return Counted(counts=counts, totals=tally.counter.totals(table, layout), seen=tally.seen)

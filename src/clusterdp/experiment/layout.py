@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,20 +19,45 @@ _LABELS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Breakdown:
+    """Groups of units by public columns that effects are going to be cut by.
+
+    Attributes:
+        columns: The columns; several are crossed.
+        labels: The distinct values of each column, sorted. Groups are their combinations, the last
+            column first to change; some may have no units.
+        sizes: Numbers of units; axes `[group, arm]`.
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[tuple[Any, ...], ...]
+    sizes: IntArray
+
+    @property
+    def groups(self) -> list[tuple[Any, ...]]:
+        """The labels of each group, one per column."""
+        return list(itertools.product(*self.labels))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """What is public of an experiment: its clusters, arms and cell sizes.
+    """What is public of an experiment: its clusters, arms and cell sizes, breakdowns and folds.
 
     Attributes:
         clusters: Cluster labels, in the order of the first axis of every cell array.
         arms: Arm labels, in the order of the second axis.
         control: The position of the control arm in `arms`.
         sizes: n_{a,c}, the number of units in each cell; axes `[cluster, arm]`.
+        breakdowns: What effects are going to be cut by.
+        folds: How many public folds units are in, by a hash of their ids.
     """
 
     clusters: tuple[Any, ...]
     arms: tuple[Any, ...]
     control: int
     sizes: IntArray
+    breakdowns: tuple[Breakdown, ...] = ()
+    folds: int = 1
 
     @property
     def n_units(self) -> int:
@@ -42,6 +68,19 @@ class Layout:
     def treatments(self) -> tuple[int, ...]:
         """Positions of the arms that are compared with control."""
         return tuple(arm for arm in range(len(self.arms)) if arm != self.control)
+
+    def n_groups(self, by: tuple[str, ...]) -> int:
+        """How many groups some columns make; one of everyone for no column.
+
+        Raises:
+            ParameterError: If there is no such breakdown.
+        """
+        if not by:
+            return 1
+        for breakdown in self.breakdowns:
+            if breakdown.columns == by:
+                return math.prod(map(len, breakdown.labels))
+        raise ParameterError(f"there is no breakdown by {', '.join(by)}")
 
     def check(self) -> None:
         """Raise a DataError unless every cluster has units in every arm, and arms can be named."""
@@ -84,6 +123,7 @@ class Layout:
             arms=tuple(self.arms[arm] for arm in arms),
             control=0,
             sizes=self.sizes[:, arms],
+            breakdowns=tuple(replace(one, sizes=one.sizes[:, arms]) for one in self.breakdowns),
         )
 
     def with_control(self, label: Any) -> Layout:

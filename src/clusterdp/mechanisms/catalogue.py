@@ -9,10 +9,10 @@ from clusterdp.channels.optimal_rows import OptimalBudget
 from clusterdp.channels.resampled_rows import ResampledRows, ResamplingBudget
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.mechanisms.sum_shares import NO_SUMS, SumShares
 from clusterdp.privacy.accounting import checked_epsilon, noise_scale_for
 from clusterdp.statistics.contrasts import NoisyContrasts
 from clusterdp.statistics.counts import NoisyCounts
-from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ def cluster_dp(  # noqa: PLR0913 - the parameters of the paper's mechanism, or a
     resample_prob: float | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
-    sums_share: float = 0.0,
+    sums: SumShares = NO_SUMS,
 ) -> Mechanism:
     """Cluster-DP (alg1): redraw rows from the noisy outcome histogram of their cluster and arm.
 
@@ -38,11 +38,11 @@ def cluster_dp(  # noqa: PLR0913 - the parameters of the paper's mechanism, or a
         resample_prob: λ in (0, 1), the probability that a row is redrawn.
         epsilon: ε of the whole release; above 2/σ.
         delta: δ of the whole release.
-        sums_share: The share of ε that is spent on noisy cell sums, which estimates then use.
+        sums: The shares of ε that are spent on noisy sums, which estimates then use.
     """
     return Mechanism(
         name="Cluster-DP",
-        statistics=(NoisyCounts(noise_scale=noise_scale), *_sums(sums_share, epsilon)),
+        statistics=(NoisyCounts(noise_scale=noise_scale), *sums.statistics(epsilon)),
         rows=_resampling(resample_prob, epsilon, delta, prior_floor),
     )
 
@@ -54,14 +54,14 @@ def cluster_free_dp(  # noqa: PLR0913 - as `cluster_dp`
     resample_prob: float | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
-    sums_share: float = 0.0,
+    sums: SumShares = NO_SUMS,
 ) -> Mechanism:
     """Cluster-Free-DP: as `cluster_dp`, with one histogram per arm over the whole population."""
     return Mechanism(
         name="Cluster-Free-DP",
         statistics=(
             NoisyCounts(noise_scale=noise_scale, scope="population"),
-            *_sums(sums_share, epsilon),
+            *sums.statistics(epsilon),
         ),
         rows=_resampling(resample_prob, epsilon, delta, prior_floor),
     )
@@ -72,7 +72,7 @@ def uniform_prior_dp(
     resample_prob: float | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
-    sums_share: float = 0.0,
+    sums: SumShares = NO_SUMS,
 ) -> Mechanism:
     """Uniform-Prior-DP (alg2): k-ary randomized response, rows redrawn uniformly.
 
@@ -83,11 +83,11 @@ def uniform_prior_dp(
         resample_prob: λ in (0, 1), the probability that a row is redrawn.
         epsilon: ε of the release, instead of `resample_prob`.
         delta: δ of the release.
-        sums_share: The share of ε that is spent on noisy cell sums, which estimates then use.
+        sums: The shares of ε that are spent on noisy sums, which estimates then use.
     """
     return Mechanism(
         name="Uniform-Prior-DP",
-        statistics=_sums(sums_share, epsilon),
+        statistics=sums.statistics(epsilon),
         rows=_resampling(resample_prob, epsilon, delta, None),
     )
 
@@ -98,7 +98,7 @@ def optimal(
     delta: float = 0.0,
     noise_scale: float | None = None,
     prior: Sequence[float] | None = None,
-    sums_share: float = 0.0,
+    sums: SumShares = NO_SUMS,
 ) -> Mechanism:
     """Rows through the unbiased channel of least variance that ε allows.
 
@@ -114,14 +114,14 @@ def optimal(
         noise_scale: σ of noisy counts of every cell, from which each cell's prior is taken. They
             cost 2/σ of ε.
         prior: The prior of every cell, one number per outcome, known from outside the experiment.
-        sums_share: The share of ε that is spent on noisy cell sums, which estimates then use.
+        sums: The shares of ε that are spent on noisy sums, which estimates then use.
     """
     if noise_scale is not None and prior is not None:
         raise ParameterError("give a prior or a noise_scale to learn one with, and not both")
     counts = () if noise_scale is None else (NoisyCounts(noise_scale=noise_scale),)
     return Mechanism(
         name="Optimal",
-        statistics=(*counts, *_sums(sums_share, epsilon)),
+        statistics=(*counts, *sums.statistics(epsilon)),
         rows=OptimalBudget(
             epsilon=epsilon, delta=delta, prior=None if prior is None else tuple(prior)
         ),
@@ -158,13 +158,3 @@ def _resampling(
     raise ParameterError(
         "give either resample_prob (the strength by hand) or epsilon (a budget), and not both"
     )
-
-
-def _sums(sums_share: float, epsilon: float | None) -> tuple[NoisySums, ...]:
-    if not 0 <= sums_share < 1:
-        raise ParameterError(f"sums_share is a share of epsilon in [0, 1), got {sums_share}")
-    if sums_share == 0:
-        return ()
-    if epsilon is None:
-        raise ParameterError("sums_share is a share of epsilon; give epsilon")
-    return (NoisySums(epsilon=sums_share * checked_epsilon(epsilon)),)

@@ -39,7 +39,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.statistics and self.rows is None:
             raise ParameterError(f"{self.name} would publish neither rows nor statistics")
-        if len({type(one) for one in self.statistics}) < len(self.statistics):
+        if len({one.label for one in self.statistics}) < len(self.statistics):
             raise ParameterError(f"{self.name} would publish two statistics of one kind; give one")
         if self.rows is None and not self.statistics[0].estimates_effects:
             raise ParameterError(

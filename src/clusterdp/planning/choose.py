@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
+from clusterdp.mechanisms.sum_shares import SumShares
 from clusterdp.planning.predictions import is_joint
 from clusterdp.planning.split import MOST_SUMS_SHARE, Split, best_split
 from clusterdp.privacy.accounting import checked_epsilon
@@ -98,7 +99,7 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Mechanism:
             delta=request.delta,
             noise_scale=_noise_scale(request, split),
             prior=None if split.counts else prior,
-            sums_share=split.sums,
+            sums=SumShares(clusters=split.sums),
         )
 
     counts: tuple[float, ...] = (0.0,)
@@ -141,7 +142,7 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Mechanism:
             prior_floor=floor,
             epsilon=request.epsilon,
             delta=request.delta,
-            sums_share=split.sums,
+            sums=SumShares(clusters=split.sums),
         )
 
     counts: tuple[float, ...] = (_IDLE_COUNTS, *_COUNT_SHARES, MOST_SUMS_SHARE)
@@ -161,7 +162,7 @@ def _choose_uniform(request: Request, scenario: Scenario) -> Mechanism:
 
     def build(split: Split) -> Mechanism:
         return builders.uniform_prior_dp(
-            epsilon=request.epsilon, delta=request.delta, sums_share=split.sums
+            epsilon=request.epsilon, delta=request.delta, sums=SumShares(clusters=split.sums)
         )
 
     return _split(request, scenario, build, (0.0,))

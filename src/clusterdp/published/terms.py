@@ -54,11 +54,11 @@ class Terms(Struct, frozen=True, kw_only=True):
         guarantee = mechanism.guarantee(space)
         if mechanism.releases_rows:
             mechanism.settled_rows(space).public_prior(space)
-        facts = {one.__struct_config__.tag: one.facts(space) for one in mechanism.statistics}
+        facts = {one.label: one.facts(space) for one in mechanism.statistics}
         return cls(
             outcomes=space.record(),
             mechanism=mechanism.settled(space),
-            noise={str(name): numbers for name, numbers in facts.items() if numbers},
+            noise={name: numbers for name, numbers in facts.items() if numbers},
             guarantee=GuaranteeTerms(
                 epsilon=guarantee.epsilon, delta=guarantee.delta, in_words=in_words(guarantee)
             ),

@@ -81,7 +81,7 @@ def _row_bias(whole: Population, mechanism: Mechanism, rng: np.random.Generator)
     everyone = whole.potential_counts()
     layout = pops.balanced_layout(2 * everyone[:, 0].sum(axis=-1))
     channel = release_cells(
-        CellTotals.of_counts(everyone, pops.SPACE),
+        CellTotals.of_counts(everyone, pops.SPACE, layout),
         layout,
         pops.SPACE,
         mechanism,

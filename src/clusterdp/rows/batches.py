@@ -174,10 +174,10 @@ class RowCounter:
         n_categories = self.encoder.space.n_categories
         return n_categories + 2 * len(self.metrics) + (n_categories if self.count_keys else 0)
 
-    def totals(self, table: IntArray) -> CellTotals:
+    def totals(self, table: IntArray, layout: Layout) -> CellTotals:
         """What statistics are drawn from; axes of `table`: `[cluster, arm, width]`."""
         n_categories, space = self.encoder.space.n_categories, self.encoder.space
-        totals = CellTotals.of_counts(table[..., :n_categories], space)
+        totals = CellTotals.of_counts(table[..., :n_categories], space, layout)
         if self.metrics:
             first, second = n_categories, n_categories + len(self.metrics)
             squares = table[..., second : second + len(self.metrics)]

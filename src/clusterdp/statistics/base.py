@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
+
+from clusterdp.experiment.weights import stratified_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,28 +28,44 @@ LARGEST_INTEGER = 2**62
 ZERO_VARIANCE = 1e-100
 
 
+class MetricSums(NamedTuple):
+    """Sums of metrics, and of their squares as in `MetricLattice.squares`; last axis `[metric]`."""
+
+    sums: IntArray
+    squares: IntArray
+
+
 class CellTotals(NamedTuple):
-    """What statistics are drawn from: true totals of every cell.
+    """What statistics are drawn from: true totals of every cell, and of groups of units.
 
     Attributes:
         counts: Units by category; axes `[..., cluster, arm, category]`.
         sums: Sums of metrics, in units of the lattice; axes `[..., cluster, arm, metric]`.
         squares: Sums of squares of metrics, as in `MetricLattice.squares`; axes as those of sums.
+        groups: Weighted sums of groups, by the columns that the groups are of: axes
+            `[..., group, fold, arm, metric]`.
     """
 
     counts: IntArray
     sums: IntArray
     squares: IntArray
+    groups: Mapping[tuple[str, ...], MetricSums]
 
     @classmethod
-    def of_counts(cls, counts: IntArray, space: CategorySpace) -> CellTotals:
-        """The totals of units in known categories; expected counts need not be whole."""
+    def of_counts(cls, counts: IntArray, space: CategorySpace, layout: Layout) -> CellTotals:
+        """The totals of units in known categories; expected counts need not be whole.
+
+        Counts tell neither folds nor breakdowns: there is one fold, and one group of everyone.
+        """
         lattice = space.metric_lattice()
-        return cls(
-            counts=counts,
-            sums=_whole(counts @ lattice.integers.T),
-            squares=_whole(counts @ lattice.squares().T),
+        cells = MetricSums(
+            sums=_whole(counts @ lattice.integers.T), squares=_whole(counts @ lattice.squares().T)
         )
+        weights = stratified_weights(layout)[..., np.newaxis]
+        everyone = MetricSums(
+            *((weights * part).sum(axis=-3)[..., np.newaxis, np.newaxis, :, :] for part in cells)
+        )
+        return cls(counts, *cells, groups={(): everyone})
 
 
 def _whole(sums: IntArray) -> IntArray:
@@ -73,6 +92,30 @@ class CellMeans(NamedTuple):
 
     means: Reading
     squares: Reading | None
+
+
+class SumReading(NamedTuple):
+    """Noisy sums over groups of units, which estimates from rows are calibrated by.
+
+    A unit of a cell is part of its group's sum with the public weight of its cell.
+
+    Attributes:
+        by: The public columns that groups are of, none for everyone; None where groups are
+            clusters.
+        weights: x, the weight of a unit in each cell; axes `[cluster, arm]`.
+        value: Σ x·y with noise; axes `[..., group, fold, arm]`. Of one fold where sums are not
+            split by fold.
+        variance: The variance of its noise, alike for all.
+        squares: Σ x·(y − middle)² with noise, axes as `value`; None if not published.
+        squares_variance: The variance of the noise on squares.
+    """
+
+    by: tuple[str, ...] | None
+    weights: IntArray
+    value: FloatArray
+    variance: float
+    squares: FloatArray | None = None
+    squares_variance: float = 0.0
 
 
 class ClusterContrasts(NamedTuple):
@@ -108,32 +151,38 @@ class Histogram(NamedTuple):
     groups: IntArray
 
 
-class DrawnStatistic(Protocol):
+class DrawnStatistic(ABC):
     """A statistic with its noise: public from here on."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def arrays(self) -> Arrays:
         """What was drawn, by name; the statistic's `restore` takes it back."""
-        ...
 
+    @abstractmethod
     def to_columns(self) -> list[pl.Series]:
-        """Its columns in the published table of cells, one value per cell."""
-        ...
+        """Its columns in the published table that it is in."""
 
     def histogram(self) -> Histogram | None:
         """Noisy counts that priors can be estimated from, if it has any."""
-        ...
+        return None
 
-    def cell_means(self, metric: int = 0) -> CellMeans | None:
+    def cell_means(self, metric: int = 0) -> CellMeans | None:  # noqa: ARG002 - for other kinds
         """Readings of the mean of a metric in every cell, if it estimates them."""
-        ...
+        return None
+
+    def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:  # noqa: ARG002 - for other kinds
+        """Sums of a metric that estimates from rows can be calibrated by, if it has any."""
+        return ()
 
     def contrasts(self, layout: Layout, metric: int = 0) -> ClusterContrasts:
         """Differences in means of a metric against the control of `layout`, from it alone.
 
         Raises:
-            ParameterError: If it was published against another control.
+            ParameterError: If it was published against another control, or compares nothing.
         """
-        ...
+        raise NotImplementedError
 
 
 class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="statistic"):
@@ -144,22 +193,27 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
     - `loss()`: its privacy loss, largest first.
     - `draw(totals, layout, space, add_noise)`: it, from true totals.
     - `restore(arrays, layout, space)`: it, from `DrawnStatistic.arrays`.
-    - `read(cells, layout, space)`: it, from the published table of cells, or a FormatError.
+    - `read(table, layout, space)`: it, from the published table that it is in, or a FormatError.
     - `parameters()`: its numbers, by the names that people are shown.
-    - `contrast_variance(layout, space, metric)`: the noise variance of its contrasts, if it is
-      published alone; axes `[cluster, treatment]`.
 
     Attributes:
         beside_rows: Whether it may be published beside rows.
         with_gaps: Its columns that have no value for some cells.
         in_words: What its columns hold.
         of_categories: Whether it is drawn from counts by category, not from sums.
+        of_cells: Whether it is published in the table of cells, not in one of groups.
     """
 
     beside_rows: ClassVar[bool] = True
     with_gaps: ClassVar[tuple[str, ...]] = ()
     in_words: ClassVar[str]
     of_categories: ClassVar[bool] = False
+    of_cells: ClassVar[bool] = True
+
+    @property
+    def label(self) -> str:
+        """What it is called; no two statistics of a release are called the same."""
+        return str(self.__struct_config__.tag)
 
     @property
     def estimates_effects(self) -> bool:
@@ -180,6 +234,12 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
     def facts(self, space: CategorySpace) -> dict[str, list[float | None]]:  # noqa: ARG002 - for other kinds
         """Numbers that readers of the folder need and that follow from the parameters."""
         return {}
+
+    def contrast_variance(
+        self, layout: Layout, space: CategorySpace, metric: int = 0
+    ) -> FloatArray:
+        """The noise variance of its contrasts, if it is published alone: `[cluster, treatment]`."""
+        raise NotImplementedError
 
     def mean_variance(
         self,

@@ -6,6 +6,7 @@ from clusterdp.statistics.base import DrawnStatistic
 from clusterdp.statistics.contrasts import NoisyContrasts
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums
+from clusterdp.statistics.totals import NoisyTotals
 
-Statistic = NoisyCounts | NoisyContrasts | NoisySums
+Statistic = NoisyCounts | NoisyContrasts | NoisySums | NoisyTotals
 Drawn = DrawnStatistic

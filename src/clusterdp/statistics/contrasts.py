@@ -12,7 +12,12 @@ import numpy as np
 from clusterdp.errors import FormatError, ParameterError
 from clusterdp.experiment.outcomes import LARGEST_VALUE
 from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon, noise_scale_for
-from clusterdp.statistics.base import LARGEST_INTEGER, ClusterContrasts, NoisyStatistic
+from clusterdp.statistics.base import (
+    LARGEST_INTEGER,
+    ClusterContrasts,
+    DrawnStatistic,
+    NoisyStatistic,
+)
 from clusterdp.statistics.noise import noise_variance
 
 if TYPE_CHECKING:
@@ -157,7 +162,7 @@ def contrast_noise(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DrawnContrasts:
+class DrawnContrasts(DrawnStatistic):
     """Noisy differences in means against control.
 
     Attributes:
@@ -181,12 +186,6 @@ class DrawnContrasts:
         table = np.full(self.layout.sizes.shape, np.nan)
         table[:, list(self.layout.treatments)] = self.values
         return [pl.Series(_COLUMN, table.ravel()).fill_nan(None)]
-
-    def histogram(self) -> None:
-        """There are no counts."""
-
-    def cell_means(self, metric: int = 0) -> None:
-        """Means of single cells are not published."""
 
     def contrasts(self, layout: Layout, metric: int = 0) -> ClusterContrasts:  # noqa: ARG002 - one
         """The contrasts themselves (algNHT); how outcomes spread is not estimated."""

@@ -15,9 +15,11 @@ from clusterdp.statistics.base import (
     ZERO_VARIANCE,
     CellMeans,
     ClusterContrasts,
+    DrawnStatistic,
     Histogram,
     NoisyStatistic,
     Reading,
+    SumReading,
     against_control,
     lone_unit_squares,
 )
@@ -131,15 +133,19 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
         total = (space.metric_values()[metric] ** 2).sum() * noise_variance(self.noise_scale)
         return np.asarray(total / layout.sizes**2)
 
+    def sum_variance(self, numbers: FloatArray) -> float:
+        """The noise variance of the sum of some numbers, one per outcome, over a group."""
+        spread = float(((numbers - numbers.mean()) ** 2).sum())
+        return noise_variance(self.noise_scale) * spread
+
     def variance_of(self, numbers: FloatArray, layout: Layout) -> FloatArray:
         """The noise variance of the mean of some numbers, one per outcome, in every cell."""
-        spread = ((numbers - numbers.mean()) ** 2).sum()
-        variance = noise_variance(self.noise_scale) * spread / layout.sizes**2
+        variance = self.sum_variance(numbers) / layout.sizes**2
         return np.asarray(np.maximum(variance, ZERO_VARIANCE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DrawnCounts:
+class DrawnCounts(DrawnStatistic):
     """Noisy outcome counts.
 
     Attributes:
@@ -183,6 +189,30 @@ class DrawnCounts:
             return Reading(value, self.statistic.variance_of(numbers, self.layout))
 
         return CellMeans(read(values), read((values - Ends.of(self.space, metric).middle) ** 2))
+
+    def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:
+        """Sums of cells, or of arms, each unit with weight one; see `cell_means`."""
+        values, sizes = self.space.metric_values()[metric], self.layout.sizes
+        squares = (values - Ends.of(self.space, metric).middle) ** 2
+        by_cluster = self.statistic.scope == "cluster"
+        noisy = self._by_cell() if by_cluster else self.noisy_counts[..., np.newaxis, :, :]
+        n_units = sizes if by_cluster else sizes.sum(axis=0, keepdims=True)
+
+        def read(numbers: FloatArray) -> FloatArray:
+            average = numbers.mean()
+            total = noisy @ (numbers - average) + average * n_units  # [..., group, arm]
+            return np.asarray(total[..., np.newaxis, :])
+
+        return (
+            SumReading(
+                by=None if by_cluster else (),
+                weights=np.ones_like(sizes),
+                value=read(values),
+                variance=self.statistic.sum_variance(values),
+                squares=read(squares),
+                squares_variance=self.statistic.sum_variance(squares),
+            ),
+        )
 
     def contrasts(self, layout: Layout, metric: int = 0) -> ClusterContrasts:
         """Differences in means from counts alone (algNH).

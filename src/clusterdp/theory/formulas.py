@@ -226,7 +226,7 @@ def unit_noise(
 ) -> FloatArray:
     """Noise variance of a unit, given one draw of the statistics; axes `[metric, cluster, arm]`."""
     channel = release_cells(
-        CellTotals.of_counts(counts, space), layout, space, mechanism, simulated_noise(rng)
+        CellTotals.of_counts(counts, space, layout), layout, space, mechanism, simulated_noise(rng)
     ).channel
     assert channel is not None  # noqa: S101 - there are rows
     metrics = range(len(space.metric_values()))

@@ -1,0 +1,46 @@
+"""Public weights of units in sums over clusters: stratified, rounded to integers, and capped.
+
+The stratified mean of an arm weighs a unit by n_c/(n·n_ac). A sum of outcomes with these weights is
+that mean but for a factor. Its noise grows with the largest weight, which one tiny cell decides, so
+weights are capped. Estimates cover the rest by rows, without bias.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.layout import Layout
+
+# The largest weight of a unit; it decides how finely weights are rounded, and nothing else.
+LARGEST_WEIGHT = 64
+# What the noise of a sum is taken to be worth, in units whose rows have noise, to choose the cap.
+# At a quarter of the rows' epsilon it is about that; twice or half as much hardly matters.
+_NOISE_IN_ROWS = 50.0
+
+
+def stratified_weights(layout: Layout) -> IntArray:
+    """x_ac in 1…64, proportional to n_c/n_ac up to a cap in each arm; axes `[cluster, arm]`.
+
+    Weights follow from the sizes of cells alone. Those of an arm have a scale of their own.
+    """
+    sizes = layout.sizes
+    whole = sizes.sum(axis=1, keepdims=True)
+    inverse = np.where(sizes > 0, whole / np.maximum(sizes, 1), 1.0)
+    caps = np.array([_cap(*arm) for arm in zip(inverse.T, sizes.T, strict=True)])
+    shares = np.minimum(inverse / caps, 1.0)
+    return np.asarray(np.maximum(np.rint(LARGEST_WEIGHT * shares), 1.0), dtype=np.int64)
+
+
+def _cap(inverse: FloatArray, sizes: IntArray) -> float:
+    """The cap κ that minimises N·κ² + Σ n(w − κ)², the sum over the cells with w > κ.
+
+    If the k largest weights exceed it, it is Σ n·w/(N + Σ n) over these. That rises with k as long
+    as the next weight exceeds it, so it is the largest over k.
+    """
+    order = np.argsort(-inverse, kind="stable")
+    above = np.cumsum(sizes[order] * inverse[order])
+    return float((above / (_NOISE_IN_ROWS + np.cumsum(sizes[order]))).max())

@@ -1,0 +1,145 @@
+"""What noisy sums of cells and noisy totals of groups have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon
+from clusterdp.statistics.base import DrawnStatistic, NoisyStatistic
+from clusterdp.statistics.sum_noise import MetricScale, SumNoise, sum_noise
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clusterdp._arrays import IntArray
+    from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.statistics.base import Arrays, MetricSums
+    from clusterdp.statistics.noise import NoiseSource
+
+_SUMS, _SQUARES = "noisy_sum", "noisy_squares"
+
+
+class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
+    """Sums of metrics and of their squares, with discrete Laplace noise.
+
+    Sums are in the units of the metrics' lattice; squares are of twice the distance from the
+    middle of a metric's values, in those units.
+
+    Attributes:
+        epsilon: What all of them cost together.
+        largest_weight: The most that a unit counts in a sum.
+    """
+
+    largest_weight: ClassVar[int] = 1
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "epsilon", checked_epsilon(self.epsilon))
+
+    @property
+    def estimates_effects(self) -> bool:
+        """They calibrate rows; nothing is estimated from them alone."""
+        return False
+
+    def loss(self) -> tuple[LossAtom, ...]:
+        """The privacy loss, largest first: ε at most."""
+        return any_loss(self.epsilon)
+
+    def noise(self, space: CategorySpace) -> SumNoise:
+        """The noise at which all sums and squares together cost ε."""
+        return sum_noise(space, self.epsilon, self.largest_weight)
+
+    def scale(self, space: CategorySpace, metric: int) -> MetricScale:
+        """What integers of a metric stand for, and how noisy they are."""
+        return MetricScale.of(space, self.noise(space), metric)
+
+    def facts(self, space: CategorySpace) -> dict[str, list[float | None]]:
+        """The unit of each metric's sums, and the scales of their noise in it."""
+        return self.noise(space).facts(space)
+
+    def column_types(self, space: CategorySpace) -> dict[str, pl.DataType]:
+        """A column of lists by metric, and one of squares where there are any."""
+        import polars as pl
+
+        names = [_SUMS, _SQUARES] if any(space.metric_lattice().squared) else [_SUMS]
+        return dict.fromkeys(names, pl.List(pl.Int64))
+
+    def lengths(self, space: CategorySpace) -> dict[str, int]:
+        """How many numbers the lists of each column have."""
+        squared = space.metric_lattice().squared
+        return {_SUMS: len(squared), _SQUARES: sum(squared)}
+
+    def with_noise(
+        self, true: MetricSums, space: CategorySpace, add_noise: NoiseSource
+    ) -> dict[str, IntArray]:
+        """Noisy sums, and squares of the metrics that have them, from true ones."""
+        noise = self.noise(space)
+        sums = [
+            add_noise(true.sums[..., metric], scale) for metric, scale in enumerate(noise.of_sums)
+        ]
+        squares = [
+            add_noise(true.squares[..., metric], scale)
+            for metric, scale in enumerate(noise.of_squares)
+            if scale is not None
+        ]
+        drawn = {_SUMS: np.stack(sums, axis=-1)}
+        return drawn | ({_SQUARES: np.stack(squares, axis=-1)} if squares else {})
+
+    def read_columns(
+        self, table: pl.DataFrame, space: CategorySpace, shape: tuple[int, ...]
+    ) -> dict[str, IntArray]:
+        """Noisy sums from the columns of a published table; axes `[*shape, metric]`."""
+        lengths = self.lengths(space)
+        return {
+            name: table[name].list.to_array(lengths[name]).to_numpy().reshape(*shape, lengths[name])
+            for name in self.column_types(space)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DrawnMetricSums(DrawnStatistic):
+    """Noisy sums of metrics.
+
+    Attributes:
+        sums: The sums; last axis `[metric]`.
+        squares: Those of the metrics that have them, in their order; None if none has.
+        layout: The cells they are of.
+        space: The categories they add up.
+    """
+
+    sums: IntArray
+    squares: IntArray | None
+    layout: Layout
+    space: CategorySpace
+
+    @staticmethod
+    def parts(arrays: Arrays, layout: Layout, space: CategorySpace) -> dict[str, Any]:
+        """The attributes, from the arrays that `arrays` gave."""
+        squares = arrays.get(_SQUARES)
+        return {"sums": arrays[_SUMS], "squares": squares, "layout": layout, "space": space}
+
+    def arrays(self) -> Arrays:
+        """The noisy sums, and squares if there are any."""
+        return {_SUMS: self.sums} | ({} if self.squares is None else {_SQUARES: self.squares})
+
+    def to_columns(self) -> list[pl.Series]:
+        """A column of lists of each."""
+        import polars as pl
+
+        return [
+            pl.Series(name, drawn.reshape(-1, drawn.shape[-1])).arr.to_list()
+            for name, drawn in self.arrays().items()
+        ]
+
+    def squares_of(self, metric: int) -> IntArray | None:
+        """The squares of one metric; None if they are not published."""
+        squared = self.space.metric_lattice().squared
+        if self.squares is None or not squared[metric]:
+            return None
+        return np.asarray(self.squares[..., sum(squared[:metric])])
