@@ -171,6 +171,7 @@ def redrawn(build: Callable[..., Mechanism], table: Table, epsilon: float, share
             build(noise_scale=scale / epsilon, prior_floor=floor / n_outcomes, epsilon=epsilon),
             share,
             "rows",
+            n_draws=10,
         )
         for scale in (8, 40, 2000)
         for floor in (0.3, 0.7, 1.0)

@@ -91,6 +91,13 @@ def _population(type_counts: IntArray) -> Population:
     )
 
 
+def spread_of_centers(draw: int) -> float:
+    """The standard deviation of the centres μ_c of one draw, clusters weighted by size."""
+    centers = Mixture.draw(population_rng(draw)).centers
+    mean = np.average(centers, weights=SUPER_SIZES)
+    return float(np.sqrt(np.average((centers - mean) ** 2, weights=SUPER_SIZES)))
+
+
 def youtube_population(features: ClusterFeatures, draw: int) -> Population:
     """Experiment 3: y(0) = xᵀ(1,1,1,1) + w with w of standard deviation 0.1, y(1) = y(0) + 1."""
     cluster_effects = standardized_features(features).sum(axis=1)

@@ -71,7 +71,7 @@ def _report(findings: list[Findings], figures: dict[int, list[str]], study: Stud
         "| claim | verdict | held in |",
         "|---|---|---|",
         *(
-            f"| {claim.name} | **{claim.verdict}** | {claim.held or 'no draw enters'} |"
+            f"| {claim.name} | **{claim.verdict}** | {claim.held or 'computed exactly'} |"
             for found in findings
             for claim in found.claims
         ),
