@@ -56,8 +56,12 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     numbers = mechanism.parameters(space).items()
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
     units, clusters = counted(manifest.n_units, "unit"), counted(manifest.n_clusters, "cluster")
+    groups = [
+        f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
+        for one in manifest.breakdowns
+    ]
     arms = ", ".join(map(str, manifest.arms))
-    published = columns.public if mechanism.releases_rows else (columns.arm, columns.cluster)
+    published = columns.public if mechanism.releases_rows else columns.cell
     files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
     return [
         *(("outcome", f"{one.name}: {one.space}") for one in declared.outcomes),
@@ -67,6 +71,8 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("public", what_is_public(manifest.row_order)),
         ("mechanism", f"{mechanism.name} ({parameters})"),
         ("table", f"{units}, {clusters}, arms {arms} (control {manifest.control})"),
+        *(("breakdown", one) for one in groups),
+        *([("folds", str(manifest.folds))] if manifest.folds > 1 else []),
         ("columns", ", ".join(map(repr, published))),
         ("files", ", ".join(files)),
         ("written by", manifest.software),

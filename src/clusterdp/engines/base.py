@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from clusterdp._words import counted
+from clusterdp.engines.source_names import crossed_parts
 from clusterdp.errors import DataError
-from clusterdp.experiment.layout import Layout, default_control, find_arm
+from clusterdp.experiment.layout import (
+    EVERYONE,
+    Breakdown,
+    Layout,
+    default_control,
+    find_arm,
+)
 from clusterdp.rows.batches import Asked, RowCounter, RowEncoder
 from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder, Labels
 
@@ -31,6 +39,8 @@ if TYPE_CHECKING:
     from clusterdp.storage.folder import Destination
 
 NOTHING_MORE = Asked()
+# More groups of a breakdown would each be a handful of units.
+MOST_GROUPS = 10_000
 # Takes the number of rows that were read since it was last called.
 Progress = Callable[[int], None]
 NO_ORDER_TO_KEEP = (
@@ -105,6 +115,12 @@ class TableOptions:
     keep_order: bool = False
     verbose: bool = False
 
+    def with_parts(self, names: list[str]) -> TableOptions:
+        """The same for a table of these columns: what clusters are crossed from is kept too."""
+        columns = self.columns
+        parts = crossed_parts(names, columns.cluster, columns.secret)
+        return replace(self, columns=columns.keeping(part for part in parts if part != columns.arm))
+
     def by_name(self) -> dict[str, Any]:
         """The options by their names."""
         return {one.name: getattr(self, one.name) for one in fields(TableOptions)}
@@ -120,8 +136,17 @@ class Table(TableOptions, ABC):
         return "table" if self.keep_order else "ids"
 
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
-        """Clusters, arms and sizes, from these two columns alone; and how to encode them."""
-        return self.read_cells(CellOptions(self.columns.cluster, self.columns.arm, control))
+        """Clusters, arms, sizes and breakdowns, from these columns alone; how to encode them."""
+        columns = self.columns
+        return self.read_cells(
+            CellOptions(
+                columns.cluster,
+                columns.arm,
+                control,
+                breakdowns=columns.breakdowns,
+                folds=columns.folds,
+            )
+        )
 
     @abstractmethod
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
@@ -146,7 +171,7 @@ class Table(TableOptions, ABC):
             DataError: If a value is missing or outside the space, or an id is repeated. The message
                 shows no value.
         """
-        counter = RowCounter.of(row_encoder(self, encoder), asked)
+        counter = RowCounter.of(row_encoder(self, encoder), layout, asked)
         with self.first_pass(counter, layout, progress) as found:
             _refuse_unsound(found.tally, self)
             _refuse_repeated(found.count_repeated(), self.columns.unit)
@@ -179,27 +204,32 @@ class CellOptions(NamedTuple):
     """What is needed to read the cells of a table, and nothing else of it.
 
     Attributes:
-        cluster: The column of clusters; `"a,b"` crosses two.
+        cluster: The column of clusters; `"a,b"` crosses two. None if there are none.
         arm: The column of arms.
         control: The control arm; None for the default.
         size: The column with the number of units that a row stands for; None if each is one.
+        breakdowns: The columns of each breakdown.
+        folds: How many folds units are put in.
     """
 
-    cluster: str
+    cluster: str | None
     arm: str
     control: Any = None
     size: str | None = None
+    breakdowns: tuple[tuple[str, ...], ...] = ()
+    folds: int = 1
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The columns that units are counted by, with the parts they play."""
+        cluster = {} if self.cluster is None else {self.cluster: "cluster"}
+        cut_by = (name for names in self.breakdowns for name in names)
+        return {**dict.fromkeys(cut_by, "breakdown"), **cluster, self.arm: "arm"}
 
     @property
     def parts(self) -> dict[str, str]:
         """The columns that are read, with the parts they play."""
-        size = {} if self.size is None else {self.size: "size"}
-        return {self.cluster: "cluster", self.arm: "arm"} | size
-
-    @property
-    def read(self) -> tuple[str, ...]:
-        """The columns that are read."""
-        return (self.cluster, self.arm, *(() if self.size is None else (self.size,)))
+        return self.groups | ({} if self.size is None else {self.size: "size"})
 
 
 class Engine(Protocol):
@@ -240,11 +270,11 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     """The layout of a table whose cells were counted, and how to encode its rows.
 
     Args:
-        sizes: One row per cell: its cluster and arm, its number of units in a column `size`, and
-            of rows in a column `n_rows`.
+        sizes: One row for every combination of the columns `CellOptions.groups`, with its number
+            of units in a column `size`, and of rows in a column `n_rows`.
         asked: Which columns they are.
     """
-    cluster, arm, control = asked.cluster, asked.arm, asked.control
+    arm, control = asked.arm, asked.control
     if len(sizes) == 0:
         raise DataError("the table has no rows")
     n_several = int((sizes["n_rows"] > 1).sum())
@@ -253,24 +283,50 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
             f"with column {asked.size!r} (size) the table must have one row per cluster and arm; "
             f"{counted(n_several, 'cell')} of it have several"
         )
-    for name, part in ((cluster, "cluster"), (arm, "arm")):
+    for name, part in asked.groups.items():
         gap = sizes[name].is_null()
         if sizes[name].dtype.is_float():
             gap = gap | sizes[name].is_nan()
         _refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
-    clusters, arms = Labels.of(sizes[cluster]), Labels.of(sizes[arm])
-    encoder = CellEncoder(clusters=clusters, arms=arms)
-    table = np.zeros((len(clusters.values), len(arms.values)), dtype=np.int64)
-    cells = encoder.encode(sizes[cluster], sizes[arm])
-    np.add.at(table.reshape(-1), cells, sizes["size"].to_numpy())
+    arms = Labels.of(sizes[arm])
+    encoder = CellEncoder(
+        clusters=None if asked.cluster is None else Labels.of(sizes[asked.cluster]),
+        arms=arms,
+        breakdowns={name: Labels.of(sizes[name]) for names in asked.breakdowns for name in names},
+    )
+    clusters = (EVERYONE,) if encoder.clusters is None else tuple(encoder.clusters.values)
     labels = tuple(arms.values)
+    n_units, n_arms = sizes["size"].to_numpy(), len(labels)
+
+    def count(groups: IntArray, n_groups: int) -> IntArray:
+        table = np.zeros((n_groups, n_arms), dtype=np.int64)
+        np.add.at(table, (groups, arms.encode(sizes[arm])), n_units)
+        return table
+
+    cells = encoder.encode(sizes, asked.cluster, arm) // n_arms
+    breakdowns = []
+    for names in asked.breakdowns:
+        groups = tuple(encoder.breakdowns[name].texts() for name in names)
+        _check_groups(names, math.prod(map(len, groups)))
+        found = count(encoder.groups(sizes, names), math.prod(map(len, groups)))
+        breakdowns.append(Breakdown(columns=names, labels=groups, sizes=found))
     layout = Layout(
-        clusters=tuple(clusters.values),
+        clusters=clusters,
         arms=labels,
         control=default_control(labels) if control is None else find_arm(labels, control),
-        sizes=table,
+        sizes=count(cells, len(clusters)),
+        breakdowns=tuple(breakdowns),
+        folds=asked.folds,
     )
     return layout, encoder
+
+
+def _check_groups(names: tuple[str, ...], n_groups: int) -> None:
+    if n_groups > MOST_GROUPS:
+        raise DataError(
+            f"the breakdown by {', '.join(names)} has {n_groups:,} groups, at most {MOST_GROUPS:,} "
+            "are possible; give fewer columns, or columns with fewer values"
+        )
 
 
 def _refuse_unsound(tally: Tally, table: Table) -> None:
@@ -350,4 +406,4 @@ def _to_counts(tally: Tally, layout: Layout) -> Counted:
     counts = table[..., : tally.counter.encoder.space.n_categories]
     if not np.array_equal(counts.sum(axis=-1), layout.sizes):
         raise DataError(TABLE_CHANGED)
-    return Counted(counts=counts, totals=tally.counter.totals(table, layout), seen=tally.seen)
+    return Counted(counts=counts, totals=tally.counter.totals(tally, layout), seen=tally.seen)

@@ -16,14 +16,14 @@ DUCKDB = "duckdb:"
 TEXT = (".csv", ".tsv")
 
 
-def crossed_parts(names: list[str], name: str, secret: tuple[str, ...]) -> list[str]:
+def crossed_parts(names: list[str], name: str | None, secret: tuple[str, ...]) -> list[str]:
     """The columns that a column `"a,b,c"` is to be crossed from; none if it is a column itself.
 
     Raises:
         DataError: As `cross_columns`.
     """
     parts = possible_parts(name)
-    if name in names or len(parts) == 1:
+    if name in names or len(parts) < 2:
         return []
     if set(parts) & set(secret):
         raise DataError(f"clusters are public: {name!r} cannot be crossed from ids or outcomes")
@@ -47,6 +47,6 @@ def check_named(names: list[str], parts: Mapping[str, str], secret: tuple[str, .
             raise missing_column(name, part, names)
 
 
-def possible_parts(name: str) -> list[str]:
-    """The columns that a column `"a,b,c"` would be crossed from."""
-    return [part.strip() for part in name.split(",")]
+def possible_parts(name: str | None) -> list[str]:
+    """The columns that a column `"a,b,c"` would be crossed from; none of no column."""
+    return [] if name is None else [part.strip() for part in name.split(",")]

@@ -12,9 +12,10 @@ import numpy as np
 from clusterdp.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import BoolArray, CodeArray, IntArray
+    from clusterdp._arrays import BoolArray, IntArray
 
-POOLED_LABEL = "pooled"
+# The label of the one cluster there is where none were given.
+EVERYONE = "everyone"
 _LABELS_SHOWN = 5
 
 
@@ -24,17 +25,17 @@ class Breakdown:
 
     Attributes:
         columns: The columns; several are crossed.
-        labels: The distinct values of each column, sorted. Groups are their combinations, the last
-            column first to change; some may have no units.
+        labels: The distinct values of each column as text, in the order of the values. Groups are
+            their combinations, the last column first to change; some may have no units.
         sizes: Numbers of units; axes `[group, arm]`.
     """
 
     columns: tuple[str, ...]
-    labels: tuple[tuple[Any, ...], ...]
+    labels: tuple[tuple[str, ...], ...]
     sizes: IntArray
 
     @property
-    def groups(self) -> list[tuple[Any, ...]]:
+    def groups(self) -> list[tuple[str, ...]]:
         """The labels of each group, one per column."""
         return list(itertools.product(*self.labels))
 
@@ -69,21 +70,35 @@ class Layout:
         """Positions of the arms that are compared with control."""
         return tuple(arm for arm in range(len(self.arms)) if arm != self.control)
 
+    @property
+    def complete(self) -> BoolArray:
+        """Which clusters have units in every arm: in others no effect can be compared."""
+        return np.asarray((self.sizes > 0).all(axis=1))
+
+    def compared(self) -> Layout:
+        """The clusters that have units in every arm."""
+        return self.of_clusters(np.flatnonzero(self.complete))
+
     def n_groups(self, by: tuple[str, ...]) -> int:
         """How many groups some columns make; one of everyone for no column.
 
         Raises:
             ParameterError: If there is no such breakdown.
         """
-        if not by:
-            return 1
+        return math.prod(map(len, self._breakdown(by).labels)) if by else 1
+
+    def group_names(self, by: tuple[str, ...]) -> list[str]:
+        """What each group of some columns is called."""
+        return [" | ".join(group) for group in self._breakdown(by).groups] if by else [EVERYONE]
+
+    def _breakdown(self, by: tuple[str, ...]) -> Breakdown:
         for breakdown in self.breakdowns:
             if breakdown.columns == by:
-                return math.prod(map(len, breakdown.labels))
+                return breakdown
         raise ParameterError(f"there is no breakdown by {', '.join(by)}")
 
     def check(self) -> None:
-        """Raise a DataError unless every cluster has units in every arm, and arms can be named."""
+        """Raise a DataError unless some cluster has units in every arm, and arms can be named."""
         if len(self.arms) < 2:
             raise DataError(
                 f"an experiment needs at least 2 arms, the arm column has {len(self.arms)}"
@@ -92,12 +107,10 @@ class Layout:
             raise DataError(
                 "the arm column holds an infinite number, which no manifest can name; recode it"
             )
-        lacking = (self.sizes == 0).any(axis=1)
-        if lacking.any():
+        if not self.complete.any():
             raise DataError(
-                f"{int(lacking.sum())} of {len(self.clusters)} clusters have no unit in some arm "
-                f"({self._shown(lacking)}); effects cannot be compared there. Drop them, or pool "
-                "small clusters (min_cell_size=1, --min-cell-size 1, or more)"
+                "no cluster has units in every arm, so no effect can be compared; leave out "
+                "cluster (--cluster)"
             )
 
     def of_clusters(self, chosen: IntArray) -> Layout:
@@ -130,11 +143,6 @@ class Layout:
         """The same cells with another control arm."""
         return replace(self, control=find_arm(self.arms, label))
 
-    def _shown(self, chosen: BoolArray) -> str:
-        labels = [str(self.clusters[index]) for index in np.flatnonzero(chosen)[:_LABELS_SHOWN]]
-        more = int(chosen.sum()) - len(labels)
-        return ", ".join(labels) + (f" and {more} more" if more else "")
-
 
 def find_arm(arms: tuple[Any, ...], label: Any) -> int:
     """The position of an arm, by its label or by the text of its label."""
@@ -158,35 +166,3 @@ def default_control(arms: tuple[Any, ...]) -> int:
         "name the control arm (control=..., --control); "
         f"the arms are {', '.join(repr(arm) for arm in arms[:_LABELS_SHOWN])}"
     )
-
-
-def pool_small_clusters(layout: Layout, min_cell_size: int) -> tuple[Layout, CodeArray]:
-    """Merge every cluster that has a cell below `min_cell_size` into one, labelled "pooled".
-
-    Sizes are public, so this reads no outcome.
-
-    Returns:
-        The cells after pooling, and for each old cluster the code of its new one.
-    """
-    if min_cell_size < 1:
-        raise ParameterError(f"min_cell_size must be at least 1, got {min_cell_size}")
-    small = (layout.sizes < min_cell_size).any(axis=1)
-    kept = np.flatnonzero(~small)
-    if not small.any():
-        return layout, kept
-    labels = tuple(str(layout.clusters[index]) for index in kept)
-    if POOLED_LABEL in labels:
-        raise ParameterError(f"a cluster is already called {POOLED_LABEL!r}; rename it to pool")
-    recode = np.full(len(layout.clusters), len(kept))
-    recode[kept] = np.arange(len(kept))
-    pooled = replace(
-        layout,
-        clusters=(*labels, POOLED_LABEL),
-        sizes=np.vstack([layout.sizes[kept], layout.sizes[small].sum(axis=0)]),
-    )
-    if (pooled.sizes[-1] < min_cell_size).any():
-        raise DataError(
-            "even pooled, small clusters have an arm with fewer than "
-            f"min_cell_size={min_cell_size} units; lower min_cell_size"
-        )
-    return pooled, recode

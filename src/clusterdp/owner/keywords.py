@@ -39,6 +39,9 @@ class _Keywords(TypedDict, total=False):
     unit: str | None
     arm: str | None
     cluster: str | Sequence[str] | None
+    breakdown: str | Sequence[str | Sequence[str]] | None
+    assigned_by: str | None
+    folds: int | None
     control: Any
     keep: str | Sequence[str] | None
     min_cell_size: int | None

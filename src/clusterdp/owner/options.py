@@ -16,6 +16,7 @@ from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.lists import parse_names, parse_numbers
 from clusterdp.owner.declaring import Declaration, choose_outcomes
 from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
+    Breakdowns,
     Column,
     Conditions,
     Crossed,
@@ -58,7 +59,20 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unit: Annotated[Column, "Column of ids: integers or strings."] = None
     arm: Annotated[Column, "Column of treatment arms."] = None
     cluster: Annotated[
-        Crossed, "Column of public clusters. Several columns are crossed: region,channel."
+        Crossed,
+        "Column of public clusters that arms are compared within. Several columns are crossed: "
+        "region,channel. Without it, arms are compared among all units.",
+    ] = None
+    breakdown: Annotated[
+        Breakdowns,
+        "Public columns that people will cut by, such as region or gender,age. Their groups have "
+        "noisy totals of their own, so that effects there are nearly as precise as without "
+        "privacy. They are published as kept ones are.",
+    ] = None
+    assigned_by: Annotated[
+        Column,
+        "Column of the groups that were assigned to arms as a whole, such as schools or days. "
+        "Effects are then as uncertain as these groups differ.",
     ] = None
     outcomes: Annotated[
         Spaces,
@@ -85,7 +99,12 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     clip: Annotated[Switch, "Move outcomes beyond the ends of the space to the nearest end."] = None
     min_cell_size: Annotated[
-        Whole, "Pool clusters with fewer units than this in some arm into one cluster."
+        Whole, "Pool clusters that expect fewer units than this in some arm into one cluster."
+    ] = None
+    folds: Annotated[
+        Whole,
+        "Public folds that units are put in by a hash of their ids, 2 by default, so that an "
+        "analyst can choose segments in one and estimate in the other.",
     ] = None
     keep_order: Annotated[
         Switch,
@@ -230,14 +249,32 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def columns(self) -> Columns:
         """Which column plays which part."""
-        self.require("unit", "arm", "cluster", "outcomes")
+        self.require("unit", "arm", "outcomes")
         return Columns(
             unit=self.unit or "",
             arm=self.arm or "",
-            cluster=self.cluster or "",
+            cluster=self.cluster,
             outcomes=self.declaration.declared.names,
             kept=parse_names(self.keep),
+            breakdowns=self.breakdowns,
+            assigned_by=self.assigned_by,
+            folds=self.n_folds,
         )
+
+    @property
+    def breakdowns(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of each breakdown."""
+        return tuple(map(parse_names, self.breakdown or ()))
+
+    @property
+    def n_folds(self) -> int:
+        """How many folds units are put in."""
+        if self.folds is not None and not 1 <= self.folds <= MOST_FOLDS:
+            raise ParameterError(
+                f"folds must be 1 to {MOST_FOLDS}, got {self.folds}; 2 are enough to choose in one "
+                "and estimate in the other"
+            )
+        return 2 if self.folds is None else self.folds
 
     @property
     def request(self) -> Request:
@@ -258,7 +295,7 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         within = 1.0 if self.within_share is None else self.within_share
         expected = histogram_reference(space, probs, within)
         known = declared or self.within_share is not None
-        return Scenario(layout, space, replace(expected, is_declared=known))
+        return Scenario(layout.compared(), space, replace(expected, is_declared=known))
 
     def assumption(self, layout: Layout) -> str:
         """What a plan or a prediction assumes of outcomes, and why."""
@@ -273,6 +310,8 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{expected}: {why}"
 
 
+# Each fold has noise of its own on its totals.
+MOST_FOLDS = 10
 # The headings of help, each by the first option below it.
 _PANELS = {
     "input": "The table",

@@ -59,7 +59,7 @@ def table_name(source: Any) -> str | None:
 
 def make_plan(source: Any, options: Options) -> Plan:
     """The plan that options describe."""
-    options.require("arm", "cluster", "outcomes")
+    options.require("arm", "outcomes")
     if options.epsilon is None and options.mde is None:
         raise ParameterError(
             "missing: epsilon; give epsilon=..., the budget (--epsilon); or mde=..., the effect to "
@@ -98,7 +98,14 @@ def _outcome_notes(source: Any, options: Options) -> list[str]:
 
 
 def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]:
-    asked = CellOptions(options.cluster or "", options.arm or "", options.control, options.size)
+    asked = CellOptions(
+        options.cluster,
+        options.arm or "",
+        options.control,
+        options.size,
+        options.breakdowns,
+        options.n_folds,
+    )
     with ExitStack() as stack:
         return read_cells(source, asked, options.min_cell_size, engine_for(source, options, stack))
 

@@ -25,6 +25,9 @@ Text = Annotated[str | None, Rule("text")]
 Column = Annotated[str | None, Rule("the name of a column")]
 Crossed = Annotated[str | None, Rule("the name of a column, or a list to be crossed")]
 Names = Annotated[str | list[str] | None, Rule("names of columns", "COL,...")]
+Breakdowns = Annotated[
+    list[str] | None, Rule("columns to cut by, such as ['region', 'gender,age']", "COL,...")
+]
 Number = Annotated[float | None, Rule("a number")]
 Share = Annotated[float | None, Rule("a number", "SHARE")]
 Whole = Annotated[int | None, Rule("a whole number")]

@@ -7,7 +7,7 @@ from typing import Any
 from clusterdp.experiment.decimals import shown
 
 # Options with a text for each outcome, metric or implication.
-LISTED = ("outcomes", "implies", "metric", "weight", "reference", "grids")
+LISTED = ("outcomes", "implies", "metric", "weight", "reference", "grids", "breakdown")
 
 
 def as_texts(option: str, given: Any) -> Any:
@@ -23,6 +23,8 @@ def as_texts(option: str, given: Any) -> Any:
         if not all(isinstance(value, str) for value in values.values()):
             return given
         return [f"{name}={value}" for name, value in values.items()]
+    if option == "breakdown" and isinstance(given, list):
+        return [",".join(one) if _are_texts(one) else one for one in given]
     if option == "reference" and _are_numbers(given):
         return [_as_text(given)]
     return given
@@ -48,6 +50,10 @@ def _as_text(value: Any) -> Any:
     if _are_numbers(value):
         return ",".join(map(shown, value))
     return value
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _are_numbers(value: Any) -> bool:

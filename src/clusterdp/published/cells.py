@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import FormatError
+from clusterdp.experiment.layout import EVERYONE
+from clusterdp.experiment.weights import stratified_weights
 from clusterdp.rows.encoding import holds_labels
 from clusterdp.statistics.columns import are_whole
 
@@ -20,25 +22,38 @@ if TYPE_CHECKING:
     from clusterdp.rows.encoding import CellEncoder, Columns
 
 
+# What a unit of a cell counts in totals.
+WEIGHT = "weight"
+
+
 def cells_table(encoder: CellEncoder, layout: Layout, about_cells: CellRelease) -> pl.DataFrame:
     """The published table of cells; lists follow the order of the outcome space."""
     import polars as pl
 
     statistics, channel = about_cells
     n_clusters, n_arms = layout.sizes.shape
-    clusters, arms = encoder.clusters.values, encoder.arms.values
-    if encoder.pooled is not None:
-        clusters = pl.Series(clusters.name, layout.clusters)
-    published = [
-        clusters.gather(np.repeat(np.arange(n_clusters), n_arms)),
-        arms.gather(np.tile(np.arange(n_arms), n_clusters)),
+    published: list[pl.Series] = [
+        encoder.arms.values.gather(np.tile(np.arange(n_arms), n_clusters)),
         pl.Series("size", layout.sizes.ravel()),
     ]
+    if encoder.clusters is not None:
+        clusters = encoder.clusters.values
+        if encoder.pooled is not None:
+            clusters = pl.Series(clusters.name, layout.clusters)
+        published.insert(0, clusters.gather(np.repeat(np.arange(n_clusters), n_arms)))
+    if any(statistic.level is not None for statistic in statistics):
+        published.append(pl.Series(WEIGHT, stratified_weights(layout).ravel()))
     for statistic in statistics:
-        published += statistic.to_columns()
+        if statistic.level is None:
+            published += statistic.to_columns()
     if channel is not None:
         published += channel.cell_columns()
     return pl.DataFrame(published)
+
+
+def has_totals(mechanism: Mechanism) -> bool:
+    """Whether a release has totals of groups, in a table of their own."""
+    return any(one.level is not None for one in mechanism.statistics)
 
 
 def check_cells(
@@ -46,15 +61,16 @@ def check_cells(
 ) -> None:
     """Raise a FormatError unless a table has the columns of such a release, and no gaps."""
     expected = _column_types(mechanism, space)
-    names = [columns.cluster, columns.arm, *expected]
+    names = [*columns.cell, *expected]
     if cells.columns != names:
         raise FormatError(f"the cells do not have the columns {', '.join(names)}")
     sound = {name: cells.schema[name] == kind for name, kind in expected.items()}
-    sound |= {name: holds_labels(cells.schema[name]) for name in (columns.cluster, columns.arm)}
-    may_have_gaps = {name for one in mechanism.statistics for name in one.with_gaps}
+    sound |= {name: holds_labels(cells.schema[name]) for name in columns.cell}
+    of_cells = [one for one in mechanism.statistics if one.level is None]
+    may_have_gaps = {name for one in of_cells for name in one.with_gaps}
     n_metrics, n_categories = space.metric_values().shape
     lengths = {"prior": (n_categories,), "decode": (n_metrics, n_categories)}
-    for statistic in mechanism.statistics:
+    for statistic in of_cells:
         lengths |= {name: (length,) for name, length in statistic.lengths(space).items()}
     for name, right_type in sound.items():
         gaps = name not in may_have_gaps and bool(cells[name].null_count())
@@ -67,8 +83,11 @@ def _column_types(mechanism: Mechanism, space: CategorySpace) -> dict[str, pl.Da
     import polars as pl
 
     types: dict[str, pl.DataType] = {"size": pl.Int64()}
+    if has_totals(mechanism):
+        types[WEIGHT] = pl.Int64()
     for statistic in mechanism.statistics:
-        types |= statistic.column_types(space)
+        if statistic.level is None:
+            types |= statistic.column_types(space)
     if mechanism.releases_rows:
         types |= mechanism.settled_rows(space).column_types()
     return types
@@ -78,17 +97,18 @@ def read_labels(cells: pl.DataFrame, columns: Columns) -> tuple[tuple[Any, ...],
     """Clusters and arms of a table of cells, which has one row for each pair, in order."""
     import polars as pl
 
-    clusters, arms = (
-        cells[name].unique(maintain_order=True) for name in (columns.cluster, columns.arm)
-    )
+    *several, arms = (cells[name].unique(maintain_order=True) for name in columns.cell)
+    clusters = several[0] if several else pl.Series([EVERYONE])
     for labels in (clusters, arms):
         if labels.dtype != pl.String and not labels.is_sorted():
             raise FormatError(f"column {labels.name!r} of the cells is not in order")
     n_clusters, n_arms = len(clusters), len(arms)
     complete = len(cells) == n_clusters * n_arms and (
-        clusters.gather(np.repeat(np.arange(n_clusters), n_arms)).equals(cells[columns.cluster])
-        and arms.gather(np.tile(np.arange(n_arms), n_clusters)).equals(cells[columns.arm])
+        arms.gather(np.tile(np.arange(n_arms), n_clusters)).equals(cells[columns.arm])
     )
+    if columns.cluster is not None and complete:
+        repeated = clusters.gather(np.repeat(np.arange(n_clusters), n_arms))
+        complete = repeated.equals(cells[columns.cluster])
     if not complete:
         raise FormatError("the cells are not one for every cluster and arm, in order")
     return tuple(clusters), tuple(arms)

@@ -4,6 +4,7 @@ manifest.json     what this is and what it promises, with checksums of the other
 units.parquet     one row per unit; or units/part-*.parquet
 cells.parquet     one row per (cluster, arm)
 channels.parquet  the probabilities of optimal channels, where there are any
+totals.parquet    noisy totals of arms and of groups, where there are any
 README.md         how to use it with no software of ours
 """
 
@@ -14,19 +15,24 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.layout import Layout, find_arm
+from clusterdp.experiment.weights import stratified_weights
 from clusterdp.mechanisms.draw import histogram_of
-from clusterdp.published.cells import check_cells, read_labels
+from clusterdp.published.cells import WEIGHT, check_cells, has_totals, read_labels
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.release import Release
-from clusterdp.rows.encoding import RESPONSE, holds_ids
+from clusterdp.published.totals import read_totals
+from clusterdp.rows.encoding import FOLD, RESPONSE, holds_ids
 from clusterdp.storage.files import (
     CELLS,
     CHANNELS,
     MANIFEST,
     PARTIAL_SUFFIX,
     README,
+    TOTALS,
     UNIT_PARTS,
     UNITS,
     FileSum,
@@ -92,7 +98,12 @@ def _assemble(folder: Path, manifest: Manifest) -> Release:
     cells = pl.read_parquet(folder / CELLS, glob=False)
     check_cells(cells, columns, mechanism, space)
     layout = _read_layout(cells, columns, manifest)
-    statistics = tuple(one.read(cells, layout, space) for one in mechanism.statistics)
+    tables: dict[tuple[str, ...] | None, pl.DataFrame] = {None: cells}
+    if has_totals(mechanism):
+        totals = pl.read_parquet(folder / TOTALS, glob=False)
+        arms = cells[columns.arm].head(len(layout.arms))
+        tables = {**tables, **read_totals(totals, arms, mechanism, layout, space)}
+    statistics = tuple(one.read(tables[one.level], layout, space) for one in mechanism.statistics)
     units = channel = None
     if mechanism.releases_rows:
         rows, channels = mechanism.settled_rows(space), None
@@ -124,10 +135,20 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
         arms=arms,
         control=find_arm(arms, manifest.control),
         sizes=cells["size"].to_numpy().reshape(len(clusters), len(arms)),
+        breakdowns=manifest.to_breakdowns(),
+        folds=manifest.folds,
     )
     layout.check()
-    if (layout.n_units, len(clusters)) != (manifest.n_units, manifest.n_clusters):
+    n_clusters = 0 if columns.cluster is None else len(clusters)
+    if (layout.n_units, n_clusters) != (manifest.n_units, manifest.n_clusters):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the number of units or clusters")
+    by_arm = layout.sizes.sum(axis=0)
+    if any(not np.array_equal(one.sizes.sum(axis=0), by_arm) for one in layout.breakdowns):
+        raise FormatError(f"{CELLS} and {MANIFEST} disagree on the sizes of breakdowns")
+    if WEIGHT in cells and not np.array_equal(
+        cells[WEIGHT].to_numpy(), stratified_weights(layout).ravel()
+    ):
+        raise FormatError(f"the weights in {CELLS} do not follow from the sizes of cells")
     if repr([plain(arm) for arm in arms]) != repr(list(manifest.arms)):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the arms")
     return layout
@@ -146,7 +167,8 @@ def _check_columns(
         raise FormatError("the files of rows differ in their columns")
     if list(given) != expected:
         raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
-    wanted = {name: cells[name] for name in (columns.arm, columns.cluster)}
+    wanted = {name: cells[name] for name in columns.cell}
+    wanted |= {FOLD: pl.Int32()} if columns.folds > 1 else {}
     wanted |= {RESPONSE: pl.Int32(), **dict.fromkeys(columns.debiased, pl.Float64())}
     wrong = [name for name, kind in wanted.items() if given[name] != kind]
     if not holds_ids(given[columns.unit]):
@@ -157,7 +179,7 @@ def _check_columns(
 
 def unit_files(manifest: Manifest) -> list[str]:
     """The files that hold the rows of a release, in order."""
-    return sorted(set(manifest.files) - {CELLS, CHANNELS, README})
+    return sorted(set(manifest.files) - {CELLS, CHANNELS, TOTALS, README})
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
@@ -176,6 +198,8 @@ def _check_names(manifest: Manifest) -> None:
     mechanism, expected = manifest.mechanism, {CELLS, README}
     if mechanism.designs_rows:
         expected |= {CHANNELS}
+    if has_totals(mechanism):
+        expected |= {TOTALS}
     missing = expected - set(manifest.files)
     if missing:
         raise FormatError(f"{MANIFEST} does not name {min(missing)}")

@@ -7,14 +7,17 @@ genuine only if these, written down again, give the same bytes.
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
 from clusterdp._version import __version__
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - for msgspec
+from clusterdp.experiment.layout import Breakdown
 from clusterdp.mechanisms.mechanism import Mechanism  # noqa: TC001 - msgspec resolves hints
 from clusterdp.published.terms import GuaranteeTerms, Terms
 from clusterdp.rows.encoding import Columns
@@ -33,8 +36,17 @@ class ColumnNames(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     unit: str
     arm: str
-    cluster: str
+    cluster: str | None
+    assigned_by: str | None
     kept: tuple[str, ...]
+
+
+class BreakdownRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A breakdown; see `Breakdown`."""
+
+    columns: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    sizes: tuple[tuple[int, ...], ...]
 
 
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +61,9 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         arms: Labels of the arms, in order.
         control: The control arm.
         n_units: How many units there are.
-        n_clusters: How many clusters.
+        n_clusters: How many clusters; 0 if there are none.
+        breakdowns: What effects are going to be cut by.
+        folds: How many folds units are in.
         row_order: How rows are ordered; None without rows.
         mechanism: What was published, by the parameters that the machine used.
         noise: Numbers that follow from them and that readers need, by statistic.
@@ -68,6 +82,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     control: Label
     n_units: int
     n_clusters: int
+    breakdowns: tuple[BreakdownRecord, ...]
+    folds: int
     row_order: RowOrderKind | None
     mechanism: Mechanism
     noise: dict[str, dict[str, list[float | None]]]
@@ -92,12 +108,25 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             software=software,
             outcomes=terms.outcomes,
             columns=ColumnNames(
-                unit=columns.unit, arm=columns.arm, cluster=columns.cluster, kept=columns.kept
+                unit=columns.unit,
+                arm=columns.arm,
+                cluster=columns.cluster,
+                assigned_by=columns.assigned_by,
+                kept=columns.kept,
             ),
             arms=tuple(plain(arm) for arm in layout.arms),
             control=plain(layout.arms[layout.control]),
             n_units=layout.n_units,
-            n_clusters=len(layout.clusters),
+            n_clusters=0 if columns.cluster is None else len(layout.clusters),
+            breakdowns=tuple(
+                BreakdownRecord(
+                    columns=one.columns,
+                    labels=one.labels,
+                    sizes=tuple(map(tuple, one.sizes.tolist())),
+                )
+                for one in layout.breakdowns
+            ),
+            folds=layout.folds,
             row_order=row_order if terms.mechanism.releases_rows else None,
             mechanism=terms.mechanism,
             noise=terms.noise,
@@ -124,7 +153,26 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             cluster=named.cluster,
             outcomes=tuple(outcome.name for outcome in self.outcomes.declared.outcomes),
             kept=named.kept,
+            breakdowns=tuple(one.columns for one in self.breakdowns),
+            assigned_by=named.assigned_by,
+            folds=self.folds,
         )
+
+    def to_breakdowns(self) -> tuple[Breakdown, ...]:
+        """The breakdowns, as values.
+
+        Raises:
+            FormatError: If the sizes of one are not of its groups and arms, or do not add up.
+        """
+        found = []
+        for one in self.breakdowns:
+            sizes = np.array(one.sizes, dtype=np.int64)
+            n_groups = math.prod(map(len, one.labels))
+            sound = len(one.labels) == len(one.columns) and all(map(_are_distinct, one.labels))
+            if not sound or sizes.shape != (n_groups, len(self.arms)) or sizes.min() < 0:
+                raise FormatError("manifest.json does not hold together: see 'breakdowns'")
+            found.append(Breakdown(columns=one.columns, labels=one.labels, sizes=sizes))
+        return tuple(found)
 
     def sealed(self, files: dict[str, FileSum]) -> bytes:
         """The bytes of its file, with its files and a checksum of itself."""
@@ -190,6 +238,10 @@ def _check_labels(manifest: Manifest) -> None:
         raise FormatError("manifest.json does not hold together: see 'control'")
     if len(manifest.arms) < 2 or (manifest.row_order is None) == manifest.mechanism.releases_rows:
         raise FormatError("manifest.json does not hold together: see 'arms' and 'row_order'")
+
+
+def _are_distinct(labels: tuple[str, ...]) -> bool:
+    return len(set(labels)) == len(labels) > 0
 
 
 def plain(label: Any) -> Label:

@@ -35,8 +35,9 @@ def write_readme(manifest: Manifest, row_files: Collection[str]) -> str:
 
 def _what(manifest: Manifest) -> str:
     arms = ", ".join(str(arm) for arm in manifest.arms)
+    within = f" in {counted(manifest.n_clusters, 'cluster')}" if manifest.n_clusters else ""
     return (
-        f"{counted(manifest.n_units, 'unit')} in {counted(manifest.n_clusters, 'cluster')}, "
+        f"{counted(manifest.n_units, 'unit')}{within}, "
         f"with arms {arms} (control: {manifest.control}). Released by {manifest.mechanism.name}, "
         f"with {manifest.software}."
     )
@@ -64,17 +65,16 @@ def _row_names(row_files: Collection[str]) -> tuple[str, str, str]:
 
 def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
     columns = manifest.columns
-    arm, cluster, unit = columns.arm, columns.cluster, columns.unit
+    arm, unit = columns.arm, columns.unit
     rows, glob, in_r = names
     in_sql = '"' + arm.replace('"', '""') + '"'
-    kept = "".join(f", `{name}`" for name in columns.kept)
+    published = ", ".join(f"`{name}`" for name in manifest.to_columns().published)
     debiased = manifest.to_columns().debiased
-    first, listed = debiased[0], ", ".join(f"`{name}`" for name in debiased)
+    first = debiased[0]
     first_sql = '"' + first.replace('"', '""') + '"'
     return f"""
 ## Files
-- {rows}: one row per unit: `{unit}`, `{arm}`, `{cluster}`{kept}, `response` and
-  {listed}.
+- {rows}: one row per unit: {published}.
 {_files(manifest)}
 - `manifest.json`: all of this for programs, with checksums.
 
@@ -122,11 +122,20 @@ def _files(manifest: Manifest) -> str:
     """What the columns are that depend on the mechanism."""
     mechanism = manifest.mechanism
     rows = mechanism.settled_rows(manifest.outcomes.categories())
-    cells = ", ".join([*(one.in_words for one in mechanism.statistics), rows.cells_in_words])
+    of_cells = (one.in_words for one in mechanism.statistics if one.level is None)
+    cells = ", ".join([*of_cells, rows.cells_in_words])
+    per = "arm" if manifest.columns.cluster is None else "cluster and arm"
     parts = [
         f"  {rows.released_in_words}",
-        f"- `cells.parquet`: one row per cluster and arm: its size, {cells}.",
+        f"- `cells.parquet`: one row per {per}: its size, {cells}.",
     ]
+    levels = [one.level for one in mechanism.statistics if one.level is not None]
+    if levels:
+        of = ", ".join("of everyone" if not by else f"by {', '.join(by)}" for by in levels)
+        parts.append(
+            f"- `totals.parquet`: noisy totals {of}; of each group, fold and arm the sum of every\n"
+            "  metric (`noisy_sum`), where a unit counts as often as the `weight` of its cell says."
+        )
     if mechanism.designs_rows:
         parts.append(
             "- `channels.parquet`: of each channel and response, what it counts as in each metric\n"
@@ -136,9 +145,9 @@ def _files(manifest: Manifest) -> str:
 
 
 def _better(manifest: Manifest) -> str:
-    if not any(one.estimates_effects for one in manifest.mechanism.statistics):
+    if not manifest.mechanism.statistics:
         return ""
-    return ",\nand more precisely than from rows alone, by the statistics in `cells.parquet`"
+    return ",\nand more precisely than from rows alone, by the noisy statistics beside them"
 
 
 def _aggregates(manifest: Manifest) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._tables import html_lines, html_notes, html_pairs, listed
-from clusterdp.rows.encoding import RESPONSE
 
 if TYPE_CHECKING:
     from clusterdp.channels.catalogue import Channel
@@ -82,8 +81,9 @@ class Release:
         if self.units is None:
             facts["rows"] = "none; noisy statistics of cells alone"
         else:
-            parts = {columns.unit: "unit", columns.arm: "arm", columns.cluster: "cluster"}
-            parts |= dict.fromkeys(columns.kept, "kept")
-            named = [f"{name} ({part})" for name, part in parts.items()]
-            facts["columns"] = ", ".join([*named, RESPONSE, *columns.debiased])
+            parts = columns.parts
+            named = [
+                f"{name} ({parts[name]})" if name in parts else name for name in columns.published
+            ]
+            facts["columns"] = ", ".join(named)
         return {**facts, "to estimate": "clusterdp.estimate(release)"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def count_released(release: Release) -> IntArray:
         from clusterdp.engines.spark.frame import count_groups  # only Spark can count its rows
 
         columns = release.columns
-        groups = count_groups(release.units, [columns.cluster, columns.arm, RESPONSE], COUNT)
+        groups = count_groups(release.units, [*columns.cell, RESPONSE], COUNT)
     else:
         groups = collect_rows(group_released(scan_units(release), release.columns))
     return to_whole_counts(groups, release)
@@ -66,7 +66,7 @@ def group_released(
     """Rows counted by some dimensions, cell and response, in a column `COUNT`."""
     import polars as pl
 
-    by = dict.fromkeys((*dimensions, columns.cluster, columns.arm, RESPONSE))
+    by = dict.fromkeys((*dimensions, *columns.cell, RESPONSE))
     return units.group_by(*by).agg(pl.len().alias(COUNT))
 
 
@@ -85,9 +85,9 @@ def count_together(
     if len(dimensions) == 1:
         return [collect_rows(group_released(units, columns, dimensions[0]))]
     names = [name for dimension in dimensions for name in dimension]
-    read = units.select(dict.fromkeys((*names, columns.cluster, columns.arm, RESPONSE)).keys())
+    read = units.select(dict.fromkeys((*names, *columns.cell, RESPONSE)).keys())
     counts = [group_released(read.clear(), columns, one).collect() for one in dimensions]
-    with _read_errors():
+    with read_errors():
         for batch in read.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
             for place, one in enumerate(dimensions):
                 more = group_released(batch.lazy(), columns, one).collect()
@@ -102,12 +102,13 @@ def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:
     Raises:
         FormatError: If their files cannot be read.
     """
-    with _read_errors():
+    with read_errors():
         return query.collect(engine="streaming")
 
 
 @contextmanager
-def _read_errors() -> Iterator[None]:
+def read_errors() -> Iterator[None]:
+    """Errors of reading released rows, as a FormatError."""
     import polars as pl
 
     try:
@@ -158,8 +159,12 @@ def released_cells(rows: pl.DataFrame, columns: Columns, layout: Layout) -> IntA
     """The cell of each row, its place in a flat `[cluster, arm]` array."""
     import polars as pl
 
+    def listed(name: str, labels: tuple[Any, ...]) -> Labels:
+        return Labels.listed(pl.Series(labels, dtype=rows[name].dtype))
+
+    cluster, arm = columns.cluster, columns.arm
     encoder = CellEncoder(
-        clusters=Labels.listed(pl.Series(layout.clusters, dtype=rows[columns.cluster].dtype)),
-        arms=Labels.listed(pl.Series(layout.arms, dtype=rows[columns.arm].dtype)),
+        clusters=None if cluster is None else listed(cluster, layout.clusters),
+        arms=listed(arm, layout.arms),
     )
-    return encoder.encode(rows[columns.cluster], rows[columns.arm])
+    return encoder.encode(rows, cluster, arm)

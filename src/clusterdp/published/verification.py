@@ -12,8 +12,15 @@ from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.folder import read_folder, unit_files
 from clusterdp.published.manifest import software_name
 from clusterdp.published.readme import write_readme
-from clusterdp.published.row_counts import collect_rows, count_released, released_cells, scan_units
-from clusterdp.rows.encoding import RESPONSE
+from clusterdp.published.row_counts import (
+    collect_rows,
+    count_released,
+    read_errors,
+    released_cells,
+    scan_units,
+)
+from clusterdp.rows.encoding import FOLD, RESPONSE
+from clusterdp.rows.keys import fold_numbers
 from clusterdp.storage.files import MANIFEST, README
 
 if TYPE_CHECKING:
@@ -53,6 +60,8 @@ def verify_folder(folder: Path) -> list[Check]:
         ("rows fill the cells", _check_rows),
         ("debiased outcomes follow from responses", _check_debiased),
         ("each unit has one row", _check_units),
+        ("rows fill the groups of breakdowns", _check_breakdowns),
+        ("folds follow from ids", _check_folds),
     ]
     if manifest.row_order == "ids":
         parts = [folder / name for name in unit_files(manifest)]
@@ -101,9 +110,7 @@ def _check_rows(release: Release) -> str | None:
 def _check_debiased(release: Release) -> str | None:
     assert release.channel is not None  # noqa: S101 - only called then
     columns, layout = release.columns, release.layout
-    published = scan_units(release).select(
-        columns.cluster, columns.arm, RESPONSE, *columns.debiased
-    )
+    published = scan_units(release).select(*columns.cell, RESPONSE, *columns.debiased)
     distinct = collect_rows(published.unique())
     cells, responses = released_cells(distinct, columns, layout), distinct[RESPONSE].to_numpy()
     decode = _published_decode(release)
@@ -133,6 +140,38 @@ def _check_order(release: Release, parts: list[Path]) -> str | None:
         falls = pl.scan_parquet(part, glob=False).select((unit < unit.shift(1)).any())
         if collect_rows(falls).item():
             return f"{part.name} is in another order, which may depend on outcomes"
+    return None
+
+
+def _check_breakdowns(release: Release) -> str | None:
+    import polars as pl
+
+    arms = pl.Series(list(map(str, release.layout.arms)), dtype=pl.String)
+    for one in release.layout.breakdowns:
+        names = [*one.columns, release.columns.arm]
+        counted = collect_rows(scan_units(release).group_by(names).agg(pl.len()))
+        labels = (*one.labels, tuple(arms))
+        codes = np.zeros(len(counted), dtype=np.int64)
+        for name, known in zip(names, labels, strict=True):
+            found = counted[name].cast(pl.String).cast(pl.Enum(known), strict=False).to_physical()
+            if found.null_count():
+                return f"rows have a value of {name!r} that no group has"
+            codes = codes * len(known) + found.to_numpy()
+        sizes = np.zeros(one.sizes.size, dtype=np.int64)
+        np.add.at(sizes, codes, counted["len"].to_numpy())
+        if not np.array_equal(sizes.reshape(one.sizes.shape), one.sizes):
+            return f"the groups by {', '.join(one.columns)} have other sizes than stated"
+    return None
+
+
+def _check_folds(release: Release) -> str | None:
+    if release.layout.folds == 1:
+        return None
+    columns, n_folds = release.columns, release.layout.folds
+    with read_errors():
+        for batch in scan_units(release).select(columns.unit, FOLD).collect_batches():
+            if not np.array_equal(batch[FOLD], fold_numbers(batch[columns.unit], n_folds)):
+                return "rows are in other folds than their ids lead to"
     return None
 
 

@@ -7,21 +7,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._words import counted
 from clusterdp.engines.base import TableOptions, row_encoder
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.layout import POOLED_LABEL, Layout, pool_small_clusters
+from clusterdp.experiment.pooling import check_assignment, pool_small_clusters
 from clusterdp.rows.batches import Asked, BatchRandomizer
 from clusterdp.rows.frames import is_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp._arrays import CodeArray
     from clusterdp.channels.catalogue import Channel
     from clusterdp.engines.base import CellOptions, Engine, Table
     from clusterdp.experiment.categories import Categories
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.experiment.pooling import Pooled
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.rows.encoding import CellEncoder, Columns
     from clusterdp.rows.keys import ReleaseKey
@@ -70,7 +70,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         columns: Which column plays which part.
         space: The categories of the declared outcomes.
         control: The control arm. Needed unless the arms are 0 and 1.
-        min_cell_size: Pool clusters with fewer units than this in some arm into one cluster.
+        min_cell_size: Pool clusters that expect fewer units than this in some arm into one.
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
         keep_order: Publish rows in the order of the table, which is then public.
         verbose: Say how many rows an error or a notice is about.
@@ -90,7 +90,8 @@ def asked_of(mechanism: Mechanism, key: ReleaseKey) -> Asked:
     """What the statistics of a mechanism need to be counted, and no more."""
     by_category = any(one.of_categories for one in mechanism.statistics)
     return Asked(
-        sums=any(not one.of_categories for one in mechanism.statistics),
+        sums=any(one.level is None and not one.of_categories for one in mechanism.statistics),
+        levels=tuple(one.level for one in mechanism.statistics if one.level is not None),
         count_key=key if by_category else None,
     )
 
@@ -103,37 +104,32 @@ def prepare_table(table: Table, control: Any = None, min_cell_size: int | None =
 def _pooled(
     table: Table, layout: Layout, encoder: CellEncoder, min_cell_size: int | None
 ) -> Prepared:
-    layout, regroup, notes = _pool(layout, min_cell_size)
-    if regroup is not None:
-        encoder = replace(encoder, pooled=regroup)
-    return Prepared(table=table, layout=layout, encoder=encoder, notes=notes)
+    pooled = _pool(layout, min_cell_size)
+    if pooled.regroup is not None:
+        cut_by = {name for names in table.columns.breakdowns for name in names}
+        if table.columns.cluster in cut_by:
+            raise ParameterError(
+                f"clusters of {table.columns.cluster!r} are pooled, so it cannot be a breakdown as "
+                "well; give a copy of the column under another name"
+            )
+        encoder = replace(encoder, pooled=pooled.regroup)
+    return Prepared(table=table, layout=pooled.layout, encoder=encoder, notes=pooled.notes)
 
 
 def read_cells(
     source: Any, asked: CellOptions, min_cell_size: int | None, engine: Engine
 ) -> tuple[Layout, tuple[str, ...]]:
     """The cells of a source, from which a plan is made; and notes about them."""
-    layout, _, notes = _pool(engine.read_cells(named(source), asked)[0], min_cell_size)
-    return layout, notes
+    pooled = _pool(engine.read_cells(named(source), asked)[0], min_cell_size)
+    return pooled.layout, pooled.notes
 
 
-def _pool(
-    layout: Layout, min_cell_size: int | None
-) -> tuple[Layout, CodeArray | None, tuple[str, ...]]:
-    """The cells after pooling, if asked for; how clusters were regrouped; notes about that."""
-    regroup: CodeArray | None = None
-    notes: tuple[str, ...] = ()
-    if min_cell_size is not None:
-        pooled, codes = pool_small_clusters(layout, min_cell_size)
-        if pooled is not layout:
-            n_pooled = len(layout.clusters) - len(pooled.clusters) + 1
-            note = (
-                f"{n_pooled:,} clusters with fewer than {counted(min_cell_size, 'unit')} in some "
-                f"arm were pooled into {POOLED_LABEL!r} ({int(pooled.sizes[-1].sum()):,} units)"
-            )
-            layout, regroup, notes = pooled, codes, (note,)
-    layout.check()
-    return layout, regroup, notes
+def _pool(layout: Layout, min_cell_size: int | None) -> Pooled:
+    """The cells after small clusters were pooled, checked."""
+    check_assignment(layout)
+    pooled = pool_small_clusters(layout, min_cell_size)
+    pooled.layout.check()
+    return pooled
 
 
 def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name

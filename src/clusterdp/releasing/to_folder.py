@@ -14,11 +14,12 @@ from clusterdp.published.cells import cells_table
 from clusterdp.published.manifest import Manifest, software_name
 from clusterdp.published.readme import write_readme
 from clusterdp.published.terms import Terms
+from clusterdp.published.totals import totals_table
 from clusterdp.releasing.journal import Drawn, Unrecorded
 from clusterdp.releasing.prepare import asked_of
 from clusterdp.rows.encoding import TABLE_CHANGED
 from clusterdp.statistics.noise import add_exact_noise
-from clusterdp.storage.files import CELLS, CHANNELS, MANIFEST, README, FileSum
+from clusterdp.storage.files import CELLS, CHANNELS, MANIFEST, README, TOTALS, FileSum
 from clusterdp.storage.folder import private_file
 
 if TYPE_CHECKING:
@@ -103,6 +104,9 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         progress.stage("sealing the folder", 0)
         folder = staged.files
         write_parquet(cells_table(prepared.encoder, layout, about_cells).lazy(), folder / CELLS)
+        totals = totals_table(prepared.encoder.arms.values, layout, about_cells.statistics)
+        if totals is not None:
+            write_parquet(totals.lazy(), folder / TOTALS)
         channels = None if about_cells.channel is None else about_cells.channel.channels_table()
         if channels is not None:
             write_parquet(channels.lazy(), folder / CHANNELS)

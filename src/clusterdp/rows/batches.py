@@ -6,7 +6,7 @@ batches to them and takes away what they return.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,9 @@ import numpy as np
 from clusterdp.errors import DataError
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.experiment.metric_integers import MetricIntegers
+from clusterdp.experiment.weights import stratified_weights
 from clusterdp.rows.encoding import (
+    FOLD,
     RESPONSE,
     TABLE_CHANGED,
     CellEncoder,
@@ -24,9 +26,9 @@ from clusterdp.rows.encoding import (
     plain_type,
 )
 from clusterdp.rows.fingerprint import Fingerprint, row_words
-from clusterdp.rows.keys import unit_words
+from clusterdp.rows.keys import fold_numbers, unit_words
 from clusterdp.rows.randomizer import RowRandomizer
-from clusterdp.statistics.base import CellTotals
+from clusterdp.statistics.base import CellTotals, MetricSums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +53,7 @@ class EncodedRows(NamedTuple):
         cells: Codes of cells.
         outcomes: Outcomes before numbers are rounded.
         categories: The category of each row, its numbers at the grid point below them.
+        groups: The place of each row among the groups of every level that is counted.
         n_without_id: Rows without an id.
     """
 
@@ -58,6 +61,7 @@ class EncodedRows(NamedTuple):
     cells: IntArray
     outcomes: EncodedOutcomes
     categories: CodeArray
+    groups: tuple[IntArray, ...]
     n_without_id: int
 
     @property
@@ -81,12 +85,14 @@ class RowEncoder:
         space: The categories.
         outcomes: How outcomes are encoded.
         cells: How rows are assigned to cells.
+        levels: The columns of each breakdown that rows are assigned to groups of; none for totals.
     """
 
     columns: Columns
     space: Categories
     outcomes: OutcomeEncoder
     cells: CellEncoder
+    levels: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(
@@ -100,11 +106,23 @@ class RowEncoder:
 
     def __call__(self, batch: pl.DataFrame) -> EncodedRows:
         """Encode a batch."""
-        columns = self.columns
-        cells = self.cells.encode(batch[columns.cluster], batch[columns.arm])
+        cells = self.cells.encode(batch, self.columns.cluster, self.columns.arm)
         outcomes, categories = self.encode_outcomes(batch)
-        units = plain_column(batch[columns.unit])
-        return EncodedRows(units, cells, outcomes, categories, units.null_count())
+        units = plain_column(batch[self.columns.unit])
+        groups = self._groups(batch, units, cells) if self.levels else ()
+        return EncodedRows(units, cells, outcomes, categories, groups, units.null_count())
+
+    def _groups(
+        self, batch: pl.DataFrame, units: pl.Series, cells: IntArray
+    ) -> tuple[IntArray, ...]:
+        """The place of each row in flat `[group, fold, arm]` arrays, level by level."""
+        n_folds, n_arms = self.columns.folds, len(self.cells.arms.values)
+        place = cells % n_arms
+        if n_folds > 1 and not units.null_count():
+            place += n_arms * fold_numbers(units, n_folds)
+        return tuple(
+            place + n_folds * n_arms * self.cells.groups(batch, level) for level in self.levels
+        )
 
     def encode_outcomes(self, batch: pl.DataFrame) -> tuple[EncodedOutcomes, CodeArray]:
         """The outcomes of a batch, and their categories before numbers are rounded."""
@@ -130,11 +148,13 @@ class Asked(NamedTuple):
     """What pass 1 is to count beside rows by category.
 
     Attributes:
-        sums: Whether sums of numbers are needed.
+        sums: Whether sums of numbers are needed, cell by cell.
+        levels: The columns that weighted totals are needed by; none for everyone.
         count_key: The key of the release, where counts of rounded numbers are published.
     """
 
     sums: bool = False
+    levels: tuple[tuple[str, ...], ...] = ()
     count_key: ReleaseKey | None = None
 
 
@@ -147,44 +167,74 @@ class RowCounter:
 
     Attributes:
         encoder: Rows as codes.
-        metrics: The metrics of rows as integers; empty where there are no numbers.
+        metrics: The metrics of rows as integers, where totals are asked for.
+        sums: Whether sums of numbers are asked for, cell by cell.
+        weights: What a unit of each cell counts in totals; axes `[cell]`.
+        level_sizes: How many totals each level has.
         count_keys: The keys that numbers are rounded with for counts; empty where no counts are
             published.
     """
 
     encoder: RowEncoder
     metrics: tuple[MetricIntegers, ...]
+    sums: bool
+    weights: IntArray
+    level_sizes: tuple[int, ...]
     count_keys: tuple[bytes, ...] = field(repr=False)
 
     @classmethod
-    def of(cls, encoder: RowEncoder, asked: Asked) -> RowCounter:
+    def of(cls, encoder: RowEncoder, layout: Layout, asked: Asked) -> RowCounter:
         """The counter of a table, for what is asked of it and no more."""
         space = encoder.space
-        metrics = space.declared.metrics if asked.sums and space.declared.numbers else ()
+        sums = asked.sums and bool(space.declared.numbers)
+        metrics = space.declared.metrics if sums or asked.levels else ()
         key = asked.count_key
+        n_arms = len(layout.arms)
         return cls(
-            encoder=encoder,
+            encoder=replace(encoder, levels=asked.levels),
             metrics=tuple(MetricIntegers.of(metric, space) for metric in metrics),
+            sums=sums,
+            weights=stratified_weights(layout).ravel(),
+            level_sizes=tuple(
+                layout.n_groups(level) * layout.folds * n_arms for level in asked.levels
+            ),
             count_keys=() if key is None else encoder.rounding_keys(key, "counts"),
         )
+
+    @property
+    def n_sums(self) -> int:
+        """How many metrics have sums in every cell."""
+        return len(self.metrics) if self.sums else 0
 
     @property
     def width(self) -> int:
         """How many integers a cell has: rows by category, sums, squares, rows by rounded one."""
         n_categories = self.encoder.space.n_categories
-        return n_categories + 2 * len(self.metrics) + (n_categories if self.count_keys else 0)
+        return n_categories + 2 * self.n_sums + (n_categories if self.count_keys else 0)
 
-    def totals(self, table: IntArray, layout: Layout) -> CellTotals:
-        """What statistics are drawn from; axes of `table`: `[cluster, arm, width]`."""
+    def totals(self, tally: Tally, layout: Layout) -> CellTotals:
+        """What statistics are drawn from."""
         n_categories, space = self.encoder.space.n_categories, self.encoder.space
+        table = tally.table.reshape(*layout.sizes.shape, -1)
         totals = CellTotals.of_counts(table[..., :n_categories], space, layout)
-        if self.metrics:
-            first, second = n_categories, n_categories + len(self.metrics)
-            squares = table[..., second : second + len(self.metrics)]
+        totals = totals._replace(groups=self._groups(tally.groups, layout))
+        if self.sums:
+            first, second = n_categories, n_categories + self.n_sums
+            squares = table[..., second : second + self.n_sums]
             totals = totals._replace(sums=table[..., first:second], squares=squares)
         if self.count_keys:
             totals = totals._replace(counts=table[..., -n_categories:])
         return totals
+
+    def _groups(self, groups: IntArray, layout: Layout) -> dict[tuple[str, ...], MetricSums]:
+        """Totals by level, from those of all levels; axes `[place, 2 * metric]`."""
+        ends = np.cumsum(self.level_sizes)[:-1]
+        parts = np.split(groups, ends) if self.level_sizes else []
+        found = {}
+        for level, part in zip(self.encoder.levels, parts, strict=True):
+            shaped = part.reshape(-1, layout.folds, len(layout.arms), part.shape[-1])
+            found[level] = MetricSums(*np.split(shaped, 2, axis=-1))
+        return found
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -194,6 +244,8 @@ class Tally:
     Attributes:
         counter: What is counted of a batch.
         table: Integers by cell, in the order of `RowCounter.width`; axes `[cell, place]`.
+        groups: Weighted sums of metrics, then of their squares, by the groups of every level; axes
+            `[place, 2 * metric]`.
         n_without_id: Rows without an id.
         n_missing: Rows without an outcome.
         n_outside: Rows with an outcome outside its space.
@@ -204,6 +256,7 @@ class Tally:
 
     counter: RowCounter
     table: IntArray
+    groups: IntArray
     n_without_id: int = 0
     n_missing: int = 0
     n_outside: int = 0
@@ -214,7 +267,11 @@ class Tally:
     @classmethod
     def empty(cls, counter: RowCounter, n_cells: int) -> Tally:
         """Of no rows."""
-        return cls(counter=counter, table=np.zeros((n_cells, counter.width), dtype=np.int64))
+        return cls(
+            counter=counter,
+            table=np.zeros((n_cells, counter.width), dtype=np.int64),
+            groups=np.zeros((sum(counter.level_sizes), 2 * len(counter.metrics)), dtype=np.int64),
+        )
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -236,13 +293,30 @@ class Tally:
         np.add.at(self.table, (rows.cells, rows.categories), 1)
         for place, metric in enumerate(counter.metrics):
             integers = metric.of_rows(rows.outcomes)
-            np.add.at(self.table[:, n_categories + place], rows.cells, integers)
-            squares = self.table[:, n_categories + len(counter.metrics) + place]
-            np.add.at(squares, rows.cells, metric.coarse_squares(integers))
+            squares = metric.coarse_squares(integers)
+            if counter.sums:
+                np.add.at(self.table[:, n_categories + place], rows.cells, integers)
+                np.add.at(self.table[:, n_categories + counter.n_sums + place], rows.cells, squares)
+            self._add_groups(rows, place, integers, squares)
         if counter.count_keys:
             rounded = counter.encoder.round(rows, counter.count_keys)
-            first = n_categories + 2 * len(counter.metrics)
+            first = n_categories + 2 * counter.n_sums
             np.add.at(self.table, (rows.cells, first + rounded.astype(np.int64)), 1)
+
+    def _add_groups(
+        self, rows: EncodedRows, metric: int, integers: IntArray, squares: IntArray
+    ) -> None:
+        """Add a metric of some rows to the totals of every level."""
+        if not rows.groups:
+            return
+        counter, first = self.counter, 0
+        weights = counter.weights[rows.cells]
+        weighted = (weights * integers, weights * squares)
+        for level, size in zip(rows.groups, counter.level_sizes, strict=True):
+            for kind, terms in enumerate(weighted):
+                column = self.groups[first : first + size, metric + kind * len(counter.metrics)]
+                np.add.at(column, level, terms)
+            first += size
 
 
 class RandomizedBatch(NamedTuple):
@@ -281,7 +355,7 @@ class BatchRandomizer:
         import polars as pl
 
         pooled = None
-        if encoder.cells.pooled is not None:
+        if encoder.cells.pooled is not None and encoder.columns.cluster is not None:
             pooled = pl.Series(encoder.columns.cluster, layout.clusters)
         outcomes = encoder.columns.outcomes
         aes_key = key.for_response(outcomes)
@@ -310,6 +384,8 @@ class BatchRandomizer:
         published = [_only_visible(plain_column(batch[name])) for name in columns.public]
         if self.pooled is not None:
             published[2] = self.pooled.gather(coded.cells // len(self.encoder.cells.arms.values))
+        if columns.folds > 1:
+            published.append(pl.Series(FOLD, fold_numbers(coded.units, columns.folds)))
         debiased = map(pl.Series, columns.debiased, rows.debiased)
         table = pl.DataFrame([*published, pl.Series(RESPONSE, rows.responses), *debiased])
         return RandomizedBatch(rows=table, words=coded.words())
@@ -320,8 +396,10 @@ class BatchRandomizer:
 
         columns = self.encoder.columns
         published = {name: plain_type(given[name]) for name in columns.public}
-        if self.pooled is not None:
+        if self.pooled is not None and columns.cluster is not None:
             published[columns.cluster] = pl.String()
+        if columns.folds > 1:
+            published[FOLD] = pl.Int32()
         published[RESPONSE] = pl.Int32()
         return pl.Schema({**published, **dict.fromkeys(columns.debiased, pl.Float64())})
 

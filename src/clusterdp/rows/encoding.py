@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from clusterdp.errors import DataError
 from clusterdp.experiment.missing import missing_column
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     import numpy.typing as npt
     import polars as pl
 
@@ -18,10 +20,16 @@ if TYPE_CHECKING:
 
 # The number of a row's output in its channel.
 RESPONSE = "response"
+# The public fold that a unit is in.
+FOLD = "fold"
 PUBLISHED_COLUMNS = frozenset(
     {
         RESPONSE,
+        FOLD,
         "size",
+        "weight",
+        "by",
+        "group",
         "noisy_counts",
         "noisy_contrast",
         "noisy_sum",
@@ -44,18 +52,34 @@ class Columns:
     Attributes:
         unit: Ids.
         arm: Treatment arms.
-        cluster: Clusters.
+        cluster: Clusters; None if there are none.
         outcomes: The sensitive outcomes.
         kept: Public columns that are published as they are.
+        breakdowns: Columns that effects are going to be cut by; several in one entry are crossed.
+            They are published like kept ones.
+        assigned_by: The column of groups that arms were assigned to as a whole; None if arms were
+            assigned to units.
+        folds: How many public folds units are put in.
     """
 
     unit: str
     arm: str
-    cluster: str
+    cluster: str | None
     outcomes: tuple[str, ...]
     kept: tuple[str, ...] = ()
+    breakdowns: tuple[tuple[str, ...], ...] = ()
+    assigned_by: str | None = None
+    folds: int = 1
 
     def __post_init__(self) -> None:
+        cut_by = dict.fromkeys(name for names in self.breakdowns for name in names)
+        if set(cut_by) & {self.unit, self.arm, *self.outcomes}:
+            raise DataError("a breakdown is by public columns, not by ids, arms or outcomes")
+        if len(set(self.breakdowns)) < len(self.breakdowns) or () in self.breakdowns:
+            raise DataError("every breakdown must be by other columns than the others")
+        named = {self.cluster, self.assigned_by}
+        kept = dict.fromkeys((*self.kept, *cut_by))
+        object.__setattr__(self, "kept", tuple(name for name in kept if name not in named))
         names = [*self.public, *self.outcomes]
         if len(set(names)) < len(names):
             raise DataError(
@@ -66,10 +90,32 @@ class Columns:
         if taken:
             raise DataError(f"column {taken[0]!r} has a name that the release gives; rename it")
 
+    def keeping(self, names: Iterable[str]) -> Columns:
+        """The same, with more columns kept."""
+        more = tuple(name for name in names if name not in self.public)
+        return replace(self, kept=(*self.kept, *more))
+
     @property
     def public(self) -> tuple[str, ...]:
         """The columns that are published as they are, in their order."""
-        return (self.unit, self.arm, self.cluster, *self.kept)
+        named = (self.cluster, self.assigned_by)
+        return (self.unit, self.arm, *(name for name in named if name is not None), *self.kept)
+
+    @property
+    def cell(self) -> tuple[str, ...]:
+        """The columns that the cell of a unit follows from."""
+        return (self.arm,) if self.cluster is None else (self.cluster, self.arm)
+
+    @property
+    def secret(self) -> tuple[str, ...]:
+        """Columns that nothing public may be made of: ids and outcomes."""
+        return (self.unit, *self.outcomes)
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The columns that outcomes are counted by: ids, cells, breakdowns; and the outcomes."""
+        cut_by = (name for names in self.breakdowns for name in names)
+        return tuple(dict.fromkeys((self.unit, *self.cell, *cut_by, *self.outcomes)))
 
     @property
     def debiased(self) -> tuple[str, ...]:
@@ -79,18 +125,19 @@ class Columns:
     @property
     def published(self) -> tuple[str, ...]:
         """All columns of published rows, in their order."""
-        return (*self.public, RESPONSE, *self.debiased)
+        return (*self.public, *((FOLD,) if self.folds > 1 else ()), RESPONSE, *self.debiased)
 
     @property
     def parts(self) -> dict[str, str]:
         """Every column that is read, with the part it plays."""
-        kept = dict.fromkeys(self.kept, "kept")
+        named = {self.cluster: "cluster", self.assigned_by: "assigned by"}
         return {
             self.unit: "unit",
             self.arm: "arm",
-            self.cluster: "cluster",
+            **{name: part for name, part in named.items() if name is not None},
             **dict.fromkeys(self.outcomes, "outcome"),
-        } | kept
+            **dict.fromkeys(self.kept, "kept"),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,6 +167,12 @@ class Labels:
     def __reduce__(self) -> tuple[Any, ...]:
         # By the values alone: of a million categories, Polars loses some when it is pickled.
         return Labels.listed, (self.values,)
+
+    def texts(self) -> tuple[str, ...]:
+        """The values as text."""
+        import polars as pl
+
+        return tuple(self.values.cast(pl.String))
 
     def encode(self, column: pl.Series) -> CodeArray:
         """The code of each value.
@@ -192,25 +245,38 @@ class CellEncoder:
     """The cell of each row: `cluster * n_arms + arm`, its place in a flat `[cluster, arm]` array.
 
     Attributes:
-        clusters: Labels of the cluster column.
+        clusters: Labels of the cluster column; None if there is none.
         arms: Labels of the arm column.
         pooled: For each cluster label the cluster it counts as, axes `[label]`; None without
             pooling.
+        breakdowns: Labels of every column that a breakdown is by.
     """
 
-    clusters: Labels
+    clusters: Labels | None
     arms: Labels
     pooled: CodeArray | None = None
+    breakdowns: Mapping[str, Labels] = field(default_factory=dict)
 
-    def encode(self, clusters: pl.Series, arms: pl.Series) -> IntArray:
-        """Cell codes of rows; axes `[row]`."""
-        codes = self.clusters.encode(clusters)
+    def encode(self, rows: pl.DataFrame, cluster: str | None, arm: str) -> IntArray:
+        """Cell codes of rows, from the columns of clusters and arms; axes `[row]`."""
+        if self.clusters is None or cluster is None:
+            return self.arms.encode(rows[arm]).astype(np.int64)
+        codes = self.clusters.encode(rows[cluster])
         if self.pooled is not None:
             codes = self.pooled[codes]
         cells = codes.astype(np.int64)
         cells *= len(self.arms.values)
-        cells += self.arms.encode(arms)
+        cells += self.arms.encode(rows[arm])
         return cells
+
+    def groups(self, rows: pl.DataFrame, by: tuple[str, ...]) -> IntArray:
+        """The group of each row in a breakdown, in the order of `Breakdown.groups`."""
+        codes = np.zeros(len(rows), dtype=np.int64)
+        for name in by:
+            labels = self.breakdowns[name]
+            codes *= len(labels.values)
+            codes += labels.encode(rows[name])
+        return codes
 
 
 def outcome_array(column: pl.Series) -> npt.NDArray[Any]:
@@ -239,17 +305,29 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
                 f"column {name!r} (outcome) holds {_named(kind)}, not numbers; convert it to a "
                 "number per unit, such as 0 and 1"
             )
-    for name in (columns.arm, columns.cluster):
-        if not holds_labels(schema[name]):
-            raise DataError(
-                f"column {name!r} holds {_named(schema[name])}; "
-                "labels must be text, integers, dates or booleans"
-            )
+    _check_labels(schema, columns)
     for name in columns.kept:
         if not _is_publishable(schema[name]):
             raise DataError(
                 f"column {name!r} (kept) holds {_named(schema[name])}; only numbers of up to 64 "
                 "bits, text, booleans, dates and times can be kept: convert it"
+            )
+
+
+def _check_labels(schema: dict[str, Any], columns: Columns) -> None:
+    """Raise a DataError unless columns that name cells and groups hold labels."""
+    groups = () if columns.assigned_by is None else (columns.assigned_by,)
+    for name in (*columns.cell, *groups):
+        if not holds_labels(schema[name]):
+            raise DataError(
+                f"column {name!r} holds {_named(schema[name])}; "
+                "labels must be text, integers, dates or booleans"
+            )
+    for name in (name for names in columns.breakdowns for name in names):
+        if schema[name].is_float() or not holds_labels(schema[name]):
+            raise DataError(
+                f"column {name!r} (breakdown) holds {_named(schema[name])}; groups must be text, "
+                "integers, dates or booleans"
             )
 
 

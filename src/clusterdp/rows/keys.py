@@ -6,6 +6,7 @@ retry, in any order and in any process, so a repeated run reveals nothing more a
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from clusterdp._arrays import IntArray, WordArray
+    from clusterdp._arrays import CodeArray, IntArray, WordArray
     from clusterdp.rows.fingerprint import Fingerprint
 
 _KEY_BYTES = 32
@@ -65,6 +66,12 @@ class ReleaseKey:
 
         hkdf = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=info)
         return hkdf.derive(self._secret)
+
+
+def fold_numbers(units: pl.Series, n_folds: int) -> CodeArray:
+    """The public fold of each unit, by a hash of its id that everyone can repeat."""
+    words = unit_words(units, hashlib.sha256(b"clusterdp fold").digest())
+    return np.asarray(words[:, 0] % np.uint64(n_folds), dtype=np.int32)
 
 
 def unit_words(units: pl.Series, aes_key: bytes) -> WordArray:

@@ -156,6 +156,11 @@ class DrawnStatistic(ABC):
 
     __slots__ = ()
 
+    @property
+    def level(self) -> tuple[str, ...] | None:
+        """The columns that its groups are of; None if it is of cells, and published with them."""
+        return None
+
     @abstractmethod
     def arrays(self) -> Arrays:
         """What was drawn, by name; the statistic's `restore` takes it back."""
@@ -201,19 +206,22 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
         with_gaps: Its columns that have no value for some cells.
         in_words: What its columns hold.
         of_categories: Whether it is drawn from counts by category, not from sums.
-        of_cells: Whether it is published in the table of cells, not in one of groups.
     """
 
     beside_rows: ClassVar[bool] = True
     with_gaps: ClassVar[tuple[str, ...]] = ()
     in_words: ClassVar[str]
     of_categories: ClassVar[bool] = False
-    of_cells: ClassVar[bool] = True
 
     @property
     def label(self) -> str:
         """What it is called; no two statistics of a release are called the same."""
         return str(self.__struct_config__.tag)
+
+    @property
+    def level(self) -> tuple[str, ...] | None:
+        """The columns that its groups are of; None if it is of cells, and published with them."""
+        return None
 
     @property
     def estimates_effects(self) -> bool:

@@ -30,7 +30,6 @@ class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
         by: The public columns that groups are of; none for everyone.
     """
 
-    of_cells: ClassVar[bool] = False
     in_words: ClassVar[str] = "noisy totals of each metric"
     largest_weight: ClassVar[int] = LARGEST_WEIGHT
 
@@ -40,6 +39,11 @@ class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
     def label(self) -> str:
         """Totals, and what they are by."""
         return f"totals by {', '.join(self.by)}" if self.by else "totals"
+
+    @property
+    def level(self) -> tuple[str, ...]:
+        """The columns that its groups are of."""
+        return self.by
 
     def parameters(self) -> dict[str, float]:
         """What they cost."""
@@ -82,6 +86,11 @@ class DrawnTotals(DrawnMetricSums):
     """Noisy totals; axes of sums `[..., group, fold, arm, metric]`."""
 
     statistic: NoisyTotals
+
+    @property
+    def level(self) -> tuple[str, ...]:
+        """The columns that its groups are of."""
+        return self.statistic.by
 
     def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:
         """The totals, with the weight that units of each cell have in them."""

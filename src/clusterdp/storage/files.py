@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 # Written last of all: a folder without a manifest is not a release.
 MANIFEST = "manifest.json"
-CELLS, CHANNELS, README = "cells.parquet", "channels.parquet", "README.md"
+CELLS, CHANNELS, TOTALS = "cells.parquet", "channels.parquet", "totals.parquet"
+README = "README.md"
 # The rows: one file, or a folder of parts that many machines wrote.
 UNITS, UNIT_PARTS = "units.parquet", "units"
 # Names of folders that are not finished, or are removed with the run.

@@ -17,7 +17,7 @@ from clusterdp.estimation.calibration import (
     shrinkage,
     summary_mean_variance,
 )
-from clusterdp.mechanisms.draw import release_cells
+from clusterdp.mechanisms.draw import complete
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import simulated_noise
@@ -225,9 +225,11 @@ def unit_noise(
     rng: np.random.Generator,
 ) -> FloatArray:
     """Noise variance of a unit, given one draw of the statistics; axes `[metric, cluster, arm]`."""
-    channel = release_cells(
-        CellTotals.of_counts(counts, space, layout), layout, space, mechanism, simulated_noise(rng)
-    ).channel
+    totals, noise = CellTotals.of_counts(counts, space, layout), simulated_noise(rng)
+    learned_from = tuple(
+        one.draw(totals, layout, space, noise) for one in mechanism.statistics if one.of_categories
+    )
+    channel = complete(learned_from, layout, space, mechanism).channel
     assert channel is not None  # noqa: S101 - there are rows
     metrics = range(len(space.metric_values()))
     noises = [channel.noise_variance(metric)[channel.groups] for metric in metrics]

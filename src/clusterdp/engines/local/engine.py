@@ -46,20 +46,19 @@ class LocalEngine:
 
     def table(self, source: Any, asked: TableOptions, out: str | None) -> LocalTable:
         """A source as a table."""
-        columns = asked.columns
-        secret = (columns.unit, *columns.outcomes)
         if isinstance(source, str):
-            rows = self._open(source, columns, out)
-            return LocalTable(rows=cross_columns(rows, columns.cluster, secret), **asked.by_name())
-        check_named(column_names(source), columns.parts, secret)
+            rows = self._open(source, asked.columns, out)
+            asked = asked.with_parts(rows.collect_schema().names())
+            return LocalTable(rows=_crossed(rows, asked), **asked.by_name())
+        asked = asked.with_parts(column_names(source))
+        columns = asked.columns
+        check_named(column_names(source), columns.parts, columns.secret)
         read = read_frame(source)
-        crossed = dict.fromkeys(possible_parts(columns.cluster), "cluster")
-        frame = to_polars(read, crossed | columns.parts)
+        frame = to_polars(read, columns.parts)
         public = {name: plain_type(frame.schema[name]) for name in columns.public if name in frame}
         check_given_back(read, source, public)
-        rows = frame.lazy()
         return LocalTable(
-            rows=cross_columns(rows, columns.cluster, secret),
+            rows=_crossed(frame.lazy(), asked),
             as_given=partial(frame_like, read, source),
             **asked.by_name(),
         )
@@ -69,13 +68,13 @@ class LocalEngine:
             scratch = scratch_folder(Path(out))
             return open_source(source, lambda: self.stack.enter_context(scratch), columns.outcomes)
         # What will not be published is not stored either, outcomes least of all.
-        public = {columns.arm, columns.cluster, *possible_parts(columns.cluster)}
-        read = public - {columns.unit, *columns.outcomes}
+        public = {*columns.counted, *possible_parts(columns.cluster)}
+        read = public - set(columns.secret)
         return open_unstored(source, read=read, typed=columns.parts, outcomes=columns.outcomes)
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""
-        needed = dict.fromkeys([*asked.read, *possible_parts(asked.cluster)], "cell")
+        needed = dict.fromkeys([*asked.parts, *possible_parts(asked.cluster)], "cell")
         if isinstance(source, str):
             rows = open_unstored(source, read=needed)
             check_named(rows.collect_schema().names(), asked.parts)
@@ -84,4 +83,8 @@ class LocalEngine:
             rows = to_polars(read_frame(source, names=needed), needed).lazy()
         rows = cross_columns(rows, asked.cluster, ())
         check_size_column(rows.collect_schema(), asked)
-        return read_layout(rows.select(asked.read), asked)
+        return read_layout(rows.select(list(asked.parts)), asked)
+
+
+def _crossed(rows: pl.LazyFrame, asked: TableOptions) -> pl.LazyFrame:
+    return cross_columns(rows, asked.columns.cluster, asked.columns.secret)

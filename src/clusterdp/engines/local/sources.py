@@ -94,7 +94,7 @@ def _open_files(source: str, outcomes: tuple[str, ...]) -> pl.LazyFrame:
     return query
 
 
-def cross_columns(rows: pl.LazyFrame, name: str, secret: tuple[str, ...]) -> pl.LazyFrame:
+def cross_columns(rows: pl.LazyFrame, name: str | None, secret: tuple[str, ...]) -> pl.LazyFrame:
     """Rows with a column `"a,b,c"` that crosses these columns, if there is none of that name.
 
     Raises:
@@ -103,7 +103,7 @@ def cross_columns(rows: pl.LazyFrame, name: str, secret: tuple[str, ...]) -> pl.
     import polars as pl
 
     parts = crossed_parts(rows.collect_schema().names(), name, secret)
-    if not parts:
+    if not parts or name is None:
         return rows
     return rows.with_columns(pl.concat_str(parts, separator=" | ").alias(name))
 

@@ -88,8 +88,7 @@ class LocalTable(Table):
             order = first.order.notices(counted.counts, keep_order=self.keep_order)
             return (*order, *self._leak_notices(counter.encoder, layout))
 
-        read = [columns.unit, columns.cluster, columns.arm, *columns.outcomes]
-        numbered = self.rows.select(read).with_row_index(_ROW)
+        numbered = self.rows.select(columns.counted).with_row_index(_ROW)
         with read_errors():
             numbered.map_batches(count_batch, streamable=True).collect(engine="streaming")
         yield FirstPass(
@@ -192,7 +191,7 @@ def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEnc
     import polars as pl
 
     size = pl.len() if asked.size is None else pl.col(asked.size).sum()
-    query = rows.group_by(asked.cluster, asked.arm).agg(size=size.cast(pl.Int64), n_rows=pl.len())
+    query = rows.group_by(*asked.groups).agg(size=size.cast(pl.Int64), n_rows=pl.len())
     with read_errors():
         sizes = query.collect(engine="streaming")
     return to_layout(sizes, asked)

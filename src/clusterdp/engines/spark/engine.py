@@ -52,10 +52,9 @@ class SparkEngine:
         """A source as a table."""
         if asked.keep_order:
             raise ParameterError(NO_ORDER_TO_KEEP)
-        columns = asked.columns
-        rows = cross_spark_columns(
-            self._open(source, columns.outcomes), columns.cluster, (columns.unit, *columns.outcomes)
-        )
+        rows = self._open(source, asked.columns.outcomes)
+        asked = asked.with_parts(rows.columns)
+        rows = cross_spark_columns(rows, asked.columns.cluster, asked.columns.secret)
         return SparkTable(rows=rows, allow_unencrypted=self.allow_unencrypted, **asked.by_name())
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:

@@ -52,12 +52,12 @@ def open_spark_source(
         return _read_text(spark, source, "\t" if suffix == ".tsv" else ",", outcomes)
 
 
-def cross_spark_columns(rows: DataFrame, name: str, secret: tuple[str, ...]) -> DataFrame:
+def cross_spark_columns(rows: DataFrame, name: str | None, secret: tuple[str, ...]) -> DataFrame:
     """Rows with a column `"a,b,c"` that crosses these columns; as `sources.cross_columns`."""
     from pyspark.sql import functions as sf
 
     parts = crossed_parts(rows.columns, name, secret)
-    if not parts:
+    if not parts or name is None:
         return rows
     texts: list[Any] = []
     for part in parts:

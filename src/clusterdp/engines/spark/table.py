@@ -195,11 +195,12 @@ class SparkTable(Table):
     def _tally(self, counter: RowCounter, stored: Shared[RowCounter], layout: Layout) -> Tally:
         from pyspark.sql import functions as sf
 
-        columns = self.columns
-        rows = self._select(columns.unit, columns.cluster, columns.arm, *columns.outcomes)
+        rows = self._select(*self.columns.counted)
         task = CountRows(counter=stored, count_keys=counter.count_keys, n_cells=layout.sizes.size)
         # Parts of a number that is public: Spark would choose it by their sizes in bytes.
-        n_parts = math.ceil(layout.sizes.size * counter.width / _PLACES_PER_PART)
+        n_groups = sum(counter.level_sizes) * 2 * len(counter.metrics)
+        n_places = layout.sizes.size * counter.width + n_groups
+        n_parts = math.ceil(n_places / _PLACES_PER_PART)
         places = rows.mapInArrow(task, PLACES).repartition(n_parts, "place").groupBy("place")
         added = to_polars(places.agg(sf.sum(sf.col("n").cast(_WIDE)).alias("n")))
         return put_together(added, counter, layout.sizes.size)
@@ -239,11 +240,12 @@ class SparkTable(Table):
         kinds: dict[str, Any] = {
             name: self.rows.schema[name].dataType for name in self.columns.public
         }
-        if randomizer.pooled is not None:
+        if randomizer.pooled is not None and self.columns.cluster is not None:
             kinds[self.columns.cluster] = StringType()
         schema = StructType()
+        fold_and_response = [IntegerType()] * (2 if self.columns.folds > 1 else 1)
         numbers = [DoubleType()] * len(self.columns.outcomes)
-        for place, kind in enumerate([*kinds.values(), IntegerType(), *numbers]):
+        for place, kind in enumerate([*kinds.values(), *fold_and_response, *numbers]):
             schema = schema.add(f"c{place}", kind)
         return schema, list(self.columns.published)
 
@@ -265,12 +267,12 @@ def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncode
     from pyspark.sql import functions as sf
 
     with running(rows.sparkSession, "reading clusters and arms"):
-        cells = select(rows, *asked.read)
-        cluster, arm, *size = cells.columns
-        n_units = sf.sum(size[0]) if size else sf.count("*")
+        cells = select(rows, *asked.parts)
+        names = cells.columns[: len(asked.groups)]
+        n_units = sf.count("*") if asked.size is None else sf.sum(cells.columns[-1])
         counts = (n_units.alias("size"), sf.count("*").alias("n_rows"))
-        sizes = to_polars(cells.groupBy(cluster, arm).agg(*counts))
-    sizes.columns = [asked.cluster, asked.arm, "size", "n_rows"]
+        sizes = to_polars(cells.groupBy(*names).agg(*counts))
+    sizes.columns = [*asked.groups, "size", "n_rows"]
     return to_layout(sizes, asked)
 
 

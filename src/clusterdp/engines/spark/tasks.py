@@ -68,8 +68,7 @@ class CountRows:
         import pyarrow as pa
 
         counter = replace(self.counter.get(), count_keys=self.count_keys)
-        columns = counter.encoder.columns
-        names = (columns.unit, columns.cluster, columns.arm, *columns.outcomes)
+        names = counter.encoder.columns.counted
         tally = Tally.empty(counter, self.n_cells)
         present = np.zeros(self.n_cells, dtype=np.bool_)
         for batch in non_empty(batches):
@@ -85,12 +84,13 @@ class CountRows:
 
 
 def _take_apart(tally: Tally, cells: IntArray) -> tuple[IntArray, IntArray]:
-    """The places of some cells in a tally and of its totals, and what stands there."""
+    """The places of some cells in a tally, of groups and of its totals, and what stands there."""
     width = tally.table.shape[1]
     filled = (cells[:, None] * width + np.arange(width)).ravel()
+    groups = tally.table.size + np.arange(tally.groups.size)
     return (
-        np.concatenate([filled, np.array(_TOTALS)]),
-        np.concatenate([tally.table[cells].ravel(), np.array(tally.numbers)]),
+        np.concatenate([filled, groups, np.array(_TOTALS)]),
+        np.concatenate([tally.table[cells].ravel(), tally.groups.ravel(), np.array(tally.numbers)]),
     )
 
 
@@ -106,8 +106,10 @@ def put_together(places: pl.DataFrame, counter: RowCounter, n_cells: int) -> Tal
 
     tally = Tally.empty(counter, n_cells)
     filled = places.filter(pl.col("place") >= 0)
-    flat = tally.table.reshape(-1)
+    flat = np.zeros(tally.table.size + tally.groups.size, dtype=np.int64)
     flat[filled["place"].to_numpy()] = filled["n"].cast(pl.Int64).to_numpy()
+    tally.table.reshape(-1)[:] = flat[: tally.table.size]
+    tally.groups.reshape(-1)[:] = flat[tally.table.size :]
     # The sums of words can outgrow 64 bits.
     totals = dict(places.filter(pl.col("place") < 0).iter_rows())
     *rows, n_rows, low, high = (int(totals.get(place, 0)) for place in _TOTALS)

@@ -1,0 +1,123 @@
+"""Clusters that are too small to compare arms in: pooled into one, by sizes that are public.
+
+Which clusters are pooled must not depend on how many of their units came into which arm. If those
+that happen to lack an arm were pooled and others were not, the pool would compare treated units of
+one kind of clusters with control units of another. So it depends on how many units a cluster has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp._words import counted
+from clusterdp.errors import DataError, ParameterError
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import CodeArray, FloatArray, IntArray
+    from clusterdp.experiment.layout import Layout
+
+POOLED_LABEL = "pooled"
+# A cluster that lacks an arm with a smaller probability than this lacks it by design.
+_BY_DESIGN = 1e-4
+# So many standard deviations more clusters with one arm than chance gives are no chance.
+_NO_CHANCE = 5.0
+
+
+class Pooled(NamedTuple):
+    """Cells after pooling.
+
+    Attributes:
+        layout: The cells.
+        regroup: For each old cluster the code of its new one; None if none was pooled.
+        notes: What a reader of the release should know.
+    """
+
+    layout: Layout
+    regroup: CodeArray | None = None
+    notes: tuple[str, ...] = ()
+
+
+def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> Pooled:
+    """Merge small clusters into one, labelled "pooled".
+
+    Small are clusters that expect fewer than `min_cell_size` units in some arm, by the shares of
+    arms among all units. Where clusters lack an arm by chance, small are also those that have no
+    more units than the largest of these.
+
+    Args:
+        layout: The cells.
+        min_cell_size: The fewest units that a cluster should expect in an arm; None for any.
+
+    Raises:
+        ParameterError: If the size is below 1, or a cluster is called "pooled" already.
+    """
+    if min_cell_size is not None and min_cell_size < 1:
+        raise ParameterError(f"min_cell_size must be at least 1, got {min_cell_size}")
+    n_units, shares = layout.sizes.sum(axis=1), _shares(layout)
+    least = 0.0 if min_cell_size is None else min_cell_size / float(shares.min())
+    by_chance = ~layout.complete & (_lack_probs(n_units, shares) >= _BY_DESIGN)
+    most = int(n_units[by_chance].max(initial=0))
+    small = (n_units < least) | (n_units <= most)
+    if int(small.sum()) < 2:
+        return Pooled(layout, notes=_left_out(layout))
+    kept = np.flatnonzero(~small)
+    labels = tuple(str(layout.clusters[index]) for index in kept)
+    if POOLED_LABEL in labels:
+        raise ParameterError(f"a cluster is already called {POOLED_LABEL!r}; rename it to pool")
+    regroup = np.full(len(layout.clusters), len(kept))
+    regroup[kept] = np.arange(len(kept))
+    pooled = replace(
+        layout,
+        clusters=(*labels, POOLED_LABEL),
+        sizes=np.vstack([layout.sizes[kept], layout.sizes[small].sum(axis=0)]),
+    )
+    why = "because a cluster of that size lacks an arm"
+    if min_cell_size is not None and n_units[small].max() < least:
+        why = f"because they expect fewer than {counted(min_cell_size, 'unit')} in some arm"
+    note = (
+        f"{int(small.sum()):,} clusters of at most {counted(int(n_units[small].max()), 'unit')} "
+        f"were pooled into {POOLED_LABEL!r} ({int(n_units[small].sum()):,} units), {why}"
+    )
+    return Pooled(pooled, regroup, (note, *_left_out(pooled)))
+
+
+def check_assignment(layout: Layout) -> None:
+    """Raise a DataError if arms were assigned to clusters as a whole, not within them."""
+    n_units = layout.sizes.sum(axis=1)
+    several = n_units > 1
+    alone = (layout.sizes[several] > 0).sum(axis=1) == 1
+    if not alone.any():
+        return
+    probs = (_shares(layout) ** n_units[several, np.newaxis]).sum(axis=1)
+    chance = float(probs.sum()) + _NO_CHANCE * float(np.sqrt((probs * (1 - probs)).sum()))
+    if alone.mean() > 1 / 2 and alone.sum() > chance:
+        raise DataError(
+            f"{int(alone.sum()):,} of {int(several.sum()):,} clusters have units in one arm only: "
+            "arms were assigned to clusters as a whole. Give this column as assigned_by "
+            "(--assigned-by) instead of cluster"
+        )
+
+
+def _shares(layout: Layout) -> FloatArray:
+    return np.asarray(layout.sizes.sum(axis=0) / layout.n_units)
+
+
+def _lack_probs(n_units: IntArray, shares: FloatArray) -> FloatArray:
+    """The probability that a cluster lacks some arm, at most, if units are assigned one by one."""
+    return np.asarray(((1 - shares) ** n_units[:, np.newaxis]).sum(axis=1))
+
+
+def _left_out(layout: Layout) -> tuple[str, ...]:
+    """A note about clusters that still lack an arm."""
+    lacking = ~layout.complete
+    if not lacking.any():
+        return ()
+    n_units = int(layout.sizes[lacking].sum())
+    note = (
+        f"{counted(int(lacking.sum()), 'cluster')} ({n_units:,} units) without units in some arm: "
+        "no effect is compared there, and effects are of all others"
+    )
+    return (note,)
