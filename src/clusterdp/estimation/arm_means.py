@@ -74,15 +74,21 @@ def weigh(
     return cell_weights.weigh_cells(sizes, layout, arms)
 
 
-def true_means(moments: CellMoments, weights: CellWeights) -> ArmMeans:
-    """Means of arms from true outcomes; arguments are of these arms alone."""
-    sampling = cell_weights.arm_variances(moments, weights)
-    return ArmMeans(
-        means=(weights.shares * moments.means).sum(axis=-2),
-        sampling=sampling,
-        privacy=np.zeros_like(sampling),
-        degrees=weights.degrees(n_slopes=0),
-    )
+def true_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> EffectArrays:
+    """Overall effects of all treatments, from true outcomes."""
+    pairs = []
+    for arm in layout.treatments:
+        arms = [layout.control, arm]
+        weights, chosen = weigh(layout.sizes, layout, arms, estimator), moments.of_arms(arms)
+        sampling = cell_weights.arm_variances(chosen, weights)
+        means = ArmMeans(
+            means=(weights.shares * chosen.means).sum(axis=-2),
+            sampling=sampling,
+            privacy=np.zeros_like(sampling),
+            degrees=weights.degrees(n_slopes=0),
+        )
+        pairs.append(means.effects(layout.of_arms(arms)))
+    return _joined(pairs)
 
 
 def weighted_rows(
@@ -114,27 +120,28 @@ def to_means(
     """
     return ArmMeans(
         means=found.values,
-        sampling=_row_variances(found.values, moments, weights) + found.spread_shift,
+        sampling=_row_variances(found, moments, weights) + found.spread_shift,
         privacy=found.privacy,
         degrees=weights.degrees(n_slopes),
     )
 
 
-def _row_variances(means: FloatArray, moments: CellMoments, weights: CellWeights) -> FloatArray:
+def _row_variances(found: Calibrated, moments: CellMoments, weights: CellWeights) -> FloatArray:
     """Variances of sampling from rows: what they are in all, minus what noise adds to them.
 
-    Within strata, outcomes are compared with the mean of their cell. That has noise of its own, whose
-    square is estimated badly in small cells. Compared with the mean of the arm, outcomes vary more,
-    by how much cells differ; and the estimate is better. So the difference of the two is
-    taken off as far as it stands out from its noise; what is left errs on the wide side.
+    Within strata, outcomes are compared with the mean of their cell. That has noise of its own,
+    whose square is estimated badly in small cells. Compared with the mean of the arm, outcomes vary
+    more, by how much cells differ; and the estimate is better. So the difference of the two is
+    taken off as far as it stands out from its noise; what is left errs on the wide side. Of rows
+    alone that noise is small beside the whole variance, and all is taken off.
     """
     each = weights.lone_factors * weights.of_units() ** 2
     added = (each * moments.noise).sum(axis=-2)
     within = cell_weights.arm_variances(moments, weights)
-    distances = moments.means - means[..., np.newaxis, :]
+    distances = moments.means - found.values[..., np.newaxis, :]
     around = (each * (moments.squares + moments.sizes * distances**2)).sum(axis=-2)
     between = around - within
-    blur = _BETWEEN_ERRORS**2 * _between_noise(moments, weights)
+    blur = (_BETWEEN_ERRORS * found.saved_share) ** 2 * _between_noise(moments, weights)
     squared = between**2 + blur
     kept = between * np.where(squared > 0, between**2 / np.where(squared > 0, squared, 1), 1)
     return np.asarray(around - kept - added)
@@ -152,14 +159,25 @@ def _between_noise(moments: CellMoments, weights: CellWeights) -> FloatArray:
     return np.asarray((2 * pairs * (weights.of_units() ** 2 * each) ** 2).sum(axis=-2))
 
 
-def everyones_effects(
+def everyones_effects(  # noqa: PLR0913 - the parts of a release
     whole: ProfileSums,
     layout: Layout,
     estimator: Estimator,
     profiles: Profiles,
     calibration: Calibration,
+    *,
+    origin: float,
 ) -> EffectArrays:
-    """Overall effects of all treatments, of one release or of many simulated ones."""
+    """Overall effects of all treatments, of one release or of many simulated ones.
+
+    Args:
+        whole: All rows.
+        layout: The cells.
+        estimator: How cells are weighed.
+        profiles: What sums distinguish.
+        calibration: By published sums.
+        origin: The number that outcomes are distances from.
+    """
     moments = whole.cell_moments(profiles)
     pairs = []
     for arm in layout.treatments:
@@ -167,9 +185,21 @@ def everyones_effects(
         weights = weigh(layout.sizes, layout, arms, estimator)
         found = calibration.apply(weighted_rows(whole, weights, arms, profiles))
         means = to_means(found, moments.of_arms(arms), weights)
-        pairs.append(means.effects(layout.of_arms(arms)))
+        pairs.append(means.effects(layout.of_arms(arms), origin))
+    return _joined(pairs)
+
+
+def _joined(pairs: list[EffectArrays]) -> EffectArrays:
+    """Effects of one treatment each, together; control's mean is that of the first comparison."""
+
+    def joined(parts: list[FloatArray | None]) -> FloatArray:
+        return np.concatenate([part for part in parts if part is not None], axis=-1)
+
     return EffectArrays(
-        effects=np.concatenate([one.effects for one in pairs], axis=-1),
-        variances=np.concatenate([one.variances for one in pairs], axis=-1),
-        privacy_variances=np.concatenate([one.privacy_variances for one in pairs], axis=-1),
+        effects=joined([one.effects for one in pairs]),
+        variances=joined([one.variances for one in pairs]),
+        privacy_variances=joined([one.privacy_variances for one in pairs]),
+        control_means=pairs[0].control_means,
+        control_variances=pairs[0].control_variances,
+        degrees=joined([one.degrees for one in pairs]),
     )

@@ -5,8 +5,8 @@ variance W are published, X public. Then
 
     τ̂ = s'ỹ − b'(X'ỹ − Z),   b = (X'X + W/v̄)⁻¹X's
 
-is unbiased, since X'ỹ − Z is noise alone: b follows from public numbers, v̄ the public noise variance
-of a unit among them. Its privacy variance is Σ (s − Xb)²v + b'Wb, v the noise of a unit's row.
+is unbiased, since X'ỹ − Z is noise alone: b follows from public numbers, v̄ the public noise
+variance of a unit among them. Its privacy variance is Σ (s − Xb)²v + b'Wb, v that of a unit's row.
 Outcomes are distances from the middle of a metric's values, so that constants are not estimated.
 """
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.profiles import Profiles, ProfileSums
     from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.statistics.base import SumReading
 
@@ -59,7 +60,7 @@ class Calibrated(NamedTuple):
     Attributes:
         values: τ̂.
         privacy: Their estimated privacy variances.
-        least_privacy: b'Wb, the part of them that is known.
+        saved_share: The share of the noise of rows that calibration takes off.
         spread_shift: What calibration adds to an estimate of the spread of outcomes that was made
             from rows: the errors of squares, weighted like what calibration saves.
         coefficients: b; axes `[..., functional, sum]`.
@@ -69,11 +70,15 @@ class Calibrated(NamedTuple):
 
     values: FloatArray
     privacy: FloatArray
-    least_privacy: FloatArray
+    saved_share: FloatArray
     spread_shift: FloatArray
     coefficients: FloatArray
     moved: FloatArray
     noise: FloatArray
+
+
+def _saved_share(saved: FloatArray, noise: FloatArray) -> FloatArray:
+    return np.clip(saved / np.where(noise > 0, noise, np.inf), 0.0, 1.0)
 
 
 class SumSolver:
@@ -134,22 +139,24 @@ class Calibration:
         return Calibrated(
             values=values,
             privacy=np.maximum(one.square_noise - saved, 0.0) + known,
-            least_privacy=known,
+            saved_share=_saved_share(saved, one.square_noise),
             spread_shift=self._spread_shift(one, moved),
             coefficients=coefficients,
             moved=moved,
             noise=one.noise,
         )
 
-    def covariances(self, found: Calibrated) -> tuple[FloatArray, FloatArray]:
+    def covariances(
+        self, *, moved: FloatArray, noise: FloatArray, coefficients: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
         """Privacy covariances of sums over disjoint rows; axes `[one, other]`, diagonals unused.
 
-        Those of all noise, and of the noise of published sums alone. The axes of `found` are one
-        axis of functionals.
+        Those of all noise, and of the noise of published sums alone. Arguments as in `Calibrated`,
+        with one axis of functionals.
         """
-        known = (found.coefficients * self.sums.variances) @ found.coefficients.T
-        crossed = found.moved @ found.noise.T
-        shared = (found.moved * self.noise) @ found.moved.T
+        known = (coefficients * self.sums.variances) @ coefficients.T
+        crossed = moved @ noise.T
+        shared = (moved * self.noise) @ moved.T
         return np.asarray(shared - crossed - crossed.T + known), np.asarray(known)
 
     def _spread_shift(self, one: Functional, moved: FloatArray) -> FloatArray:
@@ -157,7 +164,8 @@ class Calibration:
 
         An estimate of spread from rows exceeds Σ s²v̂ by the variance of outcomes. Calibration
         takes off Σ g·v̂, g = 2s·Xb − (Xb)². That is noisy where v̂ is large. Squares of rows minus v̂
-        estimate squares of outcomes, which are published: c moves one to the other, by the weights g.
+        estimate squares of outcomes, which are published: c replaces one by the other, with
+        weights g.
         """
         if self.squares is None:
             return np.zeros(moved.shape[:-1])
@@ -240,7 +248,7 @@ def _means(
     by_rows = unit_noise * (sizes @ sums.design.power(2))
     known = sums.variances / np.maximum(by_rows + sums.variances, np.finfo(float).tiny)
     means = (sums.values + known * gaps) / np.maximum(sizes @ sums.design, 1.0)
-    return np.clip(means, -furthest, furthest)
+    return np.asarray(np.clip(means, -furthest, furthest))
 
 
 def _ridge(sums: PublishedSums, unit_noise: float) -> FloatArray:
@@ -267,3 +275,19 @@ def public_square_noise(mechanism: Mechanism, space: CategorySpace, metric: int 
     errors = (channel.transition()[0] * (read[:, np.newaxis] - true) ** 2).sum(axis=0)
     return float(errors @ rows.public_prior(space))
 
+
+def shrinkage(row_variance: FloatArray | float, summary_variance: FloatArray) -> FloatArray:
+    """κ = v/(v + w): the weight of the statistics' mean, from the variances of both means."""
+    return np.asarray(row_variance / (row_variance + summary_variance))
+
+
+def summary_mean_variance(
+    mechanism: Mechanism, layout: Layout, space: CategorySpace, metric: int = 0
+) -> FloatArray | None:
+    """w, the noise variance of cell means by all statistics together; axes `[cluster, arm]`.
+
+    None if the mechanism publishes none for single cells.
+    """
+    variances = [one.mean_variance(layout, space, metric) for one in mechanism.statistics]
+    precisions = [1 / one for one in variances if one is not None]
+    return np.asarray(1 / sum(precisions)) if precisions else None

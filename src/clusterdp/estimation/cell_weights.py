@@ -43,6 +43,7 @@ class CellWeights:
         inverse_sizes: 1/n_ac, of all units of a cell; 0 if arms were not drawn within clusters.
         lone_factors: n_c/(n_c − 1) for cells of one unit in all, and 1 for others: the mean square
             of a cluster's n_c units is less than their variance, and one unit cannot show it.
+        compared: Which clusters effects are compared in; axes `[cluster]`.
     """
 
     shares: FloatArray
@@ -50,6 +51,7 @@ class CellWeights:
     pooled: BoolArray
     inverse_sizes: FloatArray
     lone_factors: FloatArray
+    compared: BoolArray
 
     def of_units(self) -> FloatArray:
         """The weight of each unit of a cell: the cell's share, divided by its units."""
@@ -97,7 +99,7 @@ def weigh_cells(sizes: IntArray, layout: Layout, arms: list[int]) -> CellWeights
         layout: The cells of the whole table.
         arms: The arms to compare.
     """
-    compared = has_every_arm(layout)[:, np.newaxis]
+    compared = layout.complete[:, np.newaxis]
     sizes = np.where(compared, sizes, 0)
     arm_sizes = np.where(compared, layout.sizes[:, arms], 1)
     inside = sizes.sum(axis=-1, keepdims=True)  # m_c
@@ -121,12 +123,8 @@ def weigh_cells(sizes: IntArray, layout: Layout, arms: list[int]) -> CellWeights
         pooled=pooled,
         inverse_sizes=np.where(arm_sizes > 1, 1 / arm_sizes, 0.0),
         lone_factors=np.where(arm_sizes > 1, 1.0, whole / np.maximum(whole - 1, 1)),
+        compared=layout.complete,
     )
-
-
-def has_every_arm(layout: Layout) -> BoolArray:
-    """Which clusters have units in every arm; effects compare no others. Axes `[cluster]`."""
-    return np.asarray((layout.sizes > 0).all(axis=1))
 
 
 def weigh_units_alike(sizes: IntArray, arms: list[int]) -> CellWeights:
@@ -138,6 +136,7 @@ def weigh_units_alike(sizes: IntArray, arms: list[int]) -> CellWeights:
         pooled=np.ones((*found.shape[:-1], 1), dtype=np.bool_),
         inverse_sizes=np.zeros(found.shape[-2:]),
         lone_factors=np.ones(found.shape[-2:]),
+        compared=np.ones(found.shape[-2], dtype=np.bool_),
     )
 
 

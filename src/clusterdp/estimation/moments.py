@@ -78,7 +78,7 @@ def true_moments(counts: IntArray, space: CategorySpace, metric: int = 0) -> Cel
     """Moments of true outcomes, for the owner; axes of `counts`: `[..., cluster, arm, outcome]`."""
     values = space.metric_values()[metric]
     sizes = counts.sum(axis=-1)
-    means = counts @ values / sizes
+    means = counts @ values / np.maximum(sizes, 1)
     squares = (counts * (values - means[..., np.newaxis]) ** 2).sum(axis=-1)
     return CellMoments(sizes=sizes, means=means, squares=squares, noise=np.zeros_like(means))
 
@@ -97,7 +97,7 @@ def total_moments(
     lattice, middle = space.metric_lattice(), Ends.of(space, metric).middle
     unit, quarter = float(lattice.units[metric]), 4.0 ** lattice.shifts[metric] / 4
     sizes, sums = layout.sizes, totals.sums[..., metric]
-    means = unit * sums / sizes
+    means = unit * sums / np.maximum(sizes, 1)
     spread = totals.squares[..., metric] * unit**2 * quarter - sizes * (means - middle) ** 2
     return CellMoments(
         sizes=sizes,

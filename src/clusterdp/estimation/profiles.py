@@ -66,10 +66,10 @@ class Profiles:
         """Sums over the profiles of each cell; from `[..., profile]` to `[..., cluster, arm]`."""
         n_cells = self.shape[0] * self.shape[1]
         if np.array_equal(self.cells, np.arange(n_cells)):
-            return np.asarray(terms).reshape(*terms.shape[:-1], *self.shape)
+            return np.asarray(terms, np.float64).reshape(*terms.shape[:-1], *self.shape)
         flat = terms.reshape(-1, terms.shape[-1])
         sums = np.stack([np.bincount(self.cells, row, n_cells) for row in flat])
-        return sums.reshape(*terms.shape[:-1], *self.shape)
+        return np.asarray(sums, np.float64).reshape(*terms.shape[:-1], *self.shape)
 
 
 class Counted(NamedTuple):
@@ -141,7 +141,8 @@ class ProfileSums:
         noise = outputs.noise[groups, counted.responses]
 
         def add(terms: FloatArray | IntArray) -> FloatArray:
-            return np.bincount(counted.profiles, counted.counts * terms, len(profiles.cells))
+            sums = np.bincount(counted.profiles, counted.counts * terms, len(profiles.cells))
+            return np.asarray(sums, np.float64)
 
         return cls(
             sizes=add(np.ones_like(counted.counts)).astype(np.int64),

@@ -117,14 +117,15 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
         return estimators.contrast_effects(contrasts, layout, Ends.of(space, metric))
     profiles = Profiles.of_cells(layout)
     released = channel.simulate(counts, rng)
-    whole = ProfileSums.of_cell_counts(released, Outputs.of(channel, space, metric))
+    outputs = Outputs.of(channel, space, metric)
+    whole = ProfileSums.of_cell_counts(released, outputs)
     whole = replace(whole, sizes=profiles.sizes)  # alike in all replicates
     used = statistics if use == "everything" else ()
     readings = [reading for one in used for reading in one.sum_readings(metric)]
     calibration = calibrate(
         readings, profiles, whole, mechanism=mechanism, space=space, metric=metric
     )
-    return everyones_effects(whole, layout, estimator, profiles, calibration)
+    return everyones_effects(whole, layout, estimator, profiles, calibration, origin=outputs.middle)
 
 
 def _chunks(n_replicates: int, n_elements: int) -> Iterator[int]:
