@@ -3,15 +3,17 @@
     make bench-variance
 
 Excess variance is what privacy adds to the variance of the stratified estimate of an effect. It is
-exact given the cells' outcomes, averaged over the noise of summaries. Writes `docs/frontier.md` and
-`docs/frontier.svg`.
+exact given the cells' outcomes, averaged over the noise of summaries. The population of Experiment
+1 is drawn 100 times, with seeds 0 to 99. Writes `docs/frontier.md` and `docs/frontier.svg`.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from clusterdp.planning.assumptions import Scenario
 from clusterdp.planning.choose import Request
 from clusterdp.planning.predictions import predict
 from clusterdp.reproduction import populations as paper
+from clusterdp.reproduction.draws import Spread, describe, noise_rng
 from clusterdp.reproduction.youtube import shipped_features
 from clusterdp.theory import formulas as theory
 from clusterdp.theory.simulation import simulate_releases
@@ -38,18 +41,22 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
+T = TypeVar("T")
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
 SEGMENT = 0.1
+SHARES = (1.0, SEGMENT)
+N_DRAWS = 100
 DOCS = Path(__file__).parent.parent / "docs"
 
 
 class Table(NamedTuple):
-    """Observed counts of one population."""
+    """Observed counts of one population, and what is planned for it by ε and segment share."""
 
     name: str
     counts: IntArray
     layout: Layout
     space: CategorySpace
+    plans: dict[tuple[float, float], Mechanism] = {}  # noqa: RUF012 - replaced, never changed
 
     def excess(self, mechanism: Mechanism, share: float, use: Use, n_draws: int = 20) -> float:
         """Of the treatment that is known least."""
@@ -102,16 +109,27 @@ def of_counts(name: str, counts: IntArray) -> Table:
     return Table(name, counts, layout, cdp.OutcomeSpace.binary())
 
 
-def tables() -> list[Table]:
-    """The four populations, the same in every run."""
+def tables() -> list[list[Table]]:
+    """The draws of each of the four populations, the same in every run."""
     rng = np.random.default_rng(2025)
-    mixture = paper.Mixture.draw(rng).control_counts(paper.DEFAULT_BETWEEN)
-    return [
-        observed("Experiment 1", paper.sub_population(mixture, rng), rng),
-        observed("YouTube", paper.youtube_population(shipped_features(), rng), rng),
-        markets(rng),
-        hillstrom(rng),
+    first = [
+        observed("Experiment 1", paper.sub_population(draw), noise_rng(draw, 1))
+        for draw in range(N_DRAWS)
     ]
+    youtube = observed("YouTube", paper.youtube_population(shipped_features(), 0), rng)
+    return [first, [youtube], [markets(rng)], [hillstrom(rng)]]
+
+
+def with_plans(draws: list[Table]) -> list[Table]:
+    """Draws of a population, with plans: these know cell sizes and outcomes alone, as all share."""
+    layout, space = draws[0].layout, draws[0].space
+    blind = Scenario(layout, space, reference.uniform_reference(space))
+    plans = {
+        (epsilon, share): planning.choose(Request(epsilon=epsilon, segment_share=share), blind)
+        for epsilon in EPSILONS
+        for share in SHARES
+    }
+    return [table._replace(plans=plans) for table in draws]
 
 
 def two_point(table: Table, epsilon: float, share: float) -> float:
@@ -153,6 +171,7 @@ def redrawn(build: Callable[..., Mechanism], table: Table, epsilon: float, share
             build(noise_scale=scale / epsilon, prior_floor=floor / n_outcomes, epsilon=epsilon),
             share,
             "rows",
+            n_draws=10,
         )
         for scale in (8, 40, 2000)
         for floor in (0.3, 0.7, 1.0)
@@ -205,10 +224,7 @@ def calibrated(table: Table, epsilon: float, share: float) -> float:
 
 def planned(table: Table, epsilon: float, share: float) -> float:
     """Chosen from cell sizes and the outcome space, with no reference."""
-    blind = Scenario(table.layout, table.space, reference.uniform_reference(table.space))
-    request = Request(epsilon=epsilon, segment_share=share)
-    mechanism = planning.choose(request, blind)
-    return table.excess(mechanism, share, "everything")
+    return table.excess(table.plans[epsilon, share], share, "everything")
 
 
 def limit(table: Table, epsilon: float, share: float) -> float:
@@ -246,40 +262,65 @@ MECHANISMS: dict[str, Callable[[Table, float, float], float]] = {
 PAPERS = ("Cluster-DP", "Cluster-Free-DP", "Uniform-Prior-DP")
 
 
-def measure() -> dict[tuple[str, float, str, float], float]:
-    """Excess variances by population, share, mechanism and ε."""
-    found = {}
-    for table in tables():
-        for share in (1.0, SEGMENT):
-            for name, compute in MECHANISMS.items():
-                for epsilon in EPSILONS:
-                    found[table.name, share, name, epsilon] = compute(table, epsilon, share)
-            print(f"{table.name}, {'overall' if share == 1 else 'segment'}: done", flush=True)
+# By population, share, mechanism and ε; axes `[draw]`.
+Found = dict[tuple[str, float, str, float], "FloatArray"]
+
+
+def measure() -> Found:
+    """Excess variances of every draw of every population."""
+    found: Found = {}
+    for draws in tables():
+        measured = each(measure_draw, with_plans(draws))
+        for key in measured[0]:
+            found[draws[0].name, *key] = np.array([one[key] for one in measured])
     return found
 
 
-def claims(found: dict[tuple[str, float, str, float], float]) -> list[str]:
+def each(compute: Callable[[Table], T], draws: list[Table]) -> list[T]:
+    """What is computed from each draw, two at a time."""
+    done = []
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(mp_context=context, max_workers=2) as workers:
+        for one in workers.map(compute, draws):
+            done.append(one)
+            print(f"{draws[0].name}: {len(done)} of {len(draws)} draws", flush=True)
+    return done
+
+
+def measure_draw(table: Table) -> dict[tuple[float, str, float], float]:
+    """Excess variances in one table, by share, mechanism and ε."""
+    return {
+        (share, name, epsilon): compute(table, epsilon, share)
+        for share in SHARES
+        for name, compute in MECHANISMS.items()
+        for epsilon in EPSILONS
+    }
+
+
+def claims(found: Found) -> list[str]:
     """The sentences that the table supports, with their numbers."""
     first = "Experiment 1"
     ratios = {
-        share: min(found[first, share, name, 1.0] for name in ("Uniform-Prior-DP", "Cluster-DP"))
+        share: np.minimum(*(found[first, share, name, 1.0] for name in PAPERS[::2]))
         / found[first, share, "ours, as planned", 1.0]
-        for share in (1.0, SEGMENT)
+        for share in SHARES
     }
     worst = max(
-        found[table, share, "ours, as planned", epsilon]
-        / min(found[table, share, name, epsilon] for name in PAPERS)
+        (
+            found[table, share, "ours, as planned", epsilon]
+            / np.min([found[table, share, name, epsilon] for name in PAPERS], axis=0)
+        ).max()
         for table, share, _, epsilon in found
     )
     return [
         (
-            f"Experiment 1 at ε = 1, planned for the overall effect: {ratios[1.0]:,.0f} times less "
-            "excess variance than the better of Uniform-Prior-DP and Cluster-DP; planned for a "
-            f"10% segment: {ratios[SEGMENT]:.1f} times less."
+            f"Experiment 1 at ε = 1, planned for the overall effect: {describe(ratios[1.0])} times "
+            "less excess variance than the better of Uniform-Prior-DP and Cluster-DP; planned for "
+            f"a 10% segment: {describe(ratios[SEGMENT])} times less."
         ),
         (
             "Against the best of the paper's three user-level mechanisms, over all populations, "
-            f"budgets and both purposes, the plan has at most {worst:.3f} times the excess "
+            f"draws, budgets and both purposes, the plan has at most {worst:.3f} times the excess "
             "variance."
         ),
         near_the_limit(),
@@ -289,23 +330,28 @@ def claims(found: dict[tuple[str, float, str, float], float]) -> list[str]:
 
 def near_the_limit() -> str:
     """Rows of channels that noisy counts led to, against those of the true distribution."""
-    table = tables()[0]
+    ratios = np.array(each(over_limit, tables()[0]))
+    return (
+        "Rows alone, with priors from noisy counts that cost a tenth of ε, have "
+        f"{describe(ratios)} times the variance of the limit at the same ε of the channel, in "
+        "Experiment 1, whose smallest cells have 250 units, at the worst ε of each draw."
+    )
+
+
+def over_limit(table: Table) -> float:
+    """The largest ratio over ε in one table."""
     ratios = []
     for epsilon in EPSILONS:
         noisy = cdp.optimal(epsilon=epsilon / 0.9, noise_scale=20 / (epsilon / 0.9))
-        ratios.append(table.excess(noisy, 1.0, "rows", n_draws=10) / limit(table, epsilon, 1.0))
-    return (
-        "Rows alone, with priors from noisy counts that cost a tenth of ε, have at most "
-        f"{max(ratios):.3f} times the variance of the limit at the same ε of the channel, in "
-        "Experiment 1, whose smallest cells have 250 units."
-    )
+        ratios.append(table.excess(noisy, 1.0, "rows", n_draws=2) / limit(table, epsilon, 1.0))
+    return max(ratios)
 
 
 def come_true() -> str:
     """Simulated over predicted excess variance of plans that know the true distribution."""
     ratios = []
     rng = np.random.default_rng()
-    for table in tables():
+    for table, *_ in tables():
         probs = table.counts / table.layout.sizes[..., np.newaxis]
         known = Scenario(table.layout, table.space, reference.cell_reference(probs))
         for epsilon in (0.5, 2.0):
@@ -321,7 +367,7 @@ def come_true() -> str:
     )
 
 
-def as_markdown(found: dict[tuple[str, float, str, float], float], said: list[str]) -> str:
+def as_markdown(found: Found, said: list[str]) -> str:
     """The page."""
     lines = [
         "# What privacy costs, mechanism by mechanism",
@@ -337,17 +383,21 @@ def as_markdown(found: dict[tuple[str, float, str, float], float], said: list[st
         "two-point, piecewise and hybrid mechanisms are those of Duchi et al. and of Wang et al.",
         "(ICDE 2019). *As planned* is chosen from cell sizes alone, without a reference. The",
         "*limit of rows* is the optimal channel for each cell's true distribution, at no cost.",
+        "",
+        "The centres of the clusters of Experiment 1 are random. Its population is drawn",
+        f"{N_DRAWS} times, with seeds 0 to {N_DRAWS - 1}; its numbers are the median over draws,",
+        "with the range in brackets, and the figure has the draws from 10% to 90% in bands.",
     ]
     for table in dict.fromkeys(key[0] for key in found):
-        for share in (1.0, SEGMENT):
+        for share in SHARES:
             purpose = "overall effect" if share == 1 else f"effect in a segment of {share:.0%}"
             lines += ["", f"## {table}: {purpose}", ""]
             lines += ["| ε | " + " | ".join(f"{epsilon:g}" for epsilon in EPSILONS) + " |"]
             lines += ["|---|" + "---:|" * len(EPSILONS)]
             for name in MECHANISMS:
                 numbers = [found[table, share, name, epsilon] for epsilon in EPSILONS]
-                if not np.isnan(numbers[0]):
-                    cells = " | ".join(f"{number:.3g}" for number in numbers)
+                if not np.isnan(numbers[0]).any():
+                    cells = " | ".join(describe(over_draws) for over_draws in numbers)
                     lines.append(f"| {name} | {cells} |")
     return "\n".join(lines) + "\n"
 
@@ -364,16 +414,20 @@ STYLES = {
 }
 
 
-def draw(found: dict[tuple[str, float, str, float], float]) -> None:
+def draw(found: Found) -> None:
     """The figure."""
     figure = new_figure(DOCS / "frontier.svg", (10, 4.6))
     panels = figure.subplots(1, 2, sharey=True)
-    for panel, share in zip(panels, (1.0, SEGMENT), strict=True):
+    for panel, share in zip(panels, SHARES, strict=True):
         for name, (colour, marker, line) in STYLES.items():
             numbers = [found["Experiment 1", share, name, epsilon] for epsilon in EPSILONS]
+            spread = Spread.of(np.array(numbers).T)
+            panel.fill_between(
+                EPSILONS, spread.low, spread.high, color=colour, alpha=0.18, linewidth=0
+            )
             panel.plot(
                 EPSILONS,
-                numbers,
+                spread.median,
                 color=colour,
                 marker=marker,
                 linestyle=line,

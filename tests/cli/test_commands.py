@@ -27,7 +27,7 @@ def test_owner_and_analyst(source: Path, published: Path, table: pl.DataFrame) -
     ]
     units = pl.read_parquet(published / "units.parquet")
     public = ["user", "treated", "market", "secret"]
-    assert units.columns == [*public, "response", "clicks_debiased"]
+    assert units.columns == [*public, "fold", "response", "clicks_debiased"]
     assert units.select(public).equals(table.select(public).sort("user"))
     assert "label differentially private" in run("inspect", published).output
     verified = run("verify", published)

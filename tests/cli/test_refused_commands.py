@@ -72,9 +72,9 @@ BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
         "outside the outcome space",
     ),
     "one-armed cluster": (
-        lambda t, d: write(t.filter((pl.col("market") > 0) | (pl.col("treated") == 0)), d),
+        lambda t, d: write(t.filter(pl.col("market") % 2 == pl.col("treated")), d),
         (),
-        "no unit in some arm",
+        "arms were assigned to clusters as a whole",
     ),
     "epsilon 0": (write, ("--epsilon", 0), "epsilon must be"),
     "epsilon below 0": (write, ("--epsilon", -1), "epsilon must be"),

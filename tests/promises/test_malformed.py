@@ -189,7 +189,7 @@ TABLES: dict[str, tuple[str, str, Callable[[pl.DataFrame], pl.DataFrame], str]] 
         "Histogram",
         "cells.parquet",
         lambda t: t.with_columns(size=pl.lit(0, pl.Int64)),
-        "no unit in some arm",
+        "no cluster has units in every arm",
     ),
     "cells in another order": (
         "Histogram",

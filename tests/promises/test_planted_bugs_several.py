@@ -24,9 +24,11 @@ from clusterdp.rows.batches import Asked, RowCounter
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizer import RowRandomizer
-from clusterdp.statistics.sums import NoisySums, SumNoise
+from clusterdp.statistics.sum_noise import SumNoise
+from clusterdp.statistics.sums import NoisySums
 from clusterdp.storage.folder import LocalFolder
 from joint_enumeration import category_chances, joint_release, worst_loss
+from populations import make_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,7 +159,7 @@ def audit_roundings() -> None:
     """Whether a number is rounded up for counts says nothing of how it is rounded for rows."""
     key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
     made = randomizer_of(NUMBER, NUMBER_ROWS, n_units, key)
-    counter = RowCounter.of(encoder_of(NUMBER), Asked(count_key=key))
+    counter = RowCounter.of(encoder_of(NUMBER), make_layout([[n_units, 1]]), Asked(count_key=key))
     words = WordGrid(N_WORDS, (*counter.count_keys, *made.rounding_keys))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.batches.unit_words", words)

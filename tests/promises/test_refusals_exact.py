@@ -21,7 +21,7 @@ from clusterdp.rows import column_leak
 from clusterdp.rows import order_leak as row_order
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.statistics.sums import NoisySums
+from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,6 @@ MECHANISMS = {
     "sums": cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.4)),
     "counts and delta": cdp.optimal(epsilon=1, noise_scale=9, delta=1e-2),
     "aggregates": cdp.noisy_histogram(epsilon=1),
-    "sums alone": cdp.Mechanism(name="sums", statistics=(NoisySums(epsilon=1),)),
 }
 
 
@@ -106,7 +105,9 @@ def test_a_refusal_tells_that_a_row_breaks_a_rule_and_no_more() -> None:
 def test_two_statistics_of_one_kind_are_refused_before_anything_is_drawn() -> None:
     """Their columns have the same names, so that no folder could hold both."""
     with pytest.raises(cdp.ParameterError, match="two statistics of one kind"):
-        cdp.Mechanism(name="sums", statistics=(NoisySums(epsilon=1), NoisySums(epsilon=2)))
+        cdp.Mechanism(
+            name="counts", statistics=(NoisyCounts(noise_scale=1), NoisyCounts(noise_scale=2))
+        )
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-COUNTED = {"noise_scale": 20.0, "prior_floor": 0.1, "epsilon": 2.0}
+COUNTED: dict[str, Any] = {"noise_scale": 20.0, "prior_floor": 0.1, "epsilon": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,7 @@ COUNTED = {"noise_scale": 20.0, "prior_floor": 0.1, "epsilon": 2.0}
         (cdp.uniform_prior_dp(epsilon=2), False),
         (cdp.uniform_prior_dp(epsilon=2, sums=cdp.SumShares(clusters=0.4)), True),
         (cdp.cluster_dp(**COUNTED), True),
-        # Counts of whole arms estimate no mean of a cell.
-        (cdp.cluster_free_dp(**COUNTED), False),
+        (cdp.cluster_free_dp(**COUNTED), True),
     ],
     ids=lambda value: getattr(value, "name", None),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -44,7 +45,8 @@ def test_small_clusters_are_pooled_and_counted_in_words(table: pl.DataFrame) -> 
     prepared = prepare(most, columns=COLUMNS, space=SPACE, min_cell_size=50)
     (note,) = prepared.notes
     assert note == (
-        "2 clusters with fewer than 50 units in some arm were pooled into 'pooled' (160 units)"
+        "2 clusters of at most 80 units were pooled into 'pooled' (160 units), because they expect "
+        "fewer than 50 units in some arm"
     )
     assert prepared.layout.clusters == ("2", "3", "4", "pooled")
 
@@ -52,3 +54,13 @@ def test_small_clusters_are_pooled_and_counted_in_words(table: pl.DataFrame) -> 
 def test_a_name_that_is_no_table(tmp_path: Path) -> None:
     with pytest.raises(cdp.DataError, match="there is no file"):
         prepare(tmp_path / "none.parquet", columns=COLUMNS, space=SPACE)
+
+
+def test_groups_that_arms_were_assigned_to_have_one_arm(table: pl.DataFrame) -> None:
+    by_school = table.with_columns(school=pl.col("user") // 10 * 2 + pl.col("treated"))
+    columns = replace(COLUMNS, cluster=None, assigned_by="school")
+    prepared = prepare(by_school, columns=columns, space=SPACE)
+    assert prepared.table.columns.public == ("user", "treated", "school")
+    mixed = by_school.with_columns(school=pl.col("user") // 10)
+    with pytest.raises(cdp.DataError, match="have units in several arms"):
+        prepare(mixed, columns=columns, space=SPACE)

@@ -21,10 +21,10 @@ from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import simulated_noise
-from clusterdp.statistics.sums import NoisySums
 from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from clusterdp.experiment.categories import Categories
@@ -86,7 +86,7 @@ def sound_folders(rng: np.random.Generator, place: Path) -> list[SoundFolder]:
     # Two small clusters, to be pooled.
     uneven = plain.with_columns(market=pl.when(row < 8).then(8 + row // 2 % 2).otherwise("market"))
     binned = one_outcome("clicks", cdp.OutcomeSpace.bins([0, 1.5, 2.5, 4]))
-    made = {
+    made: dict[str, tuple[Any, ...]] = {
         "Cluster-DP": (plain, cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2), numbers),
         "Optimal": (
             named,
@@ -106,30 +106,42 @@ def sound_folders(rng: np.random.Generator, place: Path) -> list[SoundFolder]:
         ),
         "Histogram": (named, cdp.noisy_histogram(epsilon=2), binned),
         "Contrasts": (named, cdp.noisy_horvitz_thompson(epsilon=2), numbers),
-        "Sums": (
-            named,
-            cdp.Mechanism(name="Sums", statistics=(NoisySums(epsilon=2),)),
+        "Totals": (
+            plain,
+            cdp.optimal(
+                epsilon=3,
+                prior=[4, 3, 2, 1],
+                sums=cdp.SumShares(totals=0.1, clusters=0.1, breakdowns=((("tier",), 0.1),)),
+            ),
             numbers,
+            {"breakdowns": (("tier",),), "folds": 2},
+        ),
+        "No clusters": (
+            named,
+            cdp.uniform_prior_dp(epsilon=2, sums=cdp.SumShares(totals=0.2)),
+            numbers,
+            {"cluster": None, "folds": 2},
         ),
     }
     folders = [
-        _publish(name, *parts, rng, place / str(number))
+        _publish(name, *parts, rng=rng, target=place / str(number))
         for number, (name, parts) in enumerate(made.items())
     ]
     return [*folders, _in_parts(folders[0]), _in_parts(folders[1])]
 
 
-def _publish(  # noqa: PLR0917 - the parts of a release
+def _publish(
     name: str,
     rows: pl.DataFrame,
     mechanism: cdp.Mechanism,
     space: Categories,
+    parts: Mapping[str, Any] | None = None,
+    *,
     rng: np.random.Generator,
     target: Path,
 ) -> SoundFolder:
-    columns = Columns(
-        unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("tier",)
-    )
+    named = {"unit": "user", "arm": "treated", "cluster": "market", "kept": ("tier",)}
+    columns = Columns(**{**named, "outcomes": ("clicks",), **(parts or {})})
     control = rows["treated"].min()
     write_with(
         prepare(rows, columns=columns, space=space, control=control, min_cell_size=4),

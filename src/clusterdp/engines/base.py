@@ -144,6 +144,7 @@ class Table(TableOptions, ABC):
                 columns.arm,
                 control,
                 breakdowns=columns.breakdowns,
+                assigned_by=columns.assigned_by,
                 folds=columns.folds,
             )
         )
@@ -209,6 +210,7 @@ class CellOptions(NamedTuple):
         control: The control arm; None for the default.
         size: The column with the number of units that a row stands for; None if each is one.
         breakdowns: The columns of each breakdown.
+        assigned_by: The column of groups that arms were assigned to; None for units.
         folds: How many folds units are put in.
     """
 
@@ -217,14 +219,18 @@ class CellOptions(NamedTuple):
     control: Any = None
     size: str | None = None
     breakdowns: tuple[tuple[str, ...], ...] = ()
+    assigned_by: str | None = None
     folds: int = 1
 
     @property
     def groups(self) -> dict[str, str]:
         """The columns that units are counted by, with the parts they play."""
-        cluster = {} if self.cluster is None else {self.cluster: "cluster"}
         cut_by = (name for names in self.breakdowns for name in names)
-        return {**dict.fromkeys(cut_by, "breakdown"), **cluster, self.arm: "arm"}
+        named = {self.assigned_by: "assigned by", self.cluster: "cluster", self.arm: "arm"}
+        return {
+            **dict.fromkeys(cut_by, "breakdown"),
+            **{name: part for name, part in named.items() if name is not None},
+        }
 
     @property
     def parts(self) -> dict[str, str]:
@@ -289,6 +295,8 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
             gap = gap | sizes[name].is_nan()
         _refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
     arms = Labels.of(sizes[arm])
+    if asked.assigned_by is not None:
+        _check_assigned(sizes, asked.assigned_by, arm)
     encoder = CellEncoder(
         clusters=None if asked.cluster is None else Labels.of(sizes[asked.cluster]),
         arms=arms,
@@ -319,6 +327,19 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         folds=asked.folds,
     )
     return layout, encoder
+
+
+def _check_assigned(sizes: pl.DataFrame, groups: str, arm: str) -> None:
+    """Raise a DataError unless every group has one arm."""
+    import polars as pl
+
+    several = sizes.group_by(groups).agg(pl.col(arm).n_unique()).filter(pl.col(arm) > 1)
+    if len(several):
+        raise DataError(
+            f"{counted(len(several), 'group')} of {groups!r} (assigned by) have units in several "
+            "arms, so arms were not assigned to them as a whole; leave out assigned_by "
+            "(--assigned-by), or give the column that arms were assigned by"
+        )
 
 
 def _check_groups(names: tuple[str, ...], n_groups: int) -> None:

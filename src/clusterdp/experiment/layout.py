@@ -107,7 +107,7 @@ class Layout:
             raise DataError(
                 "the arm column holds an infinite number, which no manifest can name; recode it"
             )
-        if not self.complete.any():
+        if self.sizes.min() < 0 or not self.complete.any():
             raise DataError(
                 "no cluster has units in every arm, so no effect can be compared; leave out "
                 "cluster (--cluster)"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from clusterdp.errors import ParameterError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,6 +46,11 @@ def check_exact(layout: Layout, space: CategorySpace, mechanism: Mechanism) -> N
     mechanism.guarantee(space)
     if mechanism.releases_rows:
         mechanism.settled_rows(space).public_prior(space)
+    elif not layout.complete.all():
+        raise ParameterError(
+            f"{mechanism.name} compares arms in every cluster, and some lack an arm; choose a "
+            "mechanism that releases rows, or leave these clusters out of the table"
+        )
     for statistic in mechanism.statistics:
         statistic.check(layout, space)
 

@@ -103,8 +103,9 @@ def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]
         options.arm or "",
         options.control,
         options.size,
-        options.breakdowns,
-        options.n_folds,
+        breakdowns=options.breakdowns,
+        assigned_by=options.assigned_by,
+        folds=options.n_folds,
     )
     with ExitStack() as stack:
         return read_cells(source, asked, options.min_cell_size, engine_for(source, options, stack))

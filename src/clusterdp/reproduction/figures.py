@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp._figures import COLOURS, new_figure, save_figure
-from clusterdp.reproduction.study import column, select
+from clusterdp.reproduction.draws import Spread, by_draw, points, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.reproduction.claims import Findings, Rows
-
-    Tables = dict[str, Rows]
+    from clusterdp.reproduction.claims import Findings, Rows, Tables
 
 # Colour-blind safe (Okabe and Ito), with a marker each, so that they can be distinguished in grey.
 STYLES: dict[str, dict[str, Any]] = {
@@ -57,17 +55,21 @@ def _figure(n_panels: int, **options: Any) -> tuple[Figure, list[Axes]]:
     return figure, list(axes)
 
 
-def _error_bars(panel: Axes, rows: Rows, x: str, y: str, **style: Any) -> None:
-    spread = column(rows, "spread")
-    panel.errorbar(column(rows, x), column(rows, y), spread, markersize=4, capsize=2, **style)
+def _band(panel: Axes, rows: Rows, x: str, y: str, **style: Any) -> None:
+    """The median over draws as a line, and most draws around it as a band."""
+    along, spread = points(rows, x), Spread.of(by_draw(rows, y))
+    panel.fill_between(
+        along, spread.low, spread.high, color=style["color"], alpha=0.18, linewidth=0
+    )
+    panel.plot(along, spread.median, markersize=4, linewidth=1.4, **style)
 
 
 def _lines(panel: Axes, rows: Rows, x: str, y: str = "variance") -> None:
-    """One line with error bars per mechanism, in the order of STYLES."""
+    """One line with its band per mechanism, in the order of STYLES."""
     for name, style in STYLES.items():
         chosen = select(rows, mechanism=name)
         if chosen:
-            _error_bars(panel, chosen, x, y, label=name, linewidth=1.4, **style)
+            _band(panel, chosen, x, y, label=name, **style)
 
 
 def _both_accountings(  # noqa: PLR0913 - a table, and what is drawn of it
@@ -100,7 +102,7 @@ def _ratio(tables: Tables) -> Figure:
     figure, (panel,) = _figure(1)
     for prob, style in ((0.5, STYLES["Cluster-DP"]), (0.8, STYLES["Cluster-Free-DP"])):
         rows = select(tables["ratio"], resample_prob=prob)
-        _error_bars(panel, rows, "between", "ratio", label=f"λ = {prob:g}", **style)
+        _band(panel, rows, "between", "ratio", label=f"λ = {prob:g}", **style)
     panel.axhline(1, color="#888888", linewidth=0.8)
     panel.set_xlabel("β: how alike the units of a cluster are")
     panel.set_ylabel("variance, Cluster-DP over Cluster-Free-DP")
@@ -111,50 +113,56 @@ def _ratio(tables: Tables) -> Figure:
 def _bound(tables: Tables) -> Figure:
     figure, (panel,) = _figure(1)
     rows = tables["bound"]
-    beta = column(rows, "between")
-    panel.fill_between(
-        beta,
-        column(rows, "first_term"),
-        column(rows, "bound"),
-        color=COLOURS[5],
-        alpha=0.3,
-        label="between the first term and the bound",
-    )
-    _error_bars(panel, rows, "between", "gap", label="gap, simulated", **STYLES["Cluster-DP"])
-    panel.plot(beta, column(rows, "exact_gap"), "k--", linewidth=1, label="gap, exact")
+    drawn = {
+        "bound": {"label": "the bound", "color": COLOURS[5], "linestyle": "-."},
+        "first_term": {"label": "its first term", "color": COLOURS[4], "linestyle": "--"},
+        "gap": {"label": "gap, exact", **STYLES["Cluster-DP"]},
+    }
+    for name, style in drawn.items():
+        _band(panel, rows, "between", name, **style)
+    simulated = Spread.of(by_draw(rows, "simulated_gap")).median
+    panel.plot(points(rows, "between"), simulated, "kx", markersize=5, label="gap, simulated")
     panel.set_yscale("log")
     panel.set_xlabel("β: how alike the units of a cluster are")
     panel.set_ylabel("variance gap to no privacy")
-    panel.legend(frameon=False, fontsize=8)
+    panel.legend(frameon=False, fontsize=8, loc="center left")
     return figure
 
 
 def _errors(tables: Tables) -> Figure:
     figure, (histogram, quantiles) = _figure(2)
-    errors = column(tables["errors"], "error")
-    histogram.hist(errors, bins=30, color=COLOURS[5], edgecolor="white", linewidth=0.5)
+    errors = _in_deviations(tables)
+    histogram.hist(errors.ravel(), bins=40, color=COLOURS[5], edgecolor="white", linewidth=0.5)
     histogram.axvline(0, color="#888888", linewidth=0.8)
-    histogram.set_xlabel("τ̂ − τ")
-    histogram.set_ylabel("realizations")
+    histogram.set_xlabel("τ̂ − τ, in standard deviations of its draw")
+    histogram.set_ylabel("realizations, all draws")
     _quantiles(quantiles, errors)
     return figure
 
 
 def _youtube_errors(tables: Tables) -> Figure:
     figure, (panel,) = _figure(1)
-    _quantiles(panel, column(tables["errors"], "error"))
+    _quantiles(panel, _in_deviations(tables))
     return figure
+
+
+def _in_deviations(tables: Tables) -> FloatArray:
+    """Errors over their standard deviation within a draw; axes `[draw, realization]`."""
+    errors = by_draw(tables["errors"], "error")
+    return np.asarray(errors / errors.std(axis=1, ddof=1, keepdims=True))
 
 
 def _quantiles(panel: Axes, errors: FloatArray) -> None:
     from scipy.special import ndtri
 
-    probs = (np.arange(len(errors)) + 0.5) / len(errors)
-    normal = ndtri(probs)
-    panel.plot(normal, errors.std(ddof=1) * normal, color="#888888", linewidth=1)
-    panel.plot(normal, np.sort(errors), "o", color=COLOURS[0], markersize=2.5)
+    n_errors = errors.shape[1]
+    normal = ndtri((np.arange(n_errors) + 0.5) / n_errors)
+    spread = Spread.of(np.sort(errors, axis=1))
+    panel.plot(normal, normal, color="#888888", linewidth=1)
+    panel.fill_between(normal, spread.low, spread.high, color=COLOURS[0], alpha=0.25, linewidth=0)
+    panel.plot(normal, spread.median, color=COLOURS[0], linewidth=1.6)
     panel.set_xlabel("standard normal quantiles")
-    panel.set_ylabel("quantiles of τ̂ − τ")
+    panel.set_ylabel("quantiles of τ̂ − τ, in standard deviations")
 
 
 _AGAINST_FLOOR = partial(

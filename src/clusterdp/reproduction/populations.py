@@ -9,6 +9,7 @@ import numpy as np
 
 from clusterdp.experiment.layout import Layout
 from clusterdp.experiment.outcomes import OutcomeSpace
+from clusterdp.reproduction.draws import population_rng
 from clusterdp.reproduction.youtube import standardized_features
 from clusterdp.theory.population import Population
 
@@ -61,7 +62,25 @@ class Mixture:
         return np.array(counts)
 
 
-def population(type_counts: IntArray) -> Population:
+def whole_population(draw: int) -> Population:
+    """The super-population of one draw."""
+    return _population(Mixture.draw(population_rng(draw)).control_counts(DEFAULT_BETWEEN))
+
+
+def sub_population(draw: int, between: float = DEFAULT_BETWEEN) -> Population:
+    """500, 1000 and 2000 units drawn uniformly from the three clusters of one draw.
+
+    `between` is β; the random numbers behind a draw stay the same as it varies.
+    """
+    rng = population_rng(draw)
+    drawn = [
+        rng.multivariate_hypergeometric(counts, size)
+        for counts, size in zip(Mixture.draw(rng).control_counts(between), SUB_SIZES, strict=True)
+    ]
+    return _population(np.array(drawn))
+
+
+def _population(type_counts: IntArray) -> Population:
     """A population with the given control outcomes, everyone's treated outcome one higher."""
     types = np.arange(2 * HALF_RANGE + 1)
     return Population(
@@ -72,20 +91,19 @@ def population(type_counts: IntArray) -> Population:
     )
 
 
-def sub_population(super_counts: IntArray, rng: np.random.Generator) -> Population:
-    """500, 1000 and 2000 units drawn uniformly from the three clusters."""
-    drawn = [
-        rng.multivariate_hypergeometric(counts, size)
-        for counts, size in zip(super_counts, SUB_SIZES, strict=True)
-    ]
-    return population(np.array(drawn))
+def spread_of_centers(draw: int) -> float:
+    """The standard deviation of the centres μ_c of one draw, clusters weighted by size."""
+    centers = Mixture.draw(population_rng(draw)).centers
+    mean = np.average(centers, weights=SUPER_SIZES)
+    return float(np.sqrt(np.average((centers - mean) ** 2, weights=SUPER_SIZES)))
 
 
-def youtube_population(features: ClusterFeatures, rng: np.random.Generator) -> Population:
+def youtube_population(features: ClusterFeatures, draw: int) -> Population:
     """Experiment 3: y(0) = xᵀ(1,1,1,1) + w with w of standard deviation 0.1, y(1) = y(0) + 1."""
     cluster_effects = standardized_features(features).sum(axis=1)
     clusters = np.repeat(np.arange(len(features.n_nodes)), features.n_nodes)
-    control = cluster_effects[clusters] + YOUTUBE_NOISE * rng.normal(size=len(clusters))
+    noise = population_rng(draw).normal(size=len(clusters))
+    control = cluster_effects[clusters] + YOUTUBE_NOISE * noise
     codes = np.stack([_quantize(control), _quantize(control + YOUTUBE_EFFECT)], axis=1)
     types, kinds = np.unique(codes, axis=0, return_inverse=True)
     counts = np.zeros((len(features.n_nodes), len(types)), dtype=np.int64)

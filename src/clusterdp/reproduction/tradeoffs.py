@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,19 +13,12 @@ import numpy as np
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
 from clusterdp.reproduction import populations as pops
-from clusterdp.reproduction.claims import Claim, Findings, Rows, decide
+from clusterdp.reproduction.claims import Claim, Rows, Tables, decide_over_draws
+from clusterdp.reproduction.draws import by_draw, describe, everywhere, noise_rng, select
 from clusterdp.reproduction.paper_accounting import DELTA, clustered, stated_epsilon
-from clusterdp.reproduction.study import (
-    ACCOUNTINGS,
-    KINDS,
-    column,
-    empirical_variances,
-    exact_variance,
-    select,
-)
+from clusterdp.reproduction.study import ACCOUNTINGS, KINDS, exact_variance
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import IntArray
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.reproduction.paper_accounting import Accounting
     from clusterdp.reproduction.study import Study
@@ -38,41 +32,39 @@ NOISE_AT_HALF = {"paper": 10.0, "valid": 20.0}
 # The paper's sets; σ = ∞ is a scale at which no count is left of the histogram.
 NOISE_SCALES = {10.0: "10", 20.0: "20", 1e9: "∞"}
 FLOOR_SHARES = (0.01, 0.1, 1.0)
+# Better means a variance below this share of the other's.
+BETTER = 0.95
 
 
-def experiment_one(study: Study) -> Findings:
+def measure(study: Study, draw: int) -> Tables:
     """Variance against γ at fixed privacy, and the trade-off with σ and γ optimised."""
-    rng = study.rng(1)
-    counts = pops.Mixture.draw(rng).control_counts(pops.DEFAULT_BETWEEN)
-    simulation = _Simulation(study=study, super_counts=counts, rng=rng)
+    measured = _Measured(population=pops.sub_population(draw), rng=noise_rng(draw, 1))
     by_floor: Rows = []
     tradeoff: Rows = []
     for accounting in ACCOUNTINGS:
-        by_floor += _against_floor(simulation, accounting)
-        tradeoff += _tradeoff(simulation, accounting)
-    equal = _at_equal_strength(simulation.draw(), rng)
-    return Findings(
-        number=1,
-        tables={"against_floor": by_floor, "tradeoff": tradeoff, "equal_strength": equal},
-        claims=[*_floor_claims(by_floor, equal), *_tradeoff_claims(tradeoff)],
-    )
+        by_floor += _against_floor(measured, study.n_points, accounting)
+        tradeoff += _tradeoff(measured, study.n_points, accounting)
+    equal = _at_equal_strength(measured)
+    return {"against_floor": by_floor, "tradeoff": tradeoff, "equal_strength": equal}
+
+
+def judge(tables: Tables) -> list[Claim]:
+    """What all draws say on the paper's claims."""
+    floors = _floor_claims(tables["against_floor"], tables["equal_strength"])
+    return [*floors, *_tradeoff_claims(tables["tradeoff"])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Simulation:
-    """What measures the variance of a mechanism, over sub-populations of one population."""
+class _Measured:
+    """What measures the variance of mechanisms in one population."""
 
-    study: Study
-    super_counts: IntArray
+    population: Population
     rng: np.random.Generator
 
-    def draw(self) -> Population:
-        return pops.sub_population(self.super_counts, self.rng)
+    def variance(self, mechanism: Mechanism) -> float:
+        return exact_variance(self.population, mechanism, self.rng)
 
-    def variances(self, mechanism: Mechanism) -> dict[str, float]:
-        return empirical_variances(self.draw, mechanism, self.study, self.rng)
-
-    def uniform_variances(self, epsilon: float) -> dict[str, dict[str, float]]:
+    def uniform_variances(self, epsilon: float) -> dict[str, float]:
         """Uniform-Prior-DP, whose accounting nobody doubts: stratified, and unstratified.
 
         The unstratified estimator is of an experiment assigned over the whole population at once;
@@ -80,14 +72,14 @@ class _Simulation:
         """
         mechanism = builders.uniform_prior_dp(epsilon=epsilon, delta=DELTA)
         return {
-            "Uniform-Prior-DP": self.variances(mechanism),
-            "Uniform-Prior-DP, unstratified": empirical_variances(
-                lambda: self.draw().merged(), mechanism, self.study, self.rng
+            "Uniform-Prior-DP": self.variance(mechanism),
+            "Uniform-Prior-DP, unstratified": exact_variance(
+                self.population.merged(), mechanism, self.rng
             ),
         }
 
 
-def _at_equal_strength(population: Population, rng: np.random.Generator) -> Rows:
+def _at_equal_strength(measured: _Measured) -> Rows:
     """The reading under which a small floor helps: λ kept at 0.8, whatever privacy that gives."""
     small, large = (
         builders.cluster_dp(noise_scale=10, prior_floor=share / K, resample_prob=0.8)
@@ -102,16 +94,18 @@ def _at_equal_strength(population: Population, rng: np.random.Generator) -> Rows
         {
             "mechanism": name,
             "floor_share": share,
-            "variance": exact_variance(population, mechanism, rng),
+            "variance": measured.variance(mechanism),
             "paper_epsilon": stated_epsilon(mechanism, pops.SPACE),
         }
         for name, share, mechanism in made
     ]
 
 
-def _against_floor(simulation: _Simulation, accounting: Accounting) -> Rows:
-    rows = []
-    for share in np.linspace(0.1, 1, simulation.study.n_points).tolist():
+def _against_floor(measured: _Measured, n_points: int, accounting: Accounting) -> Rows:
+    uniform = measured.uniform_variances(FIXED_EPSILON)
+    rows: Rows = []
+    for share in np.linspace(0.1, 1, n_points).tolist():
+        here = {"accounting": accounting, "floor_share": share}
         for kind in KINDS:
             mechanism = clustered(
                 kind,
@@ -120,36 +114,30 @@ def _against_floor(simulation: _Simulation, accounting: Accounting) -> Rows:
                 prior_floor=share / K,
                 accounting=accounting,
             )
-            rows.append(
-                {"accounting": accounting, "mechanism": kind, "floor_share": share}
-                | simulation.variances(mechanism)
-            )
-    return rows + [
-        {"accounting": accounting, "mechanism": name, "floor_share": share} | summary
-        for name, summary in simulation.uniform_variances(FIXED_EPSILON).items()
-        for share in (0.1, 1.0)
-    ]
-
-
-def _tradeoff(simulation: _Simulation, accounting: Accounting) -> Rows:
-    rows: Rows = []
-    for epsilon in np.geomspace(0.25, 4, simulation.study.n_points).tolist():
-        here = {"accounting": accounting, "epsilon": epsilon}
-        for kind in KINDS:
-            mechanism, chosen = _best(kind, epsilon, simulation, accounting)
-            rows.append({**here, "mechanism": kind, **chosen} | simulation.variances(mechanism))
+            rows.append({**here, "mechanism": kind, "variance": measured.variance(mechanism)})
         rows += [
-            {**here, "mechanism": name, "noise_scale": "", "floor_share": 1.0} | summary
-            for name, summary in simulation.uniform_variances(epsilon).items()
+            {**here, "mechanism": name, "variance": variance} for name, variance in uniform.items()
         ]
     return rows
 
 
-def _best(
-    kind: str, epsilon: float, simulation: _Simulation, accounting: Accounting
-) -> tuple[Mechanism, dict[str, Any]]:
-    """The best (σ, γ) of the paper's sets at this ε, by exact variance."""
-    population = simulation.draw()
+def _tradeoff(measured: _Measured, n_points: int, accounting: Accounting) -> Rows:
+    rows: Rows = []
+    for epsilon in np.geomspace(0.25, 4, n_points).tolist():
+        here = {"accounting": accounting, "epsilon": epsilon}
+        rows += [
+            {**here, "mechanism": kind} | _best(kind, epsilon, measured, accounting)
+            for kind in KINDS
+        ]
+        rows += [
+            {**here, "mechanism": name, "noise_scale": "", "floor_share": 1.0, "variance": variance}
+            for name, variance in measured.uniform_variances(epsilon).items()
+        ]
+    return rows
+
+
+def _best(kind: str, epsilon: float, measured: _Measured, accounting: Accounting) -> dict[str, Any]:
+    """The best (σ, γ) of the paper's sets at this ε, and its variance."""
     candidates = []
     for scale, share in itertools.product(NOISE_SCALES, FLOOR_SHARES):
         with suppress(ParameterError):  # noisy counts that leave nothing for the rows
@@ -160,54 +148,69 @@ def _best(
                 prior_floor=share / K,
                 accounting=accounting,
             )
-            variance = exact_variance(population, mechanism, simulation.rng)
-            chosen = {"noise_scale": NOISE_SCALES[scale], "floor_share": share}
-            candidates.append((variance, mechanism, chosen))
-    _, mechanism, chosen = min(candidates, key=lambda candidate: candidate[0])
-    return mechanism, chosen
+            candidates.append(
+                {
+                    "noise_scale": NOISE_SCALES[scale],
+                    "floor_share": share,
+                    "variance": measured.variance(mechanism),
+                }
+            )
+    return min(candidates, key=lambda candidate: candidate["variance"])
 
 
 def _floor_claims(rows: Rows, equal: Rows) -> list[Claim]:
     paper = select(rows, accounting="paper")
     least, edge = (
-        column(paper, "variance", mechanism="Cluster-DP", floor_share=share)[0]
+        by_draw(paper, "variance", mechanism="Cluster-DP", floor_share=share)[:, 0]
         for share in (0.1, 1.0)
     )
-    uniform = column(paper, "variance", mechanism="Uniform-Prior-DP")[0]
+    uniform = by_draw(paper, "variance", mechanism="Uniform-Prior-DP")[:, 0]
     return [
-        decide(
+        decide_over_draws(
             "small floor beats uniform prior",
-            holds=bool(least < uniform),
-            evidence=f"Cluster-DP {least:,.0f}, Uniform-Prior-DP {uniform:,.1f}: "
-            f"{least / uniform:,.0f} times as much.",
-            small=select(equal, mechanism="Cluster-DP", floor_share=0.1)[0],
-            plain=select(equal, mechanism="Uniform-Prior-DP")[0],
+            holds=least < uniform,
+            evidence=f"Cluster-DP {describe(least)}, Uniform-Prior-DP {describe(uniform)}: "
+            f"{describe(least / uniform)} times as much.",
+            small=_medians(select(equal, mechanism="Cluster-DP", floor_share=0.1)),
+            plain=_medians(select(equal, mechanism="Uniform-Prior-DP")),
         ),
-        decide(
+        decide_over_draws(
             "uniform prior is lower at the largest floor",
-            holds=bool(uniform < edge),
-            evidence=f"Cluster-DP {edge:,.0f}, Uniform-Prior-DP {uniform:,.1f}.",
+            holds=uniform < edge,
+            evidence=f"Cluster-DP {describe(edge)}, Uniform-Prior-DP {describe(uniform)}.",
         ),
     ]
+
+
+def _medians(rows: Rows) -> dict[str, float]:
+    names = ("variance", "paper_epsilon")
+    return {name: float(np.median(by_draw(rows, name))) for name in names}
 
 
 def _tradeoff_claims(rows: Rows) -> list[Claim]:
     paper = select(rows, accounting="paper")
-    uniform = column(paper, "variance", mechanism="Uniform-Prior-DP")
-    ours, free = (column(paper, "variance", mechanism=kind) / uniform for kind in KINDS)
-    shares = {row["floor_share"] for row in select(paper, mechanism="Cluster-DP")}
-    against = ours / free
-    # Ratios of variances from 500 realizations each, averaged over the sub-populations.
+    uniform = by_draw(paper, "variance", mechanism="Uniform-Prior-DP")
+    ours, free = (by_draw(paper, "variance", mechanism=kind) for kind in KINDS)
+    to_uniform, to_free = ours / uniform, ours / free
     return [
-        decide(
+        decide_over_draws(
             "optimised trade-off beats uniform prior",
-            holds=bool((ours < 0.95).all() and (free < 0.95).all()),
-            evidence=f"Ratios from {ours.min():.2f} to {ours.max():.2f}; the floor chosen is "
-            f"{' or '.join(f'{share:g}/K' for share in sorted(shares))}.",
+            holds=everywhere(np.maximum(to_uniform, free / uniform) < BETTER),
+            evidence=f"Least ratio of a draw {describe(to_uniform.min(axis=1))}, largest "
+            f"{describe(to_uniform.max(axis=1))}; the floor chosen is {_floors_chosen(paper)}.",
         ),
-        decide(
+        decide_over_draws(
             "optimised Cluster-DP beats Cluster-Free-DP",
-            holds=bool((against < 0.95).all()),
-            evidence=f"Ratios from {against.min():.2f} to {against.max():.2f}.",
+            holds=everywhere(to_free < BETTER),
+            evidence=f"Least ratio of a draw {describe(to_free.min(axis=1))}, largest "
+            f"{describe(to_free.max(axis=1))}.",
         ),
     ]
+
+
+def _floors_chosen(rows: Rows) -> str:
+    """How often Cluster-DP chose each floor, over ε and draws."""
+    chosen = Counter(row["floor_share"] for row in select(rows, mechanism="Cluster-DP"))
+    return ", ".join(
+        f"{share:g}/K in {n / chosen.total():.1%}" for share, n in sorted(chosen.items())
+    )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 RESPONSE = "response"
 # The public fold that a unit is in.
 FOLD = "fold"
+# The columns of published tables beside clusters and arms.
 PUBLISHED_COLUMNS = frozenset(
     {
         RESPONSE,
@@ -86,7 +87,9 @@ class Columns:
                 "unit, arm, cluster, outcomes and kept columns must all differ, got "
                 + ", ".join(map(repr, names))
             )
-        taken = [name for name in self.public if name in {*PUBLISHED_COLUMNS, *self.debiased}]
+        given = {RESPONSE, FOLD, *self.debiased}
+        taken = [name for name in self.public if name in given]
+        taken += [name for name in self.cell if name in PUBLISHED_COLUMNS]
         if taken:
             raise DataError(f"column {taken[0]!r} has a name that the release gives; rename it")
 

@@ -106,11 +106,15 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
         return DrawnCounts(statistic=self, noisy_counts=noisy, layout=layout, space=space)
 
     def groups(self, layout: Layout) -> tuple[IntArray, IntArray]:
-        """The group of each cell, axes `[cluster, arm]`, and the groups' sizes, axes `[group]`."""
+        """The group of each cell, axes `[cluster, arm]`, and the groups' sizes, axes `[group]`.
+
+        An empty cell has counts as well, and a prior that no row is drawn with; its size is 1.
+        """
         n_clusters, n_arms = layout.sizes.shape
         if self.scope == "population":
             return np.tile(np.arange(n_arms), (n_clusters, 1)), layout.sizes.sum(axis=0)
-        return np.arange(n_clusters * n_arms).reshape(n_clusters, n_arms), layout.sizes.ravel()
+        sizes = np.maximum(layout.sizes.ravel(), 1)
+        return np.arange(n_clusters * n_arms).reshape(n_clusters, n_arms), sizes
 
     def mean_variance(
         self, layout: Layout, space: CategorySpace, metric: int = 0
