@@ -159,8 +159,8 @@ def _between_noise(moments: CellMoments, weights: CellWeights) -> FloatArray:
     return np.asarray((2 * pairs * (weights.of_units() ** 2 * each) ** 2).sum(axis=-2))
 
 
-def everyones_effects(  # noqa: PLR0913 - the parts of a release
-    whole: ProfileSums,
+def arm_effects(  # noqa: PLR0913 - the parts of a release
+    part: ProfileSums,
     layout: Layout,
     estimator: Estimator,
     profiles: Profiles,
@@ -168,22 +168,22 @@ def everyones_effects(  # noqa: PLR0913 - the parts of a release
     *,
     origin: float,
 ) -> EffectArrays:
-    """Overall effects of all treatments, of one release or of many simulated ones.
+    """Effects of all treatments on some units, of one release or of many simulated ones.
 
     Args:
-        whole: All rows.
+        part: Their rows; with sizes that are alike in all replicates for everyone.
         layout: The cells.
         estimator: How cells are weighed.
         profiles: What sums distinguish.
         calibration: By published sums.
         origin: The number that outcomes are distances from.
     """
-    moments = whole.cell_moments(profiles)
+    moments = part.cell_moments(profiles)
     pairs = []
     for arm in layout.treatments:
         arms = [layout.control, arm]
-        weights = weigh(layout.sizes, layout, arms, estimator)
-        found = calibration.apply(weighted_rows(whole, weights, arms, profiles))
+        weights = weigh(moments.sizes, layout, arms, estimator)
+        found = calibration.apply(weighted_rows(part, weights, arms, profiles))
         means = to_means(found, moments.of_arms(arms), weights)
         pairs.append(means.effects(layout.of_arms(arms), origin))
     return _joined(pairs)

@@ -127,10 +127,12 @@ class ProfiledRows:
 
     @staticmethod
     def count(table: pl.DataFrame) -> Counted:
-        """Counts by profile and response, from a table with both."""
-        return Counted(
-            table[PROFILE].to_numpy(), table[RESPONSE].to_numpy(), table[COUNT].to_numpy()
-        )
+        """Counts by profile and response, in their order, from a table with both."""
+        import polars as pl
+
+        counts = table.group_by(PROFILE, RESPONSE).agg(pl.col(COUNT).sum())
+        counts = counts.sort(PROFILE, RESPONSE)
+        return Counted(*(counts[name].to_numpy() for name in (PROFILE, RESPONSE, COUNT)))
 
 
 def _with_profiles(table: pl.DataFrame, places: IntArray) -> pl.DataFrame:

@@ -80,7 +80,8 @@ def count_together(units: pl.LazyFrame, several: list[tuple[str, ...]]) -> list[
 
     if len(several) == 1:
         return [collect_rows(group_rows(units, several[0]))]
-    read = units.select(dict.fromkeys((*(name for one in several for name in one), RESPONSE)))
+    names = (*(name for one in several for name in one), RESPONSE)
+    read = units.select(dict.fromkeys(names).keys())
     counts = [group_rows(read.clear(), one).collect() for one in several]
     with read_errors():
         for batch in read.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):

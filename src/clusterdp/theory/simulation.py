@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.estimation import moments as estimators
-from clusterdp.estimation.arm_means import everyones_effects
+from clusterdp.estimation.arm_means import arm_effects
 from clusterdp.estimation.calibration import calibrate
 from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums
 from clusterdp.experiment.category_space import Ends
@@ -125,7 +125,7 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     calibration = calibrate(
         readings, profiles, whole, mechanism=mechanism, space=space, metric=metric
     )
-    return everyones_effects(whole, layout, estimator, profiles, calibration, origin=outputs.middle)
+    return arm_effects(whole, layout, estimator, profiles, calibration, origin=outputs.middle)
 
 
 def _chunks(n_replicates: int, n_elements: int) -> Iterator[int]:
