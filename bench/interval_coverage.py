@@ -19,9 +19,12 @@ import clusterdp as cdp
 from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.estimation import adjustment, cell_weights
-from clusterdp.estimation import estimate as analysis
-from clusterdp.estimation import moments as estimators
-from clusterdp.estimation.calibration import read_cells
+from clusterdp.estimation.arm_means import arm_effects, to_means
+from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.effect_values import to_effect
+from clusterdp.estimation.moments import EffectArrays
+from clusterdp.estimation.profiles import Counted, Outputs, Profiles, ProfileSums
+from clusterdp.estimation.target import Target
 from clusterdp.experiment.layout import Layout
 from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.mechanisms.draw import release_cells
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.moments import EffectArrays
+    from clusterdp.estimation.calibration import Calibration
     from clusterdp.estimation.results import Effect
     from clusterdp.mechanisms.mechanism import Mechanism
 
@@ -48,6 +51,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "optimal, ε=1": cdp.optimal(epsilon=1),
     "optimal with sums, ε=4": cdp.optimal(epsilon=4, sums=cdp.SumShares(clusters=0.3)),
     "optimal with sums, ε=1": cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.5)),
+    "optimal with totals, ε=1": cdp.optimal(epsilon=1, sums=cdp.SumShares(totals=0.1)),
     "Cluster-DP, ε=4": cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=4),
 }
 
@@ -158,32 +162,26 @@ def segment_effects(
     assert cells.channel is not None  # noqa: S101 - all mechanisms here release rows
     released = cells.channel.simulate(inside, rng)
     everyone = released + cells.channel.simulate(others, rng)
-    moments = estimators.row_moments(released, cells.channel)
-    readings = read_cells(mechanism, layout, SPACE, cells.statistics)
-    if readings is not None:
-        whole = estimators.row_moments(everyone, cells.channel)
-        moments = estimators.calibrated(moments, whole, readings)
-    found = []
-    for arm in layout.treatments:
-        pair = [layout.control, arm]
-        weights = cell_weights.weigh_cells(moments.sizes, layout, pair)
-        two_arms = layout.of_arms(pair)
-        arrays = cell_weights.weighted_effects(moments.of_arms(pair), weights, two_arms)
-        found.append(as_effects(arrays, two_arms, weights.sizes.sum(axis=-2)))
-    return found
+    profiles, outputs = Profiles.of_cells(layout), Outputs.of(cells.channel, SPACE)
+    part, whole = (ProfileSums.of_cell_counts(counts, outputs) for counts in (released, everyone))
+    readings = [reading for one in cells.statistics for reading in one.sum_readings()]
+    calibration = calibrate(readings, profiles, whole, mechanism=mechanism, space=SPACE)
+    arrays = arm_effects(part, layout, "stratified", profiles, calibration, origin=outputs.middle)
+    sizes = part.cell_moments(profiles).sizes.sum(axis=-2)
+    return [as_effects(arrays, layout, sizes, arm) for arm in layout.treatments]
 
 
-def as_effects(arrays: EffectArrays, layout: Layout, arm_sizes: IntArray) -> list[Effect]:
-    """The effect of the first treatment in each replicate."""
+def as_effects(arrays: EffectArrays, layout: Layout, arm_sizes: IntArray, arm: int) -> list[Effect]:
+    """The effect of one arm in each replicate; axes of `arm_sizes`: `[replicate, arm]`."""
+    of = Target("outcome", layout.arms[arm], layout.arms[layout.control])
+    position, pair = layout.treatments.index(arm), [layout.control, arm]
+    parts = {field.name: getattr(arrays, field.name) for field in fields(arrays)}
     effects = []
     for place, sizes in enumerate(arm_sizes):
-        parts = {field.name: getattr(arrays, field.name) for field in fields(arrays)}
         one: dict[str, Any] = {
             name: None if part is None else part[place] for name, part in parts.items()
         }
-        effects += analysis.to_effects(
-            estimators.EffectArrays(**one), layout, sizes, metric="outcome"
-        )
+        effects.append(to_effect(EffectArrays(**one), of, sizes[pair], position=position))
     return effects
 
 
@@ -192,32 +190,57 @@ def adjusted_effects(
 ) -> list[Effect]:
     """Lin-adjusted effects in the segment; the covariate is a noisy outcome of control."""
     layout = units.layout
-    channel = mechanism.settled_rows(SPACE).public_channel(SPACE)
-    assert isinstance(channel, OptimalChannel)  # noqa: S101 - `optimal` without counts
-    limits = np.cumsum(channel.tables[0] / TABLE_TOTAL, axis=1)
-    decode = channel.decode()[0]
-    chosen = np.flatnonzero(units.inside)
     covariate = units.outcomes[:, 0] + rng.normal(size=len(units.clusters))
-    pair = [0, 1]
+    pair, profiles = [0, 1], Profiles.of_cells(layout)
+    chosen = np.flatnonzero(units.inside)
+    of = Target("outcome", layout.arms[1], layout.arms[0])
     effects = []
     for _ in range(n_replicates):
-        arms = draw_arms(units, rng)[chosen]
-        outcomes = units.outcomes[chosen, arms]
-        drawn = (rng.random(len(chosen))[:, np.newaxis] > limits[outcomes]).sum(axis=1)
-        cells = units.clusters[chosen] * len(layout.arms) + arms
-        sizes = np.bincount(cells, minlength=layout.sizes.size).reshape(layout.sizes.shape)
+        cells = units.clusters * len(layout.arms) + draw_arms(units, rng)
+        released, outputs, calibration = release_rows(units, cells, mechanism, rng)
         rows = adjustment.CovariateRows(
-            cells=cells,
-            outcomes=decode[drawn],
+            cells=cells[chosen],
+            profiles=cells[chosen],
+            outcomes=outputs.values[0, released[chosen]],
+            noise=outputs.noise[0, released[chosen]],
             covariates=covariate[chosen, np.newaxis],
-            sizes=sizes,
+            sizes=np.bincount(cells[chosen], minlength=layout.sizes.size).reshape(profiles.shape),
         )
-        weights = cell_weights.weigh_cells(sizes, layout, pair)
-        privacy = np.zeros(layout.sizes.shape)
-        moments = adjustment.adjusted_moments(rows, weights, pair, privacy)
-        arrays = cell_weights.weighted_effects(moments, weights, layout, n_slopes=1)
-        effects += analysis.to_effects(arrays, layout, sizes.sum(axis=0), metric="outcome")
+        weights = cell_weights.weigh_cells(rows.sizes, layout, pair)
+        means, moments = adjustment.adjusted_means(rows, weights, pair, layout.sizes.size)
+        found = to_means(calibration.apply(means), moments, weights, n_slopes=1)
+        arrays = found.effects(layout, outputs.middle)
+        effects.append(to_effect(arrays, of, rows.sizes.sum(axis=0)))
     return effects
+
+
+def release_rows(
+    units: Units, cells: IntArray, mechanism: Mechanism, rng: np.random.Generator
+) -> tuple[IntArray, Outputs, Calibration]:
+    """The response of every unit, what responses tell, and the calibration by sums.
+
+    Args:
+        units: The units.
+        cells: The cell of each.
+        mechanism: What is released: sums, and rows by one optimal channel.
+        rng: Where randomness comes from.
+    """
+    layout, n_cells = units.layout, units.layout.sizes.size
+    outcomes = units.outcomes[np.arange(len(cells)), cells % len(layout.arms)]
+    keys = cells * SPACE.n_categories + outcomes
+    counts = np.bincount(keys, minlength=n_cells * SPACE.n_categories)
+    counts = counts.reshape(*layout.sizes.shape, SPACE.n_categories)
+    totals = CellTotals.of_counts(counts, SPACE, layout)
+    statistics, channel = release_cells(totals, layout, SPACE, mechanism, simulated_noise(rng))
+    assert isinstance(channel, OptimalChannel)  # noqa: S101 - `optimal` without counts
+    limits = np.cumsum(channel.tables[0] / TABLE_TOTAL, axis=1)
+    released = (rng.random(len(cells))[:, np.newaxis] > limits[outcomes]).sum(axis=1)
+    outputs, profiles = Outputs.of(channel, SPACE), Profiles.of_cells(layout)
+    counted = Counted(cells, released, np.ones_like(cells))
+    whole = ProfileSums.of_rows(counted, profiles, outputs)
+    readings = [reading for one in statistics for reading in one.sum_readings()]
+    calibration = calibrate(readings, profiles, whole, mechanism=mechanism, space=SPACE)
+    return released, outputs, calibration
 
 
 def draw_arms(units: Units, rng: np.random.Generator) -> IntArray:
@@ -244,7 +267,8 @@ def few_units(
     units = Units(clusters, np.stack([control, treated], axis=1), inside, layout)
     counts = units.population().assign(n_replicates, rng)[..., : SPACE.n_categories]
     arrays = simulate_estimates(counts, layout, SPACE, mechanism, rng, "stratified", "everything")
-    effects = as_effects(arrays, layout, np.tile(layout.sizes.sum(axis=0), (n_replicates, 1)))
+    sizes = np.tile(layout.sizes.sum(axis=0), (n_replicates, 1))
+    effects = as_effects(arrays, layout, sizes, 1)
     truth = float((treated - control).mean())
     return effects, truth, truth / float(control.mean())
 
@@ -290,12 +314,13 @@ def segment_lines(rng: np.random.Generator) -> Iterator[Line]:
 
 def adjusted_lines(rng: np.random.Generator) -> Iterator[Line]:
     """Adjusted effects, where shares differ and where they do not."""
-    name = "optimal, ε=4"
-    for design in (DESIGNS[0], DESIGNS[2]):
-        for share in SHARES:
-            units = draw_units(design, share, rng)
-            effects = adjusted_effects(units, MECHANISMS[name], N_REPLICATES, rng)
-            yield summarize((design.name, name, f"{share:.0%}"), effects, float(units.truth()[0]))
+    for name in ("optimal, ε=4", "optimal with totals, ε=1"):
+        for design in (DESIGNS[0], DESIGNS[2]):
+            for share in SHARES:
+                units = draw_units(design, share, rng)
+                effects = adjusted_effects(units, MECHANISMS[name], N_REPLICATES, rng)
+                what = (design.name, name, f"{share:.0%}")
+                yield summarize(what, effects, float(units.truth()[0]))
 
 
 def few_lines(rng: np.random.Generator) -> Iterator[tuple[Line, tuple[str, ...]]]:

@@ -13,7 +13,8 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp.estimation.calibration import read_cells
+from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.profiles import Profiles, ProfileSums
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
@@ -49,6 +50,9 @@ MECHANISMS = {
     ),
     "uniform, sums": cdp.uniform_prior_dp(epsilon=2, sums=cdp.SumShares(clusters=0.3)),
     "cluster, counts": cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2),
+    "totals": cdp.optimal(epsilon=1, sums=cdp.SumShares(totals=0.1)),
+    "totals and sums": cdp.optimal(epsilon=2, sums=cdp.SumShares(totals=0.05, clusters=0.2)),
+    "totals, small": cdp.optimal(epsilon=0.3, sums=cdp.SumShares(totals=0.4)),
 }
 
 
@@ -57,7 +61,14 @@ STUDIED = [
     *(
         (build, name)
         for build in (many_small_clusters, rare_binary)
-        for name in ("optimal", "optimal, sums", "optimal, counts and sums")
+        for name in (
+            "optimal",
+            "optimal, sums",
+            "optimal, counts and sums",
+            "totals",
+            "totals and sums",
+            "totals, small",
+        )
     ),
 ]
 
@@ -73,7 +84,9 @@ def test_intervals_cover(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["optimal, sums", "optimal, counts", "cluster, counts"])
+@pytest.mark.parametrize(
+    "name", ["optimal, sums", "optimal, counts", "cluster, counts", "totals and sums"]
+)
 @pytest.mark.parametrize("build", [experiment_one, three_arms], ids=lambda build: build.__name__)
 def test_excess_variance_is_what_releases_show(
     build: Callable[[np.random.Generator], Population], name: str, rng: np.random.Generator
@@ -96,7 +109,9 @@ def test_excess_variance_is_what_releases_show(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
-@pytest.mark.parametrize("name", ["optimal, sums", "optimal, counts and sums", "cluster, counts"])
+@pytest.mark.parametrize(
+    "name", ["optimal, sums", "optimal, counts and sums", "cluster, counts", "totals and sums"]
+)
 def test_segments_are_covered(share: float, name: str, rng: np.random.Generator) -> None:
     """A part of every cell, drawn once: its own effect, over fresh assignments and releases."""
     population, mechanism = experiment_one(rng), MECHANISMS[name]
@@ -151,14 +166,18 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
     """Two releases with other noise and other outcomes have the same weights."""
     population = three_arms(rng)
     layout, space = population.layout, population.space
-    for name in ("optimal, counts and sums", "cluster, counts", "optimal, sums"):
+    profiles = Profiles.of_cells(layout)
+    shares, nothing = rng.random(len(profiles.sizes)), np.zeros(len(profiles.sizes))
+    for name in ("optimal, counts and sums", "cluster, counts", "optimal, sums", "totals"):
         mechanism, weights = MECHANISMS[name], []
         for _ in range(2):
+            noise = rng.random(len(nothing))
+            rows = ProfileSums(sizes=profiles.sizes, sums=noise, squares=nothing, noise=noise)
             totals = CellTotals.of_counts(population.assign(1, rng)[0], space, population.layout)
             cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
-            readings = read_cells(mechanism, layout, space, cells.statistics)
-            assert readings is not None
-            weights.append(readings.shrinkage)
+            readings = [reading for one in cells.statistics for reading in one.sum_readings()]
+            found = calibrate(readings, profiles, rows, mechanism=mechanism, space=space)
+            weights.append(found.solver.solve(shares))
         np.testing.assert_array_equal(weights[0], weights[1])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,8 +15,12 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA, assert_mean
 from clusterdp.estimation import cell_weights
-from clusterdp.estimation import moments as estimators
+from clusterdp.estimation.arm_means import true_effects
+from clusterdp.estimation.moments import CellMoments, true_moments
 from populations import make_layout
+
+if TYPE_CHECKING:
+    from clusterdp.experiment.layout import Layout
 
 SPACE = cdp.OutcomeSpace.integers(0, 4)
 # How often 95% intervals must cover in so many replicates, if they cover 93.5% at least.
@@ -55,39 +60,58 @@ def test_the_pool_is_chosen_before_arms_are_drawn(rng: np.random.Generator) -> N
     assert drawn_few[:, ~usual].sum() <= stats.binom(500 * 40, 1e-3).isf(ALPHA)
 
 
-def test_everyone_as_a_segment_has_the_overall_effect(rng: np.random.Generator) -> None:
-    """The pool of all clusters has Neyman's variance too, but for its small-sample factor."""
-    layout = make_layout(rng.integers(2, 30, size=(25, 2)))
+def drawn_moments(layout: Layout, rng: np.random.Generator) -> CellMoments:
     counts = np.stack([[rng.multinomial(size, [0.2] * 5) for size in row] for row in layout.sizes])
-    moments = estimators.true_moments(counts, SPACE)
-    whole = estimators.stratified_effects(moments, layout)
+    return true_moments(counts, SPACE)
+
+
+def test_everyone_as_a_segment_has_neymans_variance(rng: np.random.Generator) -> None:
+    """The pool of all clusters has it too, but for its small-sample factor."""
+    layout = make_layout(rng.integers(2, 30, size=(25, 2)))
+    moments = drawn_moments(layout, rng)
     weights = cell_weights.weigh_cells(layout.sizes, layout, [0, 1])
     assert not weights.pooled.any()
-    found = cell_weights.weighted_effects(moments, weights, layout)
-    np.testing.assert_allclose(found.effects, whole.effects)
-    np.testing.assert_allclose(found.variances, whole.variances)
-    assert found.degrees == pytest.approx(whole.degrees)
+    shares = layout.sizes.sum(axis=1) / layout.n_units
+    found = true_effects(moments, layout, "stratified")
+    assert found.effects == pytest.approx(shares @ (moments.means[:, 1] - moments.means[:, 0]))
+    within = moments.squares / (layout.sizes - 1) / layout.sizes
+    neyman = (shares**2 @ within).sum()
+    assert found.variances == pytest.approx(neyman)
     pooled = replace(weights, pooled=np.ones_like(weights.pooled))
-    together = cell_weights.weighted_effects(moments, pooled, layout)
-    np.testing.assert_allclose(together.effects, whole.effects)
+    together = cell_weights.arm_variances(moments, pooled).sum()
     factors = pooled.pool_factors()
     assert (factors > 1).all()
-    assert whole.variances[0] * factors.min() <= together.variances[0] * (1 + 1e-12)
-    assert together.variances[0] <= whole.variances[0] * factors.max() * (1 + 1e-12)
+    assert neyman * factors.min() <= together * (1 + 1e-12)
+    assert together <= neyman * factors.max() * (1 + 1e-12)
 
 
 def test_weighing_units_alike_is_one_cluster(rng: np.random.Generator) -> None:
     layout = make_layout(rng.integers(2, 30, size=(25, 2)))
     counts = np.stack([[rng.multinomial(size, [0.2] * 5) for size in row] for row in layout.sizes])
-    moments = estimators.true_moments(counts, SPACE)
-    plain = estimators.moment_effects(moments, layout, "unstratified")
-    alike = cell_weights.weigh_units_alike(layout.sizes, [0, 1])
-    found = cell_weights.weighted_effects(moments, alike, layout)
+    found = true_effects(true_moments(counts, SPACE), layout, "unstratified")
+    merged = make_layout(layout.sizes.sum(axis=0, keepdims=True))
+    whole = true_moments(counts.sum(axis=0, keepdims=True), SPACE)
+    plain = true_effects(whole, merged, "stratified")
     np.testing.assert_allclose(found.effects, plain.effects)
     np.testing.assert_allclose(found.variances, plain.variances)
     assert found.degrees is not None
     assert plain.degrees is not None
     np.testing.assert_allclose(found.degrees, plain.degrees)
+
+
+def test_clusters_without_an_arm_count_for_nothing(rng: np.random.Generator) -> None:
+    """Whatever their outcomes: effects are as if they were not there."""
+    layout = make_layout([[20, 30], [0, 40], [25, 15], [7, 0]])
+    moments = drawn_moments(layout, rng)
+    compared = layout.compared()
+    assert len(compared.clusters) == 2
+    chosen = CellMoments(
+        **{name: getattr(moments, name)[[0, 2]] for name in ("sizes", "means", "squares", "noise")}
+    )
+    found = true_effects(moments, layout, "stratified")
+    expected = true_effects(chosen, compared, "stratified")
+    np.testing.assert_allclose(found.effects, expected.effects)
+    np.testing.assert_allclose(found.variances, expected.variances)
 
 
 STUDIED = [
@@ -96,6 +120,7 @@ STUDIED = [
     (DESIGNS[2], cdp.optimal(epsilon=1), (0.05,)),
     (DESIGNS[3], cdp.optimal(epsilon=4, sums=cdp.SumShares(clusters=0.3)), (0.1, 0.5)),
     (DESIGNS[4], cdp.optimal(epsilon=1, sums=cdp.SumShares(clusters=0.5)), (0.1,)),
+    (DESIGNS[0], cdp.optimal(epsilon=1, sums=cdp.SumShares(totals=0.1)), (0.01, 0.1, 0.5)),
     (DESIGNS[5], cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=4), (0.05, 0.5)),
 ]
 

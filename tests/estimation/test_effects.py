@@ -14,6 +14,8 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.estimation import moments as estimators
+from clusterdp.estimation.arm_means import true_effects, weigh
+from clusterdp.estimation.cell_weights import arm_variances
 from clusterdp.estimation.target import Target
 from populations import make_layout, three_arms
 
@@ -115,7 +117,7 @@ def test_three_arms_each_against_control(rng: np.random.Generator) -> None:
     population = three_arms(rng)
     counts = population.assign(1, rng)[0]
     moments = estimators.true_moments(counts, population.space)
-    both = estimators.stratified_effects(moments, population.layout)
+    both = true_effects(moments, population.layout, "stratified")
     assert both.effects.shape == (2,)
     weights = population.layout.sizes.sum(axis=1) / population.layout.n_units
     for position, arm in enumerate((1, 2)):
@@ -124,14 +126,23 @@ def test_three_arms_each_against_control(rng: np.random.Generator) -> None:
 
 
 def test_cells_of_one_unit_are_compared_with_their_arm() -> None:
+    """Control's first cell has one unit of a cluster of three; all are pooled with it."""
+    layout = make_layout([[1, 2], [3, 2]])
     moments = estimators.CellMoments(
-        sizes=np.array([[1, 2], [3, 2]]),
+        sizes=layout.sizes,
         means=np.array([[4.0, 1.0], [2.0, 1.0]]),
         squares=np.array([[0.0, 2.0], [6.0, 0.0]]),
-        privacy=np.zeros((2, 2)),
+        noise=np.zeros((2, 2)),
     )
-    lone = (4 - 2) ** 2 * 3 / (3 - 1)  # its cluster has three units
-    np.testing.assert_allclose(moments.unit_variances(), [[lone, 2.0], [3.0, 0.0]])
+    weights = weigh(layout.sizes, layout, [0, 1])
+    np.testing.assert_allclose(weights.shares, [[3 / 8, 3 / 8], [5 / 8, 5 / 8]])
+    mean = (3 * 4 + 5 * 2) / 8
+    lone = (3 / 8) ** 2 * (4 - mean) ** 2 * 3 / (3 - 1)
+    others = (5 / 8) ** 2 * 6 / (3 - 1) / 3
+    factors = weights.pool_factors()[0]
+    found = arm_variances(moments, weights)
+    assert found[0] == pytest.approx(factors[0] * (lone + others))
+    assert found[1] == pytest.approx(factors[1] * (3 / 8) ** 2 * 2 / (2 - 1) / 2)
 
 
 def test_an_arm_of_one_unit_has_no_standard_error(table: pl.DataFrame) -> None:
@@ -140,15 +151,6 @@ def test_an_arm_of_one_unit_has_no_standard_error(table: pl.DataFrame) -> None:
     assert np.isnan(estimate.std_error)
     assert any("fewer than 50 units" in note for note in estimate.notes)
     assert "–" in str(estimate)
-
-
-def test_merged_moments_are_those_of_one_cluster(rng: np.random.Generator) -> None:
-    space = cdp.OutcomeSpace.integers(0, 4)
-    counts = rng.integers(1, 30, size=(6, 2, 5))
-    whole = estimators.true_moments(counts.sum(axis=0, keepdims=True), space)
-    merged = estimators.true_moments(counts, space).merged()
-    np.testing.assert_allclose(merged.means, whole.means)
-    np.testing.assert_allclose(merged.squares, whole.squares)
 
 
 def test_unequal_shares_are_pointed_out(table: pl.DataFrame) -> None:
@@ -263,9 +265,9 @@ def test_students_intervals_of_few_units_cover(rng: np.random.Generator) -> None
         squares=np.stack([draw.var(axis=1) * draw.shape[1] for draw in draws], axis=1)[
             :, np.newaxis
         ],
-        privacy=np.zeros((n_draws, 1, 2)),
+        noise=np.zeros((n_draws, 1, 2)),
     )
-    found = estimators.stratified_effects(moments, layout)
+    found = true_effects(moments, layout, "stratified")
     distance = np.abs(found.effects / np.sqrt(found.variances))
     lowest = stats.binom(n_draws, 0.94).ppf(ALPHA)  # Welch's is approximate: 94.6 to 95.1% here
     assert (distance <= stats.t(found.degrees).isf(0.025)).sum() >= lowest

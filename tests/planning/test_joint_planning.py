@@ -10,11 +10,8 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_variance
-from clusterdp.estimation import moments as estimators
-from clusterdp.estimation.calibration import read_cells
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
-from clusterdp.mechanisms.draw import release_cells
 from clusterdp.planning import choose as planning
 from clusterdp.planning.assumptions import Scenario, histogram_reference
 from clusterdp.planning.choose import Request
@@ -22,8 +19,7 @@ from clusterdp.planning.outcomes_alone import OutcomesAlone, predict_outcomes_al
 from clusterdp.planning.plan import compare, smallest_epsilon
 from clusterdp.planning.predictions import predict, predict_metrics, weighted_variance
 from clusterdp.planning.row_noise import RowNoise
-from clusterdp.statistics.base import CellTotals
-from clusterdp.statistics.noise import simulated_noise
+from coverage_rates import released_metrics
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -51,23 +47,9 @@ def simulated_effects(
         [[rng.multinomial(size, SHARES, n_replicates) for size in row] for row in layout.sizes]
     )
     counts = np.moveaxis(counts, 2, 0)  # [replicate, cluster, arm, category]
-    totals = CellTotals.of_counts(counts, space, layout)
-    cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
-    assert cells.channel is not None
-    released = cells.channel.simulate(counts, rng)
-    effects = []
-    for metric in range(len(space.metric_values())):
-        found = estimators.estimate_effects(
-            layout,
-            space,
-            "stratified",
-            moments=estimators.row_moments(released, cells.channel, metric),
-            statistics=cells.statistics,
-            readings=read_cells(mechanism, layout, space, cells.statistics, metric),
-            metric=metric,
-        )
-        effects.append(found.effects[:, 0])
-    return effects
+    nobody = np.zeros_like(counts)
+    found = released_metrics(counts, nobody, layout, space, mechanism, rng)
+    return [one.effects[:, 0] for one in found]
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])

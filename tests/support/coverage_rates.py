@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from clusterdp.estimation import moments as estimators
-from clusterdp.estimation.calibration import read_cells
+from clusterdp.estimation.arm_means import arm_effects
+from clusterdp.estimation.calibration import calibrate
 from clusterdp.estimation.moments import EffectArrays
+from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
@@ -62,14 +63,18 @@ def released_metrics(  # noqa: PLR0917 - the parts of a simulated release
     assert channel is not None
     released = channel.simulate(inside, rng)
     everyone = released + channel.simulate(others, rng)
+    profiles = Profiles.of_cells(layout)
 
     def effects(metric: int) -> EffectArrays:
-        moments = estimators.row_moments(released, channel, metric)
-        readings = read_cells(mechanism, layout, space, statistics, metric)
-        if readings is not None:
-            whole = estimators.row_moments(everyone, channel, metric)
-            moments = estimators.calibrated(moments, whole, readings)
-        return estimators.stratified_effects(moments, layout)
+        outputs = Outputs.of(channel, space, metric)
+        part, whole = (
+            ProfileSums.of_cell_counts(counts, outputs) for counts in (released, everyone)
+        )
+        readings = [reading for one in statistics for reading in one.sum_readings(metric)]
+        calibration = calibrate(
+            readings, profiles, whole, mechanism=mechanism, space=space, metric=metric
+        )
+        return arm_effects(part, layout, "stratified", profiles, calibration, origin=outputs.middle)
 
     return [effects(metric) for metric in range(len(space.metric_values()))]
 

@@ -44,6 +44,20 @@ def estimate(
             help="Numeric columns, known before treatment, to adjust for (Lin's regression).",
         ),
     ] = None,
+    differences: Annotated[
+        bool,
+        typer.Option(
+            "--differences",
+            help="Also compare each segment with the rest, and test whether all are the same.",
+        ),
+    ] = False,
+    holdout: Annotated[
+        int | None,
+        typer.Option(
+            metavar="FOLD",
+            help="Use one fold alone: segments may be chosen by looking at the others.",
+        ),
+    ] = None,
     unstratified: Annotated[
         bool,
         typer.Option("--unstratified", help="Compare overall means instead of within clusters."),
@@ -78,6 +92,8 @@ def estimate(
         on=on,
         by=by,
         adjust=parse_names(adjust),
+        differences=differences,
+        holdout=holdout,
         shares=None if shares is None else _parse_shares(shares),
         level=level,
     )
@@ -139,5 +155,7 @@ def _show(result: Estimate) -> None:
     for line in report.heading(result):
         print_line(line)
     out.print(table)
+    for line in report.test_lines(result):
+        print_line(line)
     for note in result.notes:
         print_line(f"note: {note}")

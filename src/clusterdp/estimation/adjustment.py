@@ -2,8 +2,8 @@
 
 Each arm has its own slopes, fitted to deviations from cell means, or from the arm's pooled mean in
 clusters that are pooled. An arm's mean is moved to where the covariates of all arms are. With one
-cluster this is Lin (2013). Slopes are estimated from debiased outcomes, which does not bias them:
-their noise has mean zero.
+cluster this is Lin (2013). Slopes are linear in debiased outcomes, whose noise has mean zero. So an
+adjusted mean is a weighted sum over rows like any other, with weights that follow from covariates.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.errors import DataError, ParameterError
+from clusterdp.estimation.calibration import Functional
 from clusterdp.estimation.moments import CellMoments
-from clusterdp.published.row_counts import released_cells
+from clusterdp.estimation.profiling import PROFILE
 from clusterdp.rows.encoding import RESPONSE
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.profiles import Outputs, Profiles
     from clusterdp.estimation.segments import Segment
     from clusterdp.published.release import Release
 
@@ -34,7 +36,7 @@ def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str,
     if len(set(covariates)) < len(covariates):
         raise ParameterError(f"a covariate is named twice in {', '.join(covariates)}")
     columns = release.columns
-    reserved = (columns.unit, columns.arm, columns.cluster, RESPONSE, *columns.debiased)
+    reserved = (columns.unit, *columns.cell, RESPONSE, *columns.debiased)
     for name in covariates:
         if name in reserved:
             raise ParameterError(f"cannot adjust for {name!r}: it is not a covariate")
@@ -56,17 +58,21 @@ def with_covariates(rows: pl.LazyFrame, covariates: tuple[str, ...]) -> pl.DataF
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CovariateRows:
-    """Rows of a segment whose covariates are known.
+    """Rows of a segment whose covariates are known; axes `[row]`.
 
     Attributes:
         cells: The cell of each row, its place in a flat `[cluster, arm]` array.
-        outcomes: Debiased outcomes.
+        profiles: The profile of each row.
+        outcomes: Debiased outcomes, as distances from the middle of the metric's values.
+        noise: Estimated variances of their noise.
         covariates: Axes `[row, covariate]`.
         sizes: How many rows each cell has; axes `[cluster, arm]`.
     """
 
     cells: IntArray
+    profiles: IntArray
     outcomes: FloatArray
+    noise: FloatArray
     covariates: FloatArray
     sizes: IntArray
 
@@ -79,12 +85,19 @@ class CovariateRows:
 
 def to_covariate_rows(
     rows: pl.DataFrame,
-    release: Release,
     covariates: tuple[str, ...],
     segment: Segment,
-    metric: int = 0,
+    profiles: Profiles,
+    outputs: Outputs,
 ) -> CovariateRows:
     """The rows of a segment with their covariates, as arrays.
+
+    Args:
+        rows: Rows with a column of profiles.
+        covariates: Which columns to adjust for.
+        segment: Which rows.
+        profiles: What profiles are of.
+        outputs: What responses tell of a metric.
 
     Raises:
         DataError: If there are none.
@@ -98,37 +111,40 @@ def to_covariate_rows(
         raise DataError(
             f"{where} has no row with all of {', '.join(covariates)}; adjust for fewer columns"
         )
-    assert release.channel is not None  # noqa: S101 - the caller has rows
-    cells = released_cells(rows, release.columns, release.layout)
-    groups = release.channel.groups.ravel()[cells]
-    shape = release.layout.sizes.shape
+    places, responses = rows[PROFILE].to_numpy(), rows[RESPONSE].to_numpy()
+    cells = profiles.cells[places]
+    groups = outputs.groups.ravel()[cells]
+    n_clusters, n_arms = profiles.shape
     return CovariateRows(
         cells=cells,
-        outcomes=release.channel.decode(metric)[groups, rows[RESPONSE].to_numpy()],
+        profiles=places,
+        outcomes=outputs.values[groups, responses],
+        noise=outputs.noise[groups, responses],
         covariates=rows.select(covariates).to_numpy().astype(np.float64),
-        sizes=np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape),
+        sizes=np.bincount(cells, minlength=n_clusters * n_arms).reshape(n_clusters, n_arms),
     )
 
 
-def adjusted_moments(
-    rows: CovariateRows, weights: CellWeights, arms: list[int], privacy: FloatArray
-) -> CellMoments:
-    """Moments of outcomes after adjustment, of some arms, to be weighed like any others.
+def adjusted_means(
+    rows: CovariateRows, weights: CellWeights, arms: list[int], n_profiles: int
+) -> tuple[Functional, CellMoments]:
+    """Adjusted means of some arms as weighted sums over rows; and moments for their variances.
 
     Args:
         rows: Of all arms.
         weights: Of the cells of these arms.
         arms: Which arms.
-        privacy: Estimated privacy variance of one unit; axes `[cluster, arm]`, of these arms.
+        n_profiles: How many profiles there are.
     """
     outcome_means = rows.cell_means(rows.outcomes[:, np.newaxis])[:, arms]
     covariate_means = rows.cell_means(rows.covariates)[:, arms]
-    target = rows.covariates.mean(axis=0)
-    row_arms = rows.cells % rows.sizes.shape[1]
+    row_clusters, row_arms = np.divmod(rows.cells, rows.sizes.shape[1])
+    compared = weights.compared[row_clusters]
+    target = rows.covariates[compared].mean(axis=0)
     fits = [
         _fit_arm(
             rows,
-            np.flatnonzero(row_arms == arm),
+            np.flatnonzero((row_arms == arm) & compared),
             ArmCells(
                 outcomes=outcome_means[:, position, 0],
                 covariates=covariate_means[:, position],
@@ -140,11 +156,21 @@ def adjusted_moments(
         )
         for position, arm in enumerate(arms)
     ]
-    return CellMoments(
+
+    def by_profile(fit: ArmFit, terms: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(rows.profiles[fit.rows], terms, n_profiles), np.float64)
+
+    functional = Functional(
+        values=np.array([fit.weights @ rows.outcomes[fit.rows] for fit in fits]),
+        weights=np.stack([by_profile(fit, fit.weights) for fit in fits]),
+        noise=np.stack([by_profile(fit, fit.weights * rows.noise[fit.rows]) for fit in fits]),
+        square_noise=np.array([fit.weights**2 @ rows.noise[fit.rows] for fit in fits]),
+    )
+    return functional, CellMoments(
         sizes=weights.sizes,
-        means=np.stack([means for means, _ in fits], axis=1),
-        squares=np.stack([squares for _, squares in fits], axis=1),
-        privacy=privacy,
+        means=np.stack([fit.means for fit in fits], axis=1),
+        squares=np.stack([fit.squares for fit in fits], axis=1),
+        noise=np.stack([fit.noise for fit in fits], axis=1),
     )
 
 
@@ -157,17 +183,42 @@ class ArmCells(NamedTuple):
     sizes: IntArray
     pooled: BoolArray
 
+    @property
+    def pool_shares(self) -> FloatArray:
+        """The share of each cell in the mean of the pool; zeros without a pool."""
+        inside = np.where(self.pooled, self.shares, 0.0)
+        return np.asarray(inside / (inside.sum() or 1.0))
+
+    @property
+    def of_units(self) -> FloatArray:
+        """The weight of each unit."""
+        return np.asarray(self.shares / np.maximum(self.sizes, 1))
+
     def centres(self, means: FloatArray) -> FloatArray:
         """What rows are compared with: their cell's mean, or that of the pool."""
-        inside = np.where(self.pooled, self.shares, 0.0)
-        pool_mean = inside @ means / (inside.sum() or 1.0)
-        return np.where(_like(self.pooled, means), pool_mean, means)
+        return np.where(_like(self.pooled, means), self.pool_shares @ means, means)
 
 
-def _fit_arm(
-    rows: CovariateRows, chosen: IntArray, cells: ArmCells, target: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Adjusted means of an arm's cells, and the sums of squares for their variance."""
+class ArmFit(NamedTuple):
+    """The regression of one arm.
+
+    Attributes:
+        rows: The places of its rows.
+        weights: The weight of each of them in the adjusted mean.
+        means: Adjusted means of cells; axes `[cluster]`.
+        squares: Sums of squares for their variance; axes `[cluster]`.
+        noise: What of these sums is noise of privacy; axes `[cluster]`.
+    """
+
+    rows: IntArray
+    weights: FloatArray
+    means: FloatArray
+    squares: FloatArray
+    noise: FloatArray
+
+
+def _fit_arm(rows: CovariateRows, chosen: IntArray, cells: ArmCells, target: FloatArray) -> ArmFit:
+    """The adjusted mean of an arm."""
     clusters = rows.cells[chosen] // rows.sizes.shape[1]
     centred = rows.covariates[chosen] - cells.centres(cells.covariates)[clusters]
     residual = rows.outcomes[chosen] - cells.centres(cells.outcomes)[clusters]
@@ -175,18 +226,24 @@ def _fit_arm(
     residual = residual - centred @ slopes
     gap = cells.covariates - target
     means = cells.outcomes - gap @ slopes
-    # Robust errors: a row moves the arm's mean by itself, and by what it does to the slopes.
+    # A row moves the arm's mean by itself, and by what it does to the slopes: directly, and
+    # through the mean of the pool.
     moved = np.where(cells.sizes > 0, cells.shares, 0.0) @ gap
-    through_slopes = centred @ np.linalg.pinv(centred.T @ centred) @ moved
-    influence = 1 - through_slopes * cells.sizes[clusters] / cells.shares[clusters]
+    by_slopes = np.linalg.pinv(centred.T @ centred) @ moved
+    pool = centred[cells.pooled[clusters]].sum(axis=0) @ by_slopes
+    of_pool = (cells.pool_shares / np.maximum(cells.sizes, 1))[clusters]
+    weights = cells.of_units[clusters] - centred @ by_slopes + pool * of_pool
+    influence = weights / cells.of_units[clusters]  # robust errors
     # As many residuals as there are slopes are spent on fitting them.
     n_centres = np.count_nonzero(~cells.pooled & (cells.sizes > 0)) + int(cells.pooled.any())
     free = len(chosen) - n_centres
     spent = free / (free - len(slopes)) if free > len(slopes) else np.nan
     total = np.bincount(clusters, spent * (residual * influence) ** 2, len(cells.sizes))
+    noise = np.bincount(clusters, rows.noise[chosen] * influence**2, len(cells.sizes))
     # Rows of the pool were compared with its mean: what their cells' distance adds is in already.
     distance = means - cells.centres(means)
-    return means, total - cells.sizes * distance**2
+    squares = total - cells.sizes * distance**2
+    return ArmFit(chosen, weights, means, squares, np.asarray(noise, np.float64))
 
 
 def _like(flags: BoolArray, values: FloatArray) -> BoolArray:

@@ -1,48 +1,279 @@
-"""Calibration: cell means from noisy sums and counts, to combine with the means of rows.
+"""Sums over rows, calibrated by noisy sums that were published beside them.
 
-Noisy sums and counts estimate a cell's mean with an error of order 1/n; rows do so with an error of
-order 1/√n. Given the noise of the summary, rows are unbiased. So the two errors are
-uncorrelated, and a fixed combination of the two means is unbiased. Its weights are computed from
-public numbers alone. For a segment S of a cell the estimate is
-mean_S − κ(mean of all rows − mean by the summary), of variance v/n_S − 2κv/n + κ²(v/n + w): v is
-the noise variance of a unit and w the noise variance of the summary's mean.
+An arm's mean is Σ s_i·ỹ_i: public weights s on debiased outcomes ỹ. Noisy sums Z = X'y + noise of
+variance W are published, X public. Then
+
+    τ̂ = s'ỹ − b'(X'ỹ − Z),   b = (X'X + W/v̄)⁻¹X's
+
+is unbiased, since X'ỹ − Z is noise alone: b follows from public numbers, v̄ the public noise
+variance of a unit among them. Its privacy variance is Σ (s − Xb)²v + b'Wb, v that of a unit's row.
+Outcomes are distances from the middle of a metric's values, so that constants are not estimated.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp.estimation.profiles import Outputs, has_two_values, times
+from clusterdp.estimation.published_sums import PublishedSums, n_sums
 from clusterdp.experiment.category_space import Ends
-from clusterdp.statistics.base import Reading
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import FloatArray
+    from collections.abc import Sequence
+
+    from scipy.sparse import csr_array
+    from scipy.sparse.linalg import SuperLU
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.profiles import Profiles, ProfileSums
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.mechanisms.draw import Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.statistics.base import CellMeans
+    from clusterdp.statistics.base import SumReading
+
+# Rows with less noise than this share of that of a sum are taken to have as much.
+_LEAST_NOISE = 1e-12
+
+
+class Functional(NamedTuple):
+    """Weighted sums over rows: Σ s_i·ỹ_i, with public weights s. Axes `[..., functional]`.
+
+    Attributes:
+        values: Σ s·ỹ, ỹ as distances from the middle.
+        weights: Σ s over the rows of each profile; axes `[..., functional, profile]`.
+        noise: Σ s·v̂, v̂ the estimated noise variance of a row; axes as those of weights.
+        square_noise: Σ s²·v̂ over all rows.
+    """
+
+    values: FloatArray
+    weights: FloatArray
+    noise: FloatArray
+    square_noise: FloatArray
+
+
+class Calibrated(NamedTuple):
+    """Weighted sums over rows after calibration; axes `[..., functional]` unless stated.
+
+    Attributes:
+        values: τ̂.
+        privacy: Their estimated privacy variances.
+        saved_share: The share of the noise of rows that calibration takes off.
+        spread_shift: What calibration adds to an estimate of the spread of outcomes that was made
+            from rows: the errors of squares, weighted like what calibration saves.
+        coefficients: b; axes `[..., functional, sum]`.
+        moved: Xb; axes `[..., functional, profile]`.
+        noise: As in `Functional`.
+    """
+
+    values: FloatArray
+    privacy: FloatArray
+    saved_share: FloatArray
+    spread_shift: FloatArray
+    coefficients: FloatArray
+    moved: FloatArray
+    noise: FloatArray
+
+
+def _saved_share(saved: FloatArray, noise: FloatArray) -> FloatArray:
+    return np.clip(saved / np.where(noise > 0, noise, np.inf), 0.0, 1.0)
+
+
+class SumSolver:
+    """Solves (X'NX + R)b = X's for many s; N the sizes of profiles, R a diagonal matrix."""
+
+    def __init__(self, design: csr_array, sizes: IntArray, ridge: FloatArray) -> None:
+        self.design = design
+        self._factor = _factorised(design, sizes, ridge) if design.shape[1] else None
+
+    def solve(self, weights: FloatArray) -> FloatArray:
+        """b; from `[..., profile]` to `[..., sum]`."""
+        right = times(weights, self.design)
+        if self._factor is None:
+            return right
+        columns = np.ascontiguousarray(right.reshape(-1, right.shape[-1]).T)
+        return np.asarray(self._factor.solve(columns).T).reshape(right.shape)
+
+
+def _factorised(design: csr_array, sizes: IntArray, ridge: FloatArray) -> SuperLU:
+    """X'NX + R: an arrow, as clusters are disjoint and other groups are few."""
+    from scipy.sparse import csc_array, diags_array
+    from scipy.sparse.linalg import splu
+
+    gram = design.T @ diags_array(sizes.astype(np.float64)) @ design + diags_array(ridge)
+    options = {"SymmetricMode": True}
+    return splu(csc_array(gram), permc_spec="NATURAL", diag_pivot_thresh=0.0, options=options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CellReadings:
-    """What noisy sums and counts estimate for every cell.
+class Calibration:
+    """The published sums of a metric, and how far the rows are from them.
 
     Attributes:
-        means: Mean outcomes.
-        squares: Mean squared distances of outcomes from `centre`; None if none are published.
-        centre: The middle of the metric's values.
-        shrinkage: κ, the share of the way that means of rows are moved towards `means`; public.
-            Axes `[cluster, arm]`.
+        sums: The sums; there may be none.
+        solver: Finds b.
+        gaps: X'ỹ − Z; axes `[..., sum]`.
+        noise: Σ v̂ over all rows of each profile; axes `[..., profile]`.
+        sizes: Numbers of all rows of each profile; axes `[profile]`.
+        squares: How far rows are from published squares; None if none are known.
     """
 
-    means: Reading
-    squares: Reading | None
-    centre: float
-    shrinkage: FloatArray
+    sums: PublishedSums
+    solver: SumSolver
+    gaps: FloatArray
+    noise: FloatArray
+    sizes: IntArray
+    squares: SquareGaps | None
+
+    def apply(self, one: Functional) -> Calibrated:
+        """Weighted sums over rows, calibrated, with their privacy variances."""
+        sums, design = self.sums, self.sums.design
+        coefficients = self.solver.solve(one.weights)
+        moved = times(coefficients, design.T.tocsr())
+        noise, gaps = self.noise[..., np.newaxis, :], self.gaps[..., np.newaxis, :]
+        values = one.values - (coefficients * gaps).sum(axis=-1)
+        saved = (2 * moved * one.noise - noise * moved**2).sum(axis=-1)
+        known = coefficients**2 @ sums.variances
+        return Calibrated(
+            values=values,
+            privacy=np.maximum(one.square_noise - saved, 0.0) + known,
+            saved_share=_saved_share(saved, one.square_noise),
+            spread_shift=self._spread_shift(one, moved),
+            coefficients=coefficients,
+            moved=moved,
+            noise=one.noise,
+        )
+
+    def covariances(
+        self, *, moved: FloatArray, noise: FloatArray, coefficients: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Privacy covariances of sums over disjoint rows; axes `[one, other]`, diagonals unused.
+
+        Those of all noise, and of the noise of published sums alone. Arguments as in `Calibrated`,
+        with one axis of functionals.
+        """
+        known = (coefficients * self.sums.variances) @ coefficients.T
+        crossed = moved @ noise.T
+        shared = (moved * self.noise) @ moved.T
+        return np.asarray(shared - crossed - crossed.T + known), np.asarray(known)
+
+    def _spread_shift(self, one: Functional, moved: FloatArray) -> FloatArray:
+        """−c'D, D the gaps of squares.
+
+        An estimate of spread from rows exceeds Σ s²v̂ by the variance of outcomes. Calibration
+        takes off Σ g·v̂, g = 2s·Xb − (Xb)². That is noisy where v̂ is large. Squares of rows minus v̂
+        estimate squares of outcomes, which are published: c replaces one by the other, with
+        weights g.
+        """
+        if self.squares is None:
+            return np.zeros(moved.shape[:-1])
+        weights = 2 * moved * one.weights - self.sizes * moved**2
+        by_squares = self.squares.solver.solve(weights)
+        return np.asarray(-(by_squares * self.squares.gaps[..., np.newaxis, :]).sum(axis=-1))
+
+
+class SquareGaps(NamedTuple):
+    """How far rows are from published sums in squared distances from the mean of each sum's units.
+
+    Attributes:
+        solver: Finds the coefficients of squares.
+        gaps: D = X'((ỹ − m)² − v̂) minus the same by published sums, m the mean of a sum's units;
+            axes `[..., sum]`.
+    """
+
+    solver: SumSolver
+    gaps: FloatArray
+
+
+def calibrate(  # noqa: PLR0913 - the parts of a release, by name
+    readings: Sequence[SumReading],
+    profiles: Profiles,
+    whole: ProfileSums,
+    *,
+    mechanism: Mechanism,
+    space: CategorySpace,
+    metric: int = 0,
+) -> Calibration:
+    """The calibration of a metric by published sums.
+
+    Args:
+        readings: The sums; none for rows alone.
+        profiles: What the sums distinguish.
+        whole: All rows.
+        mechanism: What was run.
+        space: The categories.
+        metric: Which metric.
+    """
+    # Clusters first: they are disjoint, so eliminating them fills nothing in.
+    readings = sorted(readings, key=lambda one: one.by is not None)
+    ends = Ends.of(space, metric)
+    sums = PublishedSums.of(readings, profiles, ends.middle)
+    noise = public_noise_variance(mechanism, space, metric)
+    solver = SumSolver(sums.design, profiles.sizes, _ridge(sums, noise))
+    gaps = times(whole.sums, sums.design) - sums.values
+    # (ỹ − m)² − v̂ is (ỹ² − v̂) − 2mỹ + m², distances from the middle; the last is no gap.
+    linear = -2 * _means(sums, gaps, profiles.sizes, noise, ends.span / 2) * gaps
+    squares = None
+    if readings and has_two_values(space, metric):
+        squares = SquareGaps(solver, linear)  # the first is known
+    elif any(one.squares is not None for one in readings):
+        squared = [one for one in readings if one.squares is not None]
+        of_squares = PublishedSums.of_squares(squared, profiles)
+        ridge = _ridge(of_squares, public_square_noise(mechanism, space, metric))
+        rows = times(whole.squares - whole.noise, of_squares.design)
+        chosen = np.repeat([one.squares is not None for one in readings], n_sums(readings))
+        squares = SquareGaps(
+            SumSolver(of_squares.design, profiles.sizes, ridge),
+            rows - of_squares.values + linear[..., chosen],
+        )
+    return Calibration(
+        sums=sums,
+        solver=solver,
+        gaps=gaps,
+        noise=whole.noise,
+        sizes=profiles.sizes,
+        squares=squares,
+    )
+
+
+def _means(
+    sums: PublishedSums, gaps: FloatArray, sizes: IntArray, unit_noise: float, furthest: float
+) -> FloatArray:
+    """The mean of each sum's units, by rows and the sum together; axes `[..., sum]`.
+
+    The sum is moved towards rows so far that its error and the gap are uncorrelated.
+    """
+    by_rows = unit_noise * (sizes @ sums.design.power(2))
+    known = sums.variances / np.maximum(by_rows + sums.variances, np.finfo(float).tiny)
+    means = (sums.values + known * gaps) / np.maximum(sizes @ sums.design, 1.0)
+    return np.asarray(np.clip(means, -furthest, furthest))
+
+
+def _ridge(sums: PublishedSums, unit_noise: float) -> FloatArray:
+    """W/v̄; rows without noise count for next to everything."""
+    return np.asarray(sums.variances / np.maximum(unit_noise, _LEAST_NOISE * sums.variances))
+
+
+def public_noise_variance(mechanism: Mechanism, space: CategorySpace, metric: int = 0) -> float:
+    """v̄, the noise variance of a unit as far as it is public: of a channel without statistics.
+
+    It decides how rows are weighed against sums, so nothing noisy may go into it.
+    """
+    rows = mechanism.settled_rows(space)
+    return float(rows.public_channel(space).noise_variance(metric)[0] @ rows.public_prior(space))
+
+
+def public_square_noise(mechanism: Mechanism, space: CategorySpace, metric: int = 0) -> float:
+    """The same of (ỹ − middle)² − v̂, which estimates (y − middle)²."""
+    rows = mechanism.settled_rows(space)
+    channel = rows.public_channel(space)
+    outputs = Outputs.of(channel, space, metric)
+    read = outputs.values[0] ** 2 - outputs.noise[0]  # [released]
+    true = (space.metric_values()[metric] - outputs.middle) ** 2
+    errors = (channel.transition()[0] * (read[:, np.newaxis] - true) ** 2).sum(axis=0)
+    return float(errors @ rows.public_prior(space))
 
 
 def shrinkage(row_variance: FloatArray | float, summary_variance: FloatArray) -> FloatArray:
@@ -60,48 +291,3 @@ def summary_mean_variance(
     variances = [one.mean_variance(layout, space, metric) for one in mechanism.statistics]
     precisions = [1 / one for one in variances if one is not None]
     return np.asarray(1 / sum(precisions)) if precisions else None
-
-
-def read_cells(
-    mechanism: Mechanism,
-    layout: Layout,
-    space: CategorySpace,
-    statistics: Statistics,
-    metric: int = 0,
-) -> CellReadings | None:
-    """Readings of every cell from its noisy statistics.
-
-    None if there are no rows to combine with, or no statistics of single cells.
-    """
-    every = (one.cell_means(metric) for one in statistics)
-    readings = [one for one in every if one is not None]
-    if not readings or not mechanism.releases_rows:
-        return None
-    means = _combined([one.means for one in readings])
-    row_variance = public_noise_variance(mechanism, space, metric) / layout.sizes
-    return CellReadings(
-        means=means,
-        squares=_combined(squares) if (squares := _known_squares(readings)) else None,
-        centre=Ends.of(space, metric).middle,
-        shrinkage=shrinkage(row_variance, means.variance),
-    )
-
-
-def public_noise_variance(mechanism: Mechanism, space: CategorySpace, metric: int = 0) -> float:
-    """The noise variance of a unit as far as it is public: of a channel made without statistics.
-
-    It decides how rows are weighed against sums, so nothing noisy may go into it.
-    """
-    rows = mechanism.settled_rows(space)
-    return float(rows.public_channel(space).noise_variance(metric)[0] @ rows.public_prior(space))
-
-
-def _known_squares(readings: list[CellMeans]) -> list[Reading]:
-    return [one.squares for one in readings if one.squares is not None]
-
-
-def _combined(readings: list[Reading]) -> Reading:
-    """Independent readings, weighted by the inverse of their known variances."""
-    total = sum(1 / one.variance for one in readings)
-    value = sum(one.value / one.variance for one in readings) / total
-    return Reading(np.asarray(value), np.asarray(1 / total))

@@ -7,7 +7,7 @@ the inverse of its arm's share, so that both arms represent the same mix of clus
 weights are scaled to add up to one.
 
 Weights follow from counts of units alone, never from outcomes. m_c counts the units of all arms:
-every arm's effect is on the same people.
+every arm's effect is on the same people. Clusters that lack an arm have weight zero.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from clusterdp.estimation.moments import EffectArrays, welch_degrees
 
 if TYPE_CHECKING:
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
@@ -43,12 +41,17 @@ class CellWeights:
         sizes: m_ac, the units of the segment.
         pooled: Which clusters are pooled; axes `[..., cluster, 1]`.
         inverse_sizes: 1/n_ac, of all units of a cell; 0 if arms were not drawn within clusters.
+        lone_factors: n_c/(n_c − 1) for cells of one unit in all, and 1 for others: the mean square
+            of a cluster's n_c units is less than their variance, and one unit cannot show it.
+        compared: Which clusters effects are compared in; axes `[cluster]`.
     """
 
     shares: FloatArray
     sizes: IntArray
     pooled: BoolArray
     inverse_sizes: FloatArray
+    lone_factors: FloatArray
+    compared: BoolArray
 
     def of_units(self) -> FloatArray:
         """The weight of each unit of a cell: the cell's share, divided by its units."""
@@ -96,11 +99,14 @@ def weigh_cells(sizes: IntArray, layout: Layout, arms: list[int]) -> CellWeights
         layout: The cells of the whole table.
         arms: The arms to compare.
     """
+    compared = layout.complete[:, np.newaxis]
+    sizes = np.where(compared, sizes, 0)
+    arm_sizes = np.where(compared, layout.sizes[:, arms], 1)
     inside = sizes.sum(axis=-1, keepdims=True)  # m_c
-    whole = layout.sizes.sum(axis=1, keepdims=True)  # n_c
-    inverse = whole / layout.sizes[:, arms]
+    whole = np.where(compared, layout.sizes.sum(axis=1, keepdims=True), 1)  # n_c
+    inverse = whole / arm_sizes
     found = sizes[..., arms]
-    risky = (found < _ENOUGH_FOUND) | (_few_probs(inside, whole, layout.sizes[:, arms]) > _FEW_PROB)
+    risky = (found < _ENOUGH_FOUND) | (_few_probs(inside, whole, arm_sizes) > _FEW_PROB)
     small = (inside > 0) & risky.any(axis=-1, keepdims=True)
     pooled = _choose_pool(small, found, inside / inverse)
     pool_size = np.where(pooled, inside, 0).sum(axis=-2, keepdims=True)
@@ -115,7 +121,9 @@ def weigh_cells(sizes: IntArray, layout: Layout, arms: list[int]) -> CellWeights
         shares=np.asarray(shares),
         sizes=found,
         pooled=pooled,
-        inverse_sizes=np.where(layout.sizes[:, arms] > 1, 1 / layout.sizes[:, arms], 0.0),
+        inverse_sizes=np.where(arm_sizes > 1, 1 / arm_sizes, 0.0),
+        lone_factors=np.where(arm_sizes > 1, 1.0, whole / np.maximum(whole - 1, 1)),
+        compared=layout.complete,
     )
 
 
@@ -127,55 +135,39 @@ def weigh_units_alike(sizes: IntArray, arms: list[int]) -> CellWeights:
         sizes=found,
         pooled=np.ones((*found.shape[:-1], 1), dtype=np.bool_),
         inverse_sizes=np.zeros(found.shape[-2:]),
+        lone_factors=np.ones(found.shape[-2:]),
+        compared=np.ones(found.shape[-2], dtype=np.bool_),
     )
 
 
-def weighted_effects(
-    moments: CellMoments, weights: CellWeights, layout: Layout, n_slopes: int = 0
-) -> EffectArrays:
-    """Effects from weighted cell means, with variances by linearisation.
+def arm_variances(moments: CellMoments, weights: CellWeights) -> FloatArray:
+    """Variances of weighted means of arms by linearisation, noise included; axes `[..., arm]`.
 
     A stratum's variance is Neyman's. In the pool a unit's residual e is its distance from the arm's
     pooled mean. Arms were drawn within clusters, so what a cell adds is the variance of n_ac
-    numbers: e for its units of the segment, zero for the others. Calibration applies
-    to cells, so what it saves has the weights of cells; at least the variance of privacy is left.
+    numbers: e for its units of the segment, zero for the others.
 
     Args:
         moments: Of the segment, of the arms that were weighed.
         weights: Of the same arms.
-        layout: The same arms, with their control.
-        n_slopes: How many slopes were fitted in each arm, if the moments are adjusted.
     """
-    shares, sizes = weights.shares, np.maximum(moments.sizes, 1)
+    sizes = np.maximum(moments.sizes, 1)
     variances = np.where(
         weights.pooled,
         _pool_variances(moments, weights),
-        shares**2 * moments.squares / np.maximum(sizes - 1, 1) / sizes,
+        weights.shares**2 * moments.squares / np.maximum(sizes - 1, 1) / sizes,
     )
-    arm_means = (shares * moments.centred).sum(axis=-2)
-    arm_privacy = (shares**2 * moments.privacy / sizes).sum(axis=-2)
-    arm_variances = variances.sum(axis=-2)
-    if moments.saved is not None:
-        saved = (shares**2 * moments.saved).sum(axis=-2)
-        arm_variances = np.maximum(arm_variances - saved, arm_privacy)
-    control, treated = [layout.control], list(layout.treatments)
-    return EffectArrays(
-        effects=arm_means[..., treated] - arm_means[..., control],
-        variances=arm_variances[..., treated] + arm_variances[..., control],
-        privacy_variances=arm_privacy[..., treated] + arm_privacy[..., control],
-        control_means=arm_means[..., layout.control],
-        control_variances=arm_variances[..., layout.control],
-        degrees=welch_degrees(arm_variances, weights.degrees(n_slopes), layout),
-    )
+    return np.asarray(variances.sum(axis=-2))
 
 
 def _pool_variances(moments: CellMoments, weights: CellWeights) -> FloatArray:
     """What each pooled cell adds to the variance of its arm's mean."""
     distance = moments.means - weights.pool_means(moments.means)
     total = moments.sizes * distance
-    squares = moments.row_squares + total * distance
+    squares = moments.squares + total * distance
     # n/(n − 1)·(Σe² − (Σe)²/n), the sum of squares of n numbers of which some are zero.
     around = (squares - total**2 * weights.inverse_sizes) / (1 - weights.inverse_sizes)
+    around = around * weights.lone_factors
     return np.asarray(weights.pool_factors() * weights.of_units() ** 2 * around)
 
 

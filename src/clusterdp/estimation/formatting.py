@@ -16,14 +16,15 @@ def as_text(estimate: Estimate) -> str:
     """A table of effects with a line on where they come from."""
     header, body = as_table(estimate)
     table = aligned([header, *body])
+    tests = [f"  {line}" for line in test_lines(estimate)]
     notes = [f"  note: {note}" for note in estimate.notes]
-    return "\n".join([*heading(estimate), *table, *notes])
+    return "\n".join([*heading(estimate), *table, *tests, *notes])
 
 
 def as_html(estimate: Estimate) -> str:
     """The same for notebooks."""
     table, notes = html_table(*as_table(estimate)), html_notes(estimate.notes)
-    return html_lines(heading(estimate)) + table + notes
+    return html_lines(heading(estimate)) + table + html_lines(test_lines(estimate)) + notes
 
 
 def heading(estimate: Estimate) -> list[str]:
@@ -34,6 +35,16 @@ def heading(estimate: Estimate) -> list[str]:
         f"{estimate.treatment} = {control}; {estimate.estimator}, from {estimate.mechanism}"
     )
     return [source, *([estimate.guarantee.in_short()] if estimate.guarantee else [])]
+
+
+def test_lines(estimate: Estimate) -> list[str]:
+    """Tests that segments have the same effect, each in a line."""
+    return [
+        f"{', '.join(test.by)}: do effects on {test.metric} of {test.arm} differ between "
+        f"{test.n_segments} segments{' (adjusted)' if test.adjusted else ''}? "
+        f"F = {_number(test.statistic)}, p-value {_p_value(test.p_value)}"
+        for test in estimate.tests
+    ]
 
 
 def effect_in_short(effect: Effect, level: float = 0.95) -> str:

@@ -6,22 +6,17 @@ thousands of simulated ones are estimated by the same code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from clusterdp.errors import ParameterError
 from clusterdp.experiment.category_space import Ends
-from clusterdp.statistics.base import lone_unit_squares
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.channels.catalogue import Channel
-    from clusterdp.estimation.calibration import CellReadings
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.mechanisms.draw import Statistics
     from clusterdp.statistics.base import CellTotals, ClusterContrasts
 
 Estimator = Literal["stratified", "unstratified"]
@@ -35,67 +30,21 @@ class CellMoments:
 
     Attributes:
         sizes: Numbers of units.
-        means: Mean (debiased) outcomes.
+        means: Mean (debiased) outcomes, as distances from any one number.
         squares: Sums of squared deviations from those means.
-        privacy: Estimated privacy variance of one unit, averaged over the cell.
-        shifts: What calibration adds to the means; zeros without it.
-        saved: What calibration takes off the variance of the means; zeros without it.
-        uncalibrated: Sums of squared deviations from the means of rows alone, if not `squares`.
+        noise: Sums of the estimated noise variances of units.
     """
 
     sizes: IntArray
     means: FloatArray
     squares: FloatArray
-    privacy: FloatArray
-    shifts: FloatArray | None = None
-    saved: FloatArray | None = None
-    uncalibrated: FloatArray | None = None
-
-    @property
-    def row_squares(self) -> FloatArray:
-        """Sums of squared deviations of rows from the means of rows."""
-        return self.squares if self.uncalibrated is None else self.uncalibrated
-
-    @property
-    def centred(self) -> FloatArray:
-        """Means after calibration."""
-        return self.means if self.shifts is None else np.asarray(self.means + self.shifts)
-
-    def merged(self) -> CellMoments:
-        """The same rows as one cluster."""
-        sizes = self.sizes.sum(axis=-2, keepdims=True)
-        share = self.sizes / np.maximum(sizes, 1)
-        means = (share * self.means).sum(axis=-2, keepdims=True)
-        between = self.sizes * (self.means - means) ** 2
-        shifts = saved = None
-        if self.shifts is not None and self.saved is not None:
-            shifts = (share * self.shifts).sum(axis=-2, keepdims=True)
-            saved = (share**2 * self.saved).sum(axis=-2, keepdims=True)
-        return CellMoments(
-            sizes=sizes,
-            means=means,
-            squares=(self.squares + between).sum(axis=-2, keepdims=True),
-            privacy=(share * self.privacy).sum(axis=-2, keepdims=True),
-            shifts=shifts,
-            saved=saved,
-        )
+    noise: FloatArray
 
     def of_arms(self, arms: list[int]) -> CellMoments:
         """Some of the arms."""
-        parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        chosen: dict[str, Any] = {
-            name: None if part is None else part[..., arms] for name, part in parts.items()
-        }
-        return CellMoments(**chosen)
-
-    def unit_variances(self) -> FloatArray:
-        """Estimated variance of one unit's (debiased) outcome in each cell.
-
-        The sample variance, where a cell has two units. A cell of one unit is compared with the
-        rest of its arm instead, see `lone_unit_squares`. NaN where an arm has one unit in all.
-        """
-        spread = self.squares / np.maximum(self.sizes - 1, 1)
-        return np.where(self.sizes > 1, spread, lone_unit_squares(self.sizes, self.means))
+        return CellMoments(
+            **{field.name: getattr(self, field.name)[..., arms] for field in fields(self)}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,111 +74,13 @@ NO_EFFECT = EffectArrays(
 )
 
 
-def estimate_effects(  # noqa: PLR0913 - the parts of a release, by name
-    layout: Layout,
-    space: CategorySpace,
-    estimator: Estimator,
-    *,
-    moments: CellMoments | None,
-    statistics: Statistics,
-    readings: CellReadings | None = None,
-    metric: int = 0,
-) -> EffectArrays:
-    """Effects from the rows of a release if it has any, else from its statistics.
-
-    Args:
-        layout: What is public.
-        space: The outcome space.
-        estimator: "stratified", or "unstratified" for a release of rows.
-        moments: Of the rows, if there are any.
-        statistics: The noisy statistics.
-        readings: What these estimate for every cell; None for rows alone.
-        metric: Which metric.
-    """
-    if moments is not None:
-        if readings is not None:
-            moments = calibrated(moments, moments, readings)
-        return moment_effects(moments, layout, estimator)
-    if estimator == "unstratified":
-        raise ParameterError("a release without rows has stratified effects only")
-    return contrast_effects(statistics[0].contrasts(layout, metric), layout, Ends.of(space, metric))
-
-
-def moment_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> EffectArrays:
-    """Effects from cell moments: within clusters, or of all clusters as one (coro:unstratified)."""
-    if estimator == "unstratified":
-        moments = moments.merged()
-    return stratified_effects(moments, layout)
-
-
-def row_moments(released_counts: IntArray, channel: Channel, metric: int = 0) -> CellMoments:
-    """Moments of debiased outcomes, from how often each outcome was released.
-
-    Args:
-        released_counts: Axes `[..., cluster, arm, released]`.
-        channel: The channel the rows went through.
-        metric: Which metric.
-    """
-    decode = channel.decode(metric)[..., channel.groups, :]
-    noise = channel.decode_noise_variance(metric)[..., channel.groups, :]
-    sizes = released_counts.sum(axis=-1)
-    some = np.maximum(sizes, 1)  # the moments of an empty cell are zeros, and count for nothing
-    means = (released_counts * decode).sum(axis=-1) / some
-    squares = (released_counts * (decode - means[..., np.newaxis]) ** 2).sum(axis=-1)
-    privacy = (released_counts * noise).sum(axis=-1) / some
-    return CellMoments(sizes=sizes, means=means, squares=squares, privacy=privacy)
-
-
-def calibrated(moments: CellMoments, whole: CellMoments, readings: CellReadings) -> CellMoments:
-    """Moments of all rows or of a segment, combined with readings of their cells.
-
-    Readings are of whole cells, so a segment's mean is moved by the error of its cell's mean, see
-    `calibration`. The noise variance v of a cell's units is the mean square of their debiased
-    outcomes minus the reading of the mean square of true outcomes.
-
-    Args:
-        moments: Of all rows, or of a segment.
-        whole: Of all rows.
-        readings: Of all rows.
-    """
-    kappa, summary, centre = readings.shrinkage, readings.means, readings.centre
-    whole_sizes, sizes = np.maximum(whole.sizes, 1), np.maximum(moments.sizes, 1)
-    cell_noise = whole.privacy
-    if readings.squares is not None:
-        cell_noise = _mean_squares(whole, centre) - readings.squares.value
-    # A segment whose outcomes are unlike those of its cells has another noise variance.
-    noise = cell_noise + (moments.privacy - whole.privacy)
-    shifts = -kappa * (whole.means - summary.value)
-    cell_variance = cell_noise / whole_sizes + summary.variance
-    saved = 2 * kappa * noise / whole_sizes - kappa**2 * cell_variance
-    moved = replace(moments, shifts=shifts, saved=saved)
-    mean_noise = noise / sizes - saved
-    # Deviations are taken from the better means, and what is left of their noise is added.
-    spread = _mean_squares(moments, centre) - noise
-    spread = spread - (moved.centred - centre) ** 2 + mean_noise
-    squares = moments.sizes * spread + (sizes - 1) * noise
-    return replace(
-        moved,
-        squares=np.where(moments.sizes > 1, squares, 0.0),
-        uncalibrated=moments.squares,
-        # An estimate, but never less than the share that the noise of the summary has in it.
-        privacy=np.maximum(mean_noise, kappa**2 * summary.variance) * moments.sizes,
-    )
-
-
-def _mean_squares(moments: CellMoments, centre: float) -> FloatArray:
-    """The mean squared distance of debiased outcomes from a number."""
-    inside = moments.squares / np.maximum(moments.sizes, 1)
-    return np.asarray(inside + (moments.means - centre) ** 2)
-
-
 def true_moments(counts: IntArray, space: CategorySpace, metric: int = 0) -> CellMoments:
     """Moments of true outcomes, for the owner; axes of `counts`: `[..., cluster, arm, outcome]`."""
     values = space.metric_values()[metric]
     sizes = counts.sum(axis=-1)
-    means = counts @ values / sizes
+    means = counts @ values / np.maximum(sizes, 1)
     squares = (counts * (values - means[..., np.newaxis]) ** 2).sum(axis=-1)
-    return CellMoments(sizes=sizes, means=means, squares=squares, privacy=np.zeros_like(means))
+    return CellMoments(sizes=sizes, means=means, squares=squares, noise=np.zeros_like(means))
 
 
 def total_moments(
@@ -246,43 +97,13 @@ def total_moments(
     lattice, middle = space.metric_lattice(), Ends.of(space, metric).middle
     unit, quarter = float(lattice.units[metric]), 4.0 ** lattice.shifts[metric] / 4
     sizes, sums = layout.sizes, totals.sums[..., metric]
-    means = unit * sums / sizes
+    means = unit * sums / np.maximum(sizes, 1)
     spread = totals.squares[..., metric] * unit**2 * quarter - sizes * (means - middle) ** 2
     return CellMoments(
         sizes=sizes,
         means=means,
         squares=np.maximum(spread, 0.0),
-        privacy=np.zeros_like(means),
-    )
-
-
-def stratified_effects(moments: CellMoments, layout: Layout) -> EffectArrays:
-    """τ̂_Q of thm:unbiased_consistent_estimator: differences in means, weighted by n_c/n.
-
-    The variance is Neyman's, Σ (n_c/n)² (s²₁/n₁ + s²₀/n₀), with sample variances of debiased
-    outcomes. Given the priors, rows are randomized independently, so s² estimates the variance of
-    outcomes plus that of privacy; it leaves out only the variance of unit effects, which makes it
-    conservative. What calibration saves is taken off; at least the variance of privacy is left.
-    """
-    weights = _cluster_weights(moments.sizes)
-    degrees = _stratum_degrees(moments.sizes)
-    means = weights * moments.centred
-    mean_variances = weights**2 * moments.unit_variances() / moments.sizes
-    privacy = weights**2 * moments.privacy / moments.sizes
-    variances = _against_control(mean_variances, layout, sign=1)
-    arm_variances = mean_variances.sum(axis=-2)
-    privacy_variances = _against_control(privacy, layout, sign=1)
-    if moments.saved is not None:
-        mean_variances = mean_variances - weights**2 * moments.saved
-        variances = np.maximum(_against_control(mean_variances, layout, sign=1), privacy_variances)
-        arm_variances = np.maximum(mean_variances, privacy).sum(axis=-2)
-    return EffectArrays(
-        effects=_against_control(means, layout, sign=-1),
-        variances=variances,
-        control_means=means.sum(axis=-2)[..., layout.control],
-        control_variances=arm_variances[..., layout.control],
-        privacy_variances=privacy_variances,
-        degrees=welch_degrees(arm_variances, degrees, layout),
+        noise=np.zeros_like(means),
     )
 
 

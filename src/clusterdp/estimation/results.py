@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Below this many units in an arm, or degrees of freedom, intervals are Student's instead of normal.
 FEW_UNITS = 50
+# What a segment is compared with: the other segments of its dimension.
+REST = "rest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -146,6 +148,42 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Homogeneity:
+    """A test that an arm has the same effect in all segments of a dimension.
+
+    Attributes:
+        metric: The metric that effects are on.
+        arm: The treatment arm.
+        control: The control arm.
+        by: The columns that segments are cut by.
+        adjusted: Whether covariates were adjusted for.
+        statistic: Its F statistic.
+        n_segments: How many segments were compared.
+        degrees: Degrees of freedom of the standard errors.
+    """
+
+    metric: str
+    arm: Any
+    control: Any
+    by: tuple[str, ...]
+    adjusted: bool
+    statistic: float
+    n_segments: int
+    degrees: float
+
+    @property
+    def p_value(self) -> float:
+        """How often the effects would differ as much if they were the same."""
+        from scipy.special import fdtrc
+
+        return float(fdtrc(self.n_segments - 1, self.degrees, self.statistic))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything about this test as plain values."""
+        return {**asdict(self), "by": list(self.by), "p_value": self.p_value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """Effects of every arm against control, the overall ones first.
 
@@ -162,6 +200,7 @@ class Estimate:
         guarantee: What the release cost, or None for true outcomes.
         level: The confidence level that intervals are shown at.
         notes: Remarks for whoever uses these numbers.
+        tests: Whether segments have the same effect, where differences were asked for.
     """
 
     effects: tuple[Effect, ...]
@@ -171,6 +210,7 @@ class Estimate:
     guarantee: Guarantee | None
     level: float = 0.95
     notes: tuple[str, ...] = ()
+    tests: tuple[Homogeneity, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -212,13 +252,14 @@ class Estimate:
             "epsilon": self.guarantee.epsilon if self.guarantee else None,
             "delta": self.guarantee.delta if self.guarantee else None,
             "effects": [effect.to_dict(self.level) for effect in self.effects],
+            "homogeneity": [test.to_dict() for test in self.tests],
             "notes": list(self.notes),
         }
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One flat row per effect; the segment as text."""
         return [
-            {**effect.to_dict(self.level), "segment": effect.of.label.removesuffix(" (adjusted)")}
+            {**effect.to_dict(self.level), "segment": report.segment_label(effect.of.segment)}
             for effect in self.effects
         ]
 

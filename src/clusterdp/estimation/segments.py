@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.adjustment import check_covariates, with_covariates
 from clusterdp.published.row_counts import (
     COUNT,
+    check_whole,
     collect_rows,
     count_released,
     count_together,
     scan_units,
-    to_counts,
-    to_whole_counts,
 )
 from clusterdp.rows.encoding import RESPONSE, plain_column
 from clusterdp.rows.frames import read_frame
@@ -26,9 +23,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp._arrays import IntArray
-    from clusterdp.estimation.moments import CellMoments
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.estimation.profiles import Counted, Profiles
+    from clusterdp.estimation.profiling import ProfiledRows, Profiling
     from clusterdp.published.release import Release
 
 Segment = tuple[tuple[str, Any], ...]
@@ -41,71 +37,95 @@ class RowCounts:
     """The released rows, reduced in one pass to what an estimate needs.
 
     Attributes:
-        whole: Counts of all rows; axes `[cluster, arm, response]`.
+        profiles: What published sums distinguish.
+        whole: Counts of all rows; of one fold alone if it is held out.
         segments: Every segment with the counts of its rows.
         n_unmatched: Released units that the analyst's table does not have.
-        covariates: Rows whose covariates are all known; None if nothing is adjusted for.
+        covariates: Rows whose covariates are all known, with a column `PROFILE`; None if nothing
+            is adjusted for.
     """
 
-    whole: IntArray
-    segments: tuple[tuple[Segment, IntArray], ...] = ()
+    profiles: Profiles
+    whole: Counted
+    segments: tuple[tuple[Segment, Counted], ...] = ()
     n_unmatched: int = 0
     covariates: pl.DataFrame | None = None
 
 
-def read_rows(
-    release: Release,
-    table: Any,
-    on: str | None,
-    dimensions: list[tuple[str, ...]],
-    covariates: tuple[str, ...],
-) -> RowCounts:
-    """Counts of the rows of a release. The rows are read once, however many segments there are.
+class Cuts(NamedTuple):
+    """What rows are cut by, and what is known of them.
 
-    Args:
-        release: A release of rows.
+    Attributes:
         table: The analyst's frame, of any library; None for kept columns alone.
         on: The column of ids in that frame; the release's own name by default.
         dimensions: The columns to cut by, see `parse_dimensions`.
         covariates: The columns to adjust for.
+    """
+
+    table: Any
+    on: str | None
+    dimensions: list[tuple[str, ...]]
+    covariates: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every column to cut by or to adjust for."""
+        return (*(name for dimension in self.dimensions for name in dimension), *self.covariates)
+
+
+def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
+    """Counts of the rows of a release. The rows are read once, however many segments there are.
+
+    Args:
+        release: A release of rows.
+        cuts: What to cut by.
+        profiling: What published sums distinguish.
 
     Raises:
         DataError: If the analyst's table does not fit the release.
         ParameterError: If there is no such column to cut by or to adjust for.
     """
-    if table is None and not dimensions and not covariates:
-        return RowCounts(whole=count_released(release))
-    rows = scan_units(release)
+    if cuts.table is None and not cuts.names:
+        found = profiling.of(count_released(release, profiling.names))
+        return RowCounts(profiles=found.profiles, whole=found.count(found.table))
+    rows, public = scan_units(release), profiling.names
     flags: tuple[str, ...] = ()
-    if table is not None:
-        rows, flags = _join(rows, release, table, on), (_MATCHED,)
-    _check_dimensions(rows, dimensions, release)
-    if covariates:
-        check_covariates(rows.collect_schema(), release, covariates)
-        names = (*(name for dimension in dimensions for name in dimension), *flags, *covariates)
-        public = (release.columns.cluster, release.columns.arm, RESPONSE)
+    if cuts.table is not None:
+        rows, flags = _join(rows, release, cuts.table, cuts.on), (_MATCHED,)
+    _check_dimensions(rows, cuts.dimensions, release)
+    if cuts.covariates:
+        check_covariates(rows.collect_schema(), release, cuts.covariates)
         # A regression needs its rows in memory.
-        rows = collect_rows(rows.select(dict.fromkeys((*public, *names)).keys())).lazy()
+        names = dict.fromkeys((*public, RESPONSE, *cuts.names, *flags))
+        rows = collect_rows(rows.select(names.keys())).lazy()
     # Counts by ("tier", "region") include those by ("tier",).
-    finest = [one for one in dimensions if not any(set(one) < set(other) for other in dimensions)]
-    tables = count_together(rows, release.columns, [(*one, *flags) for one in finest or [()]])
+    every = cuts.dimensions
+    finest = [one for one in every if not any(set(one) < set(other) for other in every)]
+    tables = count_together(rows, [(*one, *flags, *public) for one in finest or [()]])
+    check_whole(tables[0], release)
     n_matched = release.layout.n_units
-    if table is not None:
+    if cuts.table is not None:
         n_matched = int(tables[0].filter(_MATCHED)[COUNT].sum())
         if n_matched == 0:
             raise DataError(
-                f"no id in column {on or release.columns.unit!r} of the segments table is in the "
-                "release; check that both use the same ids"
+                f"no id in column {cuts.on or release.columns.unit!r} of the segments table is in "
+                "the release; check that both use the same ids"
             )
-    segments: list[tuple[Segment, IntArray]] = []
-    for dimension in dimensions:
+    found = profiling.of(tables[0])
+    profiled = [found.table, *map(found.add_profiles, tables[1:])]
+    segments: list[tuple[Segment, Counted]] = []
+    for dimension in every:
         place = next(i for i, one in enumerate(finest) if set(dimension) <= set(one))
-        segments += _counts(tables[place], release, dimension)
+        segments += _cut(profiled[place], found, dimension)
+    covariates = None
+    if cuts.covariates:
+        covariates = found.add_profiles(with_covariates(rows, cuts.covariates))
     return RowCounts(
-        whole=to_whole_counts(tables[0], release),
+        profiles=found.profiles,
+        whole=found.count(found.table),
         segments=tuple(segments),
         n_unmatched=release.layout.n_units - n_matched,
-        covariates=with_covariates(rows, covariates) if covariates else None,
+        covariates=covariates,
     )
 
 
@@ -188,21 +208,16 @@ def _check_dimensions(
             )
 
 
-def _counts(
-    groups: pl.DataFrame, release: Release, dimension: tuple[str, ...]
-) -> Iterator[tuple[Segment, IntArray]]:
-    """Each segment of a dimension, in sorted order, with its counts by cell and response.
+def _cut(
+    table: pl.DataFrame, found: ProfiledRows, dimension: tuple[str, ...]
+) -> Iterator[tuple[Segment, Counted]]:
+    """Each segment of a dimension, in sorted order, with its counts by profile and response.
 
     Rows without a value in the dimension belong to no segment.
     """
-    parts = groups.drop_nulls(list(dimension)).partition_by(dimension, as_dict=True)
+    parts = table.drop_nulls(list(dimension)).partition_by(dimension, as_dict=True)
     for key, group in sorted(parts.items(), key=lambda item: _sort_key(item[0])):
-        yield tuple(zip(dimension, key, strict=True)), to_counts(group, release)
-
-
-def empty_arms(moments: CellMoments, layout: Layout) -> list[Any]:
-    """The arms that have no unit in a segment."""
-    return [layout.arms[arm] for arm in np.flatnonzero(moments.sizes.sum(axis=0) == 0)]
+        yield tuple(zip(dimension, key, strict=True)), found.count(group)
 
 
 def _sort_key(key: tuple[Any, ...]) -> tuple[tuple[str, Any], ...]:

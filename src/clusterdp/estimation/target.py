@@ -19,6 +19,7 @@ class Target(NamedTuple):
         control: The control arm.
         segment: Columns and values that define the segment; empty for everyone.
         adjusted: Whether covariates were adjusted for.
+        against: What the segment's effect is compared with; None if with nothing.
     """
 
     metric: str
@@ -26,6 +27,7 @@ class Target(NamedTuple):
     control: Any
     segment: Segment = ()
     adjusted: bool = False
+    against: str | None = None
 
     def is_named_by(self, parts: tuple[Any, ...]) -> bool:
         """Whether these name it: each its metric, its arm or its segment, which may be left out."""
@@ -37,4 +39,5 @@ class Target(NamedTuple):
     def label(self) -> str:
         """The segment in words."""
         text = segment_label(self.segment)
+        text = text if self.against is None else f"{text} vs {self.against}"
         return f"{text} (adjusted)" if self.adjusted else text

@@ -44,36 +44,32 @@ def scan_units(release: Release) -> pl.LazyFrame:
     return native.lazy()
 
 
-def count_released(release: Release) -> IntArray:
-    """How often each response was released; axes `[cluster, arm, response]`.
+def count_released(release: Release, more: tuple[str, ...] = ()) -> pl.DataFrame:
+    """Rows counted by cell, response and more columns, in a column `COUNT`.
 
     Raises:
         DataError: If the rows do not fill the cells.
     """
+    names = tuple(dict.fromkeys((*release.columns.cell, *more)))
     if is_spark(release.units):
         from clusterdp.engines.spark.frame import count_groups  # only Spark can count its rows
 
-        columns = release.columns
-        groups = count_groups(release.units, [*columns.cell, RESPONSE], COUNT)
+        groups = count_groups(release.units, [*names, RESPONSE], COUNT)
     else:
-        groups = collect_rows(group_released(scan_units(release), release.columns))
-    return to_whole_counts(groups, release)
+        groups = collect_rows(group_rows(scan_units(release), names))
+    check_whole(groups, release)
+    return groups
 
 
-def group_released(
-    units: pl.LazyFrame, columns: Columns, dimensions: tuple[str, ...] = ()
-) -> pl.LazyFrame:
-    """Rows counted by some dimensions, cell and response, in a column `COUNT`."""
+def group_rows(units: pl.LazyFrame, names: tuple[str, ...]) -> pl.LazyFrame:
+    """Rows counted by some columns and response, in a column `COUNT`."""
     import polars as pl
 
-    by = dict.fromkeys((*dimensions, *columns.cell, RESPONSE))
-    return units.group_by(*by).agg(pl.len().alias(COUNT))
+    return units.group_by(*dict.fromkeys((*names, RESPONSE))).agg(pl.len().alias(COUNT))
 
 
-def count_together(
-    units: pl.LazyFrame, columns: Columns, dimensions: list[tuple[str, ...]]
-) -> list[pl.DataFrame]:
-    """Rows counted by each of some dimensions, see `group_released`, in one pass.
+def count_together(units: pl.LazyFrame, several: list[tuple[str, ...]]) -> list[pl.DataFrame]:
+    """Rows counted by each of some lists of columns, see `group_rows`, in one pass.
 
     Memory holds a batch of rows and the counts.
 
@@ -82,15 +78,15 @@ def count_together(
     """
     import polars as pl
 
-    if len(dimensions) == 1:
-        return [collect_rows(group_released(units, columns, dimensions[0]))]
-    names = [name for dimension in dimensions for name in dimension]
-    read = units.select(dict.fromkeys((*names, *columns.cell, RESPONSE)).keys())
-    counts = [group_released(read.clear(), columns, one).collect() for one in dimensions]
+    if len(several) == 1:
+        return [collect_rows(group_rows(units, several[0]))]
+    names = (*(name for one in several for name in one), RESPONSE)
+    read = units.select(dict.fromkeys(names).keys())
+    counts = [group_rows(read.clear(), one).collect() for one in several]
     with read_errors():
         for batch in read.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
-            for place, one in enumerate(dimensions):
-                more = group_released(batch.lazy(), columns, one).collect()
+            for place, one in enumerate(several):
+                more = group_rows(batch.lazy(), one).collect()
                 both = pl.concat([counts[place], more])
                 counts[place] = both.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
     return counts
@@ -119,40 +115,41 @@ def read_errors() -> Iterator[None]:
         ) from None
 
 
-def to_whole_counts(groups: pl.DataFrame, release: Release) -> IntArray:
-    """Counts of a table of all rows, see `to_counts`.
+def check_whole(groups: pl.DataFrame, release: Release) -> None:
+    """Check counts of all rows.
 
     Raises:
-        DataError: If the rows do not fill the cells.
-    """
-    counts = to_counts(groups, release)
-    if not np.array_equal(counts.sum(axis=-1), release.layout.sizes):
-        raise DataError("the rows are not as many as the cells of the release say")
-    return counts
-
-
-def to_counts(groups: pl.DataFrame, release: Release) -> IntArray:
-    """Counts by cluster, arm and response; axes `[cluster, arm, response]`.
-
-    Args:
-        groups: Columns of cluster, arm, response, and `COUNT`. Rows with the same cell and
-            response are added up.
-        release: The release they are from.
-
-    Raises:
-        DataError: If the rows do not belong to the cells.
+        DataError: If the rows do not fill the cells, or hold responses that they cannot have.
     """
     assert release.channel is not None  # noqa: S101 - there are rows
-    layout, n_outputs = release.layout, release.channel.decode().shape[-1]
-    counts = np.zeros((*layout.sizes.shape, n_outputs), dtype=np.int64)
+    layout, channel = release.layout, release.channel
     cells = released_cells(groups, release.columns, layout)
+    possible = channel.possible()
     responses = groups[RESPONSE].to_numpy()
-    possible = release.channel.possible()[release.channel.groups.ravel()]  # [cell, response]
-    inside = (responses >= 0) & (responses < n_outputs)
-    if not (inside.all() and possible[cells, responses].all()):
+    inside = (responses >= 0) & (responses < possible.shape[-1])
+    if not (inside.all() and possible[channel.groups.ravel()[cells], responses].all()):
         raise DataError("the rows hold responses that their channels do not have")
-    np.add.at(counts.reshape(-1), cells * n_outputs + responses, groups[COUNT].to_numpy())
-    return counts
+    counts = np.zeros(layout.sizes.size, dtype=np.int64)
+    np.add.at(counts, cells, groups[COUNT].to_numpy())
+    if not np.array_equal(counts, layout.sizes.ravel()):
+        raise DataError("the rows are not as many as the cells of the release say")
+
+
+def released_groups(rows: pl.DataFrame, by: tuple[str, ...], layout: Layout) -> IntArray:
+    """The group of each row in a breakdown, in the order of `Breakdown.groups`.
+
+    Raises:
+        DataError: If a row has a value that no group has.
+    """
+    import polars as pl
+
+    (breakdown,) = (one for one in layout.breakdowns if one.columns == by)
+    codes = np.zeros(len(rows), dtype=np.int64)
+    for name, texts in zip(by, breakdown.labels, strict=True):
+        codes *= len(texts)
+        labels = Labels.listed(pl.Series(texts, dtype=pl.String))
+        codes += labels.encode(rows[name].cast(pl.String))
+    return codes
 
 
 def released_cells(rows: pl.DataFrame, columns: Columns, layout: Layout) -> IntArray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.estimation import moments
-from clusterdp.estimation.estimate import layout_notes, to_effects
+from clusterdp.estimation.arm_means import true_effects
+from clusterdp.estimation.estimate import layout_notes, overall_effects
 from clusterdp.estimation.results import Estimate
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
 from clusterdp.experiment.chosen_grids import choose_categories
@@ -44,8 +45,8 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     effects = []
     for place, measured in enumerate(declared.metrics):
         true = moments.total_moments(found.totals, layout, space, place)
-        arrays = moments.moment_effects(true, layout, estimator)
-        effects += to_effects(arrays, layout, layout.sizes.sum(axis=0), metric=str(measured))
+        arrays = true_effects(true, layout, estimator)
+        effects += overall_effects(arrays, layout, str(measured))
     return Estimate(
         effects=tuple(effects),
         treatment=arm,

@@ -6,18 +6,16 @@ Effects are of treatments against control; results have axes `[treatment]` unles
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from clusterdp.channels.resampled_rows import ResampledRows
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.calibration import (
-    public_noise_variance,
-    shrinkage,
-    summary_mean_variance,
-)
-from clusterdp.mechanisms.draw import complete
+from clusterdp.estimation.calibration import Functional, calibrate, shrinkage
+from clusterdp.estimation.profiles import Profiles, ProfileSums, spread_cells
+from clusterdp.mechanisms.draw import complete, draw_statistics
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import simulated_noise
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.statistics.base import SumReading
     from clusterdp.theory.population import Population
 
 
@@ -101,22 +100,41 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
     if not mechanism.releases_rows:
         noise = mechanism.statistics[0].contrast_variance(layout, space, metric)
         return Averaged((_cluster_weights(layout) ** 2 * noise).sum(axis=0), exact)
-    by_summary = None
+    readings: list[SumReading] = []
     if use == "everything":
-        by_summary = summary_mean_variance(mechanism, layout, space, metric)
-    public = 0.0 if by_summary is None else public_noise_variance(mechanism, space, metric)
+        totals = CellTotals.of_counts(counts, space, layout)
+        drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
+        readings = [reading for one in drawn for reading in one.sum_readings(metric)]
+    # What is public of sums is used alone: which there are, and how noisy they are.
+    profiles, nothing = Profiles.of_cells(layout), np.zeros(layout.sizes.size)
+    no_rows = ProfileSums(sizes=profiles.sizes, sums=nothing, squares=nothing, noise=nothing)
+    calibration = calibrate(
+        readings, profiles, no_rows, mechanism=mechanism, space=space, metric=metric
+    )
 
     def draw() -> FloatArray:
         per_unit = unit_noise(counts, layout, space, mechanism, rng)[metric]
-        per_cell = mean_noise(
-            per_unit, layout.sizes, segment_share, by_summary=by_summary, public=public
-        )
-        return weighted(per_cell, layout)
+        known = replace(calibration, noise=(layout.sizes * per_unit).ravel(), squares=None)
+        means = known.apply(_shares_of_cells(per_unit, layout, segment_share))
+        return _both_arms(means.privacy, layout)
 
     if mechanism.find(NoisyCounts) is None:
         return Averaged(draw(), exact)
     draws = np.stack([draw() for _ in range(n_draws)])
     return Averaged(draws.mean(axis=0), draws.std(axis=0, ddof=1) / math.sqrt(n_draws))
+
+
+def _shares_of_cells(per_unit: FloatArray, layout: Layout, segment_share: float) -> Functional:
+    """Stratified means of every arm in a share f of every cell: rows weigh (n_c/n)/(f·n_ac)."""
+    profiles, arms = Profiles.of_cells(layout), list(range(len(layout.arms)))
+    shares = np.broadcast_to(_cluster_weights(layout), layout.sizes.shape)
+    squares = shares**2 * per_unit / (segment_share * layout.sizes)
+    return Functional(
+        values=np.zeros(len(arms)),
+        weights=spread_cells(shares, profiles, arms),
+        noise=spread_cells(shares * per_unit, profiles, arms),
+        square_noise=squares.sum(axis=0),
+    )
 
 
 def variance_bound(population: Population, mechanism: Mechanism) -> VarianceBound:

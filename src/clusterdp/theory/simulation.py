@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clusterdp.estimation import moments as estimators
-from clusterdp.estimation.calibration import read_cells
+from clusterdp.estimation.arm_means import arm_effects
+from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums
+from clusterdp.experiment.category_space import Ends
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
@@ -107,21 +111,21 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     about_cells = release_cells(
         CellTotals.of_counts(counts, space, layout), layout, space, mechanism, simulated_noise(rng)
     )
-    moments = readings = None
-    if about_cells.channel is not None:
-        released_counts = about_cells.channel.simulate(counts, rng)
-        moments = estimators.row_moments(released_counts, about_cells.channel, metric)
-    if use == "everything":
-        readings = read_cells(mechanism, layout, space, about_cells.statistics, metric)
-    return estimators.estimate_effects(
-        layout,
-        space,
-        estimator,
-        moments=moments,
-        statistics=about_cells.statistics,
-        readings=readings,
-        metric=metric,
+    statistics, channel = about_cells
+    if channel is None:
+        contrasts = statistics[0].contrasts(layout, metric)
+        return estimators.contrast_effects(contrasts, layout, Ends.of(space, metric))
+    profiles = Profiles.of_cells(layout)
+    released = channel.simulate(counts, rng)
+    outputs = Outputs.of(channel, space, metric)
+    whole = ProfileSums.of_cell_counts(released, outputs)
+    whole = replace(whole, sizes=profiles.sizes)  # alike in all replicates
+    used = statistics if use == "everything" else ()
+    readings = [reading for one in used for reading in one.sum_readings(metric)]
+    calibration = calibrate(
+        readings, profiles, whole, mechanism=mechanism, space=space, metric=metric
     )
+    return arm_effects(whole, layout, estimator, profiles, calibration, origin=outputs.middle)
 
 
 def _chunks(n_replicates: int, n_elements: int) -> Iterator[int]:

@@ -1,0 +1,205 @@
+"""Means of arms and their differences: the same for everyone, segments and adjusted effects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.estimation import cell_weights
+from clusterdp.estimation.calibration import Functional
+from clusterdp.estimation.moments import EffectArrays, welch_degrees
+from clusterdp.estimation.profiles import spread_cells
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.calibration import Calibrated, Calibration
+    from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.moments import CellMoments, Estimator
+    from clusterdp.estimation.profiles import Profiles, ProfileSums
+    from clusterdp.experiment.layout import Layout
+
+# Differences between cells count in full if they are many times this many standard errors of their
+# noise, and by half if they are as many.
+_BETWEEN_ERRORS = 2.0
+
+
+class ArmMeans(NamedTuple):
+    """Means of arms with the parts of their variances; axes `[..., arm]`.
+
+    Attributes:
+        means: As distances from any one number.
+        sampling: Estimated variances of sampling; they can be negative by chance.
+        privacy: Estimated variances of privacy.
+        degrees: Degrees of freedom of the variances.
+    """
+
+    means: FloatArray
+    sampling: FloatArray
+    privacy: FloatArray
+    degrees: FloatArray
+
+    def effects(self, layout: Layout, origin: float = 0.0) -> EffectArrays:
+        """Differences against control; `origin` is the number that means are distances from.
+
+        Parts of the variance are added up before what falls below zero is set to zero.
+        """
+        control, treated = [layout.control], list(layout.treatments)
+        sampling = self.sampling[..., treated] + self.sampling[..., control]
+        privacy = self.privacy[..., treated] + self.privacy[..., control]
+        of_arms = np.maximum(self.sampling, 0.0) + self.privacy
+        return EffectArrays(
+            effects=self.means[..., treated] - self.means[..., control],
+            variances=np.maximum(sampling, 0.0) + privacy,
+            privacy_variances=privacy,
+            control_means=self.means[..., layout.control] + origin,
+            control_variances=of_arms[..., layout.control],
+            degrees=welch_degrees(of_arms, self.degrees, layout),
+        )
+
+
+def weigh(
+    sizes: IntArray, layout: Layout, arms: list[int], estimator: Estimator = "stratified"
+) -> CellWeights:
+    """Weights of the cells of some arms in a segment, or in everyone.
+
+    Args:
+        sizes: The units of the segment in every cell, of all arms; axes `[..., cluster, arm]`.
+        layout: The cells of the whole table.
+        arms: The arms to compare.
+        estimator: How cells are weighed.
+    """
+    if estimator == "unstratified":
+        return cell_weights.weigh_units_alike(sizes, arms)
+    return cell_weights.weigh_cells(sizes, layout, arms)
+
+
+def true_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> EffectArrays:
+    """Overall effects of all treatments, from true outcomes."""
+    pairs = []
+    for arm in layout.treatments:
+        arms = [layout.control, arm]
+        weights, chosen = weigh(layout.sizes, layout, arms, estimator), moments.of_arms(arms)
+        sampling = cell_weights.arm_variances(chosen, weights)
+        means = ArmMeans(
+            means=(weights.shares * chosen.means).sum(axis=-2),
+            sampling=sampling,
+            privacy=np.zeros_like(sampling),
+            degrees=weights.degrees(n_slopes=0),
+        )
+        pairs.append(means.effects(layout.of_arms(arms)))
+    return _joined(pairs)
+
+
+def weighted_rows(
+    part: ProfileSums, weights: CellWeights, arms: list[int], profiles: Profiles
+) -> Functional:
+    """Weighted means of arms as sums over rows: the rows of a cell have one weight."""
+    each = spread_cells(weights.of_units(), profiles, arms)
+    sizes, sums, noise = (
+        terms[..., np.newaxis, :] for terms in (part.sizes, part.sums, part.noise)
+    )
+    return Functional(
+        values=(each * sums).sum(axis=-1),
+        weights=each * sizes,
+        noise=each * noise,
+        square_noise=(each**2 * noise).sum(axis=-1),
+    )
+
+
+def to_means(
+    found: Calibrated, moments: CellMoments, weights: CellWeights, n_slopes: int = 0
+) -> ArmMeans:
+    """Calibrated means of arms with their variances.
+
+    Args:
+        found: The means.
+        moments: Of the rows they are of, of these arms.
+        weights: Of the same cells.
+        n_slopes: How many slopes were fitted in each arm.
+    """
+    return ArmMeans(
+        means=found.values,
+        sampling=_row_variances(found, moments, weights) + found.spread_shift,
+        privacy=found.privacy,
+        degrees=weights.degrees(n_slopes),
+    )
+
+
+def _row_variances(found: Calibrated, moments: CellMoments, weights: CellWeights) -> FloatArray:
+    """Variances of sampling from rows: what they are in all, minus what noise adds to them.
+
+    Within strata, outcomes are compared with the mean of their cell. That has noise of its own,
+    whose square is estimated badly in small cells. Compared with the mean of the arm, outcomes vary
+    more, by how much cells differ; and the estimate is better. So the difference of the two is
+    taken off as far as it stands out from its noise; what is left errs on the wide side. Of rows
+    alone that noise is small beside the whole variance, and all is taken off.
+    """
+    each = weights.lone_factors * weights.of_units() ** 2
+    added = (each * moments.noise).sum(axis=-2)
+    within = cell_weights.arm_variances(moments, weights)
+    distances = moments.means - found.values[..., np.newaxis, :]
+    around = (each * (moments.squares + moments.sizes * distances**2)).sum(axis=-2)
+    between = around - within
+    blur = (_BETWEEN_ERRORS * found.saved_share) ** 2 * _between_noise(moments, weights)
+    squared = between**2 + blur
+    kept = between * np.where(squared > 0, between**2 / np.where(squared > 0, squared, 1), 1)
+    return np.asarray(around - kept - added)
+
+
+def _between_noise(moments: CellMoments, weights: CellWeights) -> FloatArray:
+    """The variance that noise gives to the difference of cells: of products of two units' noise."""
+    used = np.where(weights.shares > 0, moments.sizes, 0)
+    each = np.where(weights.shares > 0, moments.noise, 0.0).sum(axis=-2, keepdims=True)
+    each = each / np.maximum(used.sum(axis=-2, keepdims=True), 1)
+    sizes = np.maximum(used, 1)
+    strata = sizes / np.maximum(sizes - 1, 1)
+    pooled = (sizes * weights.inverse_sizes / (1 - weights.inverse_sizes)) ** 2
+    pairs = np.where(weights.pooled, pooled, strata)
+    return np.asarray((2 * pairs * (weights.of_units() ** 2 * each) ** 2).sum(axis=-2))
+
+
+def arm_effects(  # noqa: PLR0913 - the parts of a release
+    part: ProfileSums,
+    layout: Layout,
+    estimator: Estimator,
+    profiles: Profiles,
+    calibration: Calibration,
+    *,
+    origin: float,
+) -> EffectArrays:
+    """Effects of all treatments on some units, of one release or of many simulated ones.
+
+    Args:
+        part: Their rows; with sizes that are alike in all replicates for everyone.
+        layout: The cells.
+        estimator: How cells are weighed.
+        profiles: What sums distinguish.
+        calibration: By published sums.
+        origin: The number that outcomes are distances from.
+    """
+    moments = part.cell_moments(profiles)
+    pairs = []
+    for arm in layout.treatments:
+        arms = [layout.control, arm]
+        weights = weigh(moments.sizes, layout, arms, estimator)
+        found = calibration.apply(weighted_rows(part, weights, arms, profiles))
+        means = to_means(found, moments.of_arms(arms), weights)
+        pairs.append(means.effects(layout.of_arms(arms), origin))
+    return _joined(pairs)
+
+
+def _joined(pairs: list[EffectArrays]) -> EffectArrays:
+    """Effects of one treatment each, together; control's mean is that of the first comparison."""
+
+    def joined(parts: list[FloatArray | None]) -> FloatArray:
+        return np.concatenate([part for part in parts if part is not None], axis=-1)
+
+    return EffectArrays(
+        effects=joined([one.effects for one in pairs]),
+        variances=joined([one.variances for one in pairs]),
+        privacy_variances=joined([one.privacy_variances for one in pairs]),
+        control_means=pairs[0].control_means,
+        control_variances=pairs[0].control_variances,
+        degrees=joined([one.degrees for one in pairs]),
+    )

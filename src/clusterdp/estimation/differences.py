@@ -1,0 +1,151 @@
+"""Differences between the effects of segments, and whether effects differ at all.
+
+Estimates of several segments are calibrated by the same sums, so their errors are correlated. A
+difference is a weighted sum over rows like any other effect, and has a variance of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.estimation.effect_values import to_effect
+from clusterdp.estimation.moments import EffectArrays
+from clusterdp.estimation.results import REST, Homogeneity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.calibration import Calibrated, Calibration
+    from clusterdp.estimation.results import Effect
+    from clusterdp.estimation.target import Target
+
+
+class SegmentEffect(NamedTuple):
+    """The effect of an arm in one segment, with what covariances need.
+
+    Attributes:
+        of: What the effect is of.
+        effect: The effect and its variances.
+        sampling: The variance of sampling, which can be negative by chance.
+        found: The calibrated means of control and of the treatment; None where an arm has no unit.
+        arm_sizes: Units of both.
+        n_units: Units of all arms.
+    """
+
+    of: Target
+    effect: EffectArrays
+    sampling: float
+    found: Calibrated | None
+    arm_sizes: IntArray
+    n_units: int
+
+
+class SegmentErrors(NamedTuple):
+    """Effects of segments of one dimension, and the parts of their variances.
+
+    Attributes:
+        effects: Axes `[segment]`.
+        sampling: Variances of sampling; axes `[segment]`. Segments have no units in common.
+        privacy: Covariances of privacy; axes `[segment, segment]`.
+        known: The part of `privacy` that is known; axes the same.
+        degrees: Degrees of freedom; axes `[segment]`.
+    """
+
+    effects: FloatArray
+    sampling: FloatArray
+    privacy: FloatArray
+    known: FloatArray
+    degrees: FloatArray
+
+    @classmethod
+    def of(
+        cls, segments: Sequence[SegmentEffect], means: list[Calibrated], calibration: Calibration
+    ) -> SegmentErrors:
+        """The errors of some segments of an arm, given the means of both arms in each."""
+        privacy, known = np.zeros((2, len(segments), len(segments)))
+        for arm in (0, 1):
+            together, sums = calibration.covariances(
+                moved=np.stack([one.moved[arm] for one in means]),
+                noise=np.stack([one.noise[arm] for one in means]),
+                coefficients=np.stack([one.coefficients[arm] for one in means]),
+            )
+            privacy, known = privacy + together, known + sums
+        variances = np.array([one.effect.privacy_variances[0] for one in segments])
+        np.fill_diagonal(privacy, variances)
+        return cls(
+            effects=np.array([one.effect.effects[0] for one in segments]),
+            sampling=np.array([one.sampling for one in segments]),
+            privacy=privacy,
+            known=known,
+            degrees=np.concatenate([one.effect.degrees for one in segments]),
+        )
+
+    @property
+    def variances(self) -> FloatArray:
+        """Of each segment's effect."""
+        return np.asarray(np.maximum(self.sampling, 0.0) + np.diag(self.privacy))
+
+    def combine(self, weights: FloatArray) -> EffectArrays:
+        """A weighted sum of the effects."""
+        privacy = max(
+            float(weights @ self.privacy @ weights), float(weights @ self.known @ weights)
+        )
+        parts = weights**2 * self.variances
+        return EffectArrays(
+            effects=np.array([weights @ self.effects]),
+            variances=np.array([max(float(weights**2 @ self.sampling), 0.0) + privacy]),
+            privacy_variances=np.array([privacy]),
+            degrees=np.array([parts.sum() ** 2 / (parts**2 / self.degrees).sum()]),
+        )
+
+
+def compare_segments(
+    segments: Sequence[SegmentEffect], calibration: Calibration, family: int
+) -> tuple[list[Effect], Homogeneity | None]:
+    """Each segment against the rest of its dimension, and a test that all effects are the same.
+
+    The rest is the mean effect of the other segments, weighted by their units. Segments without an
+    effect or a standard error are left out.
+    """
+    segments = [one for one in segments if one.effect.variances[0] > 0]
+    means = [one.found for one in segments if one.found is not None]
+    if len(segments) < 2:
+        return [], None
+    errors = SegmentErrors.of(segments, means, calibration)
+    sizes = np.array([one.n_units for one in segments])
+    effects = []
+    for place, one in enumerate(segments):
+        rest = np.where(np.arange(len(segments)) == place, 0, sizes)
+        weights = -rest / rest.sum()
+        weights[place] = 1.0
+        of = one.of._replace(against=REST)
+        effects.append(to_effect(errors.combine(weights), of, one.arm_sizes, family=family))
+    return effects, _homogeneity(errors, segments[0].of)
+
+
+def _homogeneity(errors: SegmentErrors, of: Target) -> Homogeneity:
+    """Wald's test that the effects of all segments are the same, by an F distribution.
+
+    Variances are estimated, and with few units badly: Welch's (1951) correction.
+    """
+    n_segments = len(errors.effects)
+    covariances = errors.privacy + np.diag(np.maximum(errors.sampling, 0.0))
+    contrasts = np.eye(n_segments)[1:] - np.eye(n_segments)[0]
+    moved = contrasts @ errors.effects
+    distance = moved @ np.linalg.solve(contrasts @ covariances @ contrasts.T, moved)
+    shares = 1 / errors.variances / (1 / errors.variances).sum()
+    spread = ((1 - shares) ** 2 / errors.degrees).sum()
+    squared = n_segments**2 - 1
+    return Homogeneity(
+        metric=of.metric,
+        arm=of.arm,
+        control=of.control,
+        by=tuple(name for name, _ in of.segment),
+        adjusted=of.adjusted,
+        statistic=distance / (n_segments - 1) / (1 + 2 * (n_segments - 2) / squared * spread),
+        n_segments=n_segments,
+        degrees=squared / (3 * spread),
+    )

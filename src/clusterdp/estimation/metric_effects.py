@@ -1,0 +1,249 @@
+"""Effects on one metric from rows: overall, in segments, adjusted, and their differences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from clusterdp.estimation import adjustment
+from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
+from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.differences import SegmentEffect, compare_segments
+from clusterdp.estimation.effect_values import to_effect
+from clusterdp.estimation.formatting import segment_label
+from clusterdp.estimation.moments import NO_EFFECT
+from clusterdp.estimation.profiles import Outputs, ProfileSums
+from clusterdp.estimation.published_sums import of_fold
+from clusterdp.estimation.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
+    from clusterdp._arrays import IntArray
+    from clusterdp.estimation.arm_means import ArmMeans
+    from clusterdp.estimation.calibration import Calibrated, Calibration
+    from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.moments import CellMoments, Estimator
+    from clusterdp.estimation.profiles import Counted
+    from clusterdp.estimation.results import Effect, Homogeneity
+    from clusterdp.estimation.segments import RowCounts, Segment
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.published.release import Release
+
+
+class Wanted(NamedTuple):
+    """What to estimate, whatever the metric.
+
+    Attributes:
+        layout: The cells, with the control to compare with.
+        estimator: How cells are weighed.
+        covariates: What to adjust for.
+        use_sums: Whether rows are calibrated by published sums.
+        holdout: The fold whose rows are used alone; None for all rows.
+        differences: Whether segments are compared with each other.
+    """
+
+    layout: Layout
+    estimator: Estimator
+    covariates: tuple[str, ...]
+    use_sums: bool
+    holdout: int | None
+    differences: bool
+
+
+class Found(NamedTuple):
+    """Effects on a metric, tests of homogeneity, and notes about them."""
+
+    effects: list[Effect]
+    tests: list[Homogeneity]
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MetricRows:
+    """The rows of a release as a metric reads them.
+
+    Attributes:
+        metric: The name of the metric.
+        wanted: What to estimate.
+        rows: Counts of rows.
+        outputs: What responses tell of the metric.
+        calibration: By published sums.
+        family: How many effects of segments are reported together.
+    """
+
+    metric: str
+    wanted: Wanted
+    rows: RowCounts
+    outputs: Outputs
+    calibration: Calibration
+    family: int
+
+    @classmethod
+    def of(cls, release: Release, rows: RowCounts, wanted: Wanted, place: int) -> MetricRows:
+        """The rows as they are read by the metric of some place."""
+        assert release.channel is not None  # noqa: S101 - there are rows
+        metrics = release.space.declared.metrics
+        outputs = Outputs.of(release.channel, release.space, place)
+        used = release.statistics if wanted.use_sums else ()
+        readings = tuple(reading for one in used for reading in one.sum_readings(place))
+        if wanted.holdout is not None:
+            readings = of_fold(readings, wanted.holdout)
+        calibration = calibrate(
+            readings,
+            rows.profiles,
+            ProfileSums.of_rows(rows.whole, rows.profiles, outputs),
+            mechanism=release.mechanism,
+            space=release.space,
+            metric=place,
+        )
+        n_effects = len(rows.segments) * len(wanted.layout.treatments) * len(metrics)
+        return cls(
+            metric=str(metrics[place]),
+            wanted=wanted,
+            rows=rows,
+            outputs=outputs,
+            calibration=calibration,
+            family=max(1, n_effects),
+        )
+
+    def estimate(self) -> Found:
+        """All effects on the metric, each segment's together."""
+        found = Found([], [], [])
+        compared: dict[tuple[Any, ...], list[SegmentEffect]] = {}
+        for segment, counted in [((), self.rows.whole), *self.rows.segments]:
+            part = self._part(segment, counted)
+            every = part.plain()
+            found.notes.extend(part.notes(every) if segment else [])
+            if self.rows.covariates is not None and not part.empty_arms:
+                every += part.adjusted(self.rows.covariates, found.notes)
+            for one in every:
+                family = self.family if segment else 1
+                found.effects.append(to_effect(one.effect, one.of, one.arm_sizes, family=family))
+                if segment and self.wanted.differences:
+                    names = tuple(name for name, _ in segment)
+                    compared.setdefault((names, one.of.arm, one.of.adjusted), []).append(one)
+        for segments in compared.values():
+            effects, test = compare_segments(segments, self.calibration, self.family)
+            found.effects.extend(effects)
+            found.tests.extend([] if test is None else [test])
+        return found
+
+    def _part(self, segment: Segment, counted: Counted) -> Part:
+        sums = ProfileSums.of_rows(counted, self.rows.profiles, self.outputs)
+        return Part(self, segment, sums, sums.cell_moments(self.rows.profiles))
+
+
+class Part(NamedTuple):
+    """The rows of a segment, or of everyone.
+
+    Attributes:
+        whole: What they are part of.
+        segment: The segment.
+        sums: Sums over profiles.
+        moments: Moments of cells.
+    """
+
+    whole: MetricRows
+    segment: Segment
+    sums: ProfileSums
+    moments: CellMoments
+
+    @property
+    def empty_arms(self) -> list[Any]:
+        """The arms that have no unit."""
+        return [
+            self.whole.wanted.layout.arms[arm]
+            for arm in np.flatnonzero(self.moments.sizes.sum(axis=0) == 0)
+        ]
+
+    def plain(self) -> list[SegmentEffect]:
+        """Effects arm by arm."""
+        profiles = self.whole.rows.profiles
+
+        def means(arms: list[int], weights: CellWeights) -> tuple[Calibrated, ArmMeans]:
+            rows = weighted_rows(self.sums, weights, arms, profiles)
+            found = self.whole.calibration.apply(rows)
+            return found, to_means(found, self.moments.of_arms(arms), weights)
+
+        return self._effects(self.moments.sizes, means, is_adjusted=False)
+
+    def adjusted(self, rows: pl.DataFrame, notes: list[str]) -> list[SegmentEffect]:
+        """Effects arm by arm, adjusted for covariates; a note says how many units lack one."""
+        profiles, covariates = self.whole.rows.profiles, self.whole.wanted.covariates
+        known = adjustment.to_covariate_rows(
+            rows, covariates, self.segment, profiles, self.whole.outputs
+        )
+        n_lost = int(self.moments.sizes.sum() - known.sizes.sum())
+        if n_lost and not self.segment:
+            notes.append(f"{n_lost:,} units lack a covariate; adjusted effects leave them out")
+
+        def means(arms: list[int], weights: CellWeights) -> tuple[Calibrated, ArmMeans]:
+            rows, moments = adjustment.adjusted_means(known, weights, arms, len(profiles.cells))
+            found = self.whole.calibration.apply(rows)
+            return found, to_means(found, moments, weights, n_slopes=len(covariates))
+
+        return self._effects(known.sizes, means, is_adjusted=True)
+
+    def _effects(
+        self,
+        sizes: IntArray,
+        means: Callable[[list[int], CellWeights], tuple[Calibrated, ArmMeans]],
+        *,
+        is_adjusted: bool,
+    ) -> list[SegmentEffect]:
+        """Effects arm by arm: NaN where an arm has no units."""
+        layout, effects = self.whole.wanted.layout, []
+        for arm in layout.treatments:
+            pair = [layout.control, arm]
+            weights = self.weigh(sizes, pair)
+            arm_sizes = weights.sizes.sum(axis=0)
+            of = Target(
+                self.whole.metric,
+                layout.arms[arm],
+                layout.arms[layout.control],
+                self.segment,
+                is_adjusted,
+            )
+            found, arrays, sampling = None, NO_EFFECT, np.nan
+            if arm_sizes.all():
+                found, both = means(pair, weights)
+                arrays = both.effects(layout.of_arms(pair), self.whole.outputs.middle)
+                sampling = float(both.sampling.sum())
+            effects.append(SegmentEffect(of, arrays, sampling, found, arm_sizes, int(sizes.sum())))
+        return effects
+
+    def weigh(self, sizes: IntArray, arms: list[int]) -> CellWeights:
+        """Weights of the cells of some arms; `sizes` are of all arms."""
+        return weigh(sizes, self.whole.wanted.layout, arms, self.whole.wanted.estimator)
+
+    def notes(self, effects: list[SegmentEffect]) -> list[str]:
+        """Remarks on the effects of a segment."""
+        layout, name = self.whole.wanted.layout, segment_label(self.segment)
+        if self.empty_arms:
+            empty = ", ".join(map(str, self.empty_arms))
+            return [f"{name}: no units in arm {empty}, so no effect"]
+        notes, sizes = [], self.moments.sizes
+        there = (sizes.sum(axis=1) > 0) & layout.complete
+        weights = [self.weigh(sizes, [layout.control, arm]) for arm in layout.treatments]
+        n_pooled = max(int((one.pooled[:, 0] & there).sum()) for one in weights)
+        if n_pooled and self.whole.wanted.estimator == "stratified":
+            notes.append(
+                f"{name}: clusters with few units of the segment were pooled ({n_pooled}); units "
+                "there are weighted by the inverse of their arm's share"
+            )
+        lone = [str(layout.arms[arm]) for arm in np.flatnonzero(sizes.sum(axis=0) == 1)]
+        if lone:
+            notes.append(f"{name}: one unit in arm {', '.join(lone)}, so no interval")
+        degrees = min(to_effect(one.effect, one.of, one.arm_sizes).degrees for one in effects)
+        if math.isfinite(degrees):
+            notes.append(
+                f"{name}: few units, or a few with most of the weight: intervals are by Student's "
+                f"t with {degrees:.0f} degrees of freedom or more"
+            )
+        return notes

@@ -1,0 +1,141 @@
+"""Which profile released rows are of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.profiles import Counted, Profiles
+from clusterdp.published.row_counts import COUNT, released_cells, released_groups
+from clusterdp.rows.encoding import FOLD, RESPONSE
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clusterdp._arrays import IntArray
+    from clusterdp.published.release import Release
+
+# The number of a row's profile; no column of a user has this name.
+PROFILE = "__clusterdp_profile"
+
+
+class Profiling(NamedTuple):
+    """What profiles are made of.
+
+    Attributes:
+        release: The release that rows are of.
+        levels: The breakdowns that sums are published of.
+        by_fold: Whether sums are split by fold.
+        holdout: The fold whose rows are used alone; None for all rows.
+    """
+
+    release: Release
+    levels: tuple[tuple[str, ...], ...]
+    by_fold: bool
+    holdout: int | None
+
+    @classmethod
+    def for_sums(cls, release: Release, *, use_sums: bool, holdout: int | None) -> Profiling:
+        """As fine as the published sums that are used.
+
+        Raises:
+            ParameterError: If there is no such fold.
+        """
+        n_folds = release.layout.folds
+        if holdout is not None and n_folds == 1:
+            raise ParameterError(
+                "the release has no folds to hold out; release with folds=2 (--folds 2), or use "
+                'rows alone (use="rows", --rows-only) in a segment of your own'
+            )
+        if holdout is not None and holdout not in range(n_folds):
+            raise ParameterError(f"holdout must be a fold from 0 to {n_folds - 1}, got {holdout!r}")
+        levels = [one.level for one in release.statistics if one.level is not None]
+        by_fold = use_sums and bool(levels) and n_folds > 1
+        used = tuple(level for level in levels if level) if use_sums else ()
+        return cls(release, used, by_fold, holdout)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that a row's profile follows from."""
+        fold = (FOLD,) if self.by_fold or self.holdout is not None else ()
+        groups = (name for level in self.levels for name in level)
+        return tuple(dict.fromkeys((*self.release.columns.cell, *fold, *groups)))
+
+    def of(self, table: pl.DataFrame) -> ProfiledRows:
+        """The profiles of counted rows.
+
+        Args:
+            table: All rows, counted by `names` and others.
+        """
+        table = self._held_out(table)
+        parts = self._parts(table)
+        keys, first, places = np.unique(self._key(parts), return_index=True, return_inverse=True)
+        counts = table[COUNT].to_numpy()
+        profiles = Profiles(
+            cells=parts[0][first],
+            sizes=np.bincount(places, counts, len(keys)).astype(np.int64),
+            shape=self.release.layout.sizes.shape,
+            folds=parts[1][first] if self.by_fold else None,
+            groups=dict(zip(self.levels, (part[first] for part in parts[2:]), strict=True)),
+        )
+        return ProfiledRows(self, profiles, keys, _with_profiles(table, places))
+
+    def find(self, table: pl.DataFrame, keys: IntArray) -> pl.DataFrame:
+        """Rows with their profiles, which are among those of some keys."""
+        table = self._held_out(table)
+        return _with_profiles(table, np.searchsorted(keys, self._key(self._parts(table))))
+
+    def _held_out(self, table: pl.DataFrame) -> pl.DataFrame:
+        import polars as pl
+
+        return table if self.holdout is None else table.filter(pl.col(FOLD) == self.holdout)
+
+    def _parts(self, table: pl.DataFrame) -> list[IntArray]:
+        """Cell, fold and groups of each row; the fold is 0 where sums are not split by it."""
+        cells = released_cells(table, self.release.columns, self.release.layout)
+        folds = np.zeros_like(cells)
+        if self.by_fold and self.holdout is None:
+            folds = table[FOLD].to_numpy().astype(np.int64)
+        groups = (released_groups(table, level, self.release.layout) for level in self.levels)
+        return [cells, folds, *groups]
+
+    def _key(self, parts: list[IntArray]) -> IntArray:
+        """One number per profile, in the order of cells."""
+        layout = self.release.layout
+        limits = [layout.folds, *(layout.n_groups(level) for level in self.levels)]
+        key = parts[0]
+        for part, limit in zip(parts[1:], limits, strict=True):
+            key = key * limit + part
+        return key
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfiledRows:
+    """Counted rows with a column `PROFILE`, and what finds the profiles of others."""
+
+    profiling: Profiling
+    profiles: Profiles
+    keys: IntArray
+    table: pl.DataFrame
+
+    def add_profiles(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Other counts, or rows, of the same release with their profiles."""
+        return self.profiling.find(table, self.keys)
+
+    @staticmethod
+    def count(table: pl.DataFrame) -> Counted:
+        """Counts by profile and response, in their order, from a table with both."""
+        import polars as pl
+
+        counts = table.group_by(PROFILE, RESPONSE).agg(pl.col(COUNT).sum())
+        counts = counts.sort(PROFILE, RESPONSE)
+        return Counted(*(counts[name].to_numpy() for name in (PROFILE, RESPONSE, COUNT)))
+
+
+def _with_profiles(table: pl.DataFrame, places: IntArray) -> pl.DataFrame:
+    import polars as pl
+
+    return table.with_columns(pl.Series(PROFILE, places, dtype=pl.Int64))
