@@ -114,7 +114,7 @@ def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None
         (("--epsilon", 1, "--mde", 1), "leave out mde (--mde)"),
         (("--mde", 1e-6), "even without privacy"),
         (("--epsilon", 1, "--reference", "1,2"), "6 shares"),
-        (("--epsilon", 1, "--segment-share", 2), "segment_share"),
+        (("--epsilon", 1, "--for", "segments:2"), "lies in (0, 1]"),
         (("--epsilon", 1, "--mechanism", "magic"), "must be one of"),
         (("--epsilon", 1, "--size", "nothing"), "no column 'nothing'"),
         (("--epsilon", 1, "--size", "clicks"), "one row per cluster and arm"),
@@ -153,7 +153,7 @@ def test_nothing_overrides_a_plan(table: Path, tmp_path: Path) -> None:
         ("--mechanism", "optimal", "--prior", "5,4,3,2,1,1", "--delta", 1e-5),
         ("--mechanism", "uniform-prior-dp", "--sums-share", 0.3),
         ("--mechanism", "cluster-dp", "--noise-scale", 9, "--sums-share", 0.2),
-        ("--segment-share", 0.1, "--reference", "mean:1.5,std:1"),
+        ("--for", "segments", "--reference", "mean:1.5,std:1"),
     ],
 )
 def test_every_combination_comes_back_whole(

@@ -85,7 +85,7 @@ def test_types_of_python_cover_what_is_checked() -> None:
 
 
 def test_options_hold_what_a_request_holds() -> None:
-    assert {one.name for one in fields(Request)} == {*REQUESTED, "segment_share"}
+    assert {one.name for one in fields(Request)} == {*REQUESTED, "purpose"}
 
 
 @pytest.mark.parametrize(

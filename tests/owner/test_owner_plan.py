@@ -61,10 +61,10 @@ def test_every_kind_of_table_gives_the_same_plan(
 
 def test_the_command_line_gives_the_same_plan(source: Path, tmp_path: Path) -> None:
     by_hand, by_command = tmp_path / "hand.toml", tmp_path / "command.toml"
-    plan = cdp.plan(source, **PUBLIC, epsilon=2, segment_share=0.2, reference="mean:1,std:1")
+    plan = cdp.plan(source, **PUBLIC, epsilon=2, purpose="segments:0.2", reference="mean:1,std:1")
     plan.save(by_hand)
     names = ("--outcome", "clicks=0..3", "--arm", "treated", "--cluster", "market", "--epsilon", 2)
-    more = ("--segment-share", 0.2, "--reference", "mean:1,std:1", "--out", by_command, "--json")
+    more = ("--for", "segments:0.2", "--reference", "mean:1,std:1", "--out", by_command, "--json")
     ran = run("plan", source, *names, *more)
     assert ran.exit_code == 0, ran.output
     assert by_hand.read_text() == by_command.read_text()

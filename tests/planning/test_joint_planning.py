@@ -17,7 +17,8 @@ from clusterdp.planning.assumptions import Scenario, histogram_reference
 from clusterdp.planning.choose import Request
 from clusterdp.planning.outcomes_alone import OutcomesAlone, predict_outcomes_alone
 from clusterdp.planning.plan import compare, smallest_epsilon
-from clusterdp.planning.predictions import predict, predict_metrics, weighted_variance
+from clusterdp.planning.predictions import expect, predict, predict_metrics, purpose_variance
+from clusterdp.planning.purpose import parse_purpose
 from clusterdp.planning.row_noise import RowNoise
 from coverage_rates import released_metrics
 from populations import make_layout
@@ -104,18 +105,20 @@ def test_a_weight_moves_noise_from_its_metric_to_others() -> None:
     assert max(after[1] / before[1], after[2] / before[2]) > 1.001
 
 
-@pytest.mark.parametrize("segment_share", [1.0, 0.1])
-def test_the_split_is_within_a_hundredth_of_the_best(segment_share: float) -> None:
+@pytest.mark.parametrize("purpose", ["overall", "segments:0.1"])
+def test_the_split_is_within_a_hundredth_of_the_best(purpose: str) -> None:
     """Against a search that designs every channel, without interpolation."""
     known = funnel()
-    chosen = planning.choose(Request(epsilon=1.7, segment_share=segment_share), known)
+    chosen = planning.choose(Request(epsilon=1.7, purpose=purpose), known)
+    (wanted,) = parse_purpose(purpose)
 
     def objective(mechanism: Mechanism) -> float:
-        return math.sqrt(weighted_variance(predict_metrics(mechanism, known, segment_share), known))
+        return math.sqrt(purpose_variance(expect(mechanism, known), wanted, known))
 
     searched = [
-        cdp.optimal(epsilon=1.7, prior=SHARES, sums=cdp.SumShares(clusters=share))
-        for share in np.linspace(0, 0.5, 26)
+        cdp.optimal(epsilon=1.7, prior=SHARES, sums=cdp.SumShares(totals=totals, clusters=clusters))
+        for totals in (0.0, 0.02, 0.05, 0.1, 0.3, 0.6)
+        for clusters in (0.0, 0.05, 0.1, 0.3)
     ]
     assert objective(chosen) <= 1.01 * min(map(objective, searched))
 
@@ -176,8 +179,8 @@ def test_mechanisms_that_cannot_serve_are_left_out() -> None:
 
 @pytest.mark.parametrize("metric", [0, 2])
 def test_the_smallest_epsilon_for_an_effect_on_a_metric(metric: int) -> None:
-    known, request = funnel(), Request(mechanism="optimal", segment_share=0.5)
-    at_one = planning.choose(Request(mechanism="optimal", epsilon=1, segment_share=0.5), known)
+    known, request = funnel(), Request(mechanism="optimal", purpose="segments:0.5")
+    at_one = planning.choose(Request(mechanism="optimal", epsilon=1, purpose="segments:0.5"), known)
     effect = predict(at_one, known, 0.5, metric).detectable_effect
     assert smallest_epsilon(request, effect, known, metric) == pytest.approx(1, rel=0.03)
 

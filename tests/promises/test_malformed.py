@@ -338,7 +338,7 @@ def test_what_libraries_print_is_not_shown(debug: dict[str, str]) -> None:
     ("lines", "message"),
     [
         ('outcomes = ["clicks=0..99999999999"]', "at most 65536 values"),
-        ("segment_share = 0", "segment_share must lie"),
+        ('purpose = "segments:0"', "lies in (0, 1]"),
         ('reference = ""', "separated by commas"),
         ("noise_scale = 0", "noise_scale must be"),
         ("prior_floor = 0", "prior_floor must be"),

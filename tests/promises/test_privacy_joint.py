@@ -146,16 +146,16 @@ def test_delta_of_designed_rows(delta: float) -> None:
     assert 0.5 * delta <= reached <= delta * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("segment_share", [1.0, 0.1])
+@pytest.mark.parametrize("purpose", [None, "overall", "segments:0.1"])
 @pytest.mark.parametrize("within", [1.0, 0.1])
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_whatever_is_planned_keeps_its_budget(
-    epsilon: float, within: float, segment_share: float
+    epsilon: float, within: float, purpose: str | None
 ) -> None:
     space = SPACES["three"]
     layout = make_layout(np.full((10, 2), 400))
     known = Scenario(layout, space, reference.histogram_reference(space, [1, 1, 1], within))
-    request = Request(epsilon=epsilon, segment_share=segment_share)
+    request = Request(epsilon=epsilon, purpose=purpose)
     mechanism = planning.choose(request, known)
     assert worst_loss(mechanism, space) <= epsilon + SLACK
 

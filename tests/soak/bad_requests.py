@@ -41,9 +41,10 @@ _POSITIVE = (
     "prior_floor",
     "resample_prob",
     "within_share",
-    "segment_share",
     "min_cell_size",
 )
+_SHARES = ("totals_share", "sums_share", "breakdown_share")
+_NO_PURPOSE = ('"all"', '"segments:0"', '"segments:2"', '"segments:"', '"breakdowns"', "1", '""')
 _NO_TEXT = ("1", "1.5", "true", "[]", "{}", "{a = 1}", "1979-05-27", "nan", "[[1]]")
 _NO_NUMBER = (
     '"two"',
@@ -173,8 +174,8 @@ def _spoil(asked: dict[str, str], rng: np.random.Generator) -> str:
     spoilt: dict[str, tuple[str, str]] = {
         "unknown key": (pick(("colour", "epsilonn", "Epsilon", "sha256", '""')), "1"),
         "no text": (pick(_TEXTS), pick(_NO_TEXT)),
-        "no number": (pick(_POSITIVE[:-2]), pick(_NO_NUMBER)),
-        "no share": ("segment_share", pick((*_NO_NUMBER, "1.5", "inf"))),
+        "no number": (pick(_POSITIVE[:-1]), pick(_NO_NUMBER)),
+        "no share": ("purpose", pick(_NO_PURPOSE)),
         "no size": ("min_cell_size", pick((*_NO_NUMBER, "1.5", "inf", "999", "1" + "0" * 30))),
         "no space": ("outcomes", pick(_NO_OUTCOMES)),
         "no metric": ("metric", pick(_NO_METRICS)),
@@ -218,7 +219,7 @@ def _spoil(asked: dict[str, str], rng: np.random.Generator) -> str:
             ),
         ),
         "no plan": (pick(("n_units", "n_clusters")), pick(('"x"', "1.5", "true", "[]"))),
-        "no share of epsilon": ("sums_share", pick(("1", "1.5", "-0.1", "nan", "inf", '"x"'))),
+        "no share of epsilon": (pick(_SHARES), pick(("1", "1.5", "-0.1", "nan", "inf", '"x"'))),
         "no mechanism": ("mechanism", pick(('"magic"', '""', '"Optimal"', '"cluster_dp "'))),
         "contradiction": ("resample_prob", "0.5"),
         "no target": ("out", pick(_NO_TARGET)),

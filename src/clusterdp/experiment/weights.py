@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 # The largest weight of a unit; it decides how finely weights are rounded, and nothing else.
 LARGEST_WEIGHT = 64
 # What the noise of a sum is taken to be worth, in units whose rows have noise, to choose the cap.
-# At a quarter of the rows' epsilon it is about that; twice or half as much hardly matters.
-_NOISE_IN_ROWS = 50.0
+# If nearly all of epsilon goes to totals it is less; in a plan for all purposes it is more, but
+# there totals have little noise beside that of sampling, and the cap hardly matters.
+_NOISE_IN_ROWS = 1.0
 
 
 def stratified_weights(layout: Layout) -> IntArray:

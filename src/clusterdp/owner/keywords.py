@@ -56,7 +56,7 @@ class _Keywords(TypedDict, total=False):
         | None
     )
     within_share: float | None
-    segment_share: float | None
+    purpose: str | None
     allow_unencrypted_spark: bool | None
 
 
@@ -79,7 +79,9 @@ class ReleaseKeywords(_Keywords, total=False):
     noise_scale: float | None
     prior_floor: float | None
     resample_prob: float | None
+    totals_share: float | None
     sums_share: float | None
+    breakdown_share: float | None
     prior: str | Sequence[float] | None
     verbose: bool | None
 

@@ -30,6 +30,7 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
     Names,
     Number,
     Numbers,
+    PurposeName,
     Rule,
     Share,
     Spaces,
@@ -39,7 +40,7 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
     Whole,
 )
 from clusterdp.planning.assumptions import REMEDY, UNIFORM, Scenario, histogram_reference
-from clusterdp.planning.choose import MECHANISMS, Request
+from clusterdp.planning.choose import MECHANISMS, SUM_SHARES, Request
 from clusterdp.rows.encoding import Columns
 
 if TYPE_CHECKING:
@@ -133,8 +134,14 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resample_prob: Annotated[
         Number, "Probability that a row is redrawn. Give it instead of epsilon."
     ] = None
+    totals_share: Annotated[
+        Share, "Share of epsilon for noisy totals of arms, which estimates then use."
+    ] = None
     sums_share: Annotated[
-        Share, "Share of epsilon for noisy cell sums, which estimates then use."
+        Share, "Share of epsilon for noisy sums of every cluster's arms, which estimates then use."
+    ] = None
+    breakdown_share: Annotated[
+        Share, "Share of epsilon for noisy totals of all breakdowns together; each gets as much."
     ] = None
     prior: Annotated[
         Numbers,
@@ -152,10 +159,10 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "Share of the first outcome's variance that you expect within clusters; 1 if clusters are "
         "alike.",
     ] = None
-    segment_share: Annotated[
-        Share,
-        "Choose for effects in segments with this share of the units, instead of the overall "
-        "effect.",
+    purpose: Annotated[
+        PurposeName,
+        "What the release is for: overall, breakdowns, segments (with 10% of the units) or "
+        "segments:0.05. By default all of them alike.",
     ] = None
 
     ledger: Annotated[
@@ -283,8 +290,7 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         given["delta"] = self.delta or 0.0
         if self.prior is not None:
             given["prior"] = tuple(parse_numbers(self.prior))
-        share = self.segment_share
-        return Request(**given, segment_share=1.0 if share is None else share)
+        return Request(**given, purpose=self.purpose)
 
     def scenario(self, layout: Layout) -> Scenario:
         """All that a plan is made from; outcomes are expected as the reference or the prior is."""
@@ -330,7 +336,7 @@ REQUESTED = (
     "noise_scale",
     "prior_floor",
     "resample_prob",
-    "sums_share",
+    *SUM_SHARES,
     "prior",
 )
 # What a plan decides.

@@ -9,12 +9,14 @@ from clusterdp._tables import aligned, html_lines, html_table
 from clusterdp._words import counted
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.planning.outcomes_alone import predict_outcomes_alone
-from clusterdp.statistics.sums import NoisySums
+from clusterdp.planning.plan import budget
+from clusterdp.precision.sights import sight_rows, sights
 
 if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
+    from clusterdp.planning.merging import Clustering
     from clusterdp.planning.plan import Comparison, Option
-    from clusterdp.planning.predictions import Prediction
+    from clusterdp.precision.prediction import Prediction
 
 _LEGEND = (
     "Standard errors are of the overall effect and in a segment, for the least certain\n"
@@ -98,9 +100,9 @@ class Report:
         """The report as plain values."""
         compared = self.comparison
         layout, choice = compared.scenario.layout, compared.choice
-        content = {
+        content: dict[str, Any] = {
             "epsilon": compared.epsilon,
-            "segment_share": compared.segment_share,
+            "purpose": compared.request.purpose,
             "shown_share": compared.shown_share,
             "n_units": layout.n_units,
             "n_clusters": len(layout.clusters),
@@ -111,6 +113,13 @@ class Report:
             "assumed": self.assumed,
             "guarantee": choice.mechanism.guarantee(self.space).in_short(),
             "notes": list(disclosure_notes(choice.mechanism, self.space)),
+            "budget": budget(choice.mechanism, compared.scenario),
+            "losses": self._losses(),
+            "clusters": [self._clustering(one) for one in compared.clusterings],
+            "visible": {
+                one.name: self._by_metric(one.predictions)
+                for one in sights(choice.precisions, layout)
+            },
             "options": [self._option(option) for option in compared.options],
         }
         if self.alone is not None:
@@ -128,9 +137,10 @@ class Report:
             f"Assumed: {self.assumed}.",
             f"Expected standard error of the overall effect: {overall}",
         ]
-        if choice.segment is not None:
-            share = f"{compared.shown_share:.0%}"
-            remarks.append(f"and in a segment of {share}: {self._errors(choice.segment)}.")
+        segment = choice.segment(compared.shown_share)
+        if segment is not None:
+            share = f"{100 * compared.shown_share:.3g}%"
+            remarks.append(f"and in a segment of {share}: {self._errors(segment)}.")
         return remarks
 
     def _errors(self, predictions: tuple[Prediction, ...]) -> str:
@@ -149,7 +159,7 @@ class Report:
         }
 
     def _option(self, option: Option) -> dict[str, Any]:
-        segment = option.segment
+        segment = option.segment(self.comparison.shown_share)
         return {
             "mechanism": option.name,
             "parameters": option.mechanism.parameters(self.space),
@@ -157,19 +167,45 @@ class Report:
             "segment": None if segment is None else self._by_metric(segment),
         }
 
+    def _clustering(self, one: Clustering) -> dict[str, Any]:
+        share = self.comparison.shown_share
+        segment = tuple(found for metric in one.precisions if (found := metric.segment(share)))
+        return {
+            "clusters": one.name,
+            "n_clusters": one.n_clusters,
+            "overall": self._by_metric(tuple(metric.overall for metric in one.precisions)),
+            "segment": self._by_metric(segment) or None,
+        }
+
+    def _losses(self) -> dict[str, float]:
+        """What the plan loses for each purpose, by its words; nothing lost is 0."""
+        layout = self.comparison.scenario.layout
+        losses = self.comparison.choice.losses
+        return {one.purpose.in_words(layout): one.regret - 1 for one in losses}
+
     def _tables(self) -> list[Table]:
+        seen = self._visible()
         if len(self.metrics) == 1:
-            return [Table("", self._one_metric())]
+            return [Table("", self._one_metric()), *seen]
         chosen = Table(f"{self.comparison.chosen}, metric by metric", self._chosen())
         if len(self.comparison.options) == 1:
-            return [chosen]
-        return [Table("standard error of the overall effect on", self._mechanisms()), chosen]
+            return [chosen, *seen]
+        of_all = Table("standard error of the overall effect on", self._mechanisms())
+        return [of_all, chosen, *seen]
+
+    def _visible(self) -> list[Table]:
+        """What can be seen of each metric, by the recommended mechanism."""
+        seen = sights(self.comparison.choice.precisions, self.comparison.scenario.layout)
+        return [
+            Table(f"what can be seen of {name}", sight_rows(seen, metric))
+            for metric, name in enumerate(self.metrics)
+        ]
 
     def _one_metric(self) -> list[tuple[str, ...]]:
         """One row for each mechanism."""
         compared = self.comparison
         rows = [
-            (self._marked(option), *_shown(option.overall[0], (option.segment or (None,))[0]))
+            (self._marked(option), *_shown(option.overall[0], self._segments(option)[0]))
             for option in compared.options
         ]
         return [("", *self._header()), *rows]
@@ -185,11 +221,8 @@ class Report:
     def _chosen(self) -> list[tuple[str, ...]]:
         """One row for each metric of the recommended mechanism."""
         choice = self.comparison.choice
-        segments = choice.segment or (None,) * len(self.metrics)
-        rows = [
-            (name, *_shown(overall, segment))
-            for name, overall, segment in zip(self.metrics, choice.overall, segments, strict=True)
-        ]
+        pairs = zip(self.metrics, choice.overall, self._segments(choice), strict=True)
+        rows = [(name, *_shown(overall, segment)) for name, overall, segment in pairs]
         table = [("", *self._header()), *rows]
         if self.alone is None:
             return table
@@ -197,8 +230,13 @@ class Report:
         without += [""] * (len(self.metrics) - len(without))
         return [(*row, cell) for row, cell in zip(table, ["alone", *without], strict=True)]
 
+    def _segments(self, option: Option) -> tuple[Prediction | None, ...]:
+        """What to expect in a segment, metric by metric; None without rows."""
+        found = option.segment(self.comparison.shown_share)
+        return (None,) * len(self.metrics) if found is None else found
+
     def _header(self) -> tuple[str, ...]:
-        segment = f"{self.comparison.shown_share:.0%} segment"
+        segment = f"{100 * self.comparison.shown_share:.3g}% segment"
         return ("std error", "sampling", "privacy", "detectable", segment, "detectable")
 
     def _marked(self, option: Option) -> str:
@@ -223,22 +261,47 @@ class Report:
         compared, choice = self.comparison, self.comparison.choice
         numbers = choice.mechanism.parameters(self.space)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-        lines = [
+        return [
             f"recommended: {choice.name}" + (f" ({shown})" if shown else ""),
             f"because: {compared.reason}",
+            *self._budget_lines(),
+            *self._cluster_lines(),
             f"assumed: {self.assumed}",
             f"guarantee: {choice.mechanism.guarantee(self.space).in_short()}",
             *(f"note: {note}" for note in self._notes()),
         ]
-        if compared.segment_share == 1 and choice.mechanism.find(NoisySums) is not None:
-            lines.append(
-                "for small segments rather than the overall effect, plan with segment_share "
-                "(--segment-share)"
-            )
+
+    def _budget_lines(self) -> list[str]:
+        """Where ε goes, and what each purpose loses."""
+        compared = self.comparison
+        parts = budget(compared.choice.mechanism, compared.scenario)
+        goes = ", ".join(f"{name} {_percent(part)}" for name, part in parts.items())
+        lines = [f"epsilon goes to: {goes}"]
+        losses = self._losses()
+        if losses:
+            lost = ", ".join(f"{name} +{_percent(loss)}" for name, loss in losses.items())
+            lines.append(f"standard errors against a plan for that alone: {lost}")
+        return lines
+
+    def _cluster_lines(self) -> list[str]:
+        """What other clusters would give, of the first metric."""
+        share, lines = self.comparison.shown_share, []
+        for one in self.comparison.clusterings:
+            first = one.precisions[0]
+            said = f"overall {first.overall.std_error:.4g}"
+            segment = first.segment(share)
+            if segment is not None:
+                said += f", {100 * share:.3g}% segments {segment.std_error:.4g}"
+            lines.append(f"with {one.name} ({one.n_clusters:,}): {said}")
         return lines
 
     def _notes(self) -> tuple[str, ...]:
         return (*self.notes, *disclosure_notes(self.comparison.choice.mechanism, self.space))
+
+
+def _percent(part: float) -> str:
+    """A share in percent, in two digits where it is small."""
+    return f"{100 * part:.2g}%" if part < 0.1 else f"{part:.0%}"
 
 
 def _shown(overall: Prediction, segment: Prediction | None) -> tuple[str, ...]:

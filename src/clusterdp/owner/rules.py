@@ -13,7 +13,7 @@ class Rule(NamedTuple):
     Attributes:
         text: The rule in words, for errors.
         metavar: What the command line shows in place of a value; None for the type.
-        flag: Its name on the command line, where that is another; it is repeated there.
+        flag: Its name on the command line, where that is another.
     """
 
     text: str
@@ -63,4 +63,8 @@ Effect = Annotated[
     str | float | None, Rule("a number, or one for a metric such as {'visit': 0.01}", "EFFECT")
 ]
 MechanismName = Annotated[str | None, Rule(f"one of {', '.join(MECHANISMS)}")]
+PurposeName = Annotated[
+    str | None,
+    Rule("overall, breakdowns, segments or segments:0.05", "PURPOSE", "for"),
+]
 EngineName = Annotated[str | None, Rule("local or spark", "local|spark")]

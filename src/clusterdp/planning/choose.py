@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
-from clusterdp.mechanisms.sum_shares import SumShares
 from clusterdp.planning.predictions import is_joint
-from clusterdp.planning.split import MOST_SUMS_SHARE, Split, best_split
+from clusterdp.planning.purpose import parse_purpose
+from clusterdp.planning.split import Shares, best_split
 from clusterdp.privacy.accounting import checked_epsilon
 
 if TYPE_CHECKING:
@@ -22,11 +22,17 @@ if TYPE_CHECKING:
 
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
+    from clusterdp.planning.forecast import Split
+    from clusterdp.planning.split import Loss
 
 # The share of ε for counts that a mechanism must publish but makes no use of.
 _IDLE_COUNTS = 0.001
 # Shares of ε for noisy counts; between two of them the variance is flat.
 _COUNT_SHARES = (0.02, 0.05, 0.12, 0.3)
+# Shares of ε for the levels of sums, in the order of `Shares`.
+SUM_SHARES = ("totals_share", "sums_share", "breakdown_share")
+# Mechanisms that redraw rows from counts may give them more.
+_MOST_COUNTS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +46,11 @@ class Request:
         noise_scale: σ.
         prior_floor: γ.
         resample_prob: λ.
-        sums_share: The share of ε for noisy sums.
+        totals_share: The share of ε for noisy totals of arms.
+        sums_share: The share of ε for noisy sums of every cell.
+        breakdown_share: The share of ε for noisy totals of groups, of all breakdowns together.
         prior: The public prior that an optimal channel is designed for.
-        segment_share: What it is for: the effect in a segment of this share of every cell, or the
-            overall effect (1).
+        purpose: What it is for, see `parse_purpose`; None for all purposes at once.
     """
 
     mechanism: str | None = None
@@ -52,9 +59,11 @@ class Request:
     noise_scale: float | None = None
     prior_floor: float | None = None
     resample_prob: float | None = None
+    totals_share: float | None = None
     sums_share: float | None = None
+    breakdown_share: float | None = None
     prior: tuple[float, ...] | None = None
-    segment_share: float = 1.0
+    purpose: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "noise_scale", "prior_floor", "resample_prob"):
@@ -63,27 +72,52 @@ class Request:
                 raise ParameterError(f"{name} must be a finite number above 0, got {given}")
         if self.epsilon is not None:
             checked_epsilon(self.epsilon)
-        if not 0 < self.segment_share <= 1:
-            raise ParameterError(f"segment_share must lie in (0, 1], got {self.segment_share}")
+        for name in SUM_SHARES:
+            share = getattr(self, name)
+            if share is not None and not 0 <= share < 1:
+                raise ParameterError(f"{name} must be at least 0 and below 1, got {share}")
+        parse_purpose(self.purpose)
+
+    @property
+    def sum_shares(self) -> Shares:
+        """The shares of ε for sums, as far as they were given."""
+        return Shares(*(getattr(self, name) for name in SUM_SHARES))
+
+
+class Planned(NamedTuple):
+    """A mechanism, and what it loses for each purpose; nothing where nothing was searched."""
+
+    mechanism: Mechanism
+    losses: tuple[Loss, ...] = ()
 
 
 def choose(request: Request, scenario: Scenario) -> Mechanism:
-    """The mechanism asked for; what was not given minimises the predicted standard error."""
+    """The mechanism asked for; what was not given minimises the largest regret."""
+    return plan_mechanism(request, scenario).mechanism
+
+
+def plan_mechanism(request: Request, scenario: Scenario) -> Planned:
+    """The same, with what it loses for each purpose."""
     if request.mechanism is None:
         if request.epsilon is None:
             raise ParameterError(
                 "missing: epsilon; give epsilon=..., the budget of the release (--epsilon)"
             )
         redrawn = request.prior_floor is not None or request.resample_prob is not None
-        return choose(replace(request, mechanism="cluster-dp" if redrawn else "optimal"), scenario)
+        name = "cluster-dp" if redrawn else "optimal"
+        return plan_mechanism(replace(request, mechanism=name), scenario)
     if request.mechanism not in MECHANISMS:
         raise ParameterError(
             f"mechanism must be one of {', '.join(MECHANISMS)}; got {request.mechanism!r}"
         )
+    if request.breakdown_share and not scenario.layout.breakdowns:
+        raise ParameterError(
+            "breakdown_share needs breakdowns; declare one (breakdown=..., --breakdown)"
+        )
     return MECHANISMS[request.mechanism](request, scenario)
 
 
-def _choose_optimal(request: Request, scenario: Scenario) -> Mechanism:
+def _choose_optimal(request: Request, scenario: Scenario) -> Planned:
     """The optimal channel: for a public prior, or for noisy counts where clusters differ."""
     _refuse_given(request, "prior_floor", "resample_prob")
     if request.epsilon is None:
@@ -99,7 +133,7 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Mechanism:
             delta=request.delta,
             noise_scale=_noise_scale(request, split),
             prior=None if split.counts else prior,
-            sums=SumShares(clusters=split.sums),
+            sums=split.sum_shares(scenario.layout),
         )
 
     counts: tuple[float, ...] = (0.0,)
@@ -116,7 +150,7 @@ def _counts_could_pay(scenario: Scenario) -> bool:
     return reference.differs and space.n_categories > 2 and not is_joint(space)
 
 
-def _choose_clustered(request: Request, scenario: Scenario) -> Mechanism:
+def _choose_clustered(request: Request, scenario: Scenario) -> Planned:
     _refuse_given(request, "prior")
     by_cluster = request.mechanism == "cluster-dp"
     make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
@@ -126,12 +160,14 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Mechanism:
             raise ParameterError(
                 "without epsilon, noise_scale, prior_floor and resample_prob must all be given"
             )
-        return make(
+        _refuse_given(request, *SUM_SHARES)
+        made = make(
             noise_scale=request.noise_scale or 0.0,
             prior_floor=request.prior_floor or 0.0,
             resample_prob=request.resample_prob,
             delta=request.delta,
         )
+        return Planned(made)
     _refuse_given(request, "resample_prob")
     # At equal privacy a higher floor is better, up to 1/K: see docs/privacy.md.
     floor = request.prior_floor or 1 / scenario.space.n_categories
@@ -142,10 +178,10 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Mechanism:
             prior_floor=floor,
             epsilon=request.epsilon,
             delta=request.delta,
-            sums=SumShares(clusters=split.sums),
+            sums=split.sum_shares(scenario.layout),
         )
 
-    counts: tuple[float, ...] = (_IDLE_COUNTS, *_COUNT_SHARES, MOST_SUMS_SHARE)
+    counts: tuple[float, ...] = (_IDLE_COUNTS, *_COUNT_SHARES, _MOST_COUNTS)
     if request.noise_scale is not None:
         counts = (2 / request.noise_scale / request.epsilon,)
     elif not by_cluster and request.prior_floor is None:
@@ -153,33 +189,38 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Mechanism:
     return _split(request, scenario, build, counts)
 
 
-def _choose_uniform(request: Request, scenario: Scenario) -> Mechanism:
+def _choose_uniform(request: Request, scenario: Scenario) -> Planned:
     _refuse_given(request, "noise_scale", "prior_floor", "prior")
     if request.epsilon is None or request.resample_prob is not None:
-        return builders.uniform_prior_dp(
+        made = builders.uniform_prior_dp(
             resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
         )
+        return Planned(made)
 
     def build(split: Split) -> Mechanism:
         return builders.uniform_prior_dp(
-            epsilon=request.epsilon, delta=request.delta, sums=SumShares(clusters=split.sums)
+            epsilon=request.epsilon,
+            delta=request.delta,
+            sums=split.sum_shares(scenario.layout),
         )
 
     return _split(request, scenario, build, (0.0,))
 
 
-def _choose_contrasts(request: Request, _: Scenario) -> Mechanism:
+def _choose_contrasts(request: Request, _: Scenario) -> Planned:
     _refuse_given(
-        request, "noise_scale", "prior_floor", "resample_prob", "delta", "sums_share", "prior"
+        request, "noise_scale", "prior_floor", "resample_prob", "delta", *SUM_SHARES, "prior"
     )
     if request.epsilon is None:
         raise ParameterError("noisy-horvitz-thompson needs epsilon")
-    return builders.noisy_horvitz_thompson(epsilon=request.epsilon)
+    return Planned(builders.noisy_horvitz_thompson(epsilon=request.epsilon))
 
 
-def _choose_histogram(request: Request, _: Scenario) -> Mechanism:
-    _refuse_given(request, "prior_floor", "resample_prob", "delta", "sums_share", "prior")
-    return builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
+def _choose_histogram(request: Request, _: Scenario) -> Planned:
+    _refuse_given(request, "prior_floor", "resample_prob", "delta", *SUM_SHARES, "prior")
+    return Planned(
+        builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
+    )
 
 
 def _split(
@@ -187,13 +228,17 @@ def _split(
     scenario: Scenario,
     build: Callable[[Split], Mechanism],
     counts: tuple[float, ...],
-) -> Mechanism:
+) -> Planned:
     """The mechanism at its best split of ε."""
-    sums_share = request.sums_share
-    split = best_split(
-        build, scenario, counts=counts, sums=sums_share, segment_share=request.segment_share
+    best = best_split(
+        build,
+        scenario,
+        epsilon=request.epsilon or 0.0,
+        counts=counts,
+        given=request.sum_shares,
+        purpose=request.purpose,
     )
-    return build(split)
+    return Planned(build(best.split), best.losses)
 
 
 def _noise_scale(request: Request, split: Split) -> float | None:

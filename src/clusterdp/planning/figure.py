@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._figures import COLOURS, new_figure, save_figure
+from clusterdp.planning.plan import shown_prediction
 from clusterdp.planning.trade_off import trade_off
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ def trade_off_plot(plan: Comparison, metric: str, path: Path | None) -> Figure:
             label=curve.name,
             **style,
         )
-    choice = plan.choice
-    points = choice.overall if plan.segment_share == 1 else choice.segment or choice.overall
-    point = points[0]
+    point = shown_prediction(plan.choice.precisions[0], plan.request, plan.scenario)
     axes.axhline(point.sampling_std_error, color="#555555", linestyle=":", label="without privacy")
     axes.plot(
         [plan.epsilon],
@@ -59,11 +58,11 @@ def trade_off_plot(plan: Comparison, metric: str, path: Path | None) -> Figure:
     dense = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)
     axes.yaxis.set_major_locator(LogLocator(subs=dense if high < 10 * low else (1.0, 2.0, 5.0)))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    wanted = "overall effect"
-    if plan.segment_share < 1:
-        wanted = f"effect in a segment of {plan.segment_share:.0%}"
+    wanted = "the overall effect"
+    if plan.request.purpose is not None:
+        wanted = " and ".join(one.in_words(plan.scenario.layout) for one in plan.purposes)
     axes.set_xlabel("ε of the whole release")
-    axes.set_ylabel(f"expected standard error of the {wanted} on {metric}")
+    axes.set_ylabel(f"expected standard error of {wanted} on {metric}")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.grid(color="#eeeeee")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterdp.planning.split import quick_predictions
+from clusterdp.planning.quick import expect_quickly
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.category_space import MetricLattice
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
-    from clusterdp.planning.predictions import Prediction
+    from clusterdp.precision.prediction import Prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,4 +62,5 @@ def predict_outcomes_alone(
         categories: The categories of the scenario.
     """
     alone = OutcomesAlone(categories=categories)
-    return quick_predictions(mechanism, scenario._replace(space=alone))
+    precisions = expect_quickly(mechanism, scenario._replace(space=alone))
+    return tuple(one.overall for one in precisions)

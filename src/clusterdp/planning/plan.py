@@ -11,23 +11,27 @@ from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.draw import check_exact
 from clusterdp.planning import choose as planning
 from clusterdp.planning.assumptions import REMEDY, UNIFORM
-from clusterdp.planning.choose import MECHANISMS, Request
-from clusterdp.planning.predictions import (
-    Prediction,
-    is_joint,
-    weighted_variance,
-)
-from clusterdp.planning.split import MOST_SUMS_SHARE, USUAL_SEGMENT, quick_predictions
+from clusterdp.planning.choose import MECHANISMS, Planned, Request
+from clusterdp.planning.merging import compare_clusters
+from clusterdp.planning.predictions import is_joint, of_purpose, of_share, purpose_variance
+from clusterdp.planning.purpose import USUAL_SEGMENT, parse_purpose
+from clusterdp.planning.quick import expect_quickly
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums
+from clusterdp.statistics.totals import NoisyTotals
 
 if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
+    from clusterdp.planning.merging import Clustering
+    from clusterdp.planning.purpose import Purpose
+    from clusterdp.planning.split import Loss
+    from clusterdp.precision.expected import Precision
+    from clusterdp.precision.prediction import Prediction
 
 # Predictions closer than this are treated as equal.
 _AS_GOOD = 1.001
-# The range of ε that is searched. Half of ε may go to sums, and the rows need enough of the rest.
+# The range of ε that is searched. Something must be left for sums beside the least rows.
 LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
 
 
@@ -37,14 +41,25 @@ class Option(NamedTuple):
     Attributes:
         name: Its name, as in `MECHANISMS`.
         mechanism: With parameters and split.
-        overall: What to expect of the overall effect, metric by metric.
-        segment: The same of a segment; None for mechanisms that release no rows.
+        precisions: What to expect of effects, metric by metric.
+        losses: What it loses for each purpose against a plan for that alone.
     """
 
     name: str
     mechanism: Mechanism
-    overall: tuple[Prediction, ...]
-    segment: tuple[Prediction, ...] | None
+    precisions: tuple[Precision, ...]
+    losses: tuple[Loss, ...]
+
+    @property
+    def overall(self) -> tuple[Prediction, ...]:
+        """What to expect of the overall effect, metric by metric."""
+        return tuple(one.overall for one in self.precisions)
+
+    def segment(self, share: float) -> tuple[Prediction, ...] | None:
+        """The same of a segment; None for mechanisms that release no rows."""
+        if not self.mechanism.releases_rows:
+            return None
+        return tuple(of_share(one, share) for one in self.precisions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,6 +73,7 @@ class Comparison:
         chosen: The name of the recommended one.
         reason: Why, in a sentence.
         shown_share: The share of the segment that predictions are shown for.
+        clusterings: What plans for the same table with other clusters would give.
     """
 
     request: Request
@@ -66,6 +82,7 @@ class Comparison:
     chosen: str
     reason: str
     shown_share: float
+    clusterings: tuple[Clustering, ...]
 
     @property
     def choice(self) -> Option:
@@ -78,36 +95,34 @@ class Comparison:
         return self.request.epsilon or 0.0
 
     @property
-    def segment_share(self) -> float:
-        """What it was planned for; 1 for the overall effect."""
-        return self.request.segment_share
+    def purposes(self) -> tuple[Purpose, ...]:
+        """What it was planned for."""
+        return parse_purpose(self.request.purpose, self.scenario.layout)
 
 
 def compare(request: Request, scenario: Scenario) -> Comparison:
     """Compare every mechanism at the budget, each at its own best, and recommend one."""
     if request.epsilon is None:
         raise ParameterError("give epsilon, the budget to plan for, or mde, the effect to find")
-    shown = request.segment_share if request.segment_share < 1 else USUAL_SEGMENT
     options = [
-        _option(name, made, scenario, shown) for name, made in _serving(request, scenario).items()
+        Option(name, made.mechanism, expect_quickly(made.mechanism, scenario), made.losses)
+        for name, made in _serving(request, scenario).items()
     ]
-    best = _best(options, scenario, overall=request.segment_share == 1)
+    purposes = parse_purpose(request.purpose, scenario.layout)
+    best = _best(options, scenario, purposes)
+    named = request if request.mechanism == best.name else _named(best.name, request)
     return Comparison(
         request=request,
         scenario=scenario,
         options=tuple(options),
         chosen=best.name,
-        reason=explain(best.mechanism, scenario, request.segment_share),
-        shown_share=shown,
+        reason=explain(best.mechanism, scenario, purposes),
+        shown_share=next((one.share for one in purposes if one.share < 1), USUAL_SEGMENT),
+        clusterings=compare_clusters(named, scenario, best.precisions),
     )
 
 
-def _option(name: str, made: Mechanism, scenario: Scenario, segment_share: float) -> Option:
-    segment = quick_predictions(made, scenario, segment_share) if made.releases_rows else None
-    return Option(name, made, quick_predictions(made, scenario), segment)
-
-
-def _serving(request: Request, scenario: Scenario) -> dict[str, Mechanism]:
+def _serving(request: Request, scenario: Scenario) -> dict[str, Planned]:
     """Every mechanism at its best, by name, or the one that was asked for.
 
     Mechanisms that cannot publish several metrics are left out, unless one was asked for by name.
@@ -115,12 +130,12 @@ def _serving(request: Request, scenario: Scenario) -> dict[str, Mechanism]:
     layout, space, _ = scenario
     if request.mechanism:
         made = at_its_best(request.mechanism, request, scenario)
-        check_exact(layout, space, made)
+        check_exact(layout, space, made.mechanism)
         return {request.mechanism: made}
     serving = {}
     for name in MECHANISMS:
         made = at_its_best(name, request, scenario)
-        if not is_joint(space) or _is_servable(made, scenario):
+        if not is_joint(space) or _is_servable(made.mechanism, scenario):
             serving[name] = made
     return serving
 
@@ -134,16 +149,22 @@ def _is_servable(mechanism: Mechanism, scenario: Scenario) -> bool:
     return True
 
 
-def _best(options: list[Option], scenario: Scenario, *, overall: bool) -> Option:
-    """The best that releases rows, if any does; earlier ones where several are as good."""
-    with_rows = [option for option in options if option.segment is not None] or options
+def _best(options: list[Option], scenario: Scenario, purposes: tuple[Purpose, ...]) -> Option:
+    """The best that releases rows, if any does; earlier ones where several are as good.
 
-    def variance(option: Option) -> float:
-        wanted = option.overall if overall else option.segment or option.overall
-        return weighted_variance(wanted, scenario)
-
-    least = min(variance(option) for option in with_rows)
-    return next(option for option in with_rows if variance(option) <= _AS_GOOD**2 * least)
+    It is the one of least largest regret against the best of all options for each purpose.
+    """
+    with_rows = [option for option in options if option.mechanism.releases_rows] or options
+    variances = [
+        [purpose_variance(option.precisions, one, scenario) for one in purposes]
+        for option in with_rows
+    ]
+    least = [min(column) for column in zip(*variances, strict=True)]
+    regrets = [
+        max(found / best for found, best in zip(row, least, strict=True)) for row in variances
+    ]
+    near = min(regrets) * _AS_GOOD**2
+    return next(one for one, regret in zip(with_rows, regrets, strict=True) if regret <= near)
 
 
 def smallest_epsilon(request: Request, effect: float, scenario: Scenario, metric: int = 0) -> float:
@@ -163,7 +184,7 @@ def smallest_epsilon(request: Request, effect: float, scenario: Scenario, metric
 
     def sees(epsilon: float) -> Prediction:
         made = planning.choose(replace(request, epsilon=epsilon), scenario)
-        return quick_predictions(made, scenario, request.segment_share)[metric]
+        return shown_prediction(expect_quickly(made, scenario)[metric], request, scenario)
 
     at_most = sees(MOST_EPSILON)
     if at_most.detectable_effect > effect:
@@ -186,33 +207,49 @@ def smallest_epsilon(request: Request, effect: float, scenario: Scenario, metric
     return math.ceil(high * 1000) / 1000
 
 
-def explain(mechanism: Mechanism, scenario: Scenario, share: float) -> str:
+def shown_prediction(precision: Precision, request: Request, scenario: Scenario) -> Prediction:
+    """What a request is about, in one number: its least certain effect.
+
+    It is the overall effect where all purposes are served.
+    """
+    layout, asked = scenario.layout, request.purpose or "overall"
+    found = [
+        one
+        for purpose in parse_purpose(asked, layout)
+        for _, one in of_purpose(precision, purpose, layout)
+    ]
+    return max(found, key=lambda one: one.std_error)
+
+
+def explain(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, ...]) -> str:
     """Why this mechanism with this split, in a sentence."""
     if not mechanism.releases_rows:
         return "it is the only one compared; it releases aggregates alone, so there are no segments"
-    parts, counts, sums = [], mechanism.find(NoisyCounts), mechanism.find(NoisySums)
+    counts = mechanism.find(NoisyCounts)
     if scenario.space.n_categories == 2:
-        parts.append("binary outcome: clusters cannot reduce privacy noise here")
+        why = "binary outcome: clusters cannot reduce the noise of rows here"
     elif counts is not None:
         cost = 2 / counts.noise_scale
         pays = "clusters differ enough for" if scenario.reference.differs else "cells are better by"
-        parts.append(f"{pays} noisy counts of {cost:.2g} of epsilon")
+        why = f"{pays} noisy counts of {cost:.2g} of epsilon"
     elif scenario.reference.is_declared:
-        parts.append("the channel is designed for the reference, which costs nothing")
+        why = "the channel is designed for the reference, which costs nothing"
     else:
-        parts.append("nothing is known of outcomes, so the channel is designed for all alike")
-    budget = mechanism.guarantee(scenario.space).epsilon
-    wanted = "the overall effect" if share == 1 else f"segments of {share:.0%}"
-    if sums is None:
-        what = "the whole budget" if counts is None else "all else"
-        parts.append(f"{what} goes to the rows, which is best for {wanted}")
-    else:
-        part = sums.epsilon / budget
-        most = ", the most that keeps rows useful," if part > MOST_SUMS_SHARE - 0.005 else ""
-        parts.append(
-            f"{part:.0%} of the budget{most} goes to cell sums, which is best for {wanted}"
-        )
-    return "; ".join(parts)
+        why = "nothing is known of outcomes, so the channel is designed for all alike"
+    words = [one.in_words(scenario.layout) for one in purposes]
+    if len(words) == 1:
+        return f"{why}; epsilon is split as is best for {words[0]}"
+    *most, last = words
+    return f"{why}; epsilon is split to serve {', '.join(most)} and {last} alike"
+
+
+def budget(mechanism: Mechanism, scenario: Scenario) -> dict[str, float]:
+    """Where ε goes: shares of the whole, by what they are spent on."""
+    spent = {one.label: float(one.loss()[0].loss) for one in mechanism.statistics}
+    if mechanism.releases_rows:
+        spent = {"rows": mechanism.row_epsilon(scenario.space), **spent}
+    whole = sum(spent.values())
+    return {name: part / whole for name, part in spent.items()}
 
 
 def to_options(comparison: Comparison) -> dict[str, Any]:
@@ -222,23 +259,38 @@ def to_options(comparison: Comparison) -> dict[str, Any]:
     options: dict[str, Any] = {"mechanism": name, "epsilon": epsilon}
     if delta:
         options["delta"] = delta
-    counts, sums = mechanism.find(NoisyCounts), mechanism.find(NoisySums)
+    counts = mechanism.find(NoisyCounts)
     if counts is not None and name != "noisy-histogram":
         options["noise_scale"] = counts.noise_scale
     if mechanism.rows is not None:
-        options["sums_share"] = 0.0 if sums is None else sums.epsilon / epsilon
+        options |= _sum_shares(mechanism, epsilon)
         options |= mechanism.rows.options()
     return options
 
 
-def at_its_best(name: str, request: Request, scenario: Scenario) -> Mechanism:
+def _sum_shares(mechanism: Mechanism, epsilon: float) -> dict[str, float]:
+    """The shares of ε for sums, as options."""
+    spent = {"totals_share": 0.0, "sums_share": 0.0, "breakdown_share": 0.0}
+    for one in mechanism.statistics:
+        if isinstance(one, NoisySums):
+            spent["sums_share"] += one.epsilon
+        elif isinstance(one, NoisyTotals):
+            spent["breakdown_share" if one.by else "totals_share"] += one.epsilon
+    # Shares have a few digits, which what they are multiplied by must not add to.
+    return {name: round(part / epsilon, 12) for name, part in spent.items()}
+
+
+def at_its_best(name: str, request: Request, scenario: Scenario) -> Planned:
     """A mechanism with what was given of the budget, and its own parameters left to be chosen."""
-    if request.mechanism == name:
-        return planning.choose(request, scenario)
-    at = Request(
+    named = request if request.mechanism == name else _named(name, request)
+    return planning.plan_mechanism(named, scenario)
+
+
+def _named(name: str, request: Request) -> Request:
+    """A request for a mechanism by name, with the same budget and purpose."""
+    return Request(
         mechanism=name,
         epsilon=request.epsilon,
         delta=0.0 if name.startswith("noisy-") else request.delta,
-        segment_share=request.segment_share,
+        purpose=request.purpose,
     )
-    return planning.choose(at, scenario)

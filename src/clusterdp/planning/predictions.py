@@ -1,13 +1,13 @@
-"""What standard errors to expect of a mechanism, metric by metric."""
+"""What standard errors to expect of a mechanism, metric by metric, if the reference is right."""
 
 from __future__ import annotations
 
-import math
-from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
+from msgspec.structs import replace
 
+from clusterdp.precision.expected import expected_precision, mean_weights
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.theory import formulas as theory
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
-
-# Two-sided 5% test, 80% power.
-_DETECTABLE = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
+    from clusterdp.planning.purpose import Purpose
+    from clusterdp.precision.expected import Precision
+    from clusterdp.precision.prediction import Prediction
 
 
 class Sample(NamedTuple):
-    """How many clusters and draws of noise a prediction is made from."""
+    """How many clusters and draws of noise the noise of rows is averaged over."""
 
     n_clusters: int
     n_draws: int
@@ -39,38 +40,53 @@ _ANY_CHANNEL = Sample(400, 8)
 _CHANNEL_PER_CELL, _JOINT_CHANNEL_PER_CELL = Sample(20, 2), Sample(2, 2)
 
 
-class Prediction(NamedTuple):
-    """What the standard error of an effect should be, and what of it privacy costs.
+def expect(mechanism: Mechanism, scenario: Scenario) -> tuple[Precision, ...]:
+    """What to expect of every metric if outcomes are distributed like the reference."""
+    noise = unit_noise(mechanism, scenario) if mechanism.releases_rows else None
+    return expect_with(mechanism, scenario, noise)
 
-    Of several treatments, the least certain one.
+
+def expect_with(
+    mechanism: Mechanism, scenario: Scenario, noise: FloatArray | None
+) -> tuple[Precision, ...]:
+    """The same with the noise of rows at hand; axes `[metric, arm]`, None without rows."""
+    layout, space, reference = scenario
+    everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
+    return expected_precision(mechanism, layout, space, everywhere, noise)
+
+
+def unit_noise(mechanism: Mechanism, scenario: Scenario) -> FloatArray:
+    """The noise variance of a unit's row, averaged over an arm; axes `[metric, arm]`.
+
+    Clusters count as they do in the mean of an arm.
     """
+    layout, space, reference = scenario
+    size = _sample_for(mechanism, space)
+    chosen = layout.clusters_by_size(size.n_clusters)
+    sample, probs = layout.of_clusters(chosen), reference.of_clusters(chosen)
+    counts = cast("IntArray", sample.sizes[..., np.newaxis] * probs)  # expected; need not be whole
+    rng = np.random.default_rng(0)  # the same noise for every candidate; no data is involved
+    made = without_sums(mechanism, space)
+    n_draws = size.n_draws if made.statistics else 1
+    draws = [theory.unit_noise(counts, sample, space, made, rng) for _ in range(n_draws)]
+    weights = mean_weights(sample)
+    return np.asarray((np.mean(draws, axis=0) * weights).sum(axis=1) / weights.sum(axis=0))
 
-    std_error: float
-    sampling_std_error: float
-    privacy_std_error: float
 
-    @classmethod
-    def of(cls, sampling: FloatArray, privacy: FloatArray) -> Prediction:
-        """From variances of every treatment; axes `[treatment]`."""
-        total = sampling + privacy
-        worst = int(np.argmax(total))
-        return cls(math.sqrt(total[worst]), math.sqrt(sampling[worst]), math.sqrt(privacy[worst]))
-
-    @property
-    def detectable_effect(self) -> float:
-        """The smallest effect that a two-sided 5% test finds with 80% probability."""
-        return _DETECTABLE * self.std_error
-
-    @property
-    def detectable_without_privacy(self) -> float:
-        """The same from true outcomes."""
-        return _DETECTABLE * self.sampling_std_error
+def without_sums(mechanism: Mechanism, space: CategorySpace) -> Mechanism:
+    """The same rows, with the counts that they are made of and no other statistic."""
+    counts = mechanism.find(NoisyCounts)
+    return replace(
+        mechanism,
+        statistics=() if counts is None else (counts,),
+        rows=mechanism.settled_rows(space),
+    )
 
 
 def predict(
     mechanism: Mechanism, scenario: Scenario, segment_share: float = 1.0, metric: int = 0
 ) -> Prediction:
-    """The standard error to expect if outcomes are distributed like the reference.
+    """The standard error to expect of one metric; of everyone, or of a segment.
 
     Args:
         mechanism: The mechanism.
@@ -78,56 +94,56 @@ def predict(
         segment_share: The share of every cell that the effect is of.
         metric: Which metric.
     """
-    layout, space, reference = scenario
-    size = _sample_for(mechanism, space)
-    chosen = layout.clusters_by_size(size.n_clusters)
-    sample, probs = layout.of_clusters(chosen), reference.of_clusters(chosen)
-    # Weights are n_c/n of the sample, which has fewer clusters than all.
-    scale = (sample.n_units / layout.n_units) ** 2 * len(layout.clusters) / len(chosen)
-    # Expected counts; they need not be whole.
-    counts = cast("IntArray", sample.sizes[..., np.newaxis] * probs)
-    # The seed is fixed so that candidates are compared under the same noise; no data is involved.
-    excess = theory.excess_variance(
-        counts,
-        sample,
-        space,
-        mechanism,
-        rng=np.random.default_rng(0),
-        n_draws=size.n_draws,
-        use="everything",
-        segment_share=segment_share,
-        metric=metric,
-    ).value
-    return Prediction.of(sampling_variances(scenario)[metric] / segment_share, scale * excess)
+    return predict_metrics(mechanism, scenario, segment_share)[metric]
 
 
 def predict_metrics(
     mechanism: Mechanism, scenario: Scenario, segment_share: float = 1.0
 ) -> tuple[Prediction, ...]:
     """The prediction of every metric."""
-    metrics = range(len(scenario.space.metric_values()))
-    return tuple(predict(mechanism, scenario, segment_share, metric) for metric in metrics)
+    return tuple(of_share(one, segment_share) for one in expect(mechanism, scenario))
 
 
-def sampling_variances(scenario: Scenario) -> FloatArray:
-    """The variances of effects from true outcomes; axes `[metric, treatment]`."""
-    layout, space, reference = scenario
-    everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
-    return np.stack(
-        [theory.sampling_variance(everywhere, layout, values) for values in space.metric_values()]
+def of_share(precision: Precision, segment_share: float) -> Prediction:
+    """Of a segment; of everyone where the segment is everyone, or there are none."""
+    segment = precision.segment(segment_share) if segment_share < 1 else None
+    return precision.overall if segment is None else segment
+
+
+def of_purpose(
+    precision: Precision, purpose: Purpose, layout: Layout
+) -> tuple[tuple[float, Prediction], ...]:
+    """The effects that a purpose is about, each with its weight; of everyone without rows.
+
+    Groups of a breakdown count by their share of the units. Groups that lack an arm are left out.
+    """
+    if purpose.kind != "breakdowns" or precision.by_rows is None:
+        return ((1.0, of_share(precision, purpose.share)),)
+    sizes = layout.breakdowns[purpose.place].sizes
+    first = 1 + sum(len(one.sizes) for one in layout.breakdowns[: purpose.place])
+    present = np.flatnonzero((sizes > 0).all(axis=1)).tolist()
+    shares = sizes[present].sum(axis=1) / sizes[present].sum()
+    return tuple(
+        (float(share), precision.of_target(first + group))
+        for share, group in zip(shares, present, strict=True)
     )
+
+
+def purpose_variance(
+    precisions: Sequence[Precision], purpose: Purpose, scenario: Scenario
+) -> float:
+    """Σ_j w_j·Var_j over the metrics, by which a purpose is judged."""
+    variances = [
+        sum(share * one.std_error**2 for share, one in of_purpose(metric, purpose, scenario.layout))
+        for metric in precisions
+    ]
+    return float(objective_weights(scenario) @ variances)
 
 
 def objective_weights(scenario: Scenario) -> FloatArray:
     """How much the variance of each metric counts in what is minimised; axes `[metric]`."""
     layout, space, reference = scenario
     return space.metric_weights(reference.overall(layout) if reference.is_declared else None)
-
-
-def weighted_variance(predictions: Sequence[Prediction], scenario: Scenario) -> float:
-    """Σ_j w_j·Var_j over the metrics: what plans minimise."""
-    variances = np.array([prediction.std_error**2 for prediction in predictions])
-    return float(objective_weights(scenario) @ variances)
 
 
 def is_joint(space: CategorySpace) -> bool:

@@ -56,7 +56,7 @@ class RowNoise:
         logs = self._log_ratio(below)
         if abs(part) > _NEAR:
             logs = (1 - part) * logs + part * self._log_ratio(below + 1)
-        return np.asarray(_warner(epsilon) * np.exp(logs))
+        return np.asarray(warner(epsilon) * np.exp(logs))
 
     def _log_ratio(self, power: int) -> FloatArray:
         """The logarithm of the ratio where a channel is designed; axes `[metric]`."""
@@ -70,13 +70,13 @@ class RowNoise:
             ]
             weights = theory.cell_weights(self._layout)
             noise = (np.mean(draws, axis=0) * weights).sum(axis=(1, 2)) / weights.sum()
-            self._known[power] = np.log(noise / _warner(epsilon))
+            self._known[power] = np.log(noise / warner(epsilon))
         return self._known[power]
 
 
-def _warner(epsilon: float) -> float:
+def warner(epsilon: float | FloatArray) -> FloatArray:
     """The noise variance of Warner's randomized response to 0 or 1: e^ε/(e^ε − 1)²."""
-    return math.exp(epsilon) / math.expm1(epsilon) ** 2
+    return np.asarray(np.exp(epsilon) / np.expm1(epsilon) ** 2)
 
 
 def _step(like: Mechanism, scenario: Scenario) -> float:

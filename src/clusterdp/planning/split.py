@@ -1,167 +1,203 @@
-"""How much of ε goes to noisy counts, to noisy sums and to rows."""
+"""How much of ε goes to noisy counts, to each level of noisy sums, and to rows.
+
+A plan serves its purposes alike: it minimises the largest regret, which is the predicted standard
+error for a purpose over that of the best plan for that purpose alone.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
-from clusterdp.errors import ParameterError
-from clusterdp.estimation.calibration import summary_mean_variance
-from clusterdp.planning.assumptions import cell_reference
-from clusterdp.planning.predictions import (
-    Prediction,
-    objective_weights,
-    predict_metrics,
-    sampling_variances,
-    takes_long,
-)
-from clusterdp.planning.row_noise import RowNoise
-from clusterdp.theory import formulas as theory
+from clusterdp.planning.forecast import Forecast, Split
+from clusterdp.planning.purpose import parse_purpose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
+    from clusterdp.planning.purpose import Purpose
 
-# Rows keep at least half of ε: what is published at user level has to be of use.
-MOST_SUMS_SHARE = 0.5
-_SUM_SHARES = np.linspace(0, MOST_SUMS_SHARE, 51)
-# Of all splits whose error is this near to the least, the one that is best for the other purpose.
-_INDIFFERENT = 0.004
-# What a plan for the overall effect looks at besides: a segment of this share.
-USUAL_SEGMENT = 0.1
-_HAIR = 1e-9
-
-
-class Split(NamedTuple):
-    """Shares of ε for noisy counts and noisy sums; the rest is for the rows."""
-
-    counts: float
-    sums: float
+# Of all splits whose regret is this near to the least, the one that is best for other purposes.
+_INDIFFERENT = 0.0005
+# Shares that a search begins with, where two levels are searched and where three are.
+_FIRST = (0.0, 0.002, 0.005, 0.01, 0.02, 0.035, 0.06, 0.1, 0.15, 0.22, 0.32, 0.45, 0.6, 0.8, 1.0)
+_FIRST_OF_THREE = (0.0, 0.004, 0.015, 0.04, 0.09, 0.18, 0.35, 0.6, 1.0)
+# By how much shares are changed, round after round; and what a share of zero is changed to.
+_FACTORS, _FROM_ZERO = (1.7, 1.4, 1.22, 1.12, 1.06, 1.03, 1.015), (0.003, 0.01, 0.03)
+_DIGITS = 3
 
 
-class _Errors(NamedTuple):
-    """Predicted variances of a split: of what is asked for, and of the other purpose."""
+class Loss(NamedTuple):
+    """What a plan loses for a purpose: its standard error over that of a plan for it alone."""
+
+    purpose: Purpose
+    regret: float
+
+
+class Best(NamedTuple):
+    """The split that was found, and what it loses for every purpose."""
 
     split: Split
-    wanted: float
-    other: float
+    losses: tuple[Loss, ...]
 
 
-def best_split(
+class Shares(NamedTuple):
+    """Shares of ε for sums that were given; None where they are to be found."""
+
+    totals: float | None = None
+    clusters: float | None = None
+    breakdowns: float | None = None
+
+
+def best_split(  # noqa: PLR0913 - what to search, by name
     build: Callable[[Split], Mechanism],
     scenario: Scenario,
     *,
+    epsilon: float,
     counts: tuple[float, ...],
-    sums: float | None,
-    segment_share: float,
-) -> Split:
-    """The split of least predicted standard error.
+    given: Shares,
+    purpose: str | None,
+) -> Best:
+    """The split of least largest regret over what is asked for.
 
-    Where several are as good as the best, it is the one that serves the other purpose most: small
-    segments if the overall effect is asked for, the overall effect if a segment is.
+    Where several are as good as the best, it is the one that serves other purposes most.
 
     Args:
         build: The mechanism of a split.
         scenario: What is known.
+        epsilon: The budget.
         counts: Shares for counts to choose from.
-        sums: The share for sums, if it is given.
-        segment_share: The share of every cell that effects are wanted of.
+        given: Shares that are fixed.
+        purpose: What it is for, see `parse_purpose`.
     """
-    shares = _SUM_SHARES if sums is None else np.array([sums])
-    if len(counts) == 1 and len(shares) == 1:
-        return Split(counts[0], float(shares[0]))
-    other = 1.0 if segment_share < 1 else USUAL_SEGMENT
-    found = [
-        _Errors(split, predict_(segment_share), predict_(other))
-        for split, predict_ in _predictions(build, scenario, counts, shares)
+    layout = scenario.layout
+    wanted = parse_purpose(purpose, layout)
+    kinds = {one.kind for one in wanted}
+    others = tuple(one for one in parse_purpose(None, layout) if one.kind not in kinds)
+    fixed = _fixed(given, scenario)
+    if len(counts) == 1 and None not in fixed:
+        return Best(Split(counts[0], *map(float, fixed)), ())  # type: ignore[arg-type]  # none is None
+    forecasts = [
+        (share, Forecast(build, share, epsilon, scenario, wanted + others)) for share in counts
     ]
-    if not found:
-        build(Split(counts[0], float(shares[0]))).guarantee(scenario.space)  # raises what is wrong
-    least = min(errors.wanted for errors in found)
-    as_good = [errors for errors in found if errors.wanted <= least * (1 + _INDIFFERENT) ** 2]
-    return min(as_good, key=lambda errors: errors.other).split
+    searches = [
+        _Search(share, forecast, fixed)
+        for share, forecast in forecasts
+        if forecast.most >= sum(one or 0.0 for one in fixed)
+    ]
+    if not searches:
+        known = Split(counts[0], *(one or 0.0 for one in fixed))
+        build(known).guarantee(scenario.space)  # raises what is wrong
+    return _least_regret(searches, wanted + others, len(wanted))
 
 
-class Predictor:
-    """Predicted variances of a mechanism that rows of several ε belong to, by interpolation."""
+def _fixed(given: Shares, scenario: Scenario) -> tuple[float | None, ...]:
+    """What is not searched: what was given, and levels that would add nothing to others."""
+    layout = scenario.layout
+    totals, clusters, breakdowns = given
+    if clusters is None and len(layout.clusters) == 1:
+        clusters = 0.0  # totals are of the same units
+    if breakdowns is None and not layout.breakdowns:
+        breakdowns = 0.0
+    return totals, clusters, breakdowns
 
-    def __init__(self, like: Mechanism, scenario: Scenario) -> None:
-        self._layout, self._space = scenario.layout, scenario.space
-        self._sampling = sampling_variances(scenario)
-        self._weights = objective_weights(scenario)
-        self._noise = RowNoise(like, scenario)
-        prior = like.settled_rows(self._space).public_prior(self._space)
-        public = scenario._replace(reference=cell_reference(prior[None, None]))
-        self._public = RowNoise(replace(like, statistics=()), public)
 
-    def variance(self, mechanism: Mechanism, segment_share: float) -> float:
-        """Σ_j w_j·Var_j, of the treatment that is known least.
+def _least_regret(searches: list[_Search], purposes: tuple[Purpose, ...], n_wanted: int) -> Best:
+    """The best of all searches; the first purposes are wanted, the others break ties."""
+    for search, place in itertools.product(searches, range(len(purposes))):
+        search.refine(partial(np.take, indices=place, axis=1))
+    least = np.min([search.variances.min(axis=0) for search in searches], axis=0)
 
-        The mechanism differs from the one at hand in its split alone.
-        """
-        total = self._sampling / segment_share + self._privacy(mechanism, segment_share)
-        return float((self._weights @ total).max())
+    def regret(variances: FloatArray) -> FloatArray:
+        return np.asarray(np.sqrt(variances[:, :n_wanted] / least[:n_wanted]).max(axis=1))
 
-    def predict(self, mechanism: Mechanism, segment_share: float) -> tuple[Prediction, ...]:
-        """What to expect of every metric."""
-        sampling = self._sampling / segment_share
-        return tuple(map(Prediction.of, sampling, self._privacy(mechanism, segment_share)))
+    if n_wanted > 1:
+        for search in searches:
+            search.refine(regret)
+    most = (1 + _INDIFFERENT) * min(regret(search.variances).min() for search in searches)
 
-    def _privacy(self, mechanism: Mechanism, segment_share: float) -> FloatArray:
-        """The privacy variances of effects; axes `[metric, treatment]`."""
-        epsilon = mechanism.row_epsilon(self._space)
-        noise, public = self._noise(epsilon), self._public(epsilon)
-        cells = (
-            theory.mean_noise(
-                noise[metric],
-                self._layout.sizes,
-                segment_share,
-                by_summary=summary_mean_variance(mechanism, self._layout, self._space, metric),
-                public=public[metric],
+    def other(variances: FloatArray) -> FloatArray:
+        found = np.sqrt(variances[:, n_wanted:] / least[n_wanted:]).max(axis=1)
+        wanted = regret(variances)
+        return np.where(wanted <= most, found, 1e6 * wanted)
+
+    objective = regret
+    if n_wanted < len(purposes):
+        objective = other
+        for search in searches:
+            search.refine(other)
+    best = min(searches, key=lambda search: float(objective(search.variances).min()))
+    split, variances = best.split(objective)
+    found = zip(purposes, np.sqrt(variances / least), strict=True)
+    return Best(split, tuple(Loss(purpose, float(one)) for purpose, one in found))
+
+
+class _Search:
+    """All splits that were looked at which give counts the same share.
+
+    Attributes:
+        shares: Shares of totals, clusters and breakdowns; axes `[split, 3]`.
+        variances: Predicted variances; axes `[split, purpose]`.
+    """
+
+    def __init__(self, counts: float, forecast: Forecast, fixed: tuple[float | None, ...]) -> None:
+        self._counts, self._forecast, self._fixed = counts, forecast, fixed
+        first: tuple[float, ...] = _FIRST_OF_THREE if fixed.count(None) == 3 else _FIRST
+        axes = [first if one is None else (one,) for one in fixed]
+        self.shares = np.empty((0, 3))
+        self.variances = np.empty((0, 0))
+        self._look(axes)
+
+    def refine(self, objective: Callable[[FloatArray], FloatArray]) -> None:
+        """Look around the best split so far, nearer and nearer."""
+        for factor in _FACTORS:
+            centre = self.shares[int(np.argmin(objective(self.variances)))]
+            self._look(
+                [
+                    _around(share, factor) if given is None else (given,)
+                    for share, given in zip(centre, self._fixed, strict=True)
+                ]
             )
-            for metric in range(len(noise))
-        )
-        return np.stack([theory.weighted(of_metric, self._layout) for of_metric in cells])
+
+    def split(self, objective: Callable[[FloatArray], FloatArray]) -> tuple[Split, FloatArray]:
+        """The best split, in a few digits, and its variances."""
+        centre = self.shares[int(np.argmin(objective(self.variances)))]
+        shares = [
+            _rounded(share) if given is None else share
+            for share, given in zip(centre.tolist(), self._fixed, strict=True)
+        ]
+        return Split(self._counts, *shares), self._forecast(np.array([shares]))[0]
+
+    def _look(self, axes: list[tuple[float, ...]]) -> None:
+        """Predict all splits of a grid; shares that are too large together are scaled down."""
+        grid = np.array(list(itertools.product(*axes)), dtype=np.float64)
+        free = np.array([one is None for one in self._fixed])
+        room = self._forecast.most - grid[:, ~free].sum(axis=1)
+        taken = grid[:, free].sum(axis=1)
+        grid[:, free] *= np.minimum(1, room / np.maximum(taken, 1e-12))[:, np.newaxis]
+        grid = np.unique(grid, axis=0)
+        found = self._forecast(grid)
+        known = self.variances.reshape(-1, found.shape[1])
+        self.shares = np.concatenate([self.shares, grid])
+        self.variances = np.concatenate([known, found])
 
 
-def quick_predictions(
-    mechanism: Mechanism, scenario: Scenario, segment_share: float = 1.0
-) -> tuple[Prediction, ...]:
-    """What to expect of every metric; by interpolation where a channel takes long to design."""
-    if not mechanism.designs_rows or not takes_long(scenario.space):
-        return predict_metrics(mechanism, scenario, segment_share)
-    return Predictor(mechanism, scenario).predict(mechanism, segment_share)
+def _around(share: float, factor: float) -> tuple[float, ...]:
+    if share == 0:
+        return (0.0, *_FROM_ZERO)
+    return (0.0, *(share * factor**power for power in (-2, -1, 0, 1, 2)))
 
 
-def _predictions(
-    build: Callable[[Split], Mechanism],
-    scenario: Scenario,
-    counts: tuple[float, ...],
-    shares: FloatArray,
-) -> Iterator[tuple[Split, Callable[[float], float]]]:
-    """Every split that leaves enough for rows, with its predicted variances."""
-    for counted in counts:
-        most = 1.0 if len(shares) == 1 else max(MOST_SUMS_SHARE - counted, 0.0) + _HAIR
-        splits = [Split(counted, float(share)) for share in shares if share <= most]
-        made = [(split, build(split)) for split in splits]
-        affordable = [pair for pair in made if _leaves_rows(pair[1], scenario.space)]
-        if affordable:
-            predictor = Predictor(affordable[0][1], scenario)
-            for split, mechanism in affordable:
-                yield split, partial(predictor.variance, mechanism)
-
-
-def _leaves_rows(mechanism: Mechanism, space: CategorySpace) -> bool:
-    """Whether a split leaves enough of ε for rows."""
-    try:
-        mechanism.guarantee(space)
-    except ParameterError:
-        return False
-    return True
+def _rounded(share: float) -> float:
+    """A share in a few digits, and not more than it was: rows must keep enough."""
+    if share == 0:
+        return 0.0
+    scale = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(share)))
+    return math.floor(share * scale) / scale

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.planning.choose import MECHANISMS
-from clusterdp.planning.plan import LEAST_EPSILON, MOST_EPSILON, at_its_best
+from clusterdp.planning.plan import LEAST_EPSILON, MOST_EPSILON, at_its_best, shown_prediction
 from clusterdp.planning.predictions import is_joint
-from clusterdp.planning.split import quick_predictions
+from clusterdp.planning.quick import expect_quickly
 
 if TYPE_CHECKING:
     from clusterdp.planning.plan import Comparison
@@ -37,10 +37,13 @@ def trade_off(comparison: Comparison) -> list[Curve]:
     curves = []
     for name in [option.name for option in comparison.options] if joint else MECHANISMS:
         made = [
-            at_its_best(name, replace(request, epsilon=epsilon), scenario) for epsilon in epsilons
+            at_its_best(name, replace(request, epsilon=epsilon), scenario).mechanism
+            for epsilon in epsilons
         ]
-        if request.segment_share < 1 and not made[0].releases_rows:
+        if request.purpose not in {None, "overall"} and not made[0].releases_rows:
             continue
-        first = [quick_predictions(one, scenario, request.segment_share)[0] for one in made]
+        first = [
+            shown_prediction(expect_quickly(one, scenario)[0], request, scenario) for one in made
+        ]
         curves.append(Curve(name, epsilons, tuple(one.std_error for one in first)))
     return curves

@@ -1,0 +1,225 @@
+"""Predicted variances of many splits of ε at once, for each purpose of a release."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from clusterdp.channels.integers import SMALLEST_ROW_EPSILON
+from clusterdp.errors import ParameterError
+from clusterdp.mechanisms.sum_shares import SumShares
+from clusterdp.planning.assumptions import cell_reference
+from clusterdp.planning.predictions import objective_weights
+from clusterdp.planning.row_noise import RowNoise, warner
+from clusterdp.precision.cells import arm_cells, level_noises
+from clusterdp.precision.expected import against_control, sampling_variances
+from clusterdp.precision.level_noise import LevelNoise, calibrated_variances
+from clusterdp.statistics.sums import NoisySums
+from clusterdp.statistics.totals import NoisyTotals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.planning.assumptions import Scenario
+    from clusterdp.planning.purpose import Purpose
+
+# What rows keep of what counts leave of ε, where their noise is computed; between, interpolated.
+_KEPT = (1.0, 0.93, 0.87, 0.81, 0.75, 0.68, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)
+# At smaller ε of rows, and at less than half of the largest, their noise goes with Warner's.
+_AS_WARNER, _HALF = 0.25, 0.5
+# Slightly more than the least ε of rows, which rounding must not take away.
+_LEAST_ROWS = 1.01 * SMALLEST_ROW_EPSILON
+# Clusters that are looked at: the largest, and some of the rest that stand for all of it.
+_LARGEST, _OF_THE_REST = 256, 128
+
+
+class Split(NamedTuple):
+    """Shares of ε for counts and for noisy sums; the rest is for the rows.
+
+    Attributes:
+        counts: For noisy counts.
+        totals: For totals of arms.
+        clusters: For sums of every cell.
+        breakdowns: For totals of groups, of all breakdowns together. Each gets as much.
+    """
+
+    counts: float = 0.0
+    totals: float = 0.0
+    clusters: float = 0.0
+    breakdowns: float = 0.0
+
+    def sum_shares(self, layout: Layout) -> SumShares:
+        """What each level of sums gets."""
+        each = self.breakdowns / max(len(layout.breakdowns), 1)
+        by = ((one.columns, each) for one in layout.breakdowns if each)
+        return SumShares(totals=self.totals, clusters=self.clusters, breakdowns=tuple(by))
+
+
+class Forecast:
+    """Predicted variances of the splits that give counts the same share.
+
+    Attributes:
+        most: The most that sums can take of ε; negative if counts leave nothing.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Split], Mechanism],
+        counts: float,
+        epsilon: float,
+        scenario: Scenario,
+        purposes: tuple[Purpose, ...],
+    ) -> None:
+        layout, space, reference = scenario
+        self._layout, self._space, self._epsilon = layout, space, epsilon
+        self._purposes, self._weights = purposes, objective_weights(scenario)
+        self._nodes = _row_nodes(build, counts, epsilon, space)
+        self.most = max((one.sums for one in self._nodes), default=-1.0)
+        if not self._nodes:
+            return
+        like = build(Split(counts))
+        prior = like.settled_rows(space).public_prior(space)
+        public = scenario._replace(reference=cell_reference(prior[np.newaxis, np.newaxis]))
+        enough = min(_AS_WARNER, _HALF * self._nodes[0].epsilon)
+        self._known = [one.epsilon for one in self._nodes[::-1] if one.epsilon >= enough]
+        self._noise = _log_ratios(RowNoise(like, scenario), self._known)
+        self._public = _log_ratios(RowNoise(replace(like, statistics=()), public), self._known)
+        chosen, copies = _stand_ins(layout)
+        self._cells = arm_cells(layout, chosen, copies)
+        everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
+        metrics = range(len(space.metric_values()))
+        self._sampling = [
+            against_control(
+                sampling_variances(layout, everywhere, space.metric_values()[metric]), layout
+            )
+            for metric in metrics
+        ]
+        by_rows = np.array([arm.by_rows for arm in self._cells])
+        self._by_rows = against_control(by_rows, layout)
+        # 1/variance of cell sums by counts; axes [cluster] by metric and arm.
+        self._counted = [
+            [1 / noise.cells[chosen] for noise in level_noises(like, layout, space, metric)]
+            for metric in metrics
+        ]
+
+    def __call__(self, shares: FloatArray) -> FloatArray:
+        """Σ_j w_j·Var_j of the treatment that is known least; axes `[split, purpose]`.
+
+        Args:
+            shares: Shares of totals, clusters and breakdowns; axes `[split, 3]`.
+        """
+        sums = [one.sums for one in self._nodes]
+        epsilons = np.interp(shares.sum(axis=1), sums, [one.epsilon for one in self._nodes])
+        total = np.zeros((len(shares), len(self._purposes), len(self._layout.treatments)))
+        for metric, weight in enumerate(self._weights):
+            noise, public = (
+                warner(epsilons)
+                * np.exp(np.interp(np.log(epsilons), np.log(self._known), logs[:, metric]))
+                for logs in (self._noise, self._public)
+            )
+            total += weight * self._of_metric(metric, shares, noise, public)
+        return np.asarray(total.max(axis=-1))
+
+    def _of_metric(
+        self, metric: int, shares: FloatArray, noise: FloatArray, public: FloatArray
+    ) -> FloatArray:
+        """Variances of one metric; axes `[split, purpose, treatment]`."""
+        totals, clusters, breakdowns = (self._epsilon * shares).T
+        n_breakdowns = len(self._layout.breakdowns)
+        of_totals = _variance_of_sums(NoisyTotals(epsilon=1.0), self._space, metric)
+        cells = _variance_of_sums(NoisySums(epsilon=1.0), self._space, metric)(clusters)
+        of_groups = of_totals(breakdowns / max(n_breakdowns, 1))
+        groups = np.repeat(of_groups[:, np.newaxis], n_breakdowns, axis=1)
+        privacy = []
+        for arm, counted in zip(self._cells, self._counted[metric], strict=True):
+            with np.errstate(divide="ignore"):
+                both = 1 / (1 / cells[:, np.newaxis] + counted)
+            levels = LevelNoise(cells=both, totals=of_totals(totals), breakdowns=groups)
+            privacy.append(calibrated_variances(arm, levels, noise, public))
+        variances = against_control(np.stack(privacy, axis=-1), self._layout)
+        variances += self._sampling[metric]
+        rows = noise[:, np.newaxis] * self._by_rows + self._sampling[metric][0]
+        return np.stack([self._of_purpose(one, variances, rows) for one in self._purposes], axis=1)
+
+    def _of_purpose(self, purpose: Purpose, variances: FloatArray, rows: FloatArray) -> FloatArray:
+        """The variance that a purpose is judged by; axes `[split, treatment]`.
+
+        Of a breakdown it is the average over groups, each counted by its share of the units.
+
+        Args:
+            purpose: The purpose.
+            variances: Of everyone, then of groups; axes `[split, target, treatment]`.
+            rows: What a unit's worth of rows has of sampling and noise; axes `[split, treatment]`.
+        """
+        if purpose.kind != "breakdowns":
+            return np.asarray(variances[:, 0] + (1 / purpose.share - 1) * rows)
+        lengths = [len(one.sizes) for one in self._layout.breakdowns]
+        first = 1 + sum(lengths[: purpose.place])
+        sizes = self._layout.breakdowns[purpose.place].sizes
+        present = np.flatnonzero((sizes > 0).all(axis=1))
+        shares = sizes[present].sum(axis=1) / sizes[present].sum()
+        return np.asarray(np.einsum("g,sgt->st", shares, variances[:, first + present]))
+
+
+class _Node(NamedTuple):
+    """A share of ε for sums, and the ε that it leaves for rows."""
+
+    sums: float
+    epsilon: float
+
+
+def _row_nodes(
+    build: Callable[[Split], Mechanism], counts: float, epsilon: float, space: CategorySpace
+) -> list[_Node]:
+    """Shares for sums that leave enough for rows, smallest first."""
+    rest = 1 - counts
+    shares = [rest * (1 - kept) for kept in _KEPT] + [rest - _LEAST_ROWS / epsilon]
+    nodes = []
+    for share in sorted(share for share in shares if 0 <= share < 1):
+        try:
+            rows = build(Split(counts, totals=share)).row_epsilon(space)
+        except ParameterError:
+            break
+        if rows >= SMALLEST_ROW_EPSILON:
+            nodes.append(_Node(share, rows))
+    return nodes
+
+
+def _log_ratios(noise: RowNoise, epsilons: list[float]) -> FloatArray:
+    """The noise of rows against Warner's, in logarithms; axes `[epsilon, metric]`."""
+    return np.array([np.log(noise(epsilon) / warner(epsilon)) for epsilon in epsilons])
+
+
+def _variance_of_sums(
+    like: NoisyTotals | NoisySums, space: CategorySpace, metric: int
+) -> Callable[[FloatArray], FloatArray]:
+    """The noise variance of sums as a function of their ε; infinite at 0.
+
+    Args:
+        like: Such sums at ε = 1, whose scale at another ε is this much smaller.
+        space: The categories of outcomes.
+        metric: Which metric.
+    """
+    scale, unit = like.noise(space).of_sums[metric], like.scale(space, metric).unit
+
+    def variance(epsilon: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return np.asarray(unit**2 / (2 * np.sinh(epsilon / (2 * scale)) ** 2))
+
+    return variance
+
+
+def _stand_ins(layout: Layout) -> tuple[IntArray, FloatArray]:
+    """Clusters to look at, and how many each stands for: the largest, and some of the rest."""
+    order = np.argsort(-layout.sizes.sum(axis=1), kind="stable")
+    largest, rest = order[:_LARGEST], order[_LARGEST:]
+    n_taken = min(len(rest), _OF_THE_REST)
+    places = ((np.arange(n_taken) + 0.5) * len(rest) / max(n_taken, 1)).astype(np.int64)
+    copies = np.full(n_taken, len(rest) / max(n_taken, 1))
+    return np.concatenate([largest, rest[places]]), np.concatenate([np.ones(len(largest)), copies])

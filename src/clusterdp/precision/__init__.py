@@ -1,0 +1,1 @@
+"""What standard errors a release can be expected to give, from public numbers alone."""

@@ -1,0 +1,86 @@
+"""What can be seen in a release: standard errors and detectable effects, target by target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp.experiment.layout import Breakdown, Layout
+    from clusterdp.precision.expected import Precision
+    from clusterdp.precision.prediction import Prediction
+
+# Segments that are shown, by their share of the units.
+SEGMENTS = (0.5, 0.25, 0.1, 0.05, 0.01)
+# Of a breakdown with more groups than this, the largest are shown.
+_MOST_GROUPS = 12
+_LONGEST_NAME = 36
+
+
+class Sight(NamedTuple):
+    """An effect that could be looked at.
+
+    Attributes:
+        name: What it is of, for people.
+        predictions: What to expect of it, metric by metric.
+    """
+
+    name: str
+    predictions: tuple[Prediction, ...]
+
+
+def sights(precisions: Sequence[Precision], layout: Layout) -> list[Sight]:
+    """Everyone, the groups of each breakdown, and segments of several shares.
+
+    Everyone alone where no rows are published. Groups without units in some arm are left out.
+
+    Args:
+        precisions: What to expect, metric by metric.
+        layout: What is public.
+    """
+    found = [Sight("everyone", tuple(one.overall for one in precisions))]
+    if precisions[0].by_rows is None:
+        return found
+    first = 1
+    for breakdown in layout.breakdowns:
+        for group in _shown(breakdown):
+            predictions = tuple(one.of_target(first + group) for one in precisions)
+            found.append(Sight(group_name(breakdown, group), predictions))
+        first += len(breakdown.sizes)
+    for share in SEGMENTS:
+        of_share = [one.segment(share) for one in precisions]
+        predictions = tuple(one for one in of_share if one is not None)
+        found.append(Sight(f"a segment of {share:.0%}", predictions))
+    return found
+
+
+def sight_rows(seen: Sequence[Sight], metric: int) -> list[tuple[str, ...]]:
+    """The table of one metric: a header, then a row for each sight."""
+    rows = [
+        (
+            one.name,
+            f"{one.predictions[metric].std_error:.4g}",
+            f"{one.predictions[metric].sampling_std_error:.4g}",
+            f"{one.predictions[metric].detectable_effect:.4g}",
+        )
+        for one in seen
+    ]
+    return [("", "std error", "without privacy", "detectable"), *rows]
+
+
+def group_name(breakdown: Breakdown, group: int) -> str:
+    """A group of a breakdown, for people: `region=north, tier=2`."""
+    pairs = zip(breakdown.columns, breakdown.groups[group], strict=True)
+    name = ", ".join(f"{column}={label}" for column, label in pairs)
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def _shown(breakdown: Breakdown) -> list[int]:
+    """The groups with units in every arm, in their order; the largest if there are many."""
+    sizes = breakdown.sizes
+    present = np.flatnonzero((sizes > 0).all(axis=1))
+    largest = np.argsort(-sizes[present].sum(axis=1), kind="stable")[:_MOST_GROUPS]
+    return sorted(present[largest].tolist())
