@@ -125,11 +125,18 @@ def with_plans(draws: list[Table]) -> list[Table]:
     layout, space = draws[0].layout, draws[0].space
     blind = Scenario(layout, space, reference.uniform_reference(space))
     plans = {
-        (epsilon, share): planning.choose(Request(epsilon=epsilon, segment_share=share), blind)
+        (epsilon, share): planning.choose(
+            Request(epsilon=epsilon, purpose=purpose_of(share)), blind
+        )
         for epsilon in EPSILONS
         for share in SHARES
     }
     return [table._replace(plans=plans) for table in draws]
+
+
+def purpose_of(share: float) -> str:
+    """What a plan is asked for: everyone, or a segment of some share."""
+    return "overall" if share == 1 else f"segments:{share}"
 
 
 def two_point(table: Table, epsilon: float, share: float) -> float:

@@ -19,6 +19,7 @@ from clusterdp.precision.expected import (
 )
 from clusterdp.precision.sights import sight_rows, sights
 from clusterdp.statistics.base import CellTotals
+from clusterdp.statistics.metric_sums import NoisyMetricSums
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.theory.simulation import simulate_releases
 from populations import make_layout
@@ -81,7 +82,7 @@ def test_groups_and_folds_drawn_at_random_come_near_to_what_is_expected(
         breakdowns=(
             Breakdown(
                 columns=("tier",),
-                labels=((0, 1, 2),),
+                labels=(("0", "1", "2"),),
                 sizes=np.repeat(np.bincount(groups)[:, np.newaxis], 2, axis=1),
             ),
         ),
@@ -93,7 +94,8 @@ def test_groups_and_folds_drawn_at_random_come_near_to_what_is_expected(
     (expected,) = expected_precision(
         mechanism, layout, SPACE, uniform, noise[:, np.newaxis].repeat(2, axis=1)
     )
-    of_level = {one.label: one.scale(SPACE, 0).variance for one in mechanism.statistics}
+    levels = [one for one in mechanism.statistics if isinstance(one, NoisyMetricSums)]
+    of_level = {one.label: one.scale(SPACE, 0).variance for one in levels}
     weights = stratified_weights(layout)[units, 0]
     columns = [(units == cell).astype(float) for cell in range(4)]
     columns += [weights * (folds == fold) for fold in range(2)]
@@ -130,7 +132,7 @@ def test_what_can_be_seen_fits_a_terminal() -> None:
     names = ("a_column_with_a_long_name", "and_another_one_with_a_name")
     sizes = np.full((30, 2), 10)
     sizes[3] = 0
-    crossed = Breakdown(columns=names, labels=(tuple(range(6)), tuple(range(5))), sizes=sizes)
+    crossed = Breakdown(columns=names, labels=(tuple("abcdef"), tuple("vwxyz")), sizes=sizes)
     layout = replace(LAYOUT, breakdowns=(crossed,))
     mechanism = cdp.optimal(epsilon=1, sums=cdp.SumShares(breakdowns=((names, 0.2),)))
     noise = public_unit_noise(mechanism, SPACE)[:, np.newaxis].repeat(2, axis=1)

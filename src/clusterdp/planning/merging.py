@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.errors import DataError, ParameterError
-from clusterdp.experiment.layout import pool_small_clusters
+from clusterdp.experiment.pooling import pool_small_clusters
 from clusterdp.planning.choose import choose
 from clusterdp.planning.quick import expect_quickly
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from clusterdp.planning.choose import Request
     from clusterdp.precision.expected import Precision
 
-# Clusters with fewer units in some arm are small.
+# Clusters that expect fewer units in some arm are small.
 SMALL = 50
 
 
@@ -81,10 +80,8 @@ def merged(scenario: Scenario, codes: CodeArray) -> Scenario:
 
 def _other_clusters(scenario: Scenario) -> Iterator[tuple[str, CodeArray]]:
     layout = scenario.layout
-    try:
-        pooled, codes = pool_small_clusters(layout, SMALL)
-    except (DataError, ParameterError):  # even pooled they are small, or their label is taken
-        pooled, codes = layout, np.arange(len(layout.clusters))
-    if 1 < len(pooled.clusters) < len(layout.clusters):
+    numbered = replace(layout, clusters=tuple(range(len(layout.clusters))))
+    pooled, codes, _ = pool_small_clusters(numbered, SMALL)
+    if codes is not None and len(pooled.clusters) > 1:
         yield f"clusters below {SMALL} in an arm pooled", codes
-    yield "no clusters", np.zeros(len(layout.clusters), dtype=codes.dtype)
+    yield "no clusters", np.zeros(len(layout.clusters), dtype=np.int64)
