@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clusterdp.estimation.group_variance import group_variance
+from clusterdp.estimation.group_variance import group_scores
 
 
 def test_groups_of_one_size_give_the_variance_of_their_mean() -> None:
     rng = np.random.default_rng()
     means = rng.normal(size=12)
-    found = group_variance(np.full(12, 1 / 12), means / 12)
+    found = group_scores(np.full(12, 1 / 12), means / 12)
     assert found.variance == pytest.approx(means.var(ddof=1) / 12)
     assert found.degrees == pytest.approx(11)
 
@@ -24,12 +24,12 @@ def test_degrees_are_those_of_the_quadratic_form() -> None:
     form = centre.T @ np.diag(1 / (1 - shares)) @ centre
     weighed = np.diag(shares**2) @ form
     expected = np.trace(weighed) ** 2 / np.trace(weighed @ weighed)
-    assert group_variance(shares, rng.normal(size=7)).degrees == pytest.approx(max(expected, 1.0))
+    assert group_scores(shares, rng.normal(size=7)).degrees == pytest.approx(max(expected, 1.0))
 
 
 def test_one_group_has_no_variance() -> None:
-    assert np.isnan(group_variance(np.ones(1), np.ones(1)).variance)
-    assert np.isnan(group_variance(np.array([1.0, 0.0]), np.ones(2)).variance)
+    assert np.isnan(group_scores(np.ones(1), np.ones(1)).variance)
+    assert np.isnan(group_scores(np.array([1.0, 0.0]), np.ones(2)).variance)
 
 
 @pytest.mark.parametrize("n_groups", [5, 15, 50])
@@ -47,7 +47,7 @@ def test_intervals_between_groups_cover(n_groups: int) -> None:
             sizes = rng.lognormal(0, 0.6, n_groups)
             shares = sizes / sizes.sum()
             totals = shares * rng.normal(size=n_groups)
-            found = group_variance(shares, totals)
+            found = group_scores(shares, totals)
             effect += sign * totals.sum()
             variance += found.variance
             below += found.variance**2 / found.degrees

@@ -94,8 +94,8 @@ def test_groups_and_folds_drawn_at_random_come_near_to_what_is_expected(
     (expected,) = expected_precision(
         mechanism, layout, SPACE, uniform, noise[:, np.newaxis].repeat(2, axis=1)
     )
-    levels = [one for one in mechanism.statistics if isinstance(one, NoisyMetricSums)]
-    of_level = {one.label: one.scale(SPACE, 0).variance for one in levels}
+    published = [one for one in mechanism.statistics if isinstance(one, NoisyMetricSums)]
+    of_level = {one.label: one.scale(SPACE, 0).variance for one in published}
     weights = stratified_weights(layout)[units, 0]
     columns = [(units == cell).astype(float) for cell in range(4)]
     columns += [weights * (folds == fold) for fold in range(2)]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.moments import CellMoments, Estimator
     from clusterdp.estimation.profiles import Profiles, ProfileSums
     from clusterdp.experiment.layout import Layout
@@ -38,6 +39,18 @@ class ArmMeans(NamedTuple):
     sampling: FloatArray
     privacy: FloatArray
     degrees: FloatArray
+
+    def between_groups(self, scores: tuple[GroupScores, ...], square_noise: FloatArray) -> ArmMeans:
+        """The same, where groups were assigned to arms as a whole.
+
+        Args:
+            scores: Of the groups, arm by arm.
+            square_noise: What the noise of rows adds to the variances of means of rows.
+        """
+        variances = np.array([one.variance for one in scores])
+        return self._replace(
+            sampling=variances - square_noise, degrees=np.array([one.degrees for one in scores])
+        )
 
     def effects(self, layout: Layout, origin: float = 0.0) -> EffectArrays:
         """Differences against control; `origin` is the number that means are distances from.

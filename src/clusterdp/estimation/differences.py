@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.calibration import Calibrated, Calibration
+    from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.results import Effect
     from clusterdp.estimation.target import Target
 
@@ -33,6 +34,8 @@ class SegmentEffect(NamedTuple):
         found: The calibrated means of control and of the treatment; None where an arm has no unit.
         arm_sizes: Units of both.
         n_units: Units of all arms.
+        scores: Of the groups that were assigned to control and to the treatment as a whole; None if
+            units were.
     """
 
     of: Target
@@ -41,6 +44,7 @@ class SegmentEffect(NamedTuple):
     found: Calibrated | None
     arm_sizes: IntArray
     n_units: int
+    scores: tuple[GroupScores, ...] | None = None
 
 
 class SegmentErrors(NamedTuple):
@@ -48,7 +52,8 @@ class SegmentErrors(NamedTuple):
 
     Attributes:
         effects: Axes `[segment]`.
-        sampling: Variances of sampling; axes `[segment]`. Segments have no units in common.
+        sampling: Covariances of sampling; axes `[segment, segment]`. Segments have no units in
+            common, but may have groups that were assigned as a whole.
         privacy: Covariances of privacy; axes `[segment, segment]`.
         known: The part of `privacy` that is known; axes the same.
         degrees: Degrees of freedom; axes `[segment]`.
@@ -77,7 +82,7 @@ class SegmentErrors(NamedTuple):
         np.fill_diagonal(privacy, variances)
         return cls(
             effects=np.array([one.effect.effects[0] for one in segments]),
-            sampling=np.array([one.sampling for one in segments]),
+            sampling=_sampling(segments),
             privacy=privacy,
             known=known,
             degrees=np.concatenate([one.effect.degrees for one in segments]),
@@ -86,7 +91,7 @@ class SegmentErrors(NamedTuple):
     @property
     def variances(self) -> FloatArray:
         """Of each segment's effect."""
-        return np.asarray(np.maximum(self.sampling, 0.0) + np.diag(self.privacy))
+        return np.asarray(np.maximum(np.diag(self.sampling), 0.0) + np.diag(self.privacy))
 
     def combine(self, weights: FloatArray) -> EffectArrays:
         """A weighted sum of the effects."""
@@ -96,10 +101,23 @@ class SegmentErrors(NamedTuple):
         parts = weights**2 * self.variances
         return EffectArrays(
             effects=np.array([weights @ self.effects]),
-            variances=np.array([max(float(weights**2 @ self.sampling), 0.0) + privacy]),
+            variances=np.array([max(float(weights @ self.sampling @ weights), 0.0) + privacy]),
             privacy_variances=np.array([privacy]),
             degrees=np.array([parts.sum() ** 2 / (parts**2 / self.degrees).sum()]),
         )
+
+
+def _sampling(segments: Sequence[SegmentEffect]) -> FloatArray:
+    """Covariances of sampling between segments."""
+    scores = [one.scores for one in segments if one.scores is not None]
+    found = np.zeros((len(segments), len(segments)))
+    for of_arm in zip(*scores, strict=True):
+        # A segment may lack the last groups.
+        longest = max(len(one.scores) for one in of_arm)
+        padded = np.stack([np.pad(one.scores, (0, longest - len(one.scores))) for one in of_arm])
+        found += padded @ padded.T
+    np.fill_diagonal(found, [one.sampling for one in segments])
+    return found
 
 
 def compare_segments(
@@ -132,7 +150,9 @@ def _homogeneity(errors: SegmentErrors, of: Target) -> Homogeneity:
     Variances are estimated, and with few units badly: Welch's (1951) correction.
     """
     n_segments = len(errors.effects)
-    covariances = errors.privacy + np.diag(np.maximum(errors.sampling, 0.0))
+    sampling = errors.sampling.copy()
+    np.fill_diagonal(sampling, np.maximum(np.diag(sampling), 0.0))
+    covariances = errors.privacy + sampling
     contrasts = np.eye(n_segments)[1:] - np.eye(n_segments)[0]
     moved = contrasts @ errors.effects
     distance = moved @ np.linalg.solve(contrasts @ covariances @ contrasts.T, moved)

@@ -81,7 +81,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         raise ParameterError(f"differences must be True or False, got {differences!r}")
     layout = release.layout if control is None else release.layout.with_control(control)
     ratio_notes = sample_ratio_notes(layout, shares)
-    notes = [*release.notes, *_clipping_notes(release)]
+    notes = [*release.notes, *_clipping_notes(release), *_group_notes(release)]
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     if segments is not None and not dimensions and not covariates:
@@ -96,6 +96,11 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         holdout=holdout,
         differences=differences,
     )
+    if covariates and release.columns.assigned_by is not None:
+        raise ParameterError(
+            "arms were assigned to groups, where adjusted effects have no right intervals: leave "
+            "out adjust (--adjust)"
+        )
     if differences and not dimensions:
         raise ParameterError("differences are between segments: give by=... (--by)")
     if release.units is not None:
@@ -120,6 +125,17 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
         tests=tuple(found.tests),
     )
+
+
+def _group_notes(release: Release) -> list[str]:
+    """What standard errors are of, where arms were assigned to groups."""
+    if release.columns.assigned_by is None:
+        return []
+    note = (
+        f"arms were assigned by {release.columns.assigned_by}: standard errors are of how its "
+        "groups differ, never of how units do"
+    )
+    return [note]
 
 
 def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:

@@ -1,4 +1,4 @@
-"""The variance of an arm's mean where arms were assigned to groups of units as a whole.
+"""Variances where arms were assigned to groups of units as a whole.
 
 Units of a group share their arm and much else, so that what counts is how groups differ. With w_g
 the share of a group in its arm's mean and T_g what it adds to the mean m, the residual is
@@ -14,30 +14,60 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import FloatArray
+    from clusterdp._arrays import FloatArray, IntArray
 
 
-class GroupVariance(NamedTuple):
-    """A variance that was estimated from the differences of groups, and its degrees of freedom."""
+class GroupScores(NamedTuple):
+    """What groups say of the variance of an arm's mean.
 
-    variance: float
+    Attributes:
+        scores: e/√(1 − w); their squares add up to the variance, and products with those of
+            another segment to a covariance. NaN where one group is all of the arm. Axes `[group]`.
+        degrees: Degrees of freedom of the variance.
+    """
+
+    scores: FloatArray
     degrees: float
 
+    @property
+    def variance(self) -> float:
+        """The variance of the arm's mean, noise of privacy included."""
+        return float(self.scores @ self.scores)
 
-def group_variance(shares: FloatArray, totals: FloatArray) -> GroupVariance:
-    """The variance of an arm's mean; NaN where one group is all of it.
+
+def profile_scores(
+    assigned: IntArray, shares: FloatArray, totals: FloatArray
+) -> tuple[GroupScores, ...]:
+    """The scores of groups for the means of some arms.
+
+    Args:
+        assigned: The group of each profile.
+        shares: What profiles weigh in the mean of each arm; axes `[arm, profile]`.
+        totals: What they add to it, as distances from any one number; axes `[arm, profile]`.
+    """
+
+    def by_group(terms: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(assigned, terms), np.float64)
+
+    return tuple(
+        group_scores(by_group(weighed), by_group(added))
+        for weighed, added in zip(shares, totals, strict=True)
+    )
+
+
+def group_scores(shares: FloatArray, totals: FloatArray) -> GroupScores:
+    """The scores of groups for an arm's mean.
 
     Args:
         shares: w, what each group weighs in the mean; they add up to one. Axes `[group]`.
         totals: T, what each group adds to the mean; axes `[group]`.
     """
     there = shares > 0
-    shares, totals = shares[there], totals[there]
-    if len(shares) < 2:
-        return GroupVariance(np.nan, 1.0)
-    residuals = totals - shares * totals.sum()
+    if there.sum() < 2:
+        return GroupScores(np.where(there, np.nan, 0.0), 1.0)
     factors = 1 / (1 - shares)
-    return GroupVariance(float(factors @ residuals**2), _degrees(shares, factors))
+    residuals = np.where(there, totals - shares * totals.sum(), 0.0)
+    return GroupScores(residuals * np.sqrt(factors), _degrees(shares[there], factors[there]))
 
 
 def _degrees(shares: FloatArray, factors: FloatArray) -> float:

@@ -14,8 +14,9 @@ from clusterdp.estimation.calibration import calibrate
 from clusterdp.estimation.differences import SegmentEffect, compare_segments
 from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.formatting import segment_label
+from clusterdp.estimation.group_variance import profile_scores
 from clusterdp.estimation.moments import NO_EFFECT
-from clusterdp.estimation.profiles import Outputs, ProfileSums
+from clusterdp.estimation.profiles import Outputs, ProfileSums, spread_cells
 from clusterdp.estimation.published_sums import of_fold
 from clusterdp.estimation.target import Target
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.arm_means import ArmMeans
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.moments import CellMoments, Estimator
     from clusterdp.estimation.profiles import Counted
     from clusterdp.estimation.results import Effect, Homogeneity
@@ -139,6 +141,20 @@ class MetricRows:
         return Part(self, segment, sums, sums.cell_moments(self.rows.profiles))
 
 
+class PairMeans(NamedTuple):
+    """The means of control and of a treatment.
+
+    Attributes:
+        found: Calibrated.
+        means: With their variances.
+        scores: Of the groups that were assigned as a whole; None if units were.
+    """
+
+    found: Calibrated
+    means: ArmMeans
+    scores: tuple[GroupScores, ...] | None = None
+
+
 class Part(NamedTuple):
     """The rows of a segment, or of everyone.
 
@@ -166,10 +182,15 @@ class Part(NamedTuple):
         """Effects arm by arm."""
         profiles = self.whole.rows.profiles
 
-        def means(arms: list[int], weights: CellWeights) -> tuple[Calibrated, ArmMeans]:
+        def means(arms: list[int], weights: CellWeights) -> PairMeans:
             rows = weighted_rows(self.sums, weights, arms, profiles)
             found = self.whole.calibration.apply(rows)
-            return found, to_means(found, self.moments.of_arms(arms), weights)
+            both = to_means(found, self.moments.of_arms(arms), weights)
+            if profiles.assigned is None:
+                return PairMeans(found, both)
+            totals = spread_cells(weights.of_units(), profiles, arms) * self.sums.sums
+            scores = profile_scores(profiles.assigned, rows.weights, totals)
+            return PairMeans(found, both.between_groups(scores, rows.square_noise), scores)
 
         return self._effects(self.moments.sizes, means, is_adjusted=False)
 
@@ -183,17 +204,17 @@ class Part(NamedTuple):
         if n_lost and not self.segment:
             notes.append(f"{n_lost:,} units lack a covariate; adjusted effects leave them out")
 
-        def means(arms: list[int], weights: CellWeights) -> tuple[Calibrated, ArmMeans]:
+        def means(arms: list[int], weights: CellWeights) -> PairMeans:
             rows, moments = adjustment.adjusted_means(known, weights, arms, len(profiles.cells))
             found = self.whole.calibration.apply(rows)
-            return found, to_means(found, moments, weights, n_slopes=len(covariates))
+            return PairMeans(found, to_means(found, moments, weights, n_slopes=len(covariates)))
 
         return self._effects(known.sizes, means, is_adjusted=True)
 
     def _effects(
         self,
         sizes: IntArray,
-        means: Callable[[list[int], CellWeights], tuple[Calibrated, ArmMeans]],
+        means: Callable[[list[int], CellWeights], PairMeans],
         *,
         is_adjusted: bool,
     ) -> list[SegmentEffect]:
@@ -210,12 +231,13 @@ class Part(NamedTuple):
                 self.segment,
                 is_adjusted,
             )
-            found, arrays, sampling = None, NO_EFFECT, np.nan
+            found, arrays, sampling, scores = None, NO_EFFECT, np.nan, None
             if arm_sizes.all():
-                found, both = means(pair, weights)
+                found, both, scores = means(pair, weights)
                 arrays = both.effects(layout.of_arms(pair), self.whole.outputs.middle)
                 sampling = float(both.sampling.sum())
-            effects.append(SegmentEffect(of, arrays, sampling, found, arm_sizes, int(sizes.sum())))
+            n_units = int(sizes.sum())
+            effects.append(SegmentEffect(of, arrays, sampling, found, arm_sizes, n_units, scores))
         return effects
 
     def weigh(self, sizes: IntArray, arms: list[int]) -> CellWeights:

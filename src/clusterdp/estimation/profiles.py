@@ -36,6 +36,7 @@ class Profiles:
         shape: How many clusters and arms there are.
         folds: The fold of each; None where no sum is split by fold.
         groups: The group of each, for every breakdown that sums are published of.
+        assigned: The group that was assigned to an arm as a whole; None if units were.
     """
 
     cells: IntArray
@@ -43,6 +44,7 @@ class Profiles:
     shape: tuple[int, int]
     folds: IntArray | None
     groups: Mapping[tuple[str, ...], IntArray]
+    assigned: IntArray | None = None
 
     @classmethod
     def of_cells(cls, layout: Layout) -> Profiles:

@@ -10,7 +10,7 @@ import numpy as np
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.profiles import Counted, Profiles
 from clusterdp.published.row_counts import COUNT, released_cells, released_groups
-from clusterdp.rows.encoding import FOLD, RESPONSE
+from clusterdp.rows.encoding import FOLD, RESPONSE, Labels
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,12 +30,15 @@ class Profiling(NamedTuple):
         levels: The breakdowns that sums are published of.
         by_fold: Whether sums are split by fold.
         holdout: The fold whose rows are used alone; None for all rows.
+        assigned: The groups that were assigned to arms as a whole, once they are known; None if
+            units were.
     """
 
     release: Release
     levels: tuple[tuple[str, ...], ...]
     by_fold: bool
     holdout: int | None
+    assigned: Labels | None = None
 
     @classmethod
     def for_sums(cls, release: Release, *, use_sums: bool, holdout: int | None) -> Profiling:
@@ -62,7 +65,9 @@ class Profiling(NamedTuple):
         """The columns that a row's profile follows from."""
         fold = (FOLD,) if self.by_fold or self.holdout is not None else ()
         groups = (name for level in self.levels for name in level)
-        return tuple(dict.fromkeys((*self.release.columns.cell, *fold, *groups)))
+        columns = self.release.columns
+        assigned = () if columns.assigned_by is None else (columns.assigned_by,)
+        return tuple(dict.fromkeys((*columns.cell, *fold, *groups, *assigned)))
 
     def of(self, table: pl.DataFrame) -> ProfiledRows:
         """The profiles of counted rows.
@@ -70,6 +75,9 @@ class Profiling(NamedTuple):
         Args:
             table: All rows, counted by `names` and others.
         """
+        if self.release.columns.assigned_by is not None and self.assigned is None:
+            labels = Labels.of(table[self.release.columns.assigned_by])
+            return self._replace(assigned=labels).of(table)
         table = self._held_out(table)
         parts = self._parts(table)
         keys, first, places = np.unique(self._key(parts), return_index=True, return_inverse=True)
@@ -79,7 +87,10 @@ class Profiling(NamedTuple):
             sizes=np.bincount(places, counts, len(keys)).astype(np.int64),
             shape=self.release.layout.sizes.shape,
             folds=parts[1][first] if self.by_fold else None,
-            groups=dict(zip(self.levels, (part[first] for part in parts[2:]), strict=True)),
+            groups={
+                level: part[first] for level, part in zip(self.levels, parts[2:], strict=False)
+            },
+            assigned=None if self.assigned is None else parts[-1][first],
         )
         return ProfiledRows(self, profiles, keys, _with_profiles(table, places))
 
@@ -99,13 +110,18 @@ class Profiling(NamedTuple):
         folds = np.zeros_like(cells)
         if self.by_fold and self.holdout is None:
             folds = table[FOLD].to_numpy().astype(np.int64)
-        groups = (released_groups(table, level, self.release.layout) for level in self.levels)
+        groups = [released_groups(table, level, self.release.layout) for level in self.levels]
+        if self.assigned is not None:
+            name = self.release.columns.assigned_by or ""
+            groups.append(self.assigned.encode(table[name]).astype(np.int64))
         return [cells, folds, *groups]
 
     def _key(self, parts: list[IntArray]) -> IntArray:
         """One number per profile, in the order of cells."""
         layout = self.release.layout
         limits = [layout.folds, *(layout.n_groups(level) for level in self.levels)]
+        if self.assigned is not None:
+            limits.append(len(self.assigned.values))
         key = parts[0]
         for part, limit in zip(parts[1:], limits, strict=True):
             key = key * limit + part
