@@ -29,10 +29,13 @@ _SETTLED = 1e-3
 _MOST_ROUNDS, _MOST_PROOFS = 40, 3
 # Penalties of the first and of the last rounds, by what they fall, and that of the mixture itself.
 _FIRST_PENALTY, _LAST_PENALTY, _FALL, _NO_PENALTY = 1e-2, 1e-5, 0.1, 1e-10
-# The centre moves where the bound rises by this share of what the round promised.
-_SERIOUS = 0.1
-# Sets added in a round. Beyond so many sets the idle ones go: all but this share of the best.
-_MOST_ADDED, _MOST_SETS, _KEPT_SHARE = 200, 1000, 0.7
+# The centre moves where the bound rises by this share of what prices promised; if by so much more,
+# the penalty falls.
+_SERIOUS, _MUCH, _LOWER = 0.1, 1 / 3, 0.5
+_TINY = np.finfo(np.float64).tiny
+# Sets added in a round. Beyond so many rows of cones the idle sets go: all but this share of the
+# best.
+_MOST_ADDED, _MOST_ROWS, _KEPT_SHARE = 200, 5000, 0.7
 
 
 class Optimum(NamedTuple):
@@ -49,6 +52,7 @@ class _Search:
     Attributes:
         high: The high sets so far; axes `[set, category]`.
         penalty: The weight of the penalty on prices.
+        most_penalty: The largest that it may be.
         centre: The prices that others are held near to; None before the first round.
         bound: The largest value of prices that no set exceeds, as far as is known.
         best: The prices of that value.
@@ -60,6 +64,7 @@ class _Search:
 
     high: BoolArray
     penalty: float
+    most_penalty: float
     centre: Prices | None = None
     bound: float = -np.inf
     best: Prices | None = None
@@ -73,23 +78,34 @@ class _Search:
         known = program.excess(priced.prices, self.high).max()
         prices = priced.prices.lowered(max(priced.most, known, 0.0), program.prior)
         bound = program.value_of(prices)
-        promised = program.value_of(priced.prices)
-        search = self
-        if self.centre is None or bound > self.bound + _SERIOUS * (promised - self.bound):
+        proved = max(self.proved, bound) if priced.is_proved else self.proved
+        kept = (bound - self.bound) / max(program.value_of(priced.prices) - self.bound, _TINY)
+        search = replace(self, proved=proved, penalty=self._penalty_after(kept))
+        if self.centre is None or kept > _SERIOUS:
             search = replace(search, centre=prices)
-        if bound > self.bound:
-            search = replace(search, bound=bound, best=prices)
-        return replace(search, proved=max(self.proved, bound)) if priced.is_proved else search
+        return replace(search, bound=bound, best=prices) if bound > self.bound else search
+
+    def _penalty_after(self, kept: float) -> float:
+        """The next penalty: lower where a round kept much of its promise, higher where little."""
+        if kept > _MUCH:
+            return self.penalty * _LOWER
+        return min(self.penalty / _LOWER, self.most_penalty) if kept < _SERIOUS else self.penalty
+
+    def corrected(self, program: ConeProgram, proof: Priced) -> _Search:
+        """The search with the bound that a proof gives, which may be lower than was thought."""
+        lower = replace(self, bound=-np.inf, n_proofs=self.n_proofs + 1)
+        return lower.informed(program, proof)
 
     def gap(self, program: ConeProgram, mixture: Mixture) -> float:
         """How far a mixture's cost is above the bound, as a share of the excess variance."""
         value = program.value_of(mixture.prices)
-        return (value - self.bound) / max(value - program.spread, np.finfo(np.float64).tiny)
+        return (value - self.bound) / max(value - program.spread, _TINY)
 
 
 def find_optimum(program: ConeProgram) -> Optimum | None:
     """The least-cost mixture; None if the solver gives up."""
-    search = _Search(high=first_sets(program), penalty=_first_penalty(program))
+    penalty = _first_penalty(program)
+    search = _Search(high=first_sets(program), penalty=penalty, most_penalty=penalty)
     for _ in range(_MOST_ROUNDS):
         mixture = solve_cones(program, search.high, Pull(search.penalty, search.centre), ROUGH)
         if mixture is None:
@@ -101,22 +117,26 @@ def find_optimum(program: ConeProgram) -> Optimum | None:
             if search.is_done:
                 break
         search = _with_sets(program, mixture, search, priced)
-    mixture = search.mixture or solve_cones(program, search.high, Pull(_NO_PENALTY))
+    mixture = search.mixture if search.is_done else None
+    mixture = mixture or solve_cones(program, search.high, Pull(_NO_PENALTY))
     return None if mixture is None else Optimum(mixture, _bound(program, search, mixture))
 
 
 def _settled(program: ConeProgram, search: _Search, priced: Priced) -> tuple[Priced, _Search]:
     """The search after rounds have come to rest: done, or with a lower penalty or a truer bound."""
     mixture = solve_cones(program, search.high, Pull(_NO_PENALTY))
-    if mixture is not None and search.gap(program, mixture) <= GOAL:
-        priced, search = _proved(program, search, priced)
-        near = search.gap(program, mixture) <= GOAL
-        if near or search.n_proofs >= _MOST_PROOFS:
-            return priced, replace(search, mixture=mixture, is_done=True)
-        return priced, search
-    if search.penalty <= _LAST_PENALTY:
+    if mixture is None or search.gap(program, mixture) > GOAL:
+        is_done = search.most_penalty <= _LAST_PENALTY
+        lower = search.most_penalty * _FALL
+        return priced, replace(
+            search, mixture=mixture, is_done=is_done, most_penalty=lower, penalty=lower
+        )
+    proof = _proof(program, search)
+    if proof is None or search.n_proofs == _MOST_PROOFS:
         return priced, replace(search, mixture=mixture, is_done=True)
-    return priced, replace(search, penalty=search.penalty * _FALL)
+    search = search.corrected(program, proof)
+    is_done = search.gap(program, mixture) <= GOAL
+    return proof, replace(search, mixture=mixture, is_done=is_done)
 
 
 def _first_penalty(program: ConeProgram) -> float:
@@ -125,22 +145,23 @@ def _first_penalty(program: ConeProgram) -> float:
     return _LAST_PENALTY if is_small else _FIRST_PENALTY
 
 
-def _proved(program: ConeProgram, search: _Search, priced: Priced) -> tuple[Priced, _Search]:
-    """The search with its bound proved or corrected, where that is possible, and sets to add."""
-    search = replace(search, n_proofs=search.n_proofs + 1)
-    if search.bound == search.proved or search.best is None:
-        return priced, search
-    if not pricing.can_be_exact(program):
-        return priced, replace(search, n_proofs=_MOST_PROOFS)
-    priced = pricing.price_exactly(program, search.best)
-    return priced, replace(search, bound=-np.inf).informed(program, priced)
+def _proof(program: ConeProgram, search: _Search) -> Priced | None:
+    """Every set priced at the best prices, if the bound is not proved and can be."""
+    if search.best is None or search.bound == search.proved or not pricing.can_be_exact(program):
+        return None
+    return pricing.price_exactly(program, search.best)
 
 
 def _bound(program: ConeProgram, search: _Search, mixture: Mixture) -> float:
     """The largest bound that is proved."""
     if pricing.is_exact_every_round(program):
         search = search.informed(program, pricing.price_exactly(program, mixture.prices))
-    return search.proved if search.proved > -np.inf else _separate_bound(program)
+    if search.proved > -np.inf:
+        return search.proved
+    proof = _proof(program, search)
+    if proof is None:
+        return _separate_bound(program)
+    return search.corrected(program, proof).proved
 
 
 def _separate_bound(program: ConeProgram) -> float:
@@ -154,7 +175,7 @@ def _separate_bound(program: ConeProgram) -> float:
 def _with_sets(program: ConeProgram, mixture: Mixture, search: _Search, priced: Priced) -> _Search:
     """The search with new sets, without idle ones if there are too many."""
     kept = search.high
-    if len(kept) > _MOST_SETS:
+    if len(kept) * (program.n_metrics + 2) > _MOST_ROWS:
         excess = program.excess(mixture.prices, kept)
         kept = kept[excess >= np.quantile(excess, 1 - _KEPT_SHARE)]
     return replace(search, high=distinct(np.vstack([kept, priced.high[:_MOST_ADDED]])))
