@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from clusterdp.channels.pricing import Priced
 
 # Rounds end once the excess variance is within this share of its lower bound.
-GOAL = 2e-3
+GOAL = 3e-4
 # At a penalty, rounds have come to rest once it is within this share of what prices promise.
-_SETTLED = 1e-3
+_SETTLED = 1e-4
 _MOST_ROUNDS, _MOST_PROOFS = 40, 3
 # Penalties of the first and of the last rounds, by what they fall, and that of the mixture itself.
 _FIRST_PENALTY, _LAST_PENALTY, _FALL, _NO_PENALTY = 1e-2, 1e-5, 0.1, 1e-10
