@@ -17,6 +17,7 @@ from clusterdp.channels.integers import (
     TABLE_TOTAL,
 )
 from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_one, design_optimal
+from clusterdp.errors import OwnerNotice
 from joint_spaces import channel_of, grid_of, response_of
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ def test_without_a_solver_every_metric_has_a_channel(
 ) -> None:
     monkeypatch.setattr("clusterdp.channels.generation.solve_cones", lambda *_: None)
     response = response_of(0.7, delta)
-    channel = channel_of(np.vstack([FUNNEL_PRIOR, np.full(5, 0.2)]), FUNNEL, response)
+    with pytest.warns(OwnerNotice, match="a plain one takes its place"):
+        channel = channel_of(np.vstack([FUNNEL_PRIOR, np.full(5, 0.2)]), FUNNEL, response)
     assert channel.is_within(response)
     assert channel.is_unbiased()
 

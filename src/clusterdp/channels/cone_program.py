@@ -14,12 +14,12 @@ output ρ(y) of its own, which adds δ·p(y)·|ρ(y)|² to the cost.
 Clarabel is given the dual: prices u(y), v(y) of the equations with U_A + |V_A|²/4 ≤ 0 for every
 high set, where U_A = Σ_y L_A(y)·u(y). Two things make it fast and well scaled. Prices are replaced
 by running sums over categories, in which a high set of few runs has few nonzero coefficients. And
-a small penalty on prices picks one dual solution where there are many.
+a penalty on the distance of prices from a centre picks one dual solution where there are many.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import BoolArray, FloatArray
 
-# The precision that Clarabel is asked for. Where it makes no more progress it stops with less.
-_TOLERANCE = 1e-9
+# The precision that Clarabel is asked for: of a mixture to be used, and of prices on the way to it.
+# Where it makes no more progress it stops with less.
+FINE, ROUGH = 1e-9, 1e-6
 _MOST_ITERATIONS = 100
 # Solutions of these kinds are tried: `reduction` makes the equations hold, or rejects them.
 _USABLE = ("Solved", "AlmostSolved", "InsufficientProgress", "NumericalError", "MaxIterations")
@@ -75,6 +76,25 @@ class ConeProgram:
         """How many categories there are."""
         return len(self.prior)
 
+    @property
+    def spread(self) -> float:
+        """The cost of no noise at all: Σ_y p(y)·|Y(y)|²."""
+        return float((self.prior * self.values**2).sum())
+
+    def of_metric(self, metric: int) -> ConeProgram:
+        """The program of one metric alone.
+
+        Categories that count as the same become one: of a channel that treats them differently, the
+        average is as private and as good.
+        """
+        values, places = np.unique(self.values[metric], return_inverse=True)
+        return replace(
+            self,
+            values=values[np.newaxis],
+            prior=np.asarray(np.bincount(places, self.prior), dtype=np.float64),
+            ends=self.ends[[metric]],
+        )
+
     def levels(self, high: BoolArray) -> FloatArray:
         """L_A, of unit mass under the prior; axes `[step, category]`."""
         levels = np.where(high, self.ratio, 1.0)
@@ -110,13 +130,6 @@ class Prices(NamedTuple):
         """Prices at which every high set's excess is less by this much."""
         return Prices(self.total - excess * prior, self.mean)
 
-    def between(self, other: Prices, share: float) -> Prices:
-        """The point on the way to other prices, at a share of it."""
-        return Prices(
-            (1 - share) * self.total + share * other.total,
-            (1 - share) * self.mean + share * other.mean,
-        )
-
 
 class Mixture(NamedTuple):
     """What the program found.
@@ -136,13 +149,28 @@ class Mixture(NamedTuple):
     prices: Prices
 
 
-def solve_cones(program: ConeProgram, high: BoolArray, penalty: float) -> Mixture | None:
+class Pull(NamedTuple):
+    """What holds prices near a centre, and allows the equations slack in proportion to the way.
+
+    Attributes:
+        penalty: The weight of the squared distance in the dual.
+        centre: The centre; None for prices of 0.
+    """
+
+    penalty: float
+    centre: Prices | None = None
+
+
+def solve_cones(
+    program: ConeProgram, high: BoolArray, pull: Pull, tolerance: float = FINE
+) -> Mixture | None:
     """The best mixture of steps with these high sets; None if the solver gives up.
 
     Args:
         program: What is solved.
         high: High sets, neither empty nor full; axes `[step, category]`.
-        penalty: The weight of |u|² and |v|² in the dual. It allows the equations a little slack.
+        pull: What picks one of many dual solutions.
+        tolerance: The precision that the solver is asked for.
     """
     import clarabel  # type: ignore[import-untyped]  # it ships no types
     from scipy import sparse
@@ -160,12 +188,12 @@ def solve_cones(program: ConeProgram, high: BoolArray, penalty: float) -> Mixtur
     if n_ends:
         kinds.append(clarabel.NonnegativeConeT(n_ends))
     solution = clarabel.DefaultSolver(
-        _quadratic(program, to_prices, penalty),
-        _linear(program, to_prices),
+        _quadratic(program, to_prices, pull.penalty),
+        _linear(program, to_prices, pull),
         rows,
         np.concatenate([right.ravel(), np.zeros(n_ends)]),
         kinds,
-        _settings(),
+        _settings(tolerance),
     ).solve()
     found, cone_duals = np.array(solution.x), np.array(solution.z)[: right.size]
     if str(solution.status) not in _USABLE or not np.isfinite(found).all():
@@ -186,7 +214,7 @@ def _reveals(program: ConeProgram, means: FloatArray) -> FloatArray:
     return np.clip(wanted, program.ends[:, :1], program.ends[:, 1:])
 
 
-def _settings() -> object:
+def _settings(tolerance: float) -> object:
     import clarabel
 
     settings = clarabel.DefaultSettings()
@@ -195,7 +223,7 @@ def _settings() -> object:
     settings.max_threads = 1
     settings.direct_solve_method = "qdldl"
     settings.max_iter = _MOST_ITERATIONS
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TOLERANCE
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
     return settings
 
 
@@ -242,10 +270,13 @@ def _cone_rows(program: ConeProgram, high: BoolArray) -> csc_matrix:
     )
 
 
-def _linear(program: ConeProgram, to_prices: csc_matrix) -> FloatArray:
+def _linear(program: ConeProgram, to_prices: csc_matrix, pull: Pull) -> FloatArray:
     """The negative dual objective's coefficients: of running sums, then of what ends allow."""
     totals = np.full(program.n_categories, 1 - program.delta)
-    parts = [-(to_prices.T @ right) for right in (totals, *program.values)]
+    right = np.vstack([totals, program.values])
+    if pull.centre is not None:
+        right += _weights(program, pull.penalty) * np.vstack([pull.centre.total, pull.centre.mean])
+    parts = [-(to_prices.T @ row) for row in right]
     if program.delta:
         for low, high in program.ends:
             parts.append(program.delta * np.full(program.n_categories, high))
@@ -254,15 +285,11 @@ def _linear(program: ConeProgram, to_prices: csc_matrix) -> FloatArray:
 
 
 def _quadratic(program: ConeProgram, to_prices: csc_matrix, penalty: float) -> csc_matrix:
-    """The penalty, and what revealing costs: δ·(v − above + below)²/(4p), in its upper triangle.
-
-    The penalty weighs a price by the prior, mixed with the uniform one: rare categories have prices
-    that do not vanish with them.
-    """
+    """The penalty, and what revealing costs: δ·(v − above + below)²/(4p), in its upper triangle."""
     from scipy import sparse
 
     n_categories, n_metrics = program.n_categories, program.n_metrics
-    weights = sparse.diags(penalty * 2 / (program.prior + 1 / n_categories))
+    weights = sparse.diags(_weights(program, penalty))
     slack = sparse.block_diag([to_prices.T @ weights @ to_prices] * (n_metrics + 1))
     if not program.delta:
         return sparse.triu(slack, format="csc")
@@ -281,6 +308,15 @@ def _quadratic(program: ConeProgram, to_prices: csc_matrix, penalty: float) -> c
         )
         quadratic = quadratic + own.T @ costs @ own
     return sparse.triu(quadratic, format="csc")
+
+
+def _weights(program: ConeProgram, penalty: float) -> FloatArray:
+    """Twice the penalty on the square of each price; axes `[category]`.
+
+    It weighs a price by the prior, mixed with the uniform one: rare categories have prices that do
+    not vanish with them.
+    """
+    return np.asarray(penalty * 2 / (program.prior + 1 / program.n_categories))
 
 
 def _placed(blocks: Sequence[tuple[csc_matrix, int]], n_columns: int) -> csc_matrix:

@@ -13,6 +13,7 @@ from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal_table import write_channels
 from clusterdp.channels.plain import plain_design
 from clusterdp.channels.staircases import design_staircase
+from clusterdp.errors import notify_owner
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,6 +31,10 @@ _LEAST_REVEAL = int(1e-5 * TABLE_TOTAL)
 _MORE_ROOM = (1.0, 30.0, 1000.0)
 # Singular values below this share of the largest are taken as 0: such directions are mostly noise.
 _LEAST_SINGULAR = 1e-2
+_NONE_FOUND = (
+    "the solver found no channel of least variance for some cells; a plain one takes its place, "
+    "which is as private and as unbiased, but of more variance"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -198,8 +203,11 @@ def design_one(
         except np.linalg.LinAlgError:  # a decomposition that does not converge
             continue
         if rounded is not None:
-            # At the ends of what ε and δ can be, the solver may end far from the best.
-            return min(rounded, plain, key=lambda made: _cost(made, prior, values, weights))
+            # Where k-ary response is best, it is so in integers too; what bounds one bounds both.
+            plain = plain._replace(gap=rounded.gap)
+            return min(plain, rounded, key=lambda made: _cost(made, prior, values, weights))
+    if np.ptp(values, axis=1).any():
+        notify_owner(_NONE_FOUND)
     return plain
 
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 # Up to this many categories all sets can be looked at.
 MOST_FOR_ALL_SETS = 16
 # Up to so many sets pricing is exact in every round, and up to so many at the end.
-_MOST_EVERY_ROUND, _MOST_AT_ALL = 2**20, 2**26
+_MOST_EVERY_ROUND, _MOST_AT_ALL = 2**17, 2**26
 # Sets returned at most.
 _MOST_RETURNED = 400
 # An excess up to this is none.
 _NONE = 1e-11
-_LOCAL_STEPS = 8
+_LOCAL_STEPS, _MORE_STARTS = 8, 5000
 
 
 class Priced(NamedTuple):
@@ -67,6 +67,13 @@ def can_be_exact(program: ConeProgram) -> bool:
     return n_sets_to_price(program) <= _MOST_AT_ALL
 
 
+def price(program: ConeProgram, prices: Prices, mixture: Mixture) -> Priced:
+    """Sets to add: exactly where that is fast, else by local search around a mixture."""
+    if is_exact_every_round(program):
+        return price_exactly(program, prices)
+    return price_locally(program, prices, mixture)
+
+
 def price_exactly(program: ConeProgram, prices: Prices) -> Priced:
     """The sets with the largest excess, and a bound on it that holds for every set."""
     if n_sets_to_price(program) == 1 << program.n_categories:
@@ -75,10 +82,21 @@ def price_exactly(program: ConeProgram, prices: Prices) -> Priced:
 
 
 def price_locally(program: ConeProgram, prices: Prices, mixture: Mixture) -> Priced:
-    """Sets found by turns: the best set for an output, the best output for a set."""
+    """Sets found by turns: the best set for an output, the best output for a set.
+
+    Turns begin at the outputs of the mixture, at the best one of every set in it, at the centres of
+    spheres (see `sphere_cells`), and at random places between these.
+    """
     used = mixture.mass > _NONE
-    outputs = mixture.moved[used] / mixture.mass[used, np.newaxis]
-    outputs = np.vstack([outputs, prices.mean.T / (2 * program.prior[:, np.newaxis])])
+    outputs = _spread(
+        np.vstack(
+            [
+                mixture.moved[used] / mixture.mass[used, np.newaxis],
+                program.levels(mixture.high) @ prices.mean.T / 2,
+                prices.mean.T / (2 * program.prior[:, np.newaxis]),
+            ]
+        )
+    )
     found = []
     for _ in range(_LOCAL_STEPS):
         cost = np.outer((outputs**2).sum(axis=1), program.prior)
@@ -91,6 +109,15 @@ def price_locally(program: ConeProgram, prices: Prices, mixture: Mixture) -> Pri
     return Priced(
         _largest(high, excess), float(excess.max(initial=0.0)), is_proved=False, prices=prices
     )
+
+
+def _spread(points: FloatArray) -> FloatArray:
+    """Points, and random ones on lines between pairs of them; axes `[point, metric]`."""
+    # The seed is fixed: a channel follows from its prior, and nothing secret is drawn.
+    rng = np.random.default_rng(0)
+    first, second = points[rng.integers(len(points), size=(2, _MORE_STARTS))]
+    share = rng.random((_MORE_STARTS, 1))
+    return np.vstack([points, share * first + (1 - share) * second])
 
 
 def price_all_sets(program: ConeProgram, prices: Prices) -> Priced:

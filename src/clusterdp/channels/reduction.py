@@ -4,6 +4,10 @@ An interior-point solver spreads mass over every high set that does no harm. Wit
 as fixed, the masses solve a linear program of (m + 1)·K equations, m metrics and K categories. A
 simplex solution of it has at most as many outputs. For its high sets the equations are linear in
 masses and, apart from them, in means: both are then moved to hold to the precision of doubles.
+
+A solver's masses fulfil the equations but roughly, and where few steps are used, no small change of
+them would do better. So a tiny share of k-ary response, which can make up for anything, is mixed in
+first, and masses are changed by factors, never by terms: none falls below 0.
 """
 
 from __future__ import annotations
@@ -18,10 +22,15 @@ if TYPE_CHECKING:
     from clusterdp.channels.cone_program import ConeProgram, Mixture
 
 # Steps nowhere more probable than this are left out before; and after, if equations hold without.
-_UNUSED, _NEGLIGIBLE = 1e-9, (1e-6, 1e-8, 1e-10)
-_POLISHINGS = 3
+_UNUSED, _NEGLIGIBLE = 1e-9, (1e-6, 1e-8, 1e-10, 0.0)
+# The share of k-ary response that is mixed in.
+_K_ARY = 1e-7
+# Steps of Newton's method, until equations are wrong by no more than rounding; and of refinement.
+_MOST_STEPS, _ROUNDING, _POLISHINGS = 40, 4e-15, 3
 # A direction that changes a mass by less, relative to the others, is taken not to change it.
 _FLAT = 1e-9
+# A direction of categories in which steps differ by less, relative to the others, is not spanned.
+_SPANNED = 1e-14
 # Equations must hold to this. Outputs that reveal may exceed their ends by so much: ends are for
 # variance, not for privacy.
 _EXACT, _BEYOND = 1e-11, 1e-3
@@ -47,15 +56,33 @@ class Reduced:
 
 
 def reduce_mixture(program: ConeProgram, mixture: Mixture) -> Reduced | None:
-    """At most (m + 1)·K of a mixture's steps, as good as all; None if the solver gives up."""
-    used = _likeliest(program, mixture.high, mixture.mass) > _UNUSED
-    outputs = mixture.moved[used] / mixture.mass[used, np.newaxis]
-    full = _polished(program, mixture.high[used], mixture.mass[used], outputs, mixture.reveals)
+    """At most (m + 1)·K of a mixture's steps, as good as all; None if the equations are lost."""
+    full = _with_k_ary(program, mixture)
     if len(full.mass) <= (program.n_metrics + 1) * program.n_categories:
         return _best_exact(program, full, full.mass)
-    return _best_exact(program, full, _simplex(program, full)) or _best_exact(
-        program, full, _eliminated(program, full)
+    return _best_exact(program, full, _eliminated(program, full))
+
+
+def _with_k_ary(program: ConeProgram, mixture: Mixture) -> Reduced:
+    """The steps that are used, with some k-ary response; the equations hold."""
+    used = _likeliest(program, mixture.high, mixture.mass) > _UNUSED
+    ratio, n_categories = program.ratio, program.n_categories
+    totals, means = _right(program, mixture.reveals)
+    single_mass = totals * (1 + (ratio - 1) * program.prior) / (ratio + n_categories - 1)
+    middle = means.mean(axis=1, keepdims=True)
+    single_outputs = middle + (means - middle) * (ratio + n_categories - 1) / (ratio - 1)
+    high = np.vstack([mixture.high[used], np.eye(n_categories, dtype=np.bool_)])
+    mass = np.concatenate([(1 - _K_ARY) * mixture.mass[used], _K_ARY * single_mass])
+    moved = np.vstack(
+        [(1 - _K_ARY) * mixture.moved[used], _K_ARY * single_mass[:, np.newaxis] * single_outputs.T]
     )
+    _, first, place = np.unique(
+        np.packbits(high, axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    together = np.zeros((len(first), 1 + program.n_metrics))
+    np.add.at(together, place, np.column_stack([mass, moved]))
+    outputs = together[:, 1:] / together[:, :1]
+    return _polished(program, high[first], together[:, 0], outputs, mixture.reveals)
 
 
 def _best_exact(program: ConeProgram, full: Reduced, mass: FloatArray) -> Reduced | None:
@@ -81,46 +108,46 @@ def _equations(program: ConeProgram, full: Reduced) -> FloatArray:
     return np.vstack([levels, *[levels * output for output in full.outputs.T]])
 
 
-def _simplex(program: ConeProgram, full: Reduced) -> FloatArray:
-    """Masses of least cost at a vertex, with outputs fixed; none at all if the solver gives up."""
-    from scipy.optimize import linprog
-
-    totals, means = _right(program, full.reveals)
-    found = linprog(
-        (full.outputs**2).sum(axis=1),
-        A_eq=_equations(program, full),
-        b_eq=np.concatenate([totals, means.ravel()]),
-        method="highs-ds",
-    )
-    return np.asarray(found.x) if found.status == 0 else np.zeros(len(full.outputs))
-
-
 def _eliminated(program: ConeProgram, full: Reduced) -> FloatArray:
-    """Masses of fewer steps, where a simplex solver gives up: one after the other is emptied.
+    """Masses of at most as many steps as there are equations, at no higher cost.
 
-    Along a direction that changes no equation, masses are moved, never towards a higher cost, until
+    Steps join in turn, likeliest first; as many as are too many are then emptied.
+    """
+    equations, costs = _equations(program, full), (full.outputs**2).sum(axis=1)
+    order = np.argsort(-full.mass, kind="stable")
+    mass = np.zeros(len(order))
+    n_equations = len(equations)
+    kept = order[:0]
+    for begin in range(0, len(order), n_equations):
+        joining = order[begin : begin + n_equations]
+        mass[joining] = full.mass[joining]
+        kept = np.concatenate([kept, joining])
+        mass[kept] *= _emptied(equations[:, kept] * mass[kept], costs[kept] * mass[kept])
+        kept = kept[mass[kept] > 0]
+    return mass
+
+
+def _emptied(equations: FloatArray, costs: FloatArray) -> FloatArray:
+    """Shares of steps, of which at most as many are above 0 as there are equations.
+
+    Along a direction that changes no equation, shares are moved, never towards a higher cost, until
     one of them is 0. The other directions are then freed of that step.
     """
-    from scipy.linalg import null_space
+    from scipy.linalg import qr
 
-    mass = np.maximum(full.mass, 0.0)
-    costs = (full.outputs**2).sum(axis=1) * mass
-    directions = null_space(_equations(program, full) * mass, rcond=1e-11)
-    kept = np.ones(len(mass))  # shares of the masses
+    shares = np.ones(len(costs))
+    directions = qr(equations.T)[0][:, len(equations) :]
     while directions.shape[1]:
         way = directions[:, 0] * (-1.0 if costs @ directions[:, 0] > 0 else 1.0)
-        if not (way < -_FLAT).any():
-            way = -way  # as good, and it ends somewhere
-        falling = np.flatnonzero(way < -_FLAT)
-        if not len(falling):
-            break
-        ends = kept[falling] / -way[falling]
+        falling = np.flatnonzero(way < 0)
+        ends = shares[falling] / -way[falling]
         emptied = falling[ends.argmin()]
-        kept = np.maximum(kept + ends.min() * way, 0.0)
-        kept[emptied] = 0.0
+        shares = np.maximum(shares + ends.min() * way, 0.0)
+        shares[emptied] = 0.0
         others = directions[:, 1:]
         directions = others - np.outer(way, others[emptied] / way[emptied])
-    return np.asarray(mass * kept)
+        directions[emptied] = 0.0
+    return shares
 
 
 def _right(program: ConeProgram, reveals: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -140,18 +167,29 @@ def _polished(
     levels = program.levels(high)
     totals, means = _right(program, reveals)
     moved = outputs * mass[:, np.newaxis]
-    # Of all changes those that are least in relation to mass.
-    sizes = np.sqrt(mass)[:, np.newaxis]
-    inverse = sizes * np.linalg.pinv((levels * sizes).T, rcond=1e-12)
+    # Of all changes those that are least in relation to mass: of masses in relative entropy (by
+    # Newton's method), of means in squares.
+    for _ in range(_MOST_STEPS):
+        inverse, wrong = _inverse(levels, mass), totals - mass @ levels
+        if np.abs(wrong).max() <= _ROUNDING:
+            break
+        change = levels @ (inverse @ wrong)
+        mass = mass * np.exp(change / max(1.0, np.abs(change).max()))
     for _ in range(_POLISHINGS):
-        mass = mass + inverse @ (totals - mass @ levels)
-        moved = moved + inverse @ (means - moved.T @ levels).T
+        moved = moved + mass[:, np.newaxis] * (levels @ (inverse @ (means - moved.T @ levels).T))
     if program.delta:  # what steps cannot make up for
         reveals = (program.values - moved.T @ levels) / program.delta
     outputs = moved / mass[:, np.newaxis]
     revealed = program.delta * float((program.prior * reveals**2).sum())
     cost = float((outputs**2).sum(axis=1) @ mass) + revealed
     return Reduced(high=high, mass=mass, outputs=outputs, reveals=reveals, cost=cost)
+
+
+def _inverse(levels: FloatArray, mass: FloatArray) -> FloatArray:
+    """The inverse of Σ_A μ_A·L_A·L_A', or its pseudo-inverse; axes `[category, category]`."""
+    sizes, directions = np.linalg.eigh((levels * mass[:, np.newaxis]).T @ levels)
+    spanned = sizes > _SPANNED * sizes[-1]
+    return np.asarray((directions[:, spanned] / sizes[spanned]) @ directions[:, spanned].T)
 
 
 def _is_exact(program: ConeProgram, reduced: Reduced) -> bool:

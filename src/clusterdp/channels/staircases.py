@@ -143,7 +143,7 @@ def _k_ary_squares(values: FloatArray, prior: FloatArray, ratio: float) -> Float
 
 def _gap(program: ConeProgram, reduced: Reduced, bound: float) -> float:
     """By how much of the least excess variance a channel may exceed it."""
-    spread = float((program.prior * program.values**2).sum())
+    spread = program.spread
     if reduced.cost - bound <= _NO_GAP:
         return 0.0
     return (reduced.cost - bound) / (bound - spread) if bound > spread else np.inf
