@@ -25,10 +25,11 @@ from clusterdp.rows.keys import ReleaseKey, fold_numbers
 from clusterdp.statistics.noise import noise_variance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.statistics.noise import NoiseSource
 
 KEY = ReleaseKey(b"k" * 32)
 SPACE = one_outcome("clicks", cdp.OutcomeSpace.of([0, 1]))
@@ -75,7 +76,7 @@ def eight_units() -> pl.DataFrame:
     )
 
 
-def release(mechanism: Mechanism, add_noise: Callable[[IntArray, float], IntArray]) -> cdp.Release:
+def release(mechanism: Mechanism, add_noise: NoiseSource) -> cdp.Release:
     table = eight_units().drop("tier", "before")
     return run_release(
         table, mechanism=mechanism, space=SPACE, columns=COLUMNS, key=KEY, add_noise=add_noise
@@ -108,22 +109,22 @@ def every_response(of: cdp.Release) -> Iterator[tuple[float, cdp.Release]]:
             yield chance, replace(of, units=of.units.with_columns(drawn))
 
 
-def truthful(true: IntArray, _: float) -> IntArray:
+def truthful(values: IntArray, scale: float) -> IntArray:
     """Sums without noise."""
-    return true
+    return values
 
 
-def one_more(place: int, scales: list[float]) -> Callable[[IntArray, float], IntArray]:
+def one_more(place: int, scales: list[float]) -> NoiseSource:
     """One unit of noise on the sum of some place; its scale is appended to a list."""
     n_seen = 0
 
-    def add_noise(true: IntArray, scale: float) -> IntArray:
+    def add_noise(values: IntArray, scale: float) -> IntArray:
         nonlocal n_seen
-        noisy = true.copy()
-        if n_seen <= place < n_seen + true.size:
+        noisy = values.copy()
+        if n_seen <= place < n_seen + values.size:
             noisy.flat[place - n_seen] += 1
             scales.append(scale)
-        n_seen += true.size
+        n_seen += values.size
         return noisy
 
     return add_noise
@@ -197,11 +198,13 @@ def test_held_out_rows_use_their_fold_alone() -> None:
     others = pl.when(pl.col("fold") == 0).then(1 - pl.col(RESPONSE)).otherwise(pl.col(RESPONSE))
     changed = replace(published, units=published.units.with_columns(others.alias(RESPONSE)))
 
-    def shift(true: IntArray, _: float) -> IntArray:
-        noisy = true.copy()
-        if true.ndim == 3:  # [group, fold, arm]
-            noisy[:, 0] += 5
-        return noisy if true.ndim == 3 else noisy + 5
+    def shift(values: IntArray, scale: float) -> IntArray:
+        """Totals of fold 0, and sums of clusters, which no fold is told apart in."""
+        if values.ndim < 3:
+            return values + 5
+        noisy = values.copy()
+        noisy[:, 0] += 5  # [group, fold, arm]
+        return noisy
 
     moved = replace(changed, statistics=release(mechanism, shift).statistics)
     for asked, same in (({"holdout": 1}, True), ({"holdout": 0}, False), ({}, False)):

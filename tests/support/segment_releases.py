@@ -187,4 +187,3 @@ def of_segment(release: SegmentRelease, segment: int) -> FloatArray:
     """Which rows are of a segment."""
     n_segments = len(release.rows.sizes)
     return np.asarray(np.arange(n_segments) == segment, dtype=np.float64)[:, np.newaxis]
-
