@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from clusterdp.estimation.profiles import Profiles, ProfileSums
     from clusterdp.experiment.layout import Layout
 
-# Differences between cells count in full if they are many times this many standard errors of their
-# noise, and by half if they are as many.
-_BETWEEN_ERRORS = 2.0
+# How many standard errors of their noise differences between cells must be to count by half, where
+# that noise is large beside the whole variance; and what is large: this share of it.
+_BETWEEN_ERRORS = 4.0
+_LARGE_NOISE = 0.5
 
 
 class ArmMeans(NamedTuple):
@@ -133,31 +134,37 @@ def to_means(
     """
     return ArmMeans(
         means=found.values,
-        sampling=_row_variances(found, moments, weights) + found.spread_shift,
+        sampling=_sampling(found, moments, weights),
         privacy=found.privacy,
         degrees=weights.degrees(n_slopes),
     )
 
 
-def _row_variances(found: Calibrated, moments: CellMoments, weights: CellWeights) -> FloatArray:
-    """Variances of sampling from rows: what they are in all, minus what noise adds to them.
+def _sampling(found: Calibrated, moments: CellMoments, weights: CellWeights) -> FloatArray:
+    """Variances of sampling: those of rows, minus what noise adds to them, with squares calibrated.
 
     Within strata, outcomes are compared with the mean of their cell. That has noise of its own,
     whose square is estimated badly in small cells. Compared with the mean of the arm, outcomes vary
     more, by how much cells differ; and the estimate is better. So the difference of the two is
-    taken off as far as it stands out from its noise; what is left errs on the wide side. Of rows
-    alone that noise is small beside the whole variance, and all is taken off.
+    taken off as far as it stands out from its noise, if that is large beside the whole variance.
+    What is left errs on the wide side. Of rows alone all is taken off.
     """
     each = weights.lone_factors * weights.of_units() ** 2
-    added = (each * moments.noise).sum(axis=-2)
     within = cell_weights.arm_variances(moments, weights)
     distances = moments.means - found.values[..., np.newaxis, :]
     around = (each * (moments.squares + moments.sizes * distances**2)).sum(axis=-2)
     between = around - within
-    blur = (_BETWEEN_ERRORS * found.saved_share) ** 2 * _between_noise(moments, weights)
-    squared = between**2 + blur
-    kept = between * np.where(squared > 0, between**2 / np.where(squared > 0, squared, 1), 1)
-    return np.asarray(around - kept - added)
+    widest = around - (each * moments.noise).sum(axis=-2) + found.spread_shift
+    noise = found.saved_share**2 * _between_noise(moments, weights)
+    large = _LARGE_NOISE * (np.maximum(widest, 0.0) + found.privacy)
+    harm = _ratio(noise, noise + large**2)
+    stands_out = _ratio(between**2, between**2 + _BETWEEN_ERRORS**2 * harm * noise)
+    return np.asarray(widest - between * np.where(between > 0, stands_out, 1 - harm))
+
+
+def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+    """A ratio, or zero where the denominator is."""
+    return np.asarray(above / np.where(below == 0, 1.0, below))
 
 
 def _between_noise(moments: CellMoments, weights: CellWeights) -> FloatArray:

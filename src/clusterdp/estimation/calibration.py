@@ -12,20 +12,20 @@ Outcomes are distances from the middle of a metric's values, so that constants a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from clusterdp.estimation.profiles import Outputs, has_two_values, times
-from clusterdp.estimation.published_sums import PublishedSums, n_sums
+from clusterdp.estimation.published_sums import PublishedSums, arranged, n_sums
 from clusterdp.experiment.category_space import Ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scipy.sparse import csr_array
-    from scipy.sparse.linalg import SuperLU
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.profiles import Profiles, ProfileSums
@@ -82,29 +82,38 @@ def _saved_share(saved: FloatArray, noise: FloatArray) -> FloatArray:
 
 
 class SumSolver:
-    """Solves (X'NX + R)b = X's for many s; N the sizes of profiles, R a diagonal matrix."""
+    """Solves (X'NX + R)b = X's for many s; N the sizes of profiles, R a diagonal matrix.
 
-    def __init__(self, design: csr_array, sizes: IntArray, ridge: FloatArray) -> None:
-        self.design = design
-        self._factor = _factorised(design, sizes, ridge) if design.shape[1] else None
+    The sums of one reading have no units in common, so their block of the matrix is diagonal. That
+    of the reading with most sums, which comes first, is eliminated; what is left is small.
+    """
+
+    def __init__(
+        self, design: csr_array, sizes: IntArray, ridge: FloatArray, n_first: int = 0
+    ) -> None:
+        from scipy.linalg import cho_factor
+        from scipy.sparse import diags_array
+
+        self.design, self.transposed = design, design.T.tocsr()
+        gram = (self.transposed @ diags_array(sizes.astype(np.float64)) @ design).tocsr()
+        self._n_first = n_first
+        self._inverse = 1 / (gram.diagonal()[:n_first] + ridge[:n_first])
+        self._coupling = gram[:n_first, n_first:].tocsr()
+        scaled = diags_array(self._inverse) @ self._coupling
+        rest = gram[n_first:, n_first:] - self._coupling.T @ scaled
+        self._rest = cho_factor(rest.toarray() + np.diag(ridge[n_first:]))
 
     def solve(self, weights: FloatArray) -> FloatArray:
         """b; from `[..., profile]` to `[..., sum]`."""
+        from scipy.linalg import cho_solve
+
         right = times(weights, self.design)
-        if self._factor is None:
-            return right
-        columns = np.ascontiguousarray(right.reshape(-1, right.shape[-1]).T)
-        return np.asarray(self._factor.solve(columns).T).reshape(right.shape)
-
-
-def _factorised(design: csr_array, sizes: IntArray, ridge: FloatArray) -> SuperLU:
-    """X'NX + R: an arrow, as clusters are disjoint and other groups are few."""
-    from scipy.sparse import csc_array, diags_array
-    from scipy.sparse.linalg import splu
-
-    gram = design.T @ diags_array(sizes.astype(np.float64)) @ design + diags_array(ridge)
-    options = {"SymmetricMode": True}
-    return splu(csc_array(gram), permc_spec="NATURAL", diag_pivot_thresh=0.0, options=options)
+        flat = right.reshape(math.prod(right.shape[:-1]), right.shape[-1])
+        first, rest = flat[:, : self._n_first], flat[:, self._n_first :]
+        left = rest - (first * self._inverse) @ self._coupling
+        others = cho_solve(self._rest, left.T).T if rest.size else rest
+        mine = (first - others @ self._coupling.T) * self._inverse
+        return np.concatenate([mine, others], axis=-1).reshape(right.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,13 +138,12 @@ class Calibration:
 
     def apply(self, one: Functional) -> Calibrated:
         """Weighted sums over rows, calibrated, with their privacy variances."""
-        sums, design = self.sums, self.sums.design
         coefficients = self.solver.solve(one.weights)
-        moved = times(coefficients, design.T.tocsr())
+        moved = times(coefficients, self.solver.transposed)
         noise, gaps = self.noise[..., np.newaxis, :], self.gaps[..., np.newaxis, :]
         values = one.values - (coefficients * gaps).sum(axis=-1)
         saved = (2 * moved * one.noise - noise * moved**2).sum(axis=-1)
-        known = coefficients**2 @ sums.variances
+        known = coefficients**2 @ self.sums.variances
         return Calibrated(
             values=values,
             privacy=np.maximum(one.square_noise - saved, 0.0) + known,
@@ -206,12 +214,11 @@ def calibrate(  # noqa: PLR0913 - the parts of a release, by name
         space: The categories.
         metric: Which metric.
     """
-    # Clusters first: they are disjoint, so eliminating them fills nothing in.
-    readings = sorted(readings, key=lambda one: one.by is not None)
+    readings = arranged(readings)
     ends = Ends.of(space, metric)
     sums = PublishedSums.of(readings, profiles, ends.middle)
     noise = public_noise_variance(mechanism, space, metric)
-    solver = SumSolver(sums.design, profiles.sizes, _ridge(sums, noise))
+    solver = SumSolver(sums.design, profiles.sizes, _ridge(sums, noise), *n_sums(readings)[:1])
     gaps = times(whole.sums, sums.design) - sums.values
     # (ỹ − m)² − v̂ is (ỹ² − v̂) − 2mỹ + m², distances from the middle; the last is no gap.
     linear = -2 * _means(sums, gaps, profiles.sizes, noise, ends.span / 2) * gaps
@@ -225,7 +232,7 @@ def calibrate(  # noqa: PLR0913 - the parts of a release, by name
         rows = times(whole.squares - whole.noise, of_squares.design)
         chosen = np.repeat([one.squares is not None for one in readings], n_sums(readings))
         squares = SquareGaps(
-            SumSolver(of_squares.design, profiles.sizes, ridge),
+            SumSolver(of_squares.design, profiles.sizes, ridge, *n_sums(squared)[:1]),
             rows - of_squares.values + linear[..., chosen],
         )
     return Calibration(

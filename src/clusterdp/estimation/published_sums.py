@@ -79,6 +79,34 @@ def sum_design(readings: Sequence[SumReading], profiles: Profiles) -> csr_array:
     return csr_array((entries, (rows, placed)), shape=(n_profiles, offsets[-1]))
 
 
+def arranged(readings: Sequence[SumReading]) -> list[SumReading]:
+    """The same sums, those of cells read once, and the reading with most sums first."""
+    cells = [one for one in readings if one.by is None]
+    others = [one for one in readings if one.by is not None]
+    merged = [_merged(cells)] if cells else []
+    return sorted([*merged, *others], key=lambda one: -one.value.size)
+
+
+def _merged(readings: list[SumReading]) -> SumReading:
+    """Independent readings of the same sums, weighted by the inverse of their variances."""
+    value, variance = _weighted([(one.value, one.variance) for one in readings])
+    squared = [(one.squares, one.squares_variance) for one in readings if one.squares is not None]
+    if not squared:
+        return readings[0]._replace(value=value, variance=variance)
+    squares, squares_variance = _weighted(squared)
+    return readings[0]._replace(
+        value=value, variance=variance, squares=squares, squares_variance=squares_variance
+    )
+
+
+def _weighted(readings: list[tuple[FloatArray, float]]) -> tuple[FloatArray, float]:
+    if len(readings) == 1:
+        return readings[0]
+    total = sum(1 / variance for _, variance in readings)
+    value = sum(value / variance for value, variance in readings) / total
+    return np.asarray(value), 1 / total
+
+
 def of_fold(readings: Sequence[SumReading], fold: int) -> tuple[SumReading, ...]:
     """The sums of one fold alone; those that are not split by fold are left out."""
     chosen = slice(fold, fold + 1)

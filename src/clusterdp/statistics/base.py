@@ -75,25 +75,6 @@ def _whole(sums: IntArray) -> IntArray:
     return np.asarray(np.rint(sums), dtype=np.int64)
 
 
-class Reading(NamedTuple):
-    """An unbiased estimate for every cell, and the known variance of its noise."""
-
-    value: FloatArray  # [..., cluster, arm]
-    variance: FloatArray  # [cluster, arm]
-
-
-class CellMeans(NamedTuple):
-    """Readings of every cell: of mean outcomes, and of mean squared distances from the middle.
-
-    Attributes:
-        means: Of a metric.
-        squares: Of its squared distance from the middle of its values; None if not published.
-    """
-
-    means: Reading
-    squares: Reading | None
-
-
 class SumReading(NamedTuple):
     """Noisy sums over groups of units, which estimates from rows are calibrated by.
 
@@ -171,10 +152,6 @@ class DrawnStatistic(ABC):
 
     def histogram(self) -> Histogram | None:
         """Noisy counts that priors can be estimated from, if it has any."""
-        return None
-
-    def cell_means(self, metric: int = 0) -> CellMeans | None:  # noqa: ARG002 - for other kinds
-        """Readings of the mean of a metric in every cell, if it estimates them."""
         return None
 
     def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:  # noqa: ARG002 - for other kinds

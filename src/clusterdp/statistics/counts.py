@@ -13,12 +13,10 @@ from clusterdp.experiment.category_space import Ends
 from clusterdp.privacy.accounting import LossAtom, noisy_counts_loss
 from clusterdp.statistics.base import (
     ZERO_VARIANCE,
-    CellMeans,
     ClusterContrasts,
     DrawnStatistic,
     Histogram,
     NoisyStatistic,
-    Reading,
     SumReading,
     against_control,
     lone_unit_squares,
@@ -177,25 +175,12 @@ class DrawnCounts(DrawnStatistic):
         groups, sizes = self.statistic.groups(self.layout)
         return Histogram(self.noisy_counts, sizes, groups)
 
-    def cell_means(self, metric: int = 0) -> CellMeans | None:
-        """Means and mean squares of every cell; None for counts of whole arms.
-
-        The size of a cell is public. So a constant may be subtracted from the numbers that are
-        averaged and added back afterwards; the noise is least if the constant is their average.
-        """
-        if self.statistic.scope == "population":
-            return None
-        values, noisy = self.space.metric_values()[metric], self._by_cell()
-
-        def read(numbers: FloatArray) -> Reading:
-            average = numbers.mean()
-            value = noisy @ (numbers - average) / self.layout.sizes + average
-            return Reading(value, self.statistic.variance_of(numbers, self.layout))
-
-        return CellMeans(read(values), read((values - Ends.of(self.space, metric).middle) ** 2))
-
     def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:
-        """Sums of cells, or of arms, each unit with weight one; see `cell_means`."""
+        """Sums of cells, or of arms, each unit with weight one.
+
+        Sizes are public. So a constant may be subtracted from the numbers that are added up, and
+        added back afterwards; the noise is least if the constant is their average.
+        """
         values, sizes = self.space.metric_values()[metric], self.layout.sizes
         squares = (values - Ends.of(self.space, metric).middle) ** 2
         by_cluster = self.statistic.scope == "cluster"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from clusterdp.experiment.category_space import Ends
-from clusterdp.statistics.base import ZERO_VARIANCE, CellMeans, MetricSums, Reading, SumReading
+from clusterdp.statistics.base import MetricSums, SumReading
 from clusterdp.statistics.metric_sums import DrawnMetricSums, NoisyMetricSums
 from clusterdp.statistics.sum_noise import check_fits
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
     from clusterdp.statistics.base import Arrays, CellTotals
     from clusterdp.statistics.noise import NoiseSource
-    from clusterdp.statistics.sum_noise import MetricScale
 
 
 class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
@@ -64,13 +62,6 @@ class DrawnSums(DrawnMetricSums):
 
     statistic: NoisySums
 
-    def cell_means(self, metric: int = 0) -> CellMeans:
-        """Means of a metric in every cell, and mean squares where they are published."""
-        scale = self.statistic.scale(self.space, metric)
-        sizes = self.layout.sizes
-        means = Reading(scale.unit * self.sums[..., metric] / sizes, scale.variance / sizes**2)
-        return CellMeans(means, self._mean_squares(metric, scale))
-
     def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:
         """The sums of every cell, each unit with weight one."""
         squares = self.squares_of(metric)
@@ -82,13 +73,3 @@ class DrawnSums(DrawnMetricSums):
                 squares=None if squares is None else squares[..., np.newaxis, :],
             ),
         )
-
-    def _mean_squares(self, metric: int, scale: MetricScale) -> Reading | None:
-        sizes, squares = self.layout.sizes, self.squares_of(metric)
-        if squares is not None and scale.squares_variance is not None:
-            return Reading(scale.quarter * squares / sizes, scale.squares_variance / sizes**2)
-        if not scale.has_two_values:
-            return None
-        # Two values are equally far from their middle, so the mean square has no noise.
-        half = np.full(sizes.shape, (Ends.of(self.space, metric).span / 2) ** 2)
-        return Reading(half, np.full(sizes.shape, ZERO_VARIANCE))
