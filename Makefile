@@ -32,8 +32,8 @@ bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 	$(BIN)/python bench/files.py
 
 bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others: docs/frontier.md, docs/joint_frontier.md. Minutes.
-	$(BIN)/python bench/frontier.py
-	$(BIN)/python bench/joint_frontier.py
+	$(BIN)/python -m bench.frontier
+	$(BIN)/python -m bench.joint_frontier
 
 bench-coverage: .venv/dev ## Do 95% intervals cover, in segments and with few units: docs/coverage.md. Minutes.
 	$(BIN)/python bench/interval_coverage.py

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 import clusterdp as cdp
-from clusterdp._figures import new_figure, save_figure
+from bench.frontier_figure import EPSILONS, SEGMENT, SHARES, draw
+from bench.regrets import measure_regrets, regret_lines
 from clusterdp.experiment.category_space import Ends
 from clusterdp.experiment.layout import Layout
 from clusterdp.planning import assumptions as reference
@@ -27,7 +28,7 @@ from clusterdp.planning.assumptions import Scenario
 from clusterdp.planning.choose import Request
 from clusterdp.planning.predictions import predict
 from clusterdp.reproduction import populations as paper
-from clusterdp.reproduction.draws import Spread, describe, noise_rng
+from clusterdp.reproduction.draws import describe, noise_rng
 from clusterdp.reproduction.youtube import shipped_features
 from clusterdp.theory import formulas as theory
 from clusterdp.theory.simulation import simulate_releases
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from clusterdp.theory.population import Population
 
 T = TypeVar("T")
-EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
-SEGMENT = 0.1
-SHARES = (1.0, SEGMENT)
 N_DRAWS = 100
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -409,63 +407,14 @@ def as_markdown(found: Found, said: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-STYLES = {
-    "Cluster-DP": ("#0072B2", "o", "-"),
-    "Uniform-Prior-DP": ("#009E73", "^", "-"),
-    "two-point (Duchi et al.)": ("#E69F00", "P", "-"),
-    "piecewise (Wang et al.)": ("#CC79A7", "D", "-"),
-    "Noisy Horvitz–Thompson": ("#999999", "x", "--"),
-    "ours, uniform prior": ("#D55E00", "s", "--"),
-    "ours, as planned": ("black", "*", "-"),
-    "limit of rows": ("#555555", "", ":"),
-}
-
-
-def draw(found: Found) -> None:
-    """The figure."""
-    figure = new_figure(DOCS / "frontier.svg", (10, 4.6))
-    panels = figure.subplots(1, 2, sharey=True)
-    for panel, share in zip(panels, SHARES, strict=True):
-        for name, (colour, marker, line) in STYLES.items():
-            numbers = [found["Experiment 1", share, name, epsilon] for epsilon in EPSILONS]
-            spread = Spread.of(np.array(numbers).T)
-            panel.fill_between(
-                EPSILONS, spread.low, spread.high, color=colour, alpha=0.18, linewidth=0
-            )
-            panel.plot(
-                EPSILONS,
-                spread.median,
-                color=colour,
-                marker=marker,
-                linestyle=line,
-                markersize=9 if marker == "*" else 5,
-                linewidth=2.2 if marker == "*" else 1.3,
-                label=name,
-            )
-        panel.set_xscale("log", base=2)
-        panel.set_yscale("log")
-        panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        panel.set_xlabel("ε of the whole release")
-        panel.set_title(
-            "overall effect" if share == 1 else f"effect in a segment of {share:.0%}", loc="left"
-        )
-        panel.grid(color="#eeeeee")
-        panel.set_axisbelow(True)
-        for side in ("top", "right"):
-            panel.spines[side].set_visible(False)
-    panels[0].set_ylabel("excess variance: what privacy adds")
-    panels[1].legend(frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
-    figure.suptitle("The paper's Experiment 1, at equal and valid privacy", x=0.01, ha="left")
-    save_figure(figure, DOCS / "frontier.svg")
-
-
 def main() -> None:
     """Measure, say, write and show."""
     found = measure()
     said = claims(found)
-    text = as_markdown(found, said)
+    populations = {draws[0].name: (draws[0].layout, draws[0].space) for draws in tables()}
+    text = as_markdown(found, said) + "\n".join([*regret_lines(measure_regrets(populations)), ""])
     (DOCS / "frontier.md").write_text(text, encoding="utf-8")
-    draw(found)
+    draw(found, DOCS / "frontier.svg")
     print(text)
 
 

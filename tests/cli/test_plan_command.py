@@ -12,7 +12,6 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import assert_refused, run
-from clusterdp.statistics.sums import NoisySums
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,8 +57,9 @@ def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> Non
     released = run("release", "--plan", plan, "--unit", "user", "--out", out)
     assert released.exit_code == 0, released.output
     release = cdp.read_release(out)
-    (sums,) = release.mechanism.statistics
-    assert sums == NoisySums(epsilon=2 * decided["sums_share"])
+    shares = cdp.SumShares(totals=decided["totals_share"], clusters=decided["sums_share"])
+    assert shares.totals > 0
+    assert release.mechanism == cdp.optimal(epsilon=2, sums=shares).settled(release.space)
     assert release.guarantee.epsilon <= 2
     verified = run("verify", out)
     assert verified.exit_code == 0, verified.output
@@ -115,6 +115,8 @@ def test_the_smallest_epsilon_for_an_effect(table: Path, tmp_path: Path) -> None
         (("--mde", 1e-6), "even without privacy"),
         (("--epsilon", 1, "--reference", "1,2"), "6 shares"),
         (("--epsilon", 1, "--for", "segments:2"), "lies in (0, 1]"),
+        (("--epsilon", 1, "--for", "everything"), "purpose must be overall"),
+        (("--epsilon", 1, "--for", "breakdowns"), "needs breakdowns"),
         (("--epsilon", 1, "--mechanism", "magic"), "must be one of"),
         (("--epsilon", 1, "--size", "nothing"), "no column 'nothing'"),
         (("--epsilon", 1, "--size", "clicks"), "one row per cluster and arm"),
@@ -149,6 +151,7 @@ def test_nothing_overrides_a_plan(table: Path, tmp_path: Path) -> None:
     [
         ("--mechanism", "optimal"),
         ("--mechanism", "optimal", "--sums-share", 0.25),
+        ("--mechanism", "optimal", "--totals-share", 0.1, "--sums-share", 0),
         ("--mechanism", "optimal", "--noise-scale", 8),
         ("--mechanism", "optimal", "--prior", "5,4,3,2,1,1", "--delta", 1e-5),
         ("--mechanism", "uniform-prior-dp", "--sums-share", 0.3),

@@ -25,6 +25,12 @@ def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame, tmp_path: Pat
     assert text.startswith("600 units, 5 clusters, 2 arms; epsilon 2; no outcome was read")
     for said in ("* optimal", "cluster-dp", "recommended: optimal", "because: ", "guarantee: "):
         assert said in text
+    for said in ("what can be seen of clicks", "a segment of 1%", "epsilon goes to: rows "):
+        assert said in text
+        assert said in html
+    assert "standard errors against a plan for that alone: the overall effect +" in text
+    assert "with your clusters (5): overall " in text
+    assert "with no clusters (1): overall " in text
     assert "asked for" not in text  # nobody asked for a default
     assert "<table>" in html
     assert "recommended: optimal" in html
@@ -149,6 +155,32 @@ def test_what_a_plan_refuses(change: dict[str, Any], message: str, table: pl.Dat
 def test_a_table_of_no_kind() -> None:
     with pytest.raises(cdp.ParameterError, match=r"must be a pandas, Polars, .* got list"):
         cdp.plan([1, 2], **PUBLIC, epsilon=1)
+
+
+def test_what_can_be_seen_is_told_as_numbers_too(table: pl.DataFrame) -> None:
+    said = cdp.plan(table, **PUBLIC, epsilon=2).to_dict()
+    assert sum(said["budget"].values()) == pytest.approx(1)
+    assert set(said["losses"]) == {"the overall effect", "segments of 10%"}
+    assert all(0 <= loss < 1 for loss in said["losses"].values())
+    assert [one["n_clusters"] for one in said["clusters"]] == [5, 1]
+    seen = said["visible"]
+    chosen = said["options"][0]
+    assert seen["everyone"] == chosen["overall"]
+    assert seen["a segment of 10%"] == chosen["segment"]
+    for one in seen.values():
+        assert one["clicks"]["detectable_effect"] > one["clicks"]["std_error"]
+
+
+def test_a_purpose_is_planned_for_and_kept(table: pl.DataFrame) -> None:
+    errors = {}
+    for purpose in (None, "overall", "segments:0.1"):
+        plan = cdp.plan(table, **PUBLIC, epsilon=1, purpose=purpose, mechanism="optimal")
+        assert plan.options.purpose == purpose
+        (option,) = plan.to_dict()["options"]
+        parts = ("overall", "segment")
+        errors[purpose] = [option[part]["clicks"]["std_error"] for part in parts]
+    assert errors["overall"][0] < errors[None][0] < errors["segments:0.1"][0]
+    assert errors["segments:0.1"][1] < errors[None][1] < errors["overall"][1]
 
 
 def test_one_is_one(rng: np.random.Generator) -> None:

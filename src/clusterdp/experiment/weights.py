@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 # The largest weight of a unit; it decides how finely weights are rounded, and nothing else.
 LARGEST_WEIGHT = 64
 # What the noise of a sum is taken to be worth, in units whose rows have noise, to choose the cap.
-# If nearly all of epsilon goes to totals it is less; in a plan for all purposes it is more, but
-# there totals have little noise beside that of sampling, and the cap hardly matters.
-_NOISE_IN_ROWS = 1.0
+# It is less where nearly all of epsilon goes to totals, and more in a plan for all purposes; there
+# the noise of totals is small beside that of sampling, so that the cap matters less.
+_NOISE_IN_ROWS = 2.0
 
 
 def stratified_weights(layout: Layout) -> IntArray:

@@ -77,7 +77,7 @@ class Forecast:
         purposes: tuple[Purpose, ...],
     ) -> None:
         layout, space, reference = scenario
-        self._layout, self._space, self._epsilon = layout, space, epsilon
+        self._layout, self._epsilon = layout, epsilon
         self._purposes, self._weights = purposes, objective_weights(scenario)
         self._nodes = _row_nodes(build, counts, epsilon, space)
         self.most = max((one.sums for one in self._nodes), default=-1.0)
@@ -102,6 +102,10 @@ class Forecast:
         ]
         by_rows = np.array([arm.by_rows for arm in self._cells])
         self._by_rows = against_control(by_rows, layout)
+        kinds = (NoisyTotals(epsilon=1.0), NoisySums(epsilon=1.0))
+        self._of_sums = [
+            tuple(_variance_of_sums(kind, space, metric) for kind in kinds) for metric in metrics
+        ]
         # 1/variance of cell sums by counts; axes [cluster] by metric and arm.
         self._counted = [
             [1 / noise.cells[chosen] for noise in level_noises(like, layout, space, metric)]
@@ -132,9 +136,8 @@ class Forecast:
         """Variances of one metric; axes `[split, purpose, treatment]`."""
         totals, clusters, breakdowns = (self._epsilon * shares).T
         n_breakdowns = len(self._layout.breakdowns)
-        of_totals = _variance_of_sums(NoisyTotals(epsilon=1.0), self._space, metric)
-        cells = _variance_of_sums(NoisySums(epsilon=1.0), self._space, metric)(clusters)
-        of_groups = of_totals(breakdowns / max(n_breakdowns, 1))
+        of_totals, of_cells = self._of_sums[metric]
+        cells, of_groups = of_cells(clusters), of_totals(breakdowns / max(n_breakdowns, 1))
         groups = np.repeat(of_groups[:, np.newaxis], n_breakdowns, axis=1)
         privacy = []
         for arm, counted in zip(self._cells, self._counted[metric], strict=True):

@@ -17,7 +17,7 @@ from clusterdp.planning.forecast import Forecast, Split
 from clusterdp.planning.purpose import parse_purpose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from clusterdp._arrays import FloatArray
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from clusterdp.planning.purpose import Purpose
 
 # Of all splits whose regret is this near to the least, the one that is best for other purposes.
-_INDIFFERENT = 0.0005
+_INDIFFERENT = 0.0002
 # Shares that a search begins with, where two levels are searched and where three are.
 _FIRST = (0.0, 0.002, 0.005, 0.01, 0.02, 0.035, 0.06, 0.1, 0.15, 0.22, 0.32, 0.45, 0.6, 0.8, 1.0)
 _FIRST_OF_THREE = (0.0, 0.004, 0.015, 0.04, 0.09, 0.18, 0.35, 0.6, 1.0)
-# By how much shares are changed, round after round; and what a share of zero is changed to.
-_FACTORS, _FROM_ZERO = (1.7, 1.4, 1.22, 1.12, 1.06, 1.03, 1.015), (0.003, 0.01, 0.03)
+# By how much shares are changed, round after round.
+_FACTORS = (1.6, 1.35, 1.2, 1.12, 1.07, 1.04, 1.02, 1.01)
+# Levels whose best split is so much worse at first are not looked at again.
+_HOPELESS = 1.1
+_NOTHING = 1e-12
 _DIGITS = 3
 
 
@@ -111,8 +114,8 @@ def _fixed(given: Shares, scenario: Scenario) -> tuple[float | None, ...]:
 
 def _least_regret(searches: list[_Search], purposes: tuple[Purpose, ...], n_wanted: int) -> Best:
     """The best of all searches; the first purposes are wanted, the others break ties."""
-    for search, place in itertools.product(searches, range(len(purposes))):
-        search.refine(partial(np.take, indices=place, axis=1))
+    for search in searches:
+        search.refine(*(partial(np.take, indices=one, axis=1) for one in range(len(purposes))))
     least = np.min([search.variances.min(axis=0) for search in searches], axis=0)
 
     def regret(variances: FloatArray) -> FloatArray:
@@ -150,21 +153,25 @@ class _Search:
     def __init__(self, counts: float, forecast: Forecast, fixed: tuple[float | None, ...]) -> None:
         self._counts, self._forecast, self._fixed = counts, forecast, fixed
         first: tuple[float, ...] = _FIRST_OF_THREE if fixed.count(None) == 3 else _FIRST
-        axes = [first if one is None else (one,) for one in fixed]
-        self.shares = np.empty((0, 3))
-        self.variances = np.empty((0, 0))
-        self._look(axes)
+        self.shares = self._fitted(_grid([first if one is None else (one,) for one in fixed]))
+        self.variances = forecast(self.shares)
 
-    def refine(self, objective: Callable[[FloatArray], FloatArray]) -> None:
-        """Look around the best split so far, nearer and nearer."""
+    def refine(self, *objectives: Callable[[FloatArray], FloatArray]) -> None:
+        """Look around the splits that are best for each objective, nearer and nearer.
+
+        The first bit of ε for a level gains nothing, so that leaving a level out is always good
+        near by. The best splits that leave out some levels are looked around one by one.
+        """
+        starts = [start for one in objectives for start in self._starts(one)]
         for factor in _FACTORS:
-            centre = self.shares[int(np.argmin(objective(self.variances)))]
-            self._look(
-                [
-                    _around(share, factor) if given is None else (given,)
-                    for share, given in zip(centre, self._fixed, strict=True)
-                ]
-            )
+            grids = [_grid(self._around(start.centre, factor)) for start in starts]
+            shares = self._fitted(np.concatenate(grids))
+            variances = self._forecast(shares)
+            ends = np.cumsum([len(grid) for grid in grids])[:-1]
+            parts = zip(np.split(shares, ends), np.split(variances, ends), strict=True)
+            starts = [start.moved(*part) for start, part in zip(starts, parts, strict=True)]
+            self.shares = np.concatenate([self.shares, shares])
+            self.variances = np.concatenate([self.variances, variances])
 
     def split(self, objective: Callable[[FloatArray], FloatArray]) -> tuple[Split, FloatArray]:
         """The best split, in a few digits, and its variances."""
@@ -175,24 +182,44 @@ class _Search:
         ]
         return Split(self._counts, *shares), self._forecast(np.array([shares]))[0]
 
-    def _look(self, axes: list[tuple[float, ...]]) -> None:
-        """Predict all splits of a grid; shares that are too large together are scaled down."""
-        grid = np.array(list(itertools.product(*axes)), dtype=np.float64)
+    def _starts(self, objective: Callable[[FloatArray], FloatArray]) -> Iterator[_Start]:
+        """The best splits so far among those that leave out the same levels."""
+        most = _HOPELESS * objective(self.variances).min()
+        for levels in np.unique(self.shares > 0, axis=0):
+            alike = ((self.shares > 0) == levels).all(axis=1)
+            if objective(self.variances[alike]).min() <= most:
+                start = _Start(objective, np.empty(0))
+                yield start.moved(self.shares[alike], self.variances[alike])
+
+    def _around(self, centre: FloatArray, factor: float) -> list[tuple[float, ...]]:
+        """Shares to try near those that were good; a level that was left out stays so."""
+        return [
+            (share / factor, share, share * factor) if given is None and share else (share,)
+            for share, given in zip(centre.tolist(), self._fixed, strict=True)
+        ]
+
+    def _fitted(self, grid: FloatArray) -> FloatArray:
+        """Shares that are too large together are scaled down, but for those that are fixed."""
         free = np.array([one is None for one in self._fixed])
         room = self._forecast.most - grid[:, ~free].sum(axis=1)
-        taken = grid[:, free].sum(axis=1)
-        grid[:, free] *= np.minimum(1, room / np.maximum(taken, 1e-12))[:, np.newaxis]
-        grid = np.unique(grid, axis=0)
-        found = self._forecast(grid)
-        known = self.variances.reshape(-1, found.shape[1])
-        self.shares = np.concatenate([self.shares, grid])
-        self.variances = np.concatenate([known, found])
+        taken = np.maximum(grid[:, free].sum(axis=1), _NOTHING)
+        return np.where(free, grid * np.minimum(1, room / taken)[:, np.newaxis], grid)
 
 
-def _around(share: float, factor: float) -> tuple[float, ...]:
-    if share == 0:
-        return (0.0, *_FROM_ZERO)
-    return (0.0, *(share * factor**power for power in (-2, -1, 0, 1, 2)))
+class _Start(NamedTuple):
+    """Where the search for the least of an objective stands."""
+
+    objective: Callable[[FloatArray], FloatArray]
+    centre: FloatArray
+
+    def moved(self, shares: FloatArray, variances: FloatArray) -> _Start:
+        """The same at the best of some splits."""
+        return self._replace(centre=shares[int(np.argmin(self.objective(variances)))])
+
+
+def _grid(axes: list[tuple[float, ...]]) -> FloatArray:
+    """All combinations of shares; axes `[split, 3]`."""
+    return np.array(list(itertools.product(*axes)), dtype=np.float64)
 
 
 def _rounded(share: float) -> float:
