@@ -189,10 +189,10 @@ def add_units_to_both_folds(patch: pytest.MonkeyPatch) -> None:
     def twice(self: Tally, rows: EncodedRows, *parts: Any) -> None:
         honest(self, rows, *parts)
         half = self.counter.level_sizes[0] // 2
-        honest(self, rows._replace(groups=tuple(_moved(rows.groups, half))), *parts)
+        honest(self, rows._replace(places=tuple(_moved(rows.places, half))), *parts)
 
-    def _moved(groups: tuple[IntArray, ...], n_arms: int) -> Iterator[IntArray]:
-        for level, n_places in zip(groups, (2 * n_arms, 6 * n_arms), strict=True):
+    def _moved(places: tuple[IntArray, ...], n_arms: int) -> Iterator[IntArray]:
+        for level, n_places in zip(places, (2 * n_arms, 6 * n_arms), strict=True):
             yield (level + n_arms) % n_places
 
     patch.setattr(Tally, "_add_groups", twice)
