@@ -210,6 +210,7 @@ class CellOptions(NamedTuple):
         size: The column with the number of units that a row stands for; None if each is one.
         breakdowns: The columns of each breakdown.
         folds: How many folds units are put in.
+        secret: Columns that clusters cannot be crossed from: ids and outcomes.
     """
 
     cluster: str | None
@@ -218,6 +219,7 @@ class CellOptions(NamedTuple):
     size: str | None = None
     breakdowns: tuple[tuple[str, ...], ...] = ()
     folds: int = 1
+    secret: tuple[str, ...] = ()
 
     @property
     def groups(self) -> dict[str, str]:
