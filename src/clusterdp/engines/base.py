@@ -272,14 +272,19 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     """The layout of a table whose cells were counted, and how to encode its rows.
 
     Args:
-        sizes: One row for every combination of the columns `CellOptions.groups`, with its number
-            of units in a column `size`, and of rows in a column `n_rows`.
+        sizes: One row for every combination of the columns `CellOptions.groups`, which come first,
+            by whatever names; then its number of units, `size`, and of rows, `n_rows`.
         asked: Which columns they are.
     """
+    import polars as pl
+
     arm, control = asked.arm, asked.control
     if len(sizes) == 0:
         raise DataError("the table has no rows")
-    n_several = int((sizes["n_rows"] > 1).sum())
+    size, n_rows = sizes["size"], sizes["n_rows"]
+    sizes = sizes.select(pl.nth(range(len(asked.groups))))
+    sizes.columns = list(asked.groups)
+    n_several = int((n_rows > 1).sum())
     if asked.size is not None and n_several:
         raise DataError(
             f"with column {asked.size!r} (size) the table must have one row per cluster and arm; "
@@ -289,7 +294,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         gap = sizes[name].is_null()
         if sizes[name].dtype.is_float():
             gap = gap | sizes[name].is_nan()
-        _refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
+        _refuse_missing(name, part, int(size.filter(gap).sum()))
     arms = Labels.of(sizes[arm])
     encoder = CellEncoder(
         clusters=None if asked.cluster is None else Labels.of(sizes[asked.cluster]),
@@ -298,7 +303,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     )
     clusters = (EVERYONE,) if encoder.clusters is None else tuple(encoder.clusters.values)
     labels = tuple(arms.values)
-    n_units, n_arms = sizes["size"].to_numpy(), len(labels)
+    n_units, n_arms = size.to_numpy(), len(labels)
 
     def count(groups: IntArray, n_groups: int) -> IntArray:
         table = np.zeros((n_groups, n_arms), dtype=np.int64)
