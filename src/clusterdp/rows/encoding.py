@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RESPONSE = "response"
 # The public fold that a unit is in.
 FOLD = "fold"
+# Each fold has noise of its own on its totals.
+MOST_FOLDS = 10
 # The columns of published tables beside clusters and arms.
 PUBLISHED_COLUMNS = frozenset(
     {
@@ -80,6 +82,8 @@ class Columns:
             raise DataError("every breakdown must be by other columns than the others")
         if any(len(set(names)) < len(names) for names in self.breakdowns):
             raise DataError("a breakdown names a column twice; name it once")
+        if not 1 <= self.folds <= MOST_FOLDS:
+            raise DataError(f"folds must be 1 to {MOST_FOLDS}, got {self.folds}")
         named = {self.cluster, self.assigned_by}
         kept = dict.fromkeys((*self.kept, *cut_by))
         object.__setattr__(self, "kept", tuple(name for name in kept if name not in named))
