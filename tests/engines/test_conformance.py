@@ -49,15 +49,20 @@ class Case(NamedTuple):
     kept: tuple[str, ...] = ()
     clip: bool = False
     min_cell_size: int | None = None
+    cluster: str | None = "market"
+    breakdowns: tuple[tuple[str, ...], ...] = ()
+    folds: int = 1
 
     def columns(self) -> Columns:
         """The parts that columns play."""
         return Columns(
             unit="user",
             arm="treated",
-            cluster="market",
+            cluster=self.cluster,
             outcomes=self.space.declared.names,
             kept=self.kept,
+            breakdowns=self.breakdowns,
+            folds=self.folds,
         )
 
 
@@ -71,6 +76,24 @@ def with_visits(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def with_groups(table: pl.DataFrame) -> pl.DataFrame:
+    """Public columns of every type that groups can be of, beside three outcomes."""
+    user = pl.col("user")
+    return with_visits(table).with_columns(
+        half=user % 2,
+        region=pl.format("région {}", user % 3),
+        new=user % 5 == 0,
+        since=pl.date(2024, 1, 1) + pl.duration(days=user % 4),
+        size=(user % 2).cast(pl.Int16),
+    )
+
+
+def shares_of(*breakdowns: tuple[str, ...]) -> cdp.SumShares:
+    """A little of ε for totals, and for each of some breakdowns."""
+    return cdp.SumShares(totals=0.1, breakdowns=tuple((by, 0.1) for by in breakdowns))
+
+
+EVERY_TYPE = (("region",), ("new", "since"), ("size",))
 SPEND = cdp.Number(0, 40)
 SEVERAL = Categories(
     declared=declare(
@@ -90,6 +113,48 @@ CASES = {
     ),
     "several outcomes redrawn": Case(
         with_visits, cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5), SEVERAL
+    ),
+    "totals": Case(mechanism=cdp.optimal(epsilon=2, sums=shares_of())),
+    "breakdowns and folds": Case(
+        with_groups,
+        cdp.optimal(epsilon=2, sums=shares_of(*EVERY_TYPE)),
+        breakdowns=EVERY_TYPE,
+        folds=2,
+    ),
+    "breakdowns of several outcomes": Case(
+        lambda t: with_groups(t).with_columns(user=pl.format("né {}", pl.col("user") ** 5)),
+        cdp.optimal(epsilon=4, noise_scale=2, sums=shares_of(*EVERY_TYPE)._replace(clusters=0.1)),
+        SEVERAL,
+        breakdowns=EVERY_TYPE,
+        folds=3,
+    ),
+    "clusters as a breakdown": Case(
+        lambda t: t.with_columns(treated=pl.col("treated").cast(pl.Boolean)),
+        cdp.uniform_prior_dp(epsilon=2, sums=shares_of(("market",))),
+        breakdowns=(("market",),),
+        folds=2,
+    ),
+    "no clusters": Case(
+        with_groups,
+        cdp.optimal(epsilon=2, sums=shares_of(("region",))),
+        SEVERAL,
+        cluster=None,
+        breakdowns=(("region",),),
+        folds=2,
+    ),
+    "crossed clusters": Case(
+        with_groups,
+        cdp.optimal(epsilon=2, sums=shares_of(("half",))),
+        cluster="market,half",
+        breakdowns=(("half",),),
+        folds=2,
+    ),
+    "crossed clusters that are pooled": Case(
+        with_groups,
+        cdp.optimal(epsilon=2, sums=shares_of(("half", "region"))),
+        cluster="market,half",
+        breakdowns=(("half", "region"),),
+        min_cell_size=30,
     ),
     "64-bit ids": Case(lambda t: t.with_columns(user=pl.col("user") * 2**53 - 2**62)),
     "ids, arms and clusters as text": Case(
@@ -170,6 +235,9 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
     assert theirs.guarantee == ours.guarantee
     assert theirs.notes == ours.notes
     assert pl.DataFrame(theirs.cells.toArrow()).equals(ours.cells)
+    for one, other in zip(theirs.statistics, ours.statistics, strict=True):
+        for drawn, own in zip(one.arrays().values(), other.arrays().values(), strict=True):
+            np.testing.assert_array_equal(drawn, own)
     if ours.units is None:
         assert theirs.units is None
     else:
@@ -217,6 +285,7 @@ class Refusal(NamedTuple):
     change: Callable[[pl.DataFrame], pl.DataFrame]
     message: str
     space: Categories = SPACE
+    breakdowns: tuple[tuple[str, ...], ...] = ()
 
 
 def some(column: str, value: Any) -> Callable[[pl.DataFrame], pl.DataFrame]:
@@ -267,9 +336,23 @@ REFUSALS = {
         SEVERAL,
     ),
     "no rows": Refusal(lambda t: t.head(0), "the table has no rows"),
-    "an empty cell": Refusal(
-        lambda t: t.filter((pl.col("market") > 0) | (pl.col("treated") == 1)),
-        "clusters have no unit in some arm",
+    "one arm in each cluster": Refusal(
+        lambda t: t.filter(pl.col("market") % 2 == pl.col("treated")),
+        "arms were assigned to clusters as a whole",
+    ),
+    "no group": Refusal(
+        lambda t: some("region", None)(with_groups(t)),
+        "'region' (breakdown) has 3 missing values",
+        breakdowns=(("region",),),
+    ),
+    "fractional groups": Refusal(lambda t: t, "groups must be text", breakdowns=(("secret",),)),
+    "too many groups": Refusal(
+        lambda t: t.with_columns(page=pl.col("user") // 2, place=pl.col("user")),
+        "has 180,000 groups, at most 10,000",
+        breakdowns=(("page", "place"),),
+    ),
+    "a breakdown that is not there": Refusal(
+        lambda t: t, "there is no column 'region'", breakdowns=(("region",),)
     ),
 }
 
@@ -278,7 +361,7 @@ REFUSALS = {
 def test_tables_are_refused_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
     refusal = REFUSALS[name]
     given = refusal.change(table)
-    case, said = Case(space=refusal.space), []
+    case, said = Case(space=refusal.space, breakdowns=refusal.breakdowns), []
     for frame in (given, to_spark(spark, given)):
         with pytest.raises(cdp.DataError) as caught:
             release(frame, case, case.columns())

@@ -48,7 +48,7 @@ def hillstrom(n_arms: int, rng: np.random.Generator) -> IntArray:
 def by_columns(names: str, shares: list[float], sizes: IntArray) -> Breakdown:
     """A breakdown whose groups have the same shares in every arm."""
     groups = np.rint(np.outer(shares, sizes.sum(axis=0))).astype(np.int64)
-    return Breakdown(columns=(names,), labels=(tuple(range(len(shares))),), sizes=groups)
+    return Breakdown(columns=(names,), labels=(tuple(map(str, range(len(shares)))),), sizes=groups)
 
 
 def planned(scenario: Scenario, **asked: object) -> Precision:

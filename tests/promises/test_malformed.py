@@ -23,6 +23,7 @@ from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.store import Entry
 from soak import malformed
 from soak.attempts import write_folder
+from soak.second_opinion import find_flaw
 from soak.sound_folders import as_parquet, seal, sealed, sound_folders
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def test_sound_folders_are_sound(folders: dict[str, SoundFolder], tmp_path: Path
         for command in ("inspect", "verify", "estimate"):
             result = run(command, tmp_path / "folder")
             assert result.exit_code == 0, (folder.name, result.output)
+        assert find_flaw(tmp_path / "folder", folder) is None, folder.name
 
 
 def put(*path: Any) -> Callable[[dict[str, Any]], None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -17,25 +17,33 @@ from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
+from clusterdp.experiment.weights import LARGEST_WEIGHT, stratified_weights
+from clusterdp.privacy.accounting import together
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
-from clusterdp.rows.batches import Asked, RowCounter
+from clusterdp.rows.batches import Asked, BatchRandomizer, RowCounter, Tally
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizer import RowRandomizer
+from clusterdp.statistics.metric_sums import NoisyMetricSums
 from clusterdp.statistics.sum_noise import SumNoise
-from clusterdp.statistics.sums import NoisySums
+from clusterdp.statistics.totals import NoisyTotals
 from clusterdp.storage.folder import LocalFolder
 from joint_enumeration import category_chances, joint_release, worst_loss
+from neighbour_tables import REGION, NeighbourTables
 from populations import make_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from clusterdp._arrays import FloatArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.channels.catalogue import Channel
     from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.privacy.accounting import LossAtom
+    from clusterdp.rows.batches import EncodedRows, RandomizedBatch
+    from clusterdp.statistics.totals import DrawnTotals
 
 FUNNEL = Categories(
     declared=declare({"visit": "0,1", "spend": "0,1,5"}, implications=["spend>0 -> visit"])
@@ -58,11 +66,14 @@ def audit_folder() -> None:
         visit=(number % 3 > 0).cast(pl.Int64),
         spend=pl.when(number % 3 == 2).then(5).otherwise(0),
     )
-    columns = Columns(unit="user", arm="treated", cluster="market", outcomes=("visit", "spend"))
+    columns = Columns(
+        unit="user", arm="treated", cluster="market", outcomes=("visit", "spend"), folds=2
+    )
+    mechanism = cdp.optimal(epsilon=2, sums=cdp.SumShares(totals=0.1))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "out"
         prepared = prepare(table, columns=columns, space=FUNNEL)
-        write_release(prepared, cdp.optimal(epsilon=2), LocalFolder(place))
+        write_release(prepared, mechanism, LocalFolder(place))
         assert [check.problem for check in verify_folder(place) if check.problem] == []
 
 
@@ -99,28 +110,103 @@ def swap_two_outputs(patch: pytest.MonkeyPatch) -> None:
 
 def audit_loss() -> None:
     """Enumerated over all neighbours and outputs, the loss is within the guarantee."""
-    mechanism = cdp.optimal(epsilon=2, sums=cdp.SumShares(clusters=0.5))
+    sums = cdp.SumShares(totals=0.2, clusters=0.2, breakdowns=((REGION, 0.2),))
+    mechanism = cdp.optimal(epsilon=2, sums=sums)
     rows = tuple(map(tuple, FUNNEL.outcome_values().T.tolist()))
     release = joint_release(mechanism, FUNNEL, rows, 0)
-    assert worst_loss(mechanism, FUNNEL, release) <= mechanism.guarantee(FUNNEL).epsilon + 1e-9
+    loss = worst_loss(mechanism, NeighbourTables(FUNNEL, rows[0], folds=2), release)
+    assert loss <= mechanism.guarantee(FUNNEL).epsilon + 1e-9
 
 
 def spend_epsilon_on_each_sum(patch: pytest.MonkeyPatch) -> None:
     """As if each outcome's sum were the only one: ε is spent twice."""
 
-    def each_alone(self: NoisySums, space: CategorySpace) -> SumNoise:
+    def each_alone(self: NoisyMetricSums, space: CategorySpace) -> SumNoise:
         spans = np.ptp(space.metric_lattice().integers, axis=1)
         return SumNoise(
-            of_sums=tuple((spans / self.epsilon).tolist()),
+            of_sums=tuple((self.largest_weight * spans / self.epsilon).tolist()),
             of_squares=tuple(
-                4 * span**2 / self.epsilon if squared else None
+                4 * self.largest_weight * span**2 / self.epsilon if squared else None
                 for span, squared in zip(
                     spans.tolist(), space.metric_lattice().squared, strict=True
                 )
             ),
         )
 
-    patch.setattr(NoisySums, "noise", each_alone)
+    patch.setattr(NoisyMetricSums, "noise", each_alone)
+
+
+def count_a_little_more(patch: pytest.MonkeyPatch) -> None:
+    """The largest weight is 65, where noise is for 64."""
+    patch.setattr(
+        "clusterdp.rows.batches.stratified_weights", lambda layout: stratified_weights(layout) + 1
+    )
+
+
+def lift_the_cap(patch: pytest.MonkeyPatch) -> None:
+    """Units of small cells count as much as the stratified mean asks for."""
+
+    def uncapped(layout: Layout) -> IntArray:
+        inverse = layout.sizes.sum(axis=1, keepdims=True) / layout.sizes
+        shares = inverse / np.median(inverse, axis=0)
+        return np.asarray(np.rint(LARGEST_WEIGHT * shares), dtype=np.int64)
+
+    patch.setattr("clusterdp.rows.batches.stratified_weights", uncapped)
+
+
+def publish_other_weights(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        "clusterdp.published.cells.stratified_weights",
+        lambda layout: stratified_weights(layout) - 1,
+    )
+
+
+def publish_other_folds(patch: pytest.MonkeyPatch) -> None:
+    """Rows say another fold than the one they were counted in."""
+    honest = BatchRandomizer.__call__
+
+    def swapped(self: BatchRandomizer, batch: pl.DataFrame) -> RandomizedBatch:
+        made = honest(self, batch)
+        return made._replace(rows=made.rows.with_columns(fold=1 - pl.col("fold")))
+
+    patch.setattr(BatchRandomizer, "__call__", swapped)
+
+
+def account_levels_in_parallel(patch: pytest.MonkeyPatch) -> None:
+    """As if no unit were part of both a total and a group: the dearest level pays for all."""
+
+    def of_the_dearest(self: cdp.Mechanism) -> tuple[LossAtom, ...]:
+        levels = [one for one in self.statistics if isinstance(one, NoisyTotals)]
+        others = [one.loss() for one in self.statistics if one.level is None]
+        return together(max(levels, key=lambda one: one.epsilon).loss(), *others)
+
+    patch.setattr(cdp.Mechanism, "statistics_loss", of_the_dearest)
+
+
+def add_units_to_both_folds(patch: pytest.MonkeyPatch) -> None:
+    honest = Tally._add_groups  # noqa: SLF001 - what is broken
+
+    def twice(self: Tally, rows: EncodedRows, *parts: Any) -> None:
+        honest(self, rows, *parts)
+        half = self.counter.level_sizes[0] // 2
+        honest(self, rows._replace(places=tuple(_moved(rows.places, half))), *parts)
+
+    def _moved(places: tuple[IntArray, ...], n_arms: int) -> Iterator[IntArray]:
+        for level, n_places in zip(places, (2 * n_arms, 6 * n_arms), strict=True):
+            yield (level + n_arms) % n_places
+
+    patch.setattr(Tally, "_add_groups", twice)
+
+
+def draw_totals_twice(patch: pytest.MonkeyPatch) -> None:
+    """A second draw of the same totals, as a retry after the first was shown."""
+    honest = NoisyTotals.draw
+
+    def again(self: NoisyTotals, *parts: Any) -> DrawnTotals:
+        honest(self, *parts)
+        return honest(self, *parts)
+
+    patch.setattr(NoisyTotals, "draw", again)
 
 
 def responses_of(true: float) -> FloatArray:
@@ -189,6 +275,13 @@ def share_the_rounding(patch: pytest.MonkeyPatch) -> None:
         (audit_debiased, swap_the_columns),
         (audit_debiased, swap_two_outputs),
         (audit_loss, spend_epsilon_on_each_sum),
+        (audit_loss, count_a_little_more),
+        (audit_loss, lift_the_cap),
+        (audit_loss, account_levels_in_parallel),
+        (audit_loss, add_units_to_both_folds),
+        (audit_loss, draw_totals_twice),
+        (audit_folder, publish_other_weights),
+        (audit_folder, publish_other_folds),
         (audit_words, use_one_word),
         (audit_roundings, share_the_rounding),
     ],

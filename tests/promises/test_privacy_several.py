@@ -12,7 +12,10 @@ import clusterdp as cdp
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
-from joint_enumeration import Row, joint_release, moved_noise, worst_delta, worst_loss
+from clusterdp.experiment.weights import LARGEST_WEIGHT
+from clusterdp.statistics.totals import NoisyTotals
+from joint_enumeration import joint_release, losses_of_units, moved_noise, worst_delta, worst_loss
+from neighbour_tables import REGION, REGION_AND_TIER, NeighbourTables, Row
 
 SLACK = 1e-9
 DELTA = 0.05
@@ -69,6 +72,10 @@ CASES = {
         reach=1,
     ),
 }
+# Every level that sums can be of: everyone, cells, and two breakdowns that overlap.
+EVERY_LEVEL = cdp.SumShares(
+    totals=0.1, clusters=0.1, breakdowns=((REGION, 0.1), (REGION_AND_TIER, 0.1))
+)
 MECHANISMS = {
     "rows": cdp.optimal(epsilon=1.5),
     "sums": cdp.optimal(epsilon=1.5, sums=cdp.SumShares(clusters=0.4)),
@@ -76,15 +83,41 @@ MECHANISMS = {
     "counts and sums": cdp.optimal(epsilon=1.5, noise_scale=4, sums=cdp.SumShares(clusters=0.3)),
     "uniform prior and sums": cdp.uniform_prior_dp(epsilon=1.5, sums=cdp.SumShares(clusters=0.5)),
 }
+WITH_TOTALS = {
+    "totals": cdp.optimal(epsilon=1.5, sums=cdp.SumShares(totals=0.4)),
+    "totals and a breakdown": cdp.optimal(
+        epsilon=1.5, sums=cdp.SumShares(totals=0.1, breakdowns=((REGION, 0.3),))
+    ),
+    "breakdowns that overlap": cdp.optimal(
+        epsilon=1.5, sums=cdp.SumShares(breakdowns=((REGION, 0.1), (REGION_AND_TIER, 0.3)))
+    ),
+    "every level": cdp.optimal(epsilon=1.5, sums=EVERY_LEVEL),
+    "every level and counts": cdp.optimal(epsilon=1.5, noise_scale=6, sums=EVERY_LEVEL),
+    "uniform prior and every level": cdp.uniform_prior_dp(epsilon=1.5, sums=EVERY_LEVEL),
+}
 # Counts of scale 0.4 cost 5, and are hardly ever beyond reach.
 WITH_DELTA = {
     "rows": cdp.optimal(epsilon=1.5, delta=DELTA),
     "sums": cdp.optimal(epsilon=1.5, delta=DELTA, sums=cdp.SumShares(clusters=0.4)),
+    "every level": cdp.optimal(epsilon=1.5, delta=DELTA, sums=EVERY_LEVEL),
     "counts": cdp.optimal(epsilon=6.5, delta=DELTA, noise_scale=0.4),
     "counts and sums": cdp.optimal(
         epsilon=7, delta=DELTA, noise_scale=0.4, sums=cdp.SumShares(clusters=0.1)
     ),
+    "counts and every level": cdp.optimal(
+        epsilon=7,
+        delta=DELTA,
+        noise_scale=0.4,
+        sums=cdp.SumShares(
+            totals=0.02, clusters=0.02, breakdowns=((REGION, 0.02), (REGION_AND_TIER, 0.02))
+        ),
+    ),
 }
+
+
+def tables_of(case: Case, folds: int = 1) -> NeighbourTables:
+    """Tables whose other units all have the first of the outcomes that a unit may have."""
+    return NeighbourTables(case.space, case.rows[0], folds)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -92,22 +125,35 @@ WITH_DELTA = {
 def test_the_loss_is_stated_and_reached(case: Case, name: str) -> None:
     mechanism = MECHANISMS[name]
     stated = mechanism.guarantee(case.space).epsilon
-    loss = worst_loss(mechanism, case.space, joint_release(mechanism, *case))
+    loss = worst_loss(mechanism, tables_of(case), joint_release(mechanism, *case))
     assert loss <= stated + SLACK
     assert stated <= 1.5
     assert loss >= 0.99 * stated
 
 
+@pytest.mark.parametrize("folds", [1, 2])
+@pytest.mark.parametrize("name", WITH_TOTALS)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_heaviest_unit_reaches_what_is_stated(case: Case, name: str, folds: int) -> None:
+    """Of those of the largest weight, 64; others lose less, as their weights say."""
+    mechanism, tables = WITH_TOTALS[name], tables_of(case, folds)
+    stated, release = mechanism.guarantee(case.space).epsilon, joint_release(mechanism, *case)
+    of_totals = sum(one.epsilon for one in mechanism.statistics if isinstance(one, NoisyTotals))
+    assert stated <= 1.5
+    assert {weight < LARGEST_WEIGHT for weight in tables.units.values()} == {True, False}
+    for unit, loss in losses_of_units(mechanism, tables, release).items():
+        most = stated - of_totals * (1 - tables.units[unit] / LARGEST_WEIGHT)
+        assert 0.99 * most <= loss <= most + SLACK
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_prior_from_counts_is_accounted_for(case: Case) -> None:
     """A crowd in one category keeps all others at the floor, whatever the noise on counts."""
-    mechanism = cdp.cluster_dp(
-        noise_scale=4, prior_floor=0.1, epsilon=1.5, sums=cdp.SumShares(clusters=0.25)
-    )
-    stated = mechanism.guarantee(case.space).epsilon
+    mechanism = cdp.cluster_dp(noise_scale=4, prior_floor=0.1, epsilon=1.5, sums=EVERY_LEVEL)
+    stated, tables = mechanism.guarantee(case.space).epsilon, tables_of(case, folds=2)
     for n_crowd in (0, 150):
         release = joint_release(mechanism, *case, n_crowd)
-        loss = worst_loss(mechanism, case.space, release)
+        loss = worst_loss(mechanism, tables, release)
         assert loss <= stated + SLACK
     assert loss >= 0.99 * stated
 
@@ -132,7 +178,7 @@ def test_delta_is_stated_and_reached(of: str, name: str) -> None:
     assert stated.delta == DELTA
     release = joint_release(mechanism, case.space, case.rows, reach=3)
     assert release.tail() <= 0.01 * DELTA
-    reached = worst_delta(mechanism, case.space, release, stated.epsilon)
+    reached = worst_delta(mechanism, tables_of(case, folds=2), release, stated.epsilon)
     assert 0.99 * DELTA <= reached <= DELTA * (1 + SLACK)
 
 

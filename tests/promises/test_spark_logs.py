@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 import clusterdp as cdp
 from clusterdp.engines.spark.table import SparkTable
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.prepare import prepare_table
+from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
+from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from event_logs import comparable, read_log
-from spark_releases import KEY, SPACE, write
+from spark_releases import KEY, SPACE
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -29,15 +35,36 @@ COLUMNS = Columns(
     outcomes=("clicks",),
     kept=("secret", "group", "name"),
 )
+WITH_TOTALS = replace(COLUMNS, breakdowns=(("group",),), folds=2)
+SUMS = cdp.SumShares(totals=0.1, breakdowns=((("group",), 0.1),))
+MECHANISMS = {
+    "counts": (COLUMNS, cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5)),
+    "totals": (WITH_TOTALS, cdp.optimal(epsilon=2, sums=SUMS)),
+}
 
 
-def logged_release(table: pl.DataFrame, spark: SparkSession, folder: Path) -> Counter[str]:
+def logged_release(
+    table: pl.DataFrame, spark: SparkSession, folder: Path, published: str = "counts"
+) -> Counter[str]:
     """The log of a release of a table."""
+    columns, mechanism = MECHANISMS[published]
     rows = spark.createDataFrame(table.to_arrow()).repartition(3, "user")
     before = len(read_log(spark))
-    opened = SparkTable(rows=rows, columns=COLUMNS, space=SPACE, clip=False)
-    write(opened, LocalFolder(folder))
+    opened = SparkTable(rows=rows, columns=columns, space=SPACE, clip=False)
+    write(opened, LocalFolder(folder), mechanism)
     return comparable(read_log(spark)[before:], folder, folder.with_name(f".{folder.name}.partial"))
+
+
+def write(table: SparkTable, target: LocalFolder, mechanism: cdp.Mechanism) -> None:
+    """Write a release with both sources of randomness fixed."""
+    write_with(
+        prepare_table(table),
+        mechanism,
+        target,
+        Silence(),
+        journal=Unrecorded(KEY),
+        add_noise=simulated_noise(np.random.default_rng(0)),
+    )
 
 
 def neighbours(table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -49,12 +76,13 @@ def neighbours(table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return here, here.with_columns(clicks=changed)
 
 
+@pytest.mark.parametrize("published", MECHANISMS)
 def test_the_log_is_the_same_for_neighbours(
-    table: pl.DataFrame, spark: SparkSession, tmp_path: Path
+    published: str, table: pl.DataFrame, spark: SparkSession, tmp_path: Path
 ) -> None:
     one, other = neighbours(table)
     logs = [
-        logged_release(rows, spark, tmp_path / name)
+        logged_release(rows, spark, tmp_path / name, published)
         for rows, name in ((one, "one"), (other, "other"))
     ]
     assert sum(logs[0].values()) > 100

@@ -15,6 +15,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from clusterdp.channels.priors import estimate_prior, to_weights
+from soak.second_opinion_on_totals import (
+    Flawed,
+    check_groups,
+    check_totals,
+    folds_of,
+    need,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,27 +30,19 @@ if TYPE_CHECKING:
     from soak.sound_folders import SoundFolder
 
 _POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-_CELLS, _CHANNELS = "cells.parquet", "channels.parquet"
+_CELLS, _CHANNELS, _TOTALS = "cells.parquet", "channels.parquet", "totals.parquet"
 # What each statistic and each channel adds to the table of cells, where outcomes are more than two.
 _COLUMNS = {
     "counts": ["noisy_counts"],
     "contrasts": ["noisy_contrast"],
     "sums": ["noisy_sum", "noisy_squares"],
+    "totals": [],
     "resampling": ["prior", "decode"],
     "optimal": ["channel"],
 }
 _TOTAL = 2**48
 # Above what the package allows for, so that no number lies between the two.
 _NEARLY = 1e-11
-
-
-class Flawed(Exception):  # noqa: N818 - it is raised to end a check, and says what is wrong
-    """What is wrong with a folder."""
-
-
-def _need(rule: str, *, holds: bool) -> None:
-    if not holds:
-        raise Flawed(rule)
 
 
 def find_flaw(folder: Path, original: SoundFolder) -> str | None:
@@ -95,14 +95,14 @@ def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
     declared, columns = content["outcomes"]["declared"], content["columns"]
     rows = original["mechanism"]["rows"]
     texts = [content["software"], *content["notes"], content["guarantee"]["in_words"]]
-    names = [columns[part] for part in ("unit", "arm", "cluster")] + list(columns["kept"])
+    names = [columns["unit"], *_cell_columns(content), *columns["kept"]]
     names += [one["name"] for one in declared["outcomes"]]
     texts += [*names, content["mechanism"]["name"]]
-    _need("texts", holds=all(isinstance(text, str) for text in texts))
-    _need("lists", holds=isinstance(content["notes"], list) and isinstance(columns["kept"], list))
-    _need("names differ", holds=len(set(names)) == len(names))
-    _need("control is an arm", holds=_places(content["arms"], content["control"]) == 1)
-    _need("spaces", holds=all(_values(one["space"]) for one in declared["outcomes"]))
+    need("texts", holds=all(isinstance(text, str) for text in texts))
+    need("lists", holds=isinstance(content["notes"], list) and isinstance(columns["kept"], list))
+    need("names differ", holds=len(set(names)) == len(names))
+    need("control is an arm", holds=_places(content["arms"], content["control"]) == 1)
+    need("spaces", holds=all(_values(one["space"]) for one in declared["outcomes"]))
     # What nothing else follows from may be anything; all else must be what it was.
     wanted = json.loads(json.dumps(original))
     wanted["mechanism"]["name"] = content["mechanism"]["name"]
@@ -111,7 +111,7 @@ def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
         wanted["outcomes"] = content["outcomes"]
     else:
         wanted["control"] = content["control"]
-        _need("values", holds=_values_of(content) == _values_of(original))
+        need("values", holds=_values_of(content) == _values_of(original))
         wanted["outcomes"]["declared"]["outcomes"] = declared["outcomes"]
         # What counted more when a channel was designed shows in nothing that can be checked.
         wanted["outcomes"]["declared"]["weights"] = declared["weights"]
@@ -119,7 +119,18 @@ def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
             _check_prior(content["mechanism"]["rows"]["prior"], len(_values_of(content)))
             wanted["mechanism"]["rows"]["prior"] = content["mechanism"]["rows"]["prior"]
     wanted["n_units"] = content["n_units"] if rows is None else wanted["n_units"]
-    _need("all else is as it was", holds=_fixed(content) == _fixed(wanted))
+    need("all else is as it was", holds=_fixed(content) == _fixed(wanted))
+
+
+def _cell_columns(content: dict[str, Any]) -> list[str]:
+    """The columns of clusters, if there are any, and of arms."""
+    columns = content["columns"]
+    return [columns[part] for part in ("cluster", "arm") if columns[part] is not None]
+
+
+def _levels(content: dict[str, Any]) -> list[list[str]]:
+    """The columns that totals are by, each time."""
+    return [one["by"] for one in content["mechanism"]["statistics"] if "by" in one]
 
 
 def _places(labels: list[Any], label: Any) -> int:
@@ -139,7 +150,7 @@ def _values(space: str) -> list[float]:
         numbers = _numbers(edges)
         middles = [(low + high) / 2 for low, high in itertools.pairwise(numbers)]
         values = _numbers(given) if given else middles
-        _need("bins", holds=len(values) == len(middles))
+        need("bins", holds=len(values) == len(middles))
         return values
     if ".." in space:
         low, high = map(int, space.split(".."))
@@ -149,15 +160,15 @@ def _values(space: str) -> list[float]:
 
 def _numbers(listed: str) -> list[float]:
     numbers = [float(number) for number in listed.split(",")]
-    _need("numbers", holds=all(map(math.isfinite, numbers)))
-    _need("order", holds=all(a < b for a, b in itertools.pairwise(numbers)))
+    need("numbers", holds=all(map(math.isfinite, numbers)))
+    need("order", holds=all(a < b for a, b in itertools.pairwise(numbers)))
     return numbers
 
 
 def _check_prior(prior: Any, n_outcomes: int) -> None:
-    _need("a prior is a list", holds=isinstance(prior, list) and len(prior) == n_outcomes)
+    need("a prior is a list", holds=isinstance(prior, list) and len(prior) == n_outcomes)
     plain = all(type(number) in (int, float) for number in prior)
-    _need("of probabilities", holds=plain and min(prior) >= 0 and abs(sum(prior) - 1) < 1e-9)
+    need("of probabilities", holds=plain and min(prior) >= 0 and abs(sum(prior) - 1) < 1e-9)
 
 
 def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> None:
@@ -165,22 +176,27 @@ def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> N
     units = [tables[name] for name in sorted(tables) if name.startswith("units")]
     rows = content["mechanism"]["rows"]
     designed = rows is not None and rows["channel"] == "optimal"
-    names = {_CELLS, *([_CHANNELS] if designed else [])}
-    _need("files", holds=set(tables) - names == {n for n in tables if n.startswith("units")})
-    _need("rows", holds=bool(units) == (rows is not None))
-    _need("README", holds=set(content["files"]) == {"README.md", *tables})
+    names = {_CELLS, *([_CHANNELS] if designed else []), *([_TOTALS] if _levels(content) else [])}
+    need("files", holds=set(tables) - names == {n for n in tables if n.startswith("units")})
+    need("rows", holds=bool(units) == (rows is not None))
+    need("README", holds=set(content["files"]) == {"README.md", *tables})
     _check_cells(content, cells)
+    if _levels(content):
+        check_totals(content, _levels(content), tables[_TOTALS])
     if not units:
         return
-    sizes = {(row[0], row[1]): row[2] for row in cells.iter_rows()}
+    n_keys = len(_cell_columns(content))
+    sizes = {row[:n_keys]: row[n_keys] for row in cells.iter_rows()}
     if designed:
         outputs = _check_channels(content, tables[_CHANNELS])
-        numbers = {row[:2]: outputs[cells["channel"][i]] for i, row in enumerate(cells.iter_rows())}
+        numbers = {
+            row[:n_keys]: outputs[cells["channel"][i]] for i, row in enumerate(cells.iter_rows())
+        }
         decode = {cell: dict(enumerate(listed)) for cell, listed in numbers.items()}
     else:
         _check_priors(content, cells)
         decode = {
-            row[:2]: dict(enumerate(listed))
+            row[:n_keys]: dict(enumerate(listed))
             for row, (listed,) in zip(cells.iter_rows(), cells["decode"].to_list(), strict=True)
         }
     _check_rows(content, pl.concat(units), sizes, decode)
@@ -188,21 +204,27 @@ def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> N
 
 def _check_cells(content: dict[str, Any], cells: pl.DataFrame) -> None:
     columns, mechanism = content["columns"], content["mechanism"]
-    expected = [columns["cluster"], columns["arm"], "size"]
+    keys = _cell_columns(content)
+    expected = [*keys, "size", *(["weight"] if _levels(content) else [])]
     for statistic in mechanism["statistics"]:
         expected += _COLUMNS[statistic["statistic"]]
     if mechanism["rows"] is not None:
         expected += _COLUMNS[mechanism["rows"]["channel"]]
-    _need("columns of cells", holds=cells.columns == expected)
+    need("columns of cells", holds=cells.columns == expected)
     arms = cells[columns["arm"]].to_list()
-    clusters = list(dict.fromkeys(cells[columns["cluster"]].to_list()))
-    _need("clusters", holds=None not in clusters and len(clusters) == content["n_clusters"])
-    pairs = list(zip(cells[columns["cluster"]].to_list(), map(_typed, arms), strict=True))
-    wanted = list(itertools.product(clusters, map(_typed, content["arms"])))
-    _need("a row for every cell", holds=pairs == wanted)
+    clusters = [list(dict.fromkeys(cells[name].to_list())) for name in keys[:-1]]
+    need("clusters", holds=sum(map(len, clusters)) == content["n_clusters"])
+    need("labels of clusters", holds=all(None not in labels for labels in clusters))
+    several = [cells[name].to_list() for name in keys[:-1]]
+    pairs = list(zip(*several, map(_typed, arms), strict=True))
+    wanted = list(itertools.product(*clusters, map(_typed, content["arms"])))
+    need("a row for every cell", holds=pairs == wanted)
     sizes = cells["size"].to_list()
-    _need("sizes", holds=all(type(size) is int and size > 0 for size in sizes))
-    _need("units", holds=sum(sizes) == content["n_units"])
+    need("sizes", holds=all(type(size) is int and size > 0 for size in sizes))
+    need("units", holds=sum(sizes) == content["n_units"])
+    if _levels(content):
+        weights = weights_of(sizes, len(content["arms"]))
+        need("weights", holds=cells["weight"].to_list() == weights)
     _check_statistics(content, cells, arms)
 
 
@@ -215,19 +237,19 @@ def _check_statistics(content: dict[str, Any], cells: pl.DataFrame, arms: list[A
     if "noisy_counts" in cells.columns:
         counts = cells["noisy_counts"].to_list()
         whole = all(type(count) is int for listed in counts for count in listed)
-        _need("counts", holds=whole and all(len(listed) == n_outcomes for listed in counts))
+        need("counts", holds=whole and all(len(listed) == n_outcomes for listed in counts))
         if _of_counts(content)["scope"] == "population":
             by_arm = {(arm, tuple(listed)) for arm, listed in zip(arms, counts, strict=True)}
-            _need("clusters repeat the counts of arms", holds=len(by_arm) == len(content["arms"]))
+            need("clusters repeat the counts of arms", holds=len(by_arm) == len(content["arms"]))
     if "noisy_contrast" in cells.columns:
         for arm, contrast in zip(arms, cells["noisy_contrast"].to_list(), strict=True):
             told = type(contrast) is float and math.isfinite(contrast)
-            _need("contrasts", holds=contrast is None if arm == content["control"] else told)
+            need("contrasts", holds=contrast is None if arm == content["control"] else told)
     for name in ("noisy_sum", "noisy_squares"):
         if name in cells.columns:
-            _need(name, holds=all(_is_one(listed, int) for listed in cells[name].to_list()))
+            need(name, holds=all(_is_one(listed, int) for listed in cells[name].to_list()))
     if "channel" in cells.columns:
-        _need("channel", holds=all(type(number) is int for number in cells["channel"].to_list()))
+        need("channel", holds=all(type(number) is int for number in cells["channel"].to_list()))
 
 
 def _is_one(listed: Any, kind: type) -> bool:
@@ -260,65 +282,71 @@ def _check_priors(content: dict[str, Any], cells: pl.DataFrame) -> None:
         made = [number * 2**32 for number in stated]
         wanted = [2**32 / len(values)] * len(values) if weights is None else weights[row]
         near = 1 if weights is None else 0
-        _need("priors", holds=all(abs(a - b) <= near for a, b in zip(made, wanted, strict=True)))
-        _need("priors are integers", holds=all(number == int(number) for number in made))
+        need("priors", holds=all(abs(a - b) <= near for a, b in zip(made, wanted, strict=True)))
+        need("priors are integers", holds=all(number == int(number) for number in made))
         mean = math.fsum(p * v for p, v in zip(stated, values, strict=True))
         for value, told in zip(values, decode, strict=True):
             exact = (value - (1 - keep) * mean) / keep
-            _need("decode", holds=abs(told - exact) <= _NEARLY * max(1, abs(exact)))
+            need("decode", holds=abs(told - exact) <= _NEARLY * max(1, abs(exact)))
 
 
 def _check_channels(content: dict[str, Any], listed: pl.DataFrame) -> dict[int, list[float]]:
     values, rows = _values_of(content), content["mechanism"]["rows"]
-    _need("columns", holds=listed.columns == ["channel", "response", "decode", "weights"])
+    need("columns", holds=listed.columns == ["channel", "response", "decode", "weights"])
     outputs: dict[int, list[float]] = {}
     tables: dict[int, list[list[int]]] = {}
     for channel, response, decode, weights in listed.iter_rows():
-        _need("whole", holds=type(channel) is int and _is_one(decode, float))
-        _need("responses are numbered", holds=response == len(outputs.get(channel, [])))
-        _need("weights", holds=all(type(weight) is int and weight >= 0 for weight in weights))
-        _need("every outcome", holds=len(weights) == len(values) and any(weights))
+        need("whole", holds=type(channel) is int and _is_one(decode, float))
+        need("responses are numbered", holds=response == len(outputs.get(channel, [])))
+        need("weights", holds=all(type(weight) is int and weight >= 0 for weight in weights))
+        need("every outcome", holds=len(weights) == len(values) and any(weights))
         outputs.setdefault(channel, []).extend(decode)
         tables.setdefault(channel, []).append(weights)
-    _need("channels are numbered", holds=list(outputs) == list(range(len(outputs))))
+    need("channels are numbered", holds=list(outputs) == list(range(len(outputs))))
     bound = math.exp(rows["epsilon"]) * (1 + 1e-9)
     for channel, table in tables.items():
         numbers = outputs[channel]
-        _need("finite", holds=all(map(math.isfinite, numbers)))
-        _need("ratios", holds=all(max(weights) <= bound * min(weights) for weights in table))
+        need("finite", holds=all(map(math.isfinite, numbers)))
+        need("ratios", holds=all(max(weights) <= bound * min(weights) for weights in table))
         largest = max(1.0, *map(abs, numbers))
         for place, value in enumerate(values):
             probs = [weights[place] for weights in table]
             mean = math.fsum(p * number for p, number in zip(probs, numbers, strict=True)) / _TOTAL
-            _need("probabilities", holds=sum(probs) == _TOTAL)
-            _need("bias", holds=abs(mean - value) <= _NEARLY * largest)
+            need("probabilities", holds=sum(probs) == _TOTAL)
+            need("bias", holds=abs(mean - value) <= _NEARLY * largest)
     return outputs
 
 
 def _check_rows(
     content: dict[str, Any],
     units: pl.DataFrame,
-    sizes: dict[tuple[Any, Any], int],
+    sizes: dict[tuple[Any, ...], int],
     decode: dict[tuple[Any, ...], dict[int, float]],
 ) -> None:
     columns = content["columns"]
-    names = [columns["unit"], columns["arm"], columns["cluster"], *columns["kept"]]
+    keys = _cell_columns(content)
+    names = [columns["unit"], *reversed(keys), *columns["kept"]]
+    names += ["fold"] if content["folds"] > 1 else []
     (declared,) = content["outcomes"]["declared"]["outcomes"]
     outcome = declared["name"]
-    _need("columns", holds=units.columns == [*names, "response", f"{outcome}_debiased"])
+    need("columns", holds=units.columns == [*names, "response", f"{outcome}_debiased"])
     ids = units[columns["unit"]]
-    _need("ids", holds=ids.dtype == pl.String or ids.dtype.is_integer())
-    _need("unique", holds=ids.null_count() == 0 and ids.n_unique() == len(units))
-    cells = list(zip(units[columns["cluster"]], units[columns["arm"]], strict=True))
-    _need("labels", holds={tuple(map(type, cell)) for cell in cells} == _types(sizes))
-    _need("rows fill the cells", holds=dict(Counter(cells)) == sizes)
+    need("ids", holds=ids.dtype == pl.String or ids.dtype.is_integer())
+    need("unique", holds=ids.null_count() == 0 and ids.n_unique() == len(units))
+    if content["folds"] > 1:
+        wanted = folds_of(ids, content["folds"])
+        need("folds", holds=units.schema["fold"] == pl.Int32 and units["fold"].to_list() == wanted)
+    check_groups(content, units)
+    cells = list(zip(*(units[name] for name in keys), strict=True))
+    need("labels", holds={tuple(map(type, cell)) for cell in cells} == _types(sizes))
+    need("rows fill the cells", holds=dict(Counter(cells)) == sizes)
     released = zip(cells, units["response"], units[f"{outcome}_debiased"], strict=True)
     for cell, number, told in released:
         exact = decode[cell].get(number)
-        _need("released", holds=exact is not None and type(told) is float)
+        need("released", holds=exact is not None and type(told) is float)
         assert exact is not None
-        _need("debiased", holds=abs(told - exact) <= _NEARLY * max(1, abs(exact)))
+        need("debiased", holds=abs(told - exact) <= _NEARLY * max(1, abs(exact)))
 
 
-def _types(cells: dict[tuple[Any, Any], int]) -> set[tuple[type, ...]]:
+def _types(cells: dict[tuple[Any, ...], int]) -> set[tuple[type, ...]]:
     return {tuple(map(type, cell)) for cell in cells}

@@ -1,16 +1,15 @@
 """Exact distributions of all that a release of several outcomes publishes, for two neighbours.
 
-One unit's outcomes are replaced. Its row, the counts and the sums of its cell are all that this
-changes; the rows of other units have the same distribution given the noisy counts. Given those, the
-row and the sums are independent. Outputs with one likelihood ratio are merged, which loses nothing,
-so noise on sums needs no range to end in.
+One unit's outcomes are replaced. Its row, the counts of its cell and the sums that it is part of
+are all that this changes; the rows of other units have the same distribution given the noisy
+counts. Given those, the row and the sums are independent. Outputs with one likelihood ratio are
+merged, which loses nothing, so noise on sums needs no range to end in.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.statistics.base import Histogram
 from clusterdp.statistics.counts import NoisyCounts
-from clusterdp.statistics.sums import NoisySums
+from neighbour_tables import NeighbourTables, Row, shifts
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
-
-# The true outcomes of one unit, in the order in which they are declared.
-Row = tuple[float, ...]
+    from neighbour_tables import Centre
 
 # Between these, noise on the sum of a fine number is taken in so many blocks.
 _BLOCKS = 64
@@ -53,6 +50,20 @@ class Pair(NamedTuple):
         return Pair(
             np.outer(self.before, other.before).ravel(), np.outer(self.after, other.after).ravel()
         )
+
+    def merged(self) -> Pair:
+        """The same in few outputs: those of similar ratios count as the worst one of them.
+
+        This overstates δ and no loss, as in `moved_noise`.
+        """
+        ratios = np.log(self.before) - np.log(self.after)
+        width = np.ptp(ratios) / _BLOCKS
+        places = np.floor((ratios.max() - ratios) / width + 1e-9).astype(np.int64)
+        before, worst = np.zeros(_BLOCKS + 1), np.full(_BLOCKS + 1, -np.inf)
+        np.add.at(before, places, self.before)
+        np.maximum.at(worst, places, ratios)
+        found = before > 0
+        return Pair(before[found], before[found] * np.exp(-worst[found]))
 
     def delta(self, epsilon: float, noise: Pair) -> float:
         """Σ max(0, P − e^ε·P′) of this and of independent noise beside it."""
@@ -85,29 +96,12 @@ def moved_noise(shift: int, scale: float) -> Pair:
     return Pair(np.array([near, *between, far]), np.array([far, *least, near]))
 
 
-def moved_sums(mechanism: Mechanism, space: Categories, old: Row, new: Row) -> Pair:
-    """The noisy sums of every outcome, and squares, where one unit's outcomes are replaced."""
-    statistic = mechanism.find(NoisySums)
-    if statistic is None:
-        return NOTHING
-    noise, lattice = statistic.noise(space), space.metric_lattice()
+def moved_sums(one: list[Centre], other: list[Centre]) -> Pair:
+    """All noisy sums and squares, where one unit's outcomes are replaced."""
     moved = NOTHING
-    for metric, (one, other) in enumerate(zip(old, new, strict=True)):
-        ends = int(lattice.integers[metric].min() + lattice.integers[metric].max())
-        before, after = (_multiple(value, lattice.units[metric]) for value in (one, other))
-        moved = moved.beside(moved_noise(after - before, noise.of_sums[metric]))
-        squares = noise.of_squares[metric]
-        if squares is not None:
-            lost = lattice.shifts[metric]
-            one_square, other_square = (((2 * one - ends) >> lost) ** 2 for one in (before, after))
-            moved = moved.beside(moved_noise(other_square - one_square, squares))
+    for distance, scale in shifts(one, other):
+        moved = moved.beside(moved_noise(distance, scale)).merged()
     return moved
-
-
-def _multiple(value: float, unit: Fraction) -> int:
-    multiple = Fraction(str(value)) / unit
-    assert multiple.denominator == 1, "a row to enumerate must lie on the lattice"
-    return int(multiple)
 
 
 def category_chances(space: Categories, row: Row) -> FloatArray:
@@ -219,22 +213,43 @@ def _transition(mechanism: Mechanism, space: Categories, histogram: Histogram | 
     return np.asarray(transition.reshape(-1, *transition.shape[-2:]))
 
 
-def worst_loss(mechanism: Mechanism, space: Categories, release: JointRelease) -> float:
+def worst_loss(mechanism: Mechanism, tables: NeighbourTables, release: JointRelease) -> float:
     """The largest loss of everything in a release, over all neighbours and all that comes out."""
-    return max(
-        release.pair(old, new, counted).loss()
-        + moved_sums(mechanism, space, release.rows[old], release.rows[new]).loss()
-        for old, new, counted in release.neighbours()
-    )
+    return max(losses_of_units(mechanism, tables, release).values())
+
+
+def losses_of_units(
+    mechanism: Mechanism, tables: NeighbourTables, release: JointRelease
+) -> dict[int, float]:
+    """As `worst_loss`, for a unit of each cell of the tables that sums are of."""
+    of_rows: dict[tuple[int, int], float] = {}
+    for old, new, counted in release.neighbours():
+        loss = release.pair(old, new, counted).loss()
+        of_rows[old, new] = max(of_rows.get((old, new), 0.0), loss)
+    found = {}
+    for unit in tables.units:
+        centres = [tables.centres(mechanism, unit, row) for row in release.rows]
+        found[unit] = max(
+            of_rows[old, new] + _loss_of_sums(centres[old], centres[new]) for old, new in of_rows
+        )
+    return found
+
+
+def _loss_of_sums(one: list[Centre], other: list[Centre]) -> float:
+    return sum(moved_noise(*shift).loss() for shift in shifts(one, other))
 
 
 def worst_delta(
-    mechanism: Mechanism, space: Categories, release: JointRelease, epsilon: float
+    mechanism: Mechanism, tables: NeighbourTables, release: JointRelease, epsilon: float
 ) -> float:
-    """The largest δ at ε of everything in a release, over all neighbours."""
+    """The largest δ at ε of everything in a release, over all neighbours of the heaviest unit."""
+    heaviest = next(iter(tables.units))
+    centres = [tables.centres(mechanism, heaviest, row) for row in release.rows]
+    sums = {
+        (old, new): moved_sums(centres[old], centres[new])
+        for old, new in itertools.permutations(range(len(centres)), 2)
+    }
     return max(
-        release.pair(old, new, counted).delta(
-            epsilon, moved_sums(mechanism, space, release.rows[old], release.rows[new])
-        )
+        release.pair(old, new, counted).delta(epsilon, sums[old, new])
         for old, new, counted in release.neighbours()
     )

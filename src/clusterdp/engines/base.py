@@ -212,6 +212,7 @@ class CellOptions(NamedTuple):
         breakdowns: The columns of each breakdown.
         assigned_by: The column of groups that arms were assigned to; None for units.
         folds: How many folds units are put in.
+        secret: Columns that clusters cannot be crossed from: ids and outcomes.
     """
 
     cluster: str | None
@@ -221,6 +222,7 @@ class CellOptions(NamedTuple):
     breakdowns: tuple[tuple[str, ...], ...] = ()
     assigned_by: str | None = None
     folds: int = 1
+    secret: tuple[str, ...] = ()
 
     @property
     def groups(self) -> dict[str, str]:
@@ -276,14 +278,19 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     """The layout of a table whose cells were counted, and how to encode its rows.
 
     Args:
-        sizes: One row for every combination of the columns `CellOptions.groups`, with its number
-            of units in a column `size`, and of rows in a column `n_rows`.
+        sizes: One row for every combination of the columns `CellOptions.groups`, which come first,
+            by whatever names; then its number of units, `size`, and of rows, `n_rows`.
         asked: Which columns they are.
     """
+    import polars as pl
+
     arm, control = asked.arm, asked.control
     if len(sizes) == 0:
         raise DataError("the table has no rows")
-    n_several = int((sizes["n_rows"] > 1).sum())
+    size, n_rows = sizes["size"], sizes["n_rows"]
+    sizes = sizes.select(pl.nth(range(len(asked.groups))))
+    sizes.columns = list(asked.groups)
+    n_several = int((n_rows > 1).sum())
     if asked.size is not None and n_several:
         raise DataError(
             f"with column {asked.size!r} (size) the table must have one row per cluster and arm; "
@@ -293,7 +300,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         gap = sizes[name].is_null()
         if sizes[name].dtype.is_float():
             gap = gap | sizes[name].is_nan()
-        _refuse_missing(name, part, int(sizes["size"].filter(gap).sum()))
+        _refuse_missing(name, part, int(size.filter(gap).sum()))
     arms = Labels.of(sizes[arm])
     if asked.assigned_by is not None:
         _check_assigned(sizes, asked.assigned_by, arm)
@@ -304,7 +311,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     )
     clusters = (EVERYONE,) if encoder.clusters is None else tuple(encoder.clusters.values)
     labels = tuple(arms.values)
-    n_units, n_arms = sizes["size"].to_numpy(), len(labels)
+    n_units, n_arms = size.to_numpy(), len(labels)
 
     def count(groups: IntArray, n_groups: int) -> IntArray:
         table = np.zeros((n_groups, n_arms), dtype=np.int64)

@@ -41,7 +41,7 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
 )
 from clusterdp.planning.assumptions import REMEDY, UNIFORM, Scenario, histogram_reference
 from clusterdp.planning.choose import MECHANISMS, SUM_SHARES, Request
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.encoding import MOST_FOLDS, Columns
 
 if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
@@ -316,8 +316,6 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{expected}: {why}"
 
 
-# Each fold has noise of its own on its totals.
-MOST_FOLDS = 10
 # The headings of help, each by the first option below it.
 _PANELS = {
     "input": "The table",

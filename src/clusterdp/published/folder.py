@@ -25,7 +25,7 @@ from clusterdp.published.cells import WEIGHT, check_cells, has_totals, read_labe
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.release import Release
 from clusterdp.published.totals import read_totals
-from clusterdp.rows.encoding import FOLD, RESPONSE, holds_ids
+from clusterdp.rows.encoding import FOLD, RESPONSE, holds_groups, holds_ids
 from clusterdp.storage.files import (
     CELLS,
     CHANNELS,
@@ -173,6 +173,8 @@ def _check_columns(
     wrong = [name for name, kind in wanted.items() if given[name] != kind]
     if not holds_ids(given[columns.unit]):
         wrong.append(columns.unit)
+    cut_by = (name for names in columns.breakdowns for name in names)
+    wrong += [name for name in cut_by if not holds_groups(given[name])]
     if wrong:
         raise FormatError(f"column {wrong[0]!r} of the rows is of another type than it should be")
 

@@ -231,9 +231,11 @@ def _with_checksum(manifest: Manifest) -> bytes:
 
 def _check_labels(manifest: Manifest) -> None:
     try:
-        manifest.to_columns()
+        columns = manifest.to_columns()
     except ClusterDPError as error:
         raise FormatError(f"manifest.json describes no release of ours: {error}") from None
+    if columns.kept != manifest.columns.kept:
+        raise FormatError("manifest.json does not hold together: see 'columns' and 'breakdowns'")
     if repr(manifest.control) not in map(repr, manifest.arms):  # not "0" where 0 is an arm
         raise FormatError("manifest.json does not hold together: see 'control'")
     if len(manifest.arms) < 2 or (manifest.row_order is None) == manifest.mechanism.releases_rows:

@@ -146,14 +146,18 @@ def _check_order(release: Release, parts: list[Path]) -> str | None:
 def _check_breakdowns(release: Release) -> str | None:
     import polars as pl
 
-    arms = pl.Series(list(map(str, release.layout.arms)), dtype=pl.String)
+    arm = release.columns.arm
+    arms = release.cells[arm].head(len(release.layout.arms)).cast(pl.String)
     for one in release.layout.breakdowns:
-        names = [*one.columns, release.columns.arm]
-        counted = collect_rows(scan_units(release).group_by(names).agg(pl.len()))
+        names = [*one.columns, arm]
+        # By position: a column may be called as the number of rows is.
+        keys = [pl.col(name).alias(str(place)) for place, name in enumerate(names)]
+        counted = collect_rows(scan_units(release).select(keys).group_by(pl.all()).len())
         labels = (*one.labels, tuple(arms))
         codes = np.zeros(len(counted), dtype=np.int64)
-        for name, known in zip(names, labels, strict=True):
-            found = counted[name].cast(pl.String).cast(pl.Enum(known), strict=False).to_physical()
+        for place, (name, known) in enumerate(zip(names, labels, strict=True)):
+            texts = counted[str(place)].cast(pl.String)
+            found = texts.cast(pl.Enum(known), strict=False).to_physical()
             if found.null_count():
                 return f"rows have a value of {name!r} that no group has"
             codes = codes * len(known) + found.to_numpy()
@@ -170,6 +174,8 @@ def _check_folds(release: Release) -> str | None:
     columns, n_folds = release.columns, release.layout.folds
     with read_errors():
         for batch in scan_units(release).select(columns.unit, FOLD).collect_batches():
+            if batch[columns.unit].null_count():
+                return "rows lack an id"
             if not np.array_equal(batch[FOLD], fold_numbers(batch[columns.unit], n_folds)):
                 return "rows are in other folds than their ids lead to"
     return None

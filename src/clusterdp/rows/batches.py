@@ -53,7 +53,8 @@ class EncodedRows(NamedTuple):
         cells: Codes of cells.
         outcomes: Outcomes before numbers are rounded.
         categories: The category of each row, its numbers at the grid point below them.
-        groups: The place of each row among the groups of every level that is counted.
+        groups: The group of each row in every breakdown.
+        places: The place of each row among the totals of every level that is counted.
         n_without_id: Rows without an id.
     """
 
@@ -62,6 +63,7 @@ class EncodedRows(NamedTuple):
     outcomes: EncodedOutcomes
     categories: CodeArray
     groups: tuple[IntArray, ...]
+    places: tuple[IntArray, ...]
     n_without_id: int
 
     @property
@@ -73,7 +75,8 @@ class EncodedRows(NamedTuple):
 
     def words(self) -> WordArray:
         """A checksum word per row, for fingerprints; never published."""
-        return row_words(self.units, self.cells, self.categories, *self.outcomes.steps)
+        steps = self.outcomes.steps
+        return row_words(self.units, self.cells, self.categories, *self.groups, *steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,11 +112,19 @@ class RowEncoder:
         cells = self.cells.encode(batch, self.columns.cluster, self.columns.arm)
         outcomes, categories = self.encode_outcomes(batch)
         units = plain_column(batch[self.columns.unit])
-        groups = self._groups(batch, units, cells) if self.levels else ()
-        return EncodedRows(units, cells, outcomes, categories, groups, units.null_count())
+        groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
+        return EncodedRows(
+            units=units,
+            cells=cells,
+            outcomes=outcomes,
+            categories=categories,
+            groups=tuple(groups.values()),
+            places=self._places(units, cells, groups) if self.levels else (),
+            n_without_id=units.null_count(),
+        )
 
-    def _groups(
-        self, batch: pl.DataFrame, units: pl.Series, cells: IntArray
+    def _places(
+        self, units: pl.Series, cells: IntArray, groups: Mapping[tuple[str, ...], IntArray]
     ) -> tuple[IntArray, ...]:
         """The place of each row in flat `[group, fold, arm]` arrays, level by level."""
         n_folds, n_arms = self.columns.folds, len(self.cells.arms.values)
@@ -121,7 +132,7 @@ class RowEncoder:
         if n_folds > 1 and not units.null_count():
             place += n_arms * fold_numbers(units, n_folds)
         return tuple(
-            place + n_folds * n_arms * self.cells.groups(batch, level) for level in self.levels
+            place + n_folds * n_arms * groups[level] if level else place for level in self.levels
         )
 
     def encode_outcomes(self, batch: pl.DataFrame) -> tuple[EncodedOutcomes, CodeArray]:
@@ -307,12 +318,12 @@ class Tally:
         self, rows: EncodedRows, metric: int, integers: IntArray, squares: IntArray
     ) -> None:
         """Add a metric of some rows to the totals of every level."""
-        if not rows.groups:
+        if not rows.places:
             return
         counter, first = self.counter, 0
         weights = counter.weights[rows.cells]
         weighted = (weights * integers, weights * squares)
-        for level, size in zip(rows.groups, counter.level_sizes, strict=True):
+        for level, size in zip(rows.places, counter.level_sizes, strict=True):
             for kind, terms in enumerate(weighted):
                 column = self.groups[first : first + size, metric + kind * len(counter.metrics)]
                 np.add.at(column, level, terms)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RESPONSE = "response"
 # The public fold that a unit is in.
 FOLD = "fold"
+# Each fold has noise of its own on its totals.
+MOST_FOLDS = 10
 # The columns of published tables beside clusters and arms.
 PUBLISHED_COLUMNS = frozenset(
     {
@@ -78,6 +80,10 @@ class Columns:
             raise DataError("a breakdown is by public columns, not by ids, arms or outcomes")
         if len(set(self.breakdowns)) < len(self.breakdowns) or () in self.breakdowns:
             raise DataError("every breakdown must be by other columns than the others")
+        if any(len(set(names)) < len(names) for names in self.breakdowns):
+            raise DataError("a breakdown names a column twice; name it once")
+        if not 1 <= self.folds <= MOST_FOLDS:
+            raise DataError(f"folds must be 1 to {MOST_FOLDS}, got {self.folds}")
         named = {self.cluster, self.assigned_by}
         kept = dict.fromkeys((*self.kept, *cut_by))
         object.__setattr__(self, "kept", tuple(name for name in kept if name not in named))
@@ -327,7 +333,7 @@ def _check_labels(schema: dict[str, Any], columns: Columns) -> None:
                 "labels must be text, integers, dates or booleans"
             )
     for name in (name for names in columns.breakdowns for name in names):
-        if schema[name].is_float() or not holds_labels(schema[name]):
+        if not holds_groups(schema[name]):
             raise DataError(
                 f"column {name!r} (breakdown) holds {_named(schema[name])}; groups must be text, "
                 "integers, dates or booleans"
@@ -364,6 +370,11 @@ def holds_labels(kind: pl.DataType) -> bool:
 
     plain = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Date, pl.Float32, pl.Float64)
     return _is_integer(kind) or isinstance(kind, plain)
+
+
+def holds_groups(kind: pl.DataType) -> bool:
+    """Whether a column of a type can name the groups of a breakdown."""
+    return holds_labels(kind) and not kind.is_float()
 
 
 def _is_integer(dtype: pl.DataType) -> bool:

@@ -77,11 +77,11 @@ class LocalEngine:
         needed = dict.fromkeys([*asked.parts, *possible_parts(asked.cluster)], "cell")
         if isinstance(source, str):
             rows = open_unstored(source, read=needed)
-            check_named(rows.collect_schema().names(), asked.parts)
+            check_named(rows.collect_schema().names(), asked.parts, asked.secret)
         else:
-            check_named(column_names(source), asked.parts)
+            check_named(column_names(source), asked.parts, asked.secret)
             rows = to_polars(read_frame(source, names=needed), needed).lazy()
-        rows = cross_columns(rows, asked.cluster, ())
+        rows = cross_columns(rows, asked.cluster, asked.secret)
         check_size_column(rows.collect_schema(), asked)
         return read_layout(rows.select(list(asked.parts)), asked)
 

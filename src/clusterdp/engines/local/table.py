@@ -190,8 +190,12 @@ def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEnc
     """What is public of a table: no other column is read."""
     import polars as pl
 
-    size = pl.len() if asked.size is None else pl.col(asked.size).sum()
-    query = rows.group_by(*asked.groups).agg(size=size.cast(pl.Int64), n_rows=pl.len())
+    # By position: a column may be called as the numbers are.
+    short = {name: f"c{place}" for place, name in enumerate(asked.parts)}
+    read = rows.select(pl.col(name).alias(to) for name, to in short.items())
+    size = pl.len() if asked.size is None else pl.col(short[asked.size]).sum()
+    groups = read.group_by([short[name] for name in asked.groups])
+    query = groups.agg(size=size.cast(pl.Int64), n_rows=pl.len())
     with read_errors():
         sizes = query.collect(engine="streaming")
     return to_layout(sizes, asked)

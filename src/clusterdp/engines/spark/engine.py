@@ -60,8 +60,8 @@ class SparkEngine:
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""
         rows = self._open(source)
-        check_named(rows.columns, asked.parts)
-        rows = cross_spark_columns(rows, asked.cluster, ())
+        check_named(rows.columns, asked.parts, asked.secret)
+        rows = cross_spark_columns(rows, asked.cluster, asked.secret)
         with running(self.spark, "reading the types of columns"):
             types = to_polars(select(rows, *asked.parts).limit(0)).dtypes
         check_size_column(dict(zip(asked.parts, types, strict=True)), asked)

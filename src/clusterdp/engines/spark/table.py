@@ -272,7 +272,6 @@ def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncode
         n_units = sf.count("*") if asked.size is None else sf.sum(cells.columns[-1])
         counts = (n_units.alias("size"), sf.count("*").alias("n_rows"))
         sizes = to_polars(cells.groupBy(*names).agg(*counts))
-    sizes.columns = [*asked.groups, "size", "n_rows"]
     return to_layout(sizes, asked)
 
 

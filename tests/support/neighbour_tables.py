@@ -1,0 +1,140 @@
+"""What one unit's outcomes move in all sums of a release, as the machine itself counts them.
+
+Tables differ in one unit's outcomes. Both are counted and drawn by the code of the release; of the
+noise, its centre and its scale are written down instead. So whatever is wrong with weights, groups,
+folds or scales shows in the distance between the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from clusterdp.engines.base import row_encoder
+from clusterdp.experiment.weights import stratified_weights
+from clusterdp.releasing.prepare import asked_of, prepare
+from clusterdp.rows.batches import RowCounter, Tally
+from clusterdp.rows.encoding import Columns
+from clusterdp.rows.keys import ReleaseKey
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import IntArray
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.releasing.prepare import Prepared
+
+# The true outcomes of one unit, in the order in which they are declared.
+Row = tuple[float, ...]
+
+KEY = ReleaseKey(bytes(32))
+# Cells whose units have weights of 64, 54, 45, 30, 29 and 64 in totals.
+SIZES = np.array([[200, 60], [20, 180], [40, 40]])
+REGION, REGION_AND_TIER = ("region",), ("region", "tier")
+
+
+class Centre(NamedTuple):
+    """Numbers that noise of one scale is added to."""
+
+    values: IntArray
+    scale: float
+
+
+@dataclass(frozen=True)
+class NeighbourTables:
+    """Tables of the same units, with two breakdowns of which one refines the other.
+
+    Attributes:
+        space: The categories.
+        others: The outcomes of all units but one.
+        folds: How many folds units are in.
+    """
+
+    space: Categories
+    others: Row
+    folds: int = 1
+
+    @cached_property
+    def public(self) -> pl.DataFrame:
+        """The public columns: units in the order of their cells."""
+        n_arms, n_units = SIZES.shape[1], int(SIZES.sum())
+        cells = np.repeat(np.arange(SIZES.size), SIZES.ravel())
+        user = np.arange(n_units)
+        return pl.DataFrame(
+            {
+                "user": user,
+                "treated": cells % n_arms,
+                "market": cells // n_arms,
+                "region": user % 3,
+                "tier": (user // 3) % 2 == 0,
+            }
+        )
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The table as a release prepares it."""
+        columns = Columns(
+            unit="user",
+            arm="treated",
+            cluster="market",
+            outcomes=self.space.declared.names,
+            breakdowns=(REGION, REGION_AND_TIER),
+            folds=self.folds,
+        )
+        table = self._with_outcomes(0, self.others)
+        return prepare(table, columns=columns, space=self.space)
+
+    @cached_property
+    def units(self) -> dict[int, int]:
+        """A unit of each cell, with its weight in totals, the heaviest first."""
+        weights = stratified_weights(self.prepared.layout).ravel().tolist()
+        first = (np.cumsum(SIZES) - SIZES.ravel()).tolist()
+        return dict(sorted(zip(first, weights, strict=True), key=lambda one: -one[1]))
+
+    def centres(self, mechanism: Mechanism, unit: int, row: Row) -> list[Centre]:
+        """What noise is added to where a unit has these outcomes, but for counts of categories."""
+        layout = self.prepared.layout
+        encoder = row_encoder(self.prepared.table, self.prepared.encoder)
+        counter = RowCounter.of(encoder, layout, asked_of(mechanism, KEY))
+        tally = Tally.empty(counter, layout.sizes.size)
+        tally.add(counter.encoder(self._with_outcomes(unit, row)))
+        totals = counter.totals(tally, layout)
+        found = []
+
+        def write_down(values: IntArray, scale: float) -> IntArray:
+            found.append(Centre(values.copy(), scale))
+            return values
+
+        for statistic in mechanism.statistics:
+            if not statistic.of_categories:
+                statistic.draw(totals, layout, self.space, write_down)
+        return found
+
+    def _with_outcomes(self, unit: int, row: Row) -> pl.DataFrame:
+        """The table where one unit has some outcomes, and all others have theirs."""
+        is_unit = pl.col("user") == unit
+        outcomes = zip(self.space.declared.names, row, self.others, strict=True)
+        return self.public.with_columns(
+            pl.when(is_unit).then(pl.lit(own)).otherwise(pl.lit(other)).alias(name)
+            for name, own, other in outcomes
+        )
+
+
+class Shift(NamedTuple):
+    """By how much a noisy number is moved, and the scale of its noise."""
+
+    distance: int
+    scale: float
+
+
+def shifts(one: list[Centre], other: list[Centre]) -> list[Shift]:
+    """Every noisy number that two tables differ in; their noise must not."""
+    found = []
+    for before, after in zip(one, other, strict=True):
+        assert before.scale == after.scale, "the noise depends on outcomes"
+        moved = (after.values - before.values).ravel()
+        found += [Shift(int(distance), before.scale) for distance in moved[moved != 0]]
+    return found
