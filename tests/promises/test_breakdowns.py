@@ -10,6 +10,7 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
+from cli_runs import assert_refused, release, run
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import to_folder
@@ -153,6 +154,28 @@ def test_a_killed_release_is_finished_with_the_same_bytes(
     resumed = publish(grouped, tmp_path / "out", ("tier",), journal=again, add_noise=no_second_draw)
     assert checksums(resumed) == checksums(whole)
     assert problems(resumed) == []
+
+
+@pytest.mark.parametrize("change", [("--breakdown", "new"), ("--folds", 1)])
+def test_what_was_decided_is_not_changed(
+    change: tuple[object, ...],
+    grouped: pl.DataFrame,
+    ledger: Ledger,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, budget = tmp_path / "t.parquet", ("--ledger", ledger)
+    grouped.write_parquet(source)
+    asked = ("--breakdown", "tier", *budget, "--population", "users", "--new-population")
+    with monkeypatch.context() as patch:
+        patch.setattr(to_folder, "cells_table", kill)
+        assert release(source, tmp_path / "out", *asked).exit_code == 130
+    (unfinished,) = ledger.releases()
+    resume = ("release", "--resume", unfinished.release_id, *budget)
+    assert_refused(run(*resume, *change), "was decided when the release began")
+    assert run(*resume).exit_code == 0
+    published = cdp.read_release(tmp_path / "out")
+    assert (published.columns.breakdowns, published.layout.folds) == ((("tier",),), 2)
 
 
 def test_groups_that_changed_are_another_table(

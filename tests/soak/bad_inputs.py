@@ -156,7 +156,7 @@ def _spoilt_table(rng: np.random.Generator) -> tuple[str, pl.DataFrame]:
         "an id twice": lambda: pl.concat([rows, rows[one : one + 1]]),
         "every id the same": lambda: rows.with_columns(user=MARKER),
         "one arm": lambda: rows.with_columns(treated=1),
-        "a cluster in one arm": lambda: put("market", 99),
+        "clusters in one arm each": lambda: rows.with_columns(market=pl.col("treated")),
         "an arm more": lambda: put("treated", 7),
         "no rows": rows.clear,
         "text outcomes": lambda: rows.with_columns(clicks=pl.lit(f"word{MARKER}")),
