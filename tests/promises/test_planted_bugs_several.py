@@ -22,7 +22,8 @@ from clusterdp.privacy.accounting import together
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
-from clusterdp.rows.batches import Asked, BatchRandomizer, RowCounter, Tally
+from clusterdp.rows.batches import BatchRandomizer
+from clusterdp.rows.counting import Asked, RowCounter, Tally
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizer import RowRandomizer

@@ -12,7 +12,8 @@ import clusterdp as cdp
 from clusterdp.experiment.chosen_grids import choose_categories
 from clusterdp.experiment.declared import declare
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.batches import Asked, RowCounter, RowEncoder
+from clusterdp.rows.batches import RowEncoder
+from clusterdp.rows.counting import Asked, RowCounter
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 

@@ -17,7 +17,7 @@ import polars as pl
 from clusterdp.engines.base import row_encoder
 from clusterdp.experiment.weights import stratified_weights
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.batches import RowCounter, Tally
+from clusterdp.rows.counting import RowCounter, Tally
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 

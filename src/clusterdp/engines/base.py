@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -11,27 +10,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from clusterdp._words import counted
+from clusterdp.engines.cells import CellOptions, refuse_missing
 from clusterdp.engines.source_names import crossed_parts
 from clusterdp.errors import DataError
-from clusterdp.experiment.layout import (
-    EVERYONE,
-    Breakdown,
-    Layout,
-    default_control,
-    find_arm,
-)
-from clusterdp.rows.batches import Asked, RowCounter, RowEncoder
-from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder, Labels
+from clusterdp.rows.batches import RowEncoder
+from clusterdp.rows.counting import Asked, RowCounter
+from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     import polars as pl
 
     from clusterdp._arrays import IntArray
     from clusterdp.experiment.categories import Categories
-    from clusterdp.rows.batches import BatchRandomizer, Tally
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.rows.batches import BatchRandomizer
+    from clusterdp.rows.counting import Tally
     from clusterdp.rows.encoding import Columns
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.statistics.base import CellTotals
@@ -39,8 +34,6 @@ if TYPE_CHECKING:
     from clusterdp.storage.folder import Destination
 
 NOTHING_MORE = Asked()
-# More groups of a breakdown would each be a handful of units.
-MOST_GROUPS = 10_000
 # Takes the number of rows that were read since it was last called.
 Progress = Callable[[int], None]
 NO_ORDER_TO_KEEP = (
@@ -201,45 +194,6 @@ class Table(TableOptions, ABC):
         """Another published table as a frame of the same library."""
 
 
-class CellOptions(NamedTuple):
-    """What is needed to read the cells of a table, and nothing else of it.
-
-    Attributes:
-        cluster: The column of clusters; `"a,b"` crosses two. None if there are none.
-        arm: The column of arms.
-        control: The control arm; None for the default.
-        size: The column with the number of units that a row stands for; None if each is one.
-        breakdowns: The columns of each breakdown.
-        assigned_by: The column of groups that arms were assigned to; None for units.
-        folds: How many folds units are put in.
-        secret: Columns that clusters cannot be crossed from: ids and outcomes.
-    """
-
-    cluster: str | None
-    arm: str
-    control: Any = None
-    size: str | None = None
-    breakdowns: tuple[tuple[str, ...], ...] = ()
-    assigned_by: str | None = None
-    folds: int = 1
-    secret: tuple[str, ...] = ()
-
-    @property
-    def groups(self) -> dict[str, str]:
-        """The columns that units are counted by, with the parts they play."""
-        cut_by = (name for names in self.breakdowns for name in names)
-        named = {self.assigned_by: "assigned by", self.cluster: "cluster", self.arm: "arm"}
-        return {
-            **dict.fromkeys(cut_by, "breakdown"),
-            **{name: part for name, part in named.items() if name is not None},
-        }
-
-    @property
-    def parts(self) -> dict[str, str]:
-        """The columns that are read, with the parts they play."""
-        return self.groups | ({} if self.size is None else {self.size: "size"})
-
-
 class Engine(Protocol):
     """What opens tables and places.
 
@@ -268,95 +222,6 @@ def row_encoder(table: Table, cells: CellEncoder) -> RowEncoder:
     return RowEncoder.of(table.columns, table.space, cells, clip=table.clip)
 
 
-def check_size_column(schema: Mapping[str, Any], asked: CellOptions) -> None:
-    """Raise a DataError unless the column of cell sizes, if there is one, holds whole numbers."""
-    if asked.size is not None and not schema[asked.size].is_integer():
-        raise DataError(f"column {asked.size!r} (size) must hold whole numbers")
-
-
-def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
-    """The layout of a table whose cells were counted, and how to encode its rows.
-
-    Args:
-        sizes: One row for every combination of the columns `CellOptions.groups`, which come first,
-            by whatever names; then its number of units, `size`, and of rows, `n_rows`.
-        asked: Which columns they are.
-    """
-    import polars as pl
-
-    arm, control = asked.arm, asked.control
-    if len(sizes) == 0:
-        raise DataError("the table has no rows")
-    size, n_rows = sizes["size"], sizes["n_rows"]
-    sizes = sizes.select(pl.nth(range(len(asked.groups))))
-    sizes.columns = list(asked.groups)
-    n_several = int((n_rows > 1).sum())
-    if asked.size is not None and n_several:
-        raise DataError(
-            f"with column {asked.size!r} (size) the table must have one row per cluster and arm; "
-            f"{counted(n_several, 'cell')} of it have several"
-        )
-    for name, part in asked.groups.items():
-        gap = sizes[name].is_null()
-        if sizes[name].dtype.is_float():
-            gap = gap | sizes[name].is_nan()
-        _refuse_missing(name, part, int(size.filter(gap).sum()))
-    arms = Labels.of(sizes[arm])
-    if asked.assigned_by is not None:
-        _check_assigned(sizes, asked.assigned_by, arm)
-    encoder = CellEncoder(
-        clusters=None if asked.cluster is None else Labels.of(sizes[asked.cluster]),
-        arms=arms,
-        breakdowns={name: Labels.of(sizes[name]) for names in asked.breakdowns for name in names},
-    )
-    clusters = (EVERYONE,) if encoder.clusters is None else tuple(encoder.clusters.values)
-    labels = tuple(arms.values)
-    n_units, n_arms = size.to_numpy(), len(labels)
-
-    def count(groups: IntArray, n_groups: int) -> IntArray:
-        table = np.zeros((n_groups, n_arms), dtype=np.int64)
-        np.add.at(table, (groups, arms.encode(sizes[arm])), n_units)
-        return table
-
-    cells = encoder.encode(sizes, asked.cluster, arm) // n_arms
-    breakdowns = []
-    for names in asked.breakdowns:
-        groups = tuple(encoder.breakdowns[name].texts() for name in names)
-        _check_groups(names, math.prod(map(len, groups)))
-        found = count(encoder.groups(sizes, names), math.prod(map(len, groups)))
-        breakdowns.append(Breakdown(columns=names, labels=groups, sizes=found))
-    layout = Layout(
-        clusters=clusters,
-        arms=labels,
-        control=default_control(labels) if control is None else find_arm(labels, control),
-        sizes=count(cells, len(clusters)),
-        breakdowns=tuple(breakdowns),
-        folds=asked.folds,
-    )
-    return layout, encoder
-
-
-def _check_assigned(sizes: pl.DataFrame, groups: str, arm: str) -> None:
-    """Raise a DataError unless every group has one arm."""
-    import polars as pl
-
-    several = sizes.group_by(groups).agg(pl.col(arm).n_unique()).filter(pl.col(arm) > 1)
-    if len(several):
-        raise DataError(
-            f"{counted(len(several), 'group')} of {groups!r} (assigned by) have units in several "
-            "arms, so arms were not assigned to them as a whole; leave out assigned_by "
-            "(--assigned-by), or give the column that arms were assigned by"
-        )
-
-
-def _check_groups(names: tuple[str, ...], n_groups: int) -> None:
-    if n_groups > MOST_GROUPS:
-        raise DataError(
-            f"the breakdown by {', '.join(names)} has {n_groups:,} groups, at most {MOST_GROUPS:,} "
-            "are possible; give fewer columns, or columns with fewer values"
-        )
-
-
 def _refuse_unsound(tally: Tally, table: Table) -> None:
     """Raise a DataError unless every row can be used.
 
@@ -365,7 +230,7 @@ def _refuse_unsound(tally: Tally, table: Table) -> None:
     """
     columns = table.columns
     named = _outcomes_in_words(table)
-    _refuse_missing(columns.unit, "unit", tally.n_without_id)
+    refuse_missing(columns.unit, "unit", tally.n_without_id)
     if tally.n_missing:
         raise DataError(
             f"{named} missing values{_in_rows(tally.n_missing, table)}, or values that are not "
@@ -416,15 +281,6 @@ def _refuse_repeated(n_repeated: int, unit: str) -> None:
         raise DataError(
             f"column {unit!r} (unit) repeats an id in {counted(n_repeated, 'row')}; privacy is "
             "promised per row, so each unit must have exactly one"
-        )
-
-
-def _refuse_missing(name: str, part: str, n_missing: int) -> None:
-    """Raise a DataError if a column has gaps."""
-    if n_missing:
-        raise DataError(
-            f"column {name!r} ({part}) has {counted(n_missing, 'missing value')}; every unit needs "
-            "one"
         )
 
 

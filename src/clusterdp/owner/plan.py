@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from clusterdp.engines.base import CellOptions
+from clusterdp.engines.cells import CellOptions
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.declaring import refuse_own_table

@@ -11,14 +11,16 @@ from clusterdp.engines.base import TableOptions, row_encoder
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.pooling import check_assignment, pool_small_clusters
-from clusterdp.rows.batches import Asked, BatchRandomizer
+from clusterdp.rows.batches import BatchRandomizer
+from clusterdp.rows.counting import Asked
 from clusterdp.rows.frames import is_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp.channels.catalogue import Channel
-    from clusterdp.engines.base import CellOptions, Engine, Table
+    from clusterdp.engines.base import Engine, Table
+    from clusterdp.engines.cells import CellOptions
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.pooling import Pooled

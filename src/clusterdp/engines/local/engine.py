@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import check_size_column
+from clusterdp.engines.cells import check_size_column
 from clusterdp.engines.local.sources import cross_columns, open_source, open_unstored
 from clusterdp.engines.local.table import LocalTable, read_layout
 from clusterdp.engines.source_names import check_named, possible_parts
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from clusterdp.engines.base import CellOptions, TableOptions
+    from clusterdp.engines.base import TableOptions
+    from clusterdp.engines.cells import CellOptions
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.encoding import CellEncoder, Columns
 

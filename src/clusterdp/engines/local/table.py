@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress, to_layout
+from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress
+from clusterdp.engines.cells import to_layout
 from clusterdp.engines.local.kept_columns import revealing_columns
 from clusterdp.errors import DataError, raise_alone
-from clusterdp.rows.batches import Tally
 from clusterdp.rows.column_leak import leak_notice
+from clusterdp.rows.counting import Tally
 from clusterdp.rows.duplicate_ids import IdCollector
 from clusterdp.rows.encoding import CellEncoder, check_types, plain_column
 from clusterdp.rows.fingerprint import Fingerprint, SharedFingerprint
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import WordArray
-    from clusterdp.engines.base import CellOptions, Counted, Progress
+    from clusterdp.engines.base import Counted, Progress
+    from clusterdp.engines.cells import CellOptions
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import BatchRandomizer, RowCounter, RowEncoder
+    from clusterdp.rows.batches import BatchRandomizer, RowEncoder
+    from clusterdp.rows.counting import RowCounter
 
 # A name that no column of a user has.
 _ROW = "__clusterdp_row"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import NO_ORDER_TO_KEEP, check_size_column
+from clusterdp.engines.base import NO_ORDER_TO_KEEP
+from clusterdp.engines.cells import check_size_column
 from clusterdp.engines.source_names import check_named
 from clusterdp.engines.spark.files import has_scheme
 from clusterdp.engines.spark.frame import checked_frame
@@ -19,7 +20,8 @@ from clusterdp.storage.folder import LocalFolder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from clusterdp.engines.base import CellOptions, TableOptions
+    from clusterdp.engines.base import TableOptions
+    from clusterdp.engines.cells import CellOptions
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.encoding import CellEncoder
     from clusterdp.storage.folder import Destination

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.engines.spark.tasks import Shared
-    from clusterdp.rows.batches import RowCounter
+    from clusterdp.rows.counting import RowCounter
 
 # Bins follow from so many values, more or less.
 _SAMPLE_ROWS = 2**20

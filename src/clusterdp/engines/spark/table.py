@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress, to_layout
+from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress
+from clusterdp.engines.cells import to_layout
 from clusterdp.engines.spark.files import (
     LOCAL_SCHEME,
     local_path,
@@ -47,10 +48,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from clusterdp.engines.base import CellOptions, Counted, Progress
+    from clusterdp.engines.base import Counted, Progress
+    from clusterdp.engines.cells import CellOptions
     from clusterdp.engines.spark.tasks import Shared
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import BatchRandomizer, RowCounter, Tally
+    from clusterdp.rows.batches import BatchRandomizer
+    from clusterdp.rows.counting import RowCounter, Tally
     from clusterdp.rows.encoding import CellEncoder
     from clusterdp.rows.fingerprint import Fingerprint
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from clusterdp.errors import ClusterDPError, DataError
-from clusterdp.rows.batches import BatchRandomizer, Tally
+from clusterdp.rows.counting import Tally
 from clusterdp.rows.encoding import TABLE_CHANGED
 from clusterdp.rows.fingerprint import Fingerprint
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark import Accumulator, Broadcast
 
     from clusterdp._arrays import IntArray
-    from clusterdp.rows.batches import RowCounter
+    from clusterdp.rows.batches import BatchRandomizer
+    from clusterdp.rows.counting import RowCounter
 
 T = TypeVar("T")
 
