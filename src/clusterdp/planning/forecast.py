@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 # What rows keep of what counts leave of ε, where their noise is computed; between, interpolated.
 _KEPT = (1.0, 0.93, 0.87, 0.81, 0.75, 0.68, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)
-# At smaller ε of rows, and at less than half of the largest, their noise goes with Warner's.
+# At smaller ε of rows, and at less than half of the largest, their noise goes with Warner's. Where
+# every cell has a channel of its own, which takes long to design, from half of the largest on.
 _AS_WARNER, _HALF = 0.25, 0.5
 # Slightly more than the least ε of rows, which rounding must not take away.
 _LEAST_ROWS = 1.01 * SMALLEST_ROW_EPSILON
@@ -86,7 +87,9 @@ class Forecast:
         like = build(Split(counts))
         prior = like.settled_rows(space).public_prior(space)
         public = scenario._replace(reference=cell_reference(prior[np.newaxis, np.newaxis]))
-        enough = min(_AS_WARNER, _HALF * self._nodes[0].epsilon)
+        enough = _HALF * self._nodes[0].epsilon
+        if not (counts and like.designs_rows):
+            enough = min(_AS_WARNER, enough)
         self._known = [one.epsilon for one in self._nodes[::-1] if one.epsilon >= enough]
         self._noise = _log_ratios(RowNoise(like, scenario), self._known)
         self._public = _log_ratios(RowNoise(replace(like, statistics=()), public), self._known)

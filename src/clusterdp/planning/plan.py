@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp.channels.integers import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
+from clusterdp.channels.optimal_rows import OptimalBudget
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.draw import check_exact
 from clusterdp.planning import choose as planning
@@ -110,7 +111,6 @@ def compare(request: Request, scenario: Scenario) -> Comparison:
     ]
     purposes = parse_purpose(request.purpose, scenario.layout)
     best = _best(options, scenario, purposes)
-    named = request if request.mechanism == best.name else _named(best.name, request)
     return Comparison(
         request=request,
         scenario=scenario,
@@ -118,8 +118,19 @@ def compare(request: Request, scenario: Scenario) -> Comparison:
         chosen=best.name,
         reason=explain(best.mechanism, scenario, purposes),
         shown_share=next((one.share for one in purposes if one.share < 1), USUAL_SEGMENT),
-        clusterings=compare_clusters(named, scenario, best.precisions),
+        clusterings=compare_clusters(_alike(best, request), scenario, best.precisions),
     )
+
+
+def _alike(option: Option, request: Request) -> Request:
+    """A request for the same mechanism with the same counts or prior; sums are free."""
+    named = request if request.mechanism == option.name else _named(option.name, request)
+    counts = option.mechanism.find(NoisyCounts)
+    if counts is not None and option.mechanism.releases_rows:
+        return replace(named, noise_scale=counts.noise_scale)
+    if isinstance(option.mechanism.rows, OptimalBudget):
+        return replace(named, prior=option.mechanism.rows.prior)
+    return named
 
 
 def _serving(request: Request, scenario: Scenario) -> dict[str, Planned]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
 
+# Of more clusters than this, some stand for all where each takes long; it changes the third digit.
+_CLUSTERS = 400
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Precision:
@@ -171,11 +174,14 @@ def _by_statistics(
     sampling = sampling_variances(everyone, probs, values)
     if mechanism.find(NoisyContrasts) is not None:
         sampling = _largest_sampling(everyone, Ends.of(space, metric).span)
-    noise = mechanism.statistics[0].contrast_variance(layout, space, metric)
-    shares = layout.sizes.sum(axis=1, keepdims=True) / layout.n_units
+    chosen = layout.clusters_by_size(_CLUSTERS)
+    some = layout.of_clusters(chosen)
+    noise = mechanism.statistics[0].contrast_variance(some, space, metric)
+    shares = some.sizes.sum(axis=1, keepdims=True) / layout.n_units
+    stand_for = len(layout.clusters) / len(chosen)
     return Precision(
         sampling=against_control(sampling, layout),
-        privacy=(shares**2 * noise).sum(axis=0, keepdims=True),
+        privacy=stand_for * (shares**2 * noise).sum(axis=0, keepdims=True),
         by_rows=None,
     )
 
