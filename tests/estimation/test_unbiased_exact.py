@@ -18,7 +18,6 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal import OptimalChannel
-from clusterdp.experiment.weights import stratified_weights
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import RESPONSE, Columns
 from clusterdp.rows.keys import ReleaseKey, fold_numbers
@@ -41,11 +40,15 @@ COLUMNS = Columns(
     breakdowns=(("region",),),
     folds=2,
 )
+# Some units have the largest weight and others do not.
+CAPPED = 2.0
 LEVELS = {
-    "totals": cdp.SumShares(totals=0.2),
+    "totals": cdp.SumShares(totals=0.2, noise_in_rows=CAPPED),
     "clusters": cdp.SumShares(clusters=0.3),
-    "breakdown": cdp.SumShares(breakdowns=((("region",), 0.3),)),
-    "all": cdp.SumShares(totals=0.1, clusters=0.2, breakdowns=((("region",), 0.2),)),
+    "breakdown": cdp.SumShares(breakdowns=((("region",), 0.3),), noise_in_rows=CAPPED),
+    "all": cdp.SumShares(
+        totals=0.1, clusters=0.2, breakdowns=((("region",), 0.2),), noise_in_rows=CAPPED
+    ),
 }
 # What is asked of `estimate`; the analyst's table has a tier and a covariate.
 ASKED: dict[str, dict[str, Any]] = {
@@ -185,8 +188,9 @@ def test_every_level_calibrates(level: str) -> None:
 
 def test_weights_of_totals_are_capped_here() -> None:
     """So that totals alone do not give the stratified mean, and rows must cover the rest."""
-    layout = release(cdp.optimal(epsilon=1), truthful).layout
-    weights, sizes = stratified_weights(layout), layout.sizes
+    mechanism = cdp.optimal(epsilon=1, sums=LEVELS["totals"])
+    layout = release(mechanism, truthful).layout
+    weights, sizes = mechanism.total_weights(layout), layout.sizes
     ratios = weights / (sizes.sum(axis=1, keepdims=True) / sizes)
     assert np.ptp(ratios, axis=0).max() > 0.1
 

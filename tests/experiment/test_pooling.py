@@ -84,7 +84,7 @@ def test_arms_assigned_to_clusters_are_refused_and_households_are_not() -> None:
 def test_weights_are_stratified_rounded_and_capped() -> None:
     rng = np.random.default_rng()
     layout = assigned(rng.integers(20, 110, 79), 0.35, rng)
-    weights = stratified_weights(layout)
+    weights = stratified_weights(layout, 4.0)
     assert weights.min() >= 1
     assert weights.max() == LARGEST_WEIGHT
     inverse = layout.sizes.sum(axis=1, keepdims=True) / layout.sizes
@@ -97,6 +97,6 @@ def test_weights_are_stratified_rounded_and_capped() -> None:
 def test_one_tiny_cell_does_not_decide_the_weights() -> None:
     sizes = np.full((50, 2), 100)
     sizes[0] = [199, 1]
-    weights = stratified_weights(layout_of(sizes.tolist()))
+    weights = stratified_weights(layout_of(sizes.tolist()), 50.0)
     assert (weights[1:, 1] > LARGEST_WEIGHT / 3).all()
-    assert (stratified_weights(layout_of([[70, 30]])) == LARGEST_WEIGHT).all()
+    assert (stratified_weights(layout_of([[70, 30]]), 1.0) == LARGEST_WEIGHT).all()

@@ -10,7 +10,6 @@ import pytest
 import clusterdp as cdp
 from assertions import assert_variance
 from clusterdp.experiment.layout import Breakdown
-from clusterdp.experiment.weights import stratified_weights
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.precision.expected import (
     channel_unit_noise,
@@ -38,7 +37,7 @@ def test_calibrated_to_totals_and_cells_it_comes_true(rng: np.random.Generator) 
     counts[..., 0] += LAYOUT.sizes - counts.sum(axis=-1)
     many = np.broadcast_to(counts, (4000, *counts.shape))
     released = release_cells(
-        CellTotals.of_counts(many, SPACE, LAYOUT), LAYOUT, SPACE, mechanism, simulated_noise(rng)
+        CellTotals.of_counts(many, SPACE), LAYOUT, SPACE, mechanism, simulated_noise(rng)
     )
     channel = released.channel
     assert channel is not None
@@ -46,7 +45,7 @@ def test_calibrated_to_totals_and_cells_it_comes_true(rng: np.random.Generator) 
     rows = (outputs * channel.decode()[channel.groups]).sum(axis=-1)  # [replicate, cluster, arm]
     totals, cells = (one.sum_readings()[0] for one in released.statistics)
     assumed = public_unit_noise(mechanism, SPACE)[0]
-    weights = stratified_weights(LAYOUT)
+    weights = mechanism.total_weights(LAYOUT)
     effect = np.zeros(len(many))
     for arm, sign in ((0, -1.0), (1, 1.0)):
         sizes = LAYOUT.sizes[:, arm]
@@ -99,7 +98,7 @@ def test_groups_and_folds_drawn_at_random_come_near_to_what_is_expected(
         for one in mechanism.statistics
         if isinstance(one, NoisyMetricSums)
     }
-    weights = stratified_weights(layout)[units, 0]
+    weights = mechanism.total_weights(layout)[units, 0]
     columns = [(units == cell).astype(float) for cell in range(4)]
     columns += [weights * (folds == fold) for fold in range(2)]
     columns += [
@@ -137,7 +136,7 @@ def test_a_release_tells_what_can_be_seen_in_it() -> None:
     counts = LAYOUT.sizes[..., np.newaxis] // 4 * np.ones(4, dtype=np.int64)
     sound = replace(LAYOUT, sizes=counts.sum(axis=-1))
     released = release_cells(
-        CellTotals.of_counts(counts, SPACE, sound),
+        CellTotals.of_counts(counts, SPACE),
         sound,
         SPACE,
         mechanism,

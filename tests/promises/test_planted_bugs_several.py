@@ -18,6 +18,7 @@ from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
 from clusterdp.experiment.weights import LARGEST_WEIGHT, stratified_weights
+from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.privacy.accounting import together
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
@@ -29,10 +30,10 @@ from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizer import RowRandomizer
 from clusterdp.statistics.metric_sums import NoisyMetricSums
 from clusterdp.statistics.sum_noise import SumNoise
-from clusterdp.statistics.totals import NoisyTotals
+from clusterdp.statistics.totals import DrawnTotals, NoisyTotals
 from clusterdp.storage.folder import LocalFolder
 from joint_enumeration import category_chances, joint_release, worst_loss
-from neighbour_tables import REGION, NeighbourTables
+from neighbour_tables import NOISE_IN_ROWS, REGION, NeighbourTables
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
     from clusterdp.privacy.accounting import LossAtom
     from clusterdp.rows.batches import EncodedRows, RandomizedBatch
-    from clusterdp.statistics.totals import DrawnTotals
+    from clusterdp.statistics.base import SumReading
 
 FUNNEL = Categories(
     declared=declare({"visit": "0,1", "spend": "0,1,5"}, implications=["spend>0 -> visit"])
@@ -70,7 +71,7 @@ def audit_folder() -> None:
     columns = Columns(
         unit="user", arm="treated", cluster="market", outcomes=("visit", "spend"), folds=2
     )
-    mechanism = cdp.optimal(epsilon=2, sums=cdp.SumShares(totals=0.1))
+    mechanism = cdp.optimal(epsilon=2, sums=cdp.SumShares(totals=0.1, noise_in_rows=NOISE_IN_ROWS))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "out"
         prepared = prepare(table, columns=columns, space=FUNNEL)
@@ -111,7 +112,9 @@ def swap_two_outputs(patch: pytest.MonkeyPatch) -> None:
 
 def audit_loss() -> None:
     """Enumerated over all neighbours and outputs, the loss is within the guarantee."""
-    sums = cdp.SumShares(totals=0.2, clusters=0.2, breakdowns=((REGION, 0.2),))
+    sums = cdp.SumShares(
+        totals=0.2, clusters=0.2, breakdowns=((REGION, 0.2),), noise_in_rows=NOISE_IN_ROWS
+    )
     mechanism = cdp.optimal(epsilon=2, sums=sums)
     rows = tuple(map(tuple, FUNNEL.outcome_values().T.tolist()))
     release = joint_release(mechanism, FUNNEL, rows, 0)
@@ -140,26 +143,28 @@ def spend_epsilon_on_each_sum(patch: pytest.MonkeyPatch) -> None:
 def count_a_little_more(patch: pytest.MonkeyPatch) -> None:
     """The largest weight is 65, where noise is for 64."""
     patch.setattr(
-        "clusterdp.rows.batches.stratified_weights", lambda layout: stratified_weights(layout) + 1
+        Mechanism, "total_weights", lambda _, layout: stratified_weights(layout, NOISE_IN_ROWS) + 1
     )
 
 
 def lift_the_cap(patch: pytest.MonkeyPatch) -> None:
     """Units of small cells count as much as the stratified mean asks for."""
 
-    def uncapped(layout: Layout) -> IntArray:
+    def uncapped(_: Mechanism, layout: Layout) -> IntArray:
         inverse = layout.sizes.sum(axis=1, keepdims=True) / layout.sizes
         shares = inverse / np.median(inverse, axis=0)
         return np.asarray(np.rint(LARGEST_WEIGHT * shares), dtype=np.int64)
 
-    patch.setattr("clusterdp.rows.batches.stratified_weights", uncapped)
+    patch.setattr(Mechanism, "total_weights", uncapped)
 
 
 def publish_other_weights(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        "clusterdp.published.cells.stratified_weights",
-        lambda layout: stratified_weights(layout) - 1,
-    )
+    honest = DrawnTotals.sum_readings
+
+    def others(self: DrawnTotals, metric: int = 0) -> tuple[SumReading, ...]:
+        return tuple(one._replace(weights=one.weights - 1) for one in honest(self, metric))
+
+    patch.setattr(DrawnTotals, "sum_readings", others)
 
 
 def publish_other_folds(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from clusterdp.experiment.grid import Grid
 from clusterdp.experiment.weights import LARGEST_WEIGHT
 from clusterdp.statistics.totals import NoisyTotals
 from joint_enumeration import joint_release, losses_of_units, moved_noise, worst_delta, worst_loss
-from neighbour_tables import REGION, REGION_AND_TIER, NeighbourTables, Row
+from neighbour_tables import NOISE_IN_ROWS, REGION, REGION_AND_TIER, NeighbourTables, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,7 +77,10 @@ CASES = {
 }
 # Every level that sums can be of: everyone, cells, and two breakdowns that overlap.
 EVERY_LEVEL = cdp.SumShares(
-    totals=0.1, clusters=0.1, breakdowns=((REGION, 0.1), (REGION_AND_TIER, 0.1))
+    totals=0.1,
+    clusters=0.1,
+    breakdowns=((REGION, 0.1), (REGION_AND_TIER, 0.1)),
+    noise_in_rows=NOISE_IN_ROWS,
 )
 MECHANISMS = {
     "rows": cdp.optimal(epsilon=1.5),
@@ -87,12 +90,16 @@ MECHANISMS = {
     "uniform prior and sums": cdp.uniform_prior_dp(epsilon=1.5, sums=cdp.SumShares(clusters=0.5)),
 }
 WITH_TOTALS = {
-    "totals": cdp.optimal(epsilon=1.5, sums=cdp.SumShares(totals=0.4)),
+    "totals": cdp.optimal(epsilon=1.5, sums=cdp.SumShares(totals=0.4, noise_in_rows=NOISE_IN_ROWS)),
     "totals and a breakdown": cdp.optimal(
-        epsilon=1.5, sums=cdp.SumShares(totals=0.1, breakdowns=((REGION, 0.3),))
+        epsilon=1.5,
+        sums=cdp.SumShares(totals=0.1, breakdowns=((REGION, 0.3),), noise_in_rows=NOISE_IN_ROWS),
     ),
     "breakdowns that overlap": cdp.optimal(
-        epsilon=1.5, sums=cdp.SumShares(breakdowns=((REGION, 0.1), (REGION_AND_TIER, 0.3)))
+        epsilon=1.5,
+        sums=cdp.SumShares(
+            breakdowns=((REGION, 0.1), (REGION_AND_TIER, 0.3)), noise_in_rows=NOISE_IN_ROWS
+        ),
     ),
     "every level": cdp.optimal(epsilon=1.5, sums=EVERY_LEVEL),
     "every level and counts": cdp.optimal(epsilon=1.5, noise_scale=6, sums=EVERY_LEVEL),
@@ -112,7 +119,10 @@ WITH_DELTA = {
         delta=DELTA,
         noise_scale=0.4,
         sums=cdp.SumShares(
-            totals=0.02, clusters=0.02, breakdowns=((REGION, 0.02), (REGION_AND_TIER, 0.02))
+            totals=0.02,
+            clusters=0.02,
+            breakdowns=((REGION, 0.02), (REGION_AND_TIER, 0.02)),
+            noise_in_rows=NOISE_IN_ROWS,
         ),
     ),
 }

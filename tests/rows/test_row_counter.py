@@ -45,7 +45,7 @@ def test_what_is_counted(mechanism: cdp.Mechanism, *, sums: bool, counts: bool) 
     space = space_of()
     prepared = prepare(table, columns=COLUMNS, space=space)
     encoder = RowEncoder.of(COLUMNS, space, prepared.encoder, clip=False)
-    counter = RowCounter.of(encoder, prepared.layout, asked_of(mechanism, KEY))
+    counter = RowCounter.of(encoder, prepared.layout, asked_of(mechanism, prepared.layout, KEY))
     assert counter.sums == sums
     assert bool(counter.count_keys) == counts
     assert counter.width == space.n_categories * (1 + counts) + 4 * sums

@@ -35,7 +35,7 @@ def reserve(
 def some_drawn(reservation: Reservation) -> bytes:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
     about_cells = release_cells(
-        CellTotals.of_counts(counts, SPACE, LAYOUT),
+        CellTotals.of_counts(counts, SPACE),
         LAYOUT,
         SPACE,
         reservation.mechanism,

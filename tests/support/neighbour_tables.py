@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Row = tuple[float, ...]
 
 KEY = ReleaseKey(bytes(32))
+# What caps the weights of units in totals.
+NOISE_IN_ROWS = 50.0
 # Cells whose units have weights of 64, 54, 45, 30, 29 and 64 in totals.
 SIZES = np.array([[200, 60], [20, 180], [40, 40]])
 REGION, REGION_AND_TIER = ("region",), ("region", "tier")
@@ -90,7 +92,7 @@ class NeighbourTables:
     @cached_property
     def units(self) -> dict[int, int]:
         """A unit of each cell, with its weight in totals, the heaviest first."""
-        weights = stratified_weights(self.prepared.layout).ravel().tolist()
+        weights = stratified_weights(self.prepared.layout, NOISE_IN_ROWS).ravel().tolist()
         first = (np.cumsum(SIZES) - SIZES.ravel()).tolist()
         return dict(sorted(zip(first, weights, strict=True), key=lambda one: -one[1]))
 
@@ -98,7 +100,7 @@ class NeighbourTables:
         """What noise is added to where a unit has these outcomes, but for counts of categories."""
         layout = self.prepared.layout
         encoder = row_encoder(self.prepared.table, self.prepared.encoder)
-        counter = RowCounter.of(encoder, layout, asked_of(mechanism, KEY))
+        counter = RowCounter.of(encoder, layout, asked_of(mechanism, layout, KEY))
         tally = Tally.empty(counter, layout.sizes.size)
         tally.add(counter.encoder(self._with_outcomes(unit, row)))
         totals = counter.totals(tally, layout)

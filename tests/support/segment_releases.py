@@ -14,7 +14,6 @@ from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums
 from clusterdp.estimation.published_sums import of_fold
 from clusterdp.estimation.target import Target
 from clusterdp.experiment.layout import Breakdown, Layout
-from clusterdp.experiment.weights import stratified_weights
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals, MetricSums
 from clusterdp.statistics.noise import simulated_noise
@@ -90,9 +89,11 @@ def segment_layout(counts: IntArray) -> Layout:
     )
 
 
-def group_totals(counts: IntArray, space: CategorySpace, layout: Layout) -> CellTotals:
+def group_totals(
+    counts: IntArray, space: CategorySpace, layout: Layout, mechanism: Mechanism
+) -> CellTotals:
     """True totals of cells, of everyone and of the breakdown; counts as above, for one segment."""
-    lattice, weights = space.metric_lattice(), stratified_weights(layout)
+    lattice, weights = space.metric_lattice(), mechanism.total_weights(layout)
 
     def by_group(integers: IntArray) -> IntArray:
         sums = counts @ integers.T  # [fold, group, cluster, arm, metric]
@@ -101,7 +102,7 @@ def group_totals(counts: IntArray, space: CategorySpace, layout: Layout) -> Cell
 
     groups = MetricSums(by_group(lattice.integers), by_group(lattice.squares()))
     everyone = MetricSums(*(part.sum(axis=0, keepdims=True) for part in groups))
-    cells = CellTotals.of_counts(counts.sum(axis=(0, 1)), space, layout)
+    cells = CellTotals.of_counts(counts.sum(axis=(0, 1)), space)
     return cells._replace(groups={(): everyone, BY: groups})
 
 
@@ -122,7 +123,7 @@ def release_segments(
         holdout: The fold to use alone.
     """
     layout = segment_layout(counts)
-    totals = group_totals(counts.sum(axis=0), space, layout)
+    totals = group_totals(counts.sum(axis=0), space, layout, mechanism)
     cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
     assert cells.channel is not None
     released = cells.channel.simulate(counts, rng)

@@ -16,27 +16,28 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
 
 # The largest weight of a unit; it decides how finely weights are rounded, and nothing else.
-LARGEST_WEIGHT = 64
-# What the noise of a sum is taken to be worth, in units whose rows have noise, to choose the cap.
-# It is less where nearly all of epsilon goes to totals, and more in a plan for all purposes; there
-# the noise of totals is small beside that of sampling, so that the cap matters less.
-_NOISE_IN_ROWS = 2.0
+LARGEST_WEIGHT = 1024
 
 
-def stratified_weights(layout: Layout) -> IntArray:
-    """x_ac in 1…64, proportional to n_c/n_ac up to a cap in each arm; axes `[cluster, arm]`.
+def stratified_weights(layout: Layout, noise_in_rows: float) -> IntArray:
+    """x_ac in 1…1024, proportional to n_c/n_ac up to a cap in each arm; axes `[cluster, arm]`.
 
-    Weights follow from the sizes of cells alone. Those of an arm have a scale of their own.
+    Weights follow from public numbers alone. Those of an arm have a scale of their own.
+
+    Args:
+        layout: The cells.
+        noise_in_rows: N, how many rows have as much noise as a total whose units count once. The
+            more, the lower the cap.
     """
     sizes = layout.sizes
     whole = sizes.sum(axis=1, keepdims=True)
     inverse = np.where(sizes > 0, whole / np.maximum(sizes, 1), 1.0)
-    caps = np.array([_cap(*arm) for arm in zip(inverse.T, sizes.T, strict=True)])
+    caps = np.array([_cap(*arm, noise_in_rows) for arm in zip(inverse.T, sizes.T, strict=True)])
     shares = np.minimum(inverse / caps, 1.0)
     return np.asarray(np.maximum(np.rint(LARGEST_WEIGHT * shares), 1.0), dtype=np.int64)
 
 
-def _cap(inverse: FloatArray, sizes: IntArray) -> float:
+def _cap(inverse: FloatArray, sizes: IntArray, noise_in_rows: float) -> float:
     """The cap κ that minimises N·κ² + Σ n(w − κ)², the sum over the cells with w > κ.
 
     If the k largest weights exceed it, it is Σ n·w/(N + Σ n) over these. That rises with k as long
@@ -44,4 +45,4 @@ def _cap(inverse: FloatArray, sizes: IntArray) -> float:
     """
     order = np.argsort(-inverse, kind="stable")
     above = np.cumsum(sizes[order] * inverse[order])
-    return float((above / (_NOISE_IN_ROWS + np.cumsum(sizes[order]))).max())
+    return float((above / (noise_in_rows + np.cumsum(sizes[order]))).max())

@@ -8,9 +8,10 @@ the numbers the machine uses, and `Mechanism.guarantee` states what those cost.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+import numpy as np
 
 from clusterdp.channels.catalogue import RowBudget, RowRule  # noqa: TC001 - for msgspec
 from clusterdp.errors import ParameterError
@@ -18,6 +19,11 @@ from clusterdp.experiment.category_space import CategorySpace  # noqa: TC001 - f
 from clusterdp.privacy import accounting as acc
 from clusterdp.statistics.base import NoisyStatistic
 from clusterdp.statistics.catalogue import Statistic  # noqa: TC001 - for msgspec
+from clusterdp.statistics.totals import NoisyTotals
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import IntArray
+    from clusterdp.experiment.layout import Layout
 
 S = TypeVar("S", bound=NoisyStatistic)
 
@@ -41,6 +47,12 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
             raise ParameterError(f"{self.name} would publish neither rows nor statistics")
         if len({one.label for one in self.statistics}) < len(self.statistics):
             raise ParameterError(f"{self.name} would publish two statistics of one kind; give one")
+        totals = [one for one in self.statistics if isinstance(one, NoisyTotals)]
+        if len({one.noise_in_rows for one in totals}) > 1:
+            raise ParameterError(
+                "totals of one release share the weights of units: give all of them the same "
+                "noise_in_rows"
+            )
         if self.rows is None and not self.statistics[0].estimates_effects:
             raise ParameterError(
                 f"{self.name} would publish no effects, which {type(self.statistics[0]).__name__} "
@@ -64,6 +76,11 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
     def find(self, kind: type[S]) -> S | None:
         """Its statistic of some kind, if it has one."""
         return next((one for one in self.statistics if isinstance(one, kind)), None)
+
+    def total_weights(self, layout: Layout) -> IntArray:
+        """What a unit of each cell counts in totals, if there are any; axes `[cluster, arm]`."""
+        totals = self.find(NoisyTotals)
+        return np.ones_like(layout.sizes) if totals is None else totals.weights(layout)
 
     def statistics_loss(self) -> tuple[acc.LossAtom, ...]:
         """The privacy loss of all that is published beside the rows, largest first."""

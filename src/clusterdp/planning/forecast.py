@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from clusterdp.channels.integers import SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.weights import stratified_weights
 from clusterdp.mechanisms.sum_shares import SumShares
 from clusterdp.planning.assumptions import cell_reference
 from clusterdp.planning.predictions import objective_weights
@@ -17,7 +18,7 @@ from clusterdp.precision.cells import arm_cells, level_noises
 from clusterdp.precision.expected import against_control, sampling_variances
 from clusterdp.precision.level_noise import LevelNoise, calibrated_variances
 from clusterdp.statistics.sums import NoisySums
-from clusterdp.statistics.totals import NoisyTotals
+from clusterdp.statistics.totals import NoisyTotals, noise_in_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
     from clusterdp.planning.purpose import Purpose
+    from clusterdp.precision.level_noise import ArmCells
 
 # What rows keep of what counts leave of ε, where their noise is computed; between, interpolated.
 _KEPT = (1.0, 0.93, 0.87, 0.81, 0.75, 0.68, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)
@@ -93,8 +95,8 @@ class Forecast:
         self._known = [one.epsilon for one in self._nodes[::-1] if one.epsilon >= enough]
         self._noise = _log_ratios(RowNoise(like, scenario), self._known)
         self._public = _log_ratios(RowNoise(replace(like, statistics=()), public), self._known)
-        chosen, copies = _stand_ins(layout)
-        self._cells = arm_cells(layout, chosen, copies)
+        self._chosen, self._copies = _stand_ins(layout)
+        self._cells: dict[float, list[ArmCells]] = {}
         everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
         metrics = range(len(space.metric_values()))
         self._sampling = [
@@ -103,7 +105,7 @@ class Forecast:
             )
             for metric in metrics
         ]
-        by_rows = np.array([arm.by_rows for arm in self._cells])
+        by_rows = np.array([arm.by_rows for arm in self._cells_of(1.0)])
         self._by_rows = against_control(by_rows, layout)
         kinds = (NoisyTotals(epsilon=1.0), NoisySums(epsilon=1.0))
         self._of_sums = [
@@ -111,7 +113,7 @@ class Forecast:
         ]
         # 1/variance of cell sums by counts; axes [cluster] by metric and arm.
         self._counted = [
-            [1 / noise.cells[chosen] for noise in level_noises(like, layout, space, metric)]
+            [1 / noise.cells[self._chosen] for noise in level_noises(like, layout, space, metric)]
             for metric in metrics
         ]
 
@@ -142,16 +144,53 @@ class Forecast:
         of_totals, of_cells = self._of_sums[metric]
         cells, of_groups = of_cells(clusters), of_totals(breakdowns / max(n_breakdowns, 1))
         groups = np.repeat(of_groups[:, np.newaxis], n_breakdowns, axis=1)
-        privacy = []
-        for arm, counted in zip(self._cells, self._counted[metric], strict=True):
-            with np.errstate(divide="ignore"):
-                both = 1 / (1 / cells[:, np.newaxis] + counted)
-            levels = LevelNoise(cells=both, totals=of_totals(totals), breakdowns=groups)
-            privacy.append(calibrated_variances(arm, levels, noise, public))
-        variances = against_control(np.stack(privacy, axis=-1), self._layout)
+        alone = LevelNoise(cells=cells[:, np.newaxis], totals=of_totals(totals), breakdowns=groups)
+        # Splits whose totals have the same weights are looked at together.
+        largest = np.maximum(totals, breakdowns / max(n_breakdowns, 1))
+        worth = noise_in_rows(largest, self._epsilon * (1 - shares.sum(axis=1)))
+        parts = []
+        for weighed in np.unique(worth):
+            same = worth == weighed
+            of_same = LevelNoise(*(part[same] for part in alone))
+            parts.append((same, self._privacy(metric, weighed, of_same, noise[same], public[same])))
+        privacy = np.empty((len(shares), *parts[0][1].shape[1:]))
+        for same, part in parts:
+            privacy[same] = part
+        variances = against_control(privacy, self._layout)
         variances += self._sampling[metric]
         rows = noise[:, np.newaxis] * self._by_rows + self._sampling[metric][0]
         return np.stack([self._of_purpose(one, variances, rows) for one in self._purposes], axis=1)
+
+    def _privacy(
+        self,
+        metric: int,
+        weighed: float,
+        alone: LevelNoise,
+        noise: FloatArray,
+        public: FloatArray,
+    ) -> FloatArray:
+        """Privacy variances of means; axes `[split, target, arm]`.
+
+        Args:
+            metric: Which metric.
+            weighed: The noise in rows that weights follow from.
+            alone: The noise on sums, without what counts tell of cells.
+            noise: Of a unit's row; axes `[split]`.
+            public: The same as far as it is public.
+        """
+        privacy = []
+        for arm, counted in zip(self._cells_of(weighed), self._counted[metric], strict=True):
+            with np.errstate(divide="ignore"):
+                both = 1 / (1 / alone.cells + counted)
+            privacy.append(calibrated_variances(arm, alone._replace(cells=both), noise, public))
+        return np.stack(privacy, axis=-1)
+
+    def _cells_of(self, weighed: float) -> list[ArmCells]:
+        """The cells of each arm, with weights by so much noise in rows."""
+        if weighed not in self._cells:
+            weights = stratified_weights(self._layout, weighed)
+            self._cells[weighed] = arm_cells(self._layout, weights, self._chosen, self._copies)
+        return self._cells[weighed]
 
     def _of_purpose(self, purpose: Purpose, variances: FloatArray, rows: FloatArray) -> FloatArray:
         """The variance that a purpose is judged by; axes `[split, treatment]`.

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.experiment.weights import stratified_weights
 from clusterdp.precision.level_noise import ArmCells, LevelNoise
 from clusterdp.statistics.totals import NoisyTotals
 
@@ -18,16 +17,20 @@ if TYPE_CHECKING:
 
 
 def arm_cells(
-    layout: Layout, chosen: IntArray | None = None, copies: FloatArray | None = None
+    layout: Layout,
+    weights: IntArray,
+    chosen: IntArray | None = None,
+    copies: FloatArray | None = None,
 ) -> list[ArmCells]:
     """The cells of each arm; of every cluster, or of some that stand for all.
 
     Args:
         layout: What is public.
+        weights: What a unit of each cell counts in totals; axes `[cluster, arm]`.
         chosen: The clusters to take.
         copies: How many clusters each of these stands for.
     """
-    sizes, weights = layout.sizes, stratified_weights(layout)
+    sizes = layout.sizes
     targets = sizes.sum(axis=1, keepdims=True) / (layout.n_units * sizes)
     taken = np.arange(len(sizes)) if chosen is None else chosen
     return [

@@ -81,7 +81,8 @@ def expected_precision(
     metrics = range(len(space.metric_values()))
     if unit_noise is None:
         return tuple(_by_statistics(mechanism, layout, space, probs, one) for one in metrics)
-    cells, assumed = arm_cells(layout), public_unit_noise(mechanism, space)
+    cells = arm_cells(layout, mechanism.total_weights(layout))
+    assumed = public_unit_noise(mechanism, space)
     found = []
     for metric in metrics:
         noises = level_noises(mechanism, layout, space, metric)

@@ -8,7 +8,6 @@ import numpy as np
 
 from clusterdp.errors import FormatError
 from clusterdp.experiment.layout import EVERYONE
-from clusterdp.experiment.weights import stratified_weights
 from clusterdp.rows.encoding import holds_labels
 from clusterdp.statistics.columns import are_whole
 
@@ -41,8 +40,9 @@ def cells_table(encoder: CellEncoder, layout: Layout, about_cells: CellRelease) 
         if encoder.pooled is not None:
             clusters = pl.Series(clusters.name, layout.clusters)
         published.insert(0, clusters.gather(np.repeat(np.arange(n_clusters), n_arms)))
-    if any(statistic.level is not None for statistic in statistics):
-        published.append(pl.Series(WEIGHT, stratified_weights(layout).ravel()))
+    totals = [statistic for statistic in statistics if statistic.level is not None]
+    if totals:
+        published.append(pl.Series(WEIGHT, totals[0].sum_readings()[0].weights.ravel()))
     for statistic in statistics:
         if statistic.level is None:
             published += statistic.to_columns()

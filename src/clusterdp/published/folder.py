@@ -19,7 +19,6 @@ import numpy as np
 
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.layout import Layout, find_arm
-from clusterdp.experiment.weights import stratified_weights
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.cells import WEIGHT, check_cells, has_totals, read_labels
 from clusterdp.published.manifest import plain, unseal
@@ -146,7 +145,7 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
     if any(not np.array_equal(one.sizes.sum(axis=0), by_arm) for one in layout.breakdowns):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the sizes of breakdowns")
     if WEIGHT in cells and not np.array_equal(
-        cells[WEIGHT].to_numpy(), stratified_weights(layout).ravel()
+        cells[WEIGHT].to_numpy(), manifest.mechanism.total_weights(layout).ravel()
     ):
         raise FormatError(f"the weights in {CELLS} do not follow from the sizes of cells")
     if repr([plain(arm) for arm in arms]) != repr(list(manifest.arms)):

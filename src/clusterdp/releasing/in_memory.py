@@ -47,7 +47,7 @@ def release_in_memory(
     space = table.space
     check_exact(layout, space, mechanism)
     disclosed = disclosure_notes(mechanism, space)
-    found = table.count(layout, encoder, asked=asked_of(mechanism, key))
+    found = table.count(layout, encoder, asked=asked_of(mechanism, layout, key))
     for notice in found.notices:
         notify_owner(notice)
     about_cells = release_cells(found.totals, layout, space, mechanism, add_noise)

@@ -88,12 +88,13 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     return prepare_table(engine.table(named(source), asked, out), control, min_cell_size)
 
 
-def asked_of(mechanism: Mechanism, key: ReleaseKey) -> Asked:
+def asked_of(mechanism: Mechanism, layout: Layout, key: ReleaseKey) -> Asked:
     """What the statistics of a mechanism need to be counted, and no more."""
     by_category = any(one.of_categories for one in mechanism.statistics)
     return Asked(
         sums=any(one.level is None and not one.of_categories for one in mechanism.statistics),
         levels=tuple(one.level for one in mechanism.statistics if one.level is not None),
+        weights=mechanism.total_weights(layout),
         count_key=key if by_category else None,
     )
 

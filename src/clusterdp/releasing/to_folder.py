@@ -133,7 +133,7 @@ def _draw(
     """The first pass, and its noise: what an earlier run drew, if there was one."""
     layout, space = prepared.layout, prepared.table.space
     counting = progress.stage("counting cells", layout.n_units)
-    asked = asked_of(mechanism, journal.key)
+    asked = asked_of(mechanism, layout, journal.key)
     found = prepared.table.count(layout, prepared.encoder, counting, asked)
     for notice in found.notices:
         notify_owner(notice)

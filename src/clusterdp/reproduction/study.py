@@ -62,7 +62,7 @@ def exact_excess(population: Population, mechanism: Mechanism, rng: np.random.Ge
     """
     counts, layout = population.assign(N_AVERAGED, rng), population.layout
     channel = release_cells(
-        CellTotals.of_counts(counts, population.space, layout),
+        CellTotals.of_counts(counts, population.space),
         layout,
         population.space,
         mechanism,

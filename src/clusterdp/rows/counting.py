@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.experiment.metric_integers import MetricIntegers
-from clusterdp.experiment.weights import stratified_weights
 from clusterdp.rows.fingerprint import Fingerprint
 from clusterdp.statistics.base import CellTotals, MetricSums
 
@@ -25,11 +24,13 @@ class Asked(NamedTuple):
     Attributes:
         sums: Whether sums of numbers are needed, cell by cell.
         levels: The columns that weighted totals are needed by; none for everyone.
+        weights: What a unit of each cell counts in them; axes `[cluster, arm]`.
         count_key: The key of the release, where counts of rounded numbers are published.
     """
 
     sums: bool = False
     levels: tuple[tuple[str, ...], ...] = ()
+    weights: IntArray | None = None
     count_key: ReleaseKey | None = None
 
 
@@ -69,7 +70,7 @@ class RowCounter:
             encoder=replace(encoder, levels=asked.levels),
             metrics=tuple(MetricIntegers.of(metric, space) for metric in metrics),
             sums=sums,
-            weights=stratified_weights(layout).ravel(),
+            weights=_ones(layout) if asked.weights is None else asked.weights.ravel(),
             level_sizes=tuple(
                 layout.n_groups(level) * layout.folds * n_arms for level in asked.levels
             ),
@@ -91,7 +92,7 @@ class RowCounter:
         """What statistics are drawn from."""
         n_categories, space = self.encoder.space.n_categories, self.encoder.space
         table = tally.table.reshape(*layout.sizes.shape, -1)
-        totals = CellTotals.of_counts(table[..., :n_categories], space, layout)
+        totals = CellTotals.of_counts(table[..., :n_categories], space)
         totals = totals._replace(groups=self._groups(tally.groups, layout))
         if self.sums:
             first, second = n_categories, n_categories + self.n_sums
@@ -110,6 +111,10 @@ class RowCounter:
             shaped = part.reshape(-1, layout.folds, len(layout.arms), part.shape[-1])
             found[level] = MetricSums(*np.split(shaped, 2, axis=-1))
         return found
+
+
+def _ones(layout: Layout) -> IntArray:
+    return np.ones(layout.sizes.size, dtype=np.int64)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

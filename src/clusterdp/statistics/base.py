@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
-from clusterdp.experiment.weights import stratified_weights
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,20 +50,18 @@ class CellTotals(NamedTuple):
     groups: Mapping[tuple[str, ...], MetricSums]
 
     @classmethod
-    def of_counts(cls, counts: IntArray, space: CategorySpace, layout: Layout) -> CellTotals:
+    def of_counts(cls, counts: IntArray, space: CategorySpace) -> CellTotals:
         """The totals of units in known categories; expected counts need not be whole.
 
-        Counts tell neither folds nor breakdowns: there is one fold, and one group of everyone.
+        Counts tell neither folds nor breakdowns, so there are no totals of groups.
         """
         lattice = space.metric_lattice()
-        cells = MetricSums(
-            sums=_whole(counts @ lattice.integers.T), squares=_whole(counts @ lattice.squares().T)
+        return cls(
+            counts=counts,
+            sums=_whole(counts @ lattice.integers.T),
+            squares=_whole(counts @ lattice.squares().T),
+            groups={},
         )
-        weights = stratified_weights(layout)[..., np.newaxis]
-        everyone = MetricSums(
-            *((weights * part).sum(axis=-3)[..., np.newaxis, np.newaxis, :, :] for part in cells)
-        )
-        return cls(counts, *cells, groups={(): everyone})
 
 
 def _whole(sums: IntArray) -> IntArray:

@@ -102,7 +102,7 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
         return Averaged((_cluster_weights(layout) ** 2 * noise).sum(axis=0), exact)
     readings: list[SumReading] = []
     if use == "everything":
-        totals = CellTotals.of_counts(counts, space, layout)
+        totals = CellTotals.of_counts(counts, space)
         drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
         readings = [reading for one in drawn for reading in one.sum_readings(metric)]
     # What is public of sums is used alone: which there are, and how noisy they are.
@@ -243,7 +243,7 @@ def unit_noise(
     rng: np.random.Generator,
 ) -> FloatArray:
     """Noise variance of a unit, given one draw of the statistics; axes `[metric, cluster, arm]`."""
-    totals, noise = CellTotals.of_counts(counts, space, layout), simulated_noise(rng)
+    totals, noise = CellTotals.of_counts(counts, space), simulated_noise(rng)
     learned_from = tuple(
         one.draw(totals, layout, space, noise) for one in mechanism.statistics if one.of_categories
     )

@@ -109,7 +109,7 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
 ) -> estimators.EffectArrays:
     """One release and estimate of each replicate's counts `[replicate, cluster, arm, outcome]`."""
     about_cells = release_cells(
-        CellTotals.of_counts(counts, space, layout), layout, space, mechanism, simulated_noise(rng)
+        CellTotals.of_counts(counts, space), layout, space, mechanism, simulated_noise(rng)
     )
     statistics, channel = about_cells
     if channel is None:
