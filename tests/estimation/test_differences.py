@@ -20,7 +20,7 @@ from populations import from_units
 from segment_releases import BY, of_group, of_segment, release_segments
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import IntArray
     from clusterdp.estimation.differences import SegmentEffect
     from clusterdp.mechanisms.mechanism import Mechanism
     from segment_releases import SegmentRelease
@@ -91,7 +91,7 @@ def test_segments_and_their_differences(
 
 @pytest.mark.slow
 def test_segments_chosen_on_the_other_fold(rng: np.random.Generator) -> None:
-    """The best of four segments in fold 0, estimated in fold 1. Chosen in all rows, it is biased."""
+    """The best of four segments in fold 0, estimated in fold 1. In all rows it is biased."""
     mechanism = MECHANISMS["totals"]
     held_out, errors, together = [], [], []
     for _ in range(N_RELEASES):
@@ -118,9 +118,9 @@ def effect_in(release: SegmentRelease, segment: int) -> float:
     return float(release.effect(segment, of_segment(release, segment)).effect.effects[0])
 
 
-def small_cells(space: cdp.OutcomeSpace, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
+def small_cells(space: cdp.OutcomeSpace, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     """1,000 clusters of four to six units, without an effect: cells of two and three."""
-    clusters = np.repeat(np.arange(1000), rng.integers(4, 7, 1000))
+    clusters = np.asarray(np.repeat(np.arange(1000), rng.integers(4, 7, 1000)), np.int64)
     rates = rng.uniform(0.2, 0.6, 1000)[clusters]
     return clusters, rng.binomial(space.n_categories - 1, rates)
 

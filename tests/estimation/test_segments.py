@@ -358,3 +358,34 @@ def test_a_cluster_with_another_ratio_is_reported(table: pl.DataFrame) -> None:
     )
     estimate = cdp.estimate(cdp.release(skewed, mechanism=MECHANISM, **PARTS))
     assert any("within 1 of 5 clusters: 0;" in note for note in estimate.notes)
+
+
+def test_differences_are_effects_of_their_own(release: cdp.Release, segments: pl.DataFrame) -> None:
+    found = cdp.estimate(release, segments=segments, by=["tier", "region"], differences=True)
+    gold, silver = found["tier=gold"], found["tier=silver"]
+    difference = found["tier=gold vs rest"]
+    assert difference.effect == pytest.approx(gold.effect - silver.effect)
+    assert difference.effect == pytest.approx(-found["tier=silver vs rest"].effect)
+    assert [test.by for test in found.tests] == [("tier",), ("region",)]
+    two = found.tests[1]  # of two segments with many units: the square of their difference
+    apart = found["region=1 vs rest"]
+    assert two.statistic == pytest.approx((apart.effect / apart.std_error) ** 2)
+    assert two.p_value == pytest.approx(apart.p_value, rel=0.2)
+    assert "region: do effects on clicks of 1 differ" in str(found)
+    assert found.to_dict()["homogeneity"][1]["p_value"] == two.p_value
+    assert found.to_polars()["against"].to_list().count("rest") == 4
+    with pytest.raises(cdp.ParameterError, match="--by"):
+        cdp.estimate(release, differences=True)
+
+
+def test_clusters_without_an_arm_are_left_out(table: pl.DataFrame) -> None:
+    """Units of the first market have one arm; what they say of effects is nothing."""
+    one_arm = (pl.col("market") != 0) | (pl.col("treated") == 1)
+    release = cdp.release(table.filter(one_arm), mechanism=MECHANISM, **PARTS)
+    found = cdp.estimate(release)
+    n_left = table.filter(one_arm & (pl.col("market") == 0)).height
+    assert any(f"their {n_left:,} units are left out" in note for note in found.notes)
+    assert (
+        found.effects[0].n_treated
+        == table.filter(pl.col("treated") == 1, pl.col("market") != 0).height
+    )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from scipy.sparse import csr_array
 
-    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.estimation.profiles import Profiles, ProfileSums
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
@@ -46,12 +46,14 @@ class Functional(NamedTuple):
         weights: Σ s over the rows of each profile; axes `[..., functional, profile]`.
         noise: Σ s·v̂, v̂ the estimated noise variance of a row; axes as those of weights.
         square_noise: Σ s²·v̂ over all rows.
+        places: The profiles that rows are in, which these axes are of; None for all of them.
     """
 
     values: FloatArray
     weights: FloatArray
     noise: FloatArray
     square_noise: FloatArray
+    places: IntArray | None = None
 
 
 class Calibrated(NamedTuple):
@@ -64,8 +66,7 @@ class Calibrated(NamedTuple):
         spread_shift: What calibration adds to an estimate of the spread of outcomes that was made
             from rows: the errors of squares, weighted like what calibration saves.
         coefficients: b; axes `[..., functional, sum]`.
-        moved: Xb; axes `[..., functional, profile]`.
-        noise: As in `Functional`.
+        noise_sums: X's·v̂, how noise of rows goes with sums; axes as those of coefficients.
     """
 
     values: FloatArray
@@ -73,8 +74,7 @@ class Calibrated(NamedTuple):
     saved_share: FloatArray
     spread_shift: FloatArray
     coefficients: FloatArray
-    moved: FloatArray
-    noise: FloatArray
+    noise_sums: FloatArray
 
 
 def _saved_share(saved: FloatArray, noise: FloatArray) -> FloatArray:
@@ -103,11 +103,10 @@ class SumSolver:
         rest = gram[n_first:, n_first:] - self._coupling.T @ scaled
         self._rest = cho_factor(rest.toarray() + np.diag(ridge[n_first:]))
 
-    def solve(self, weights: FloatArray) -> FloatArray:
-        """b; from `[..., profile]` to `[..., sum]`."""
+    def solve(self, right: FloatArray) -> FloatArray:
+        """b, given X's; axes `[..., sum]` of both."""
         from scipy.linalg import cho_solve
 
-        right = times(weights, self.design)
         flat = right.reshape(math.prod(right.shape[:-1]), right.shape[-1])
         first, rest = flat[:, : self._n_first], flat[:, self._n_first :]
         left = rest - (first * self._inverse) @ self._coupling
@@ -138,47 +137,53 @@ class Calibration:
 
     def apply(self, one: Functional) -> Calibrated:
         """Weighted sums over rows, calibrated, with their privacy variances."""
-        coefficients = self.solver.solve(one.weights)
-        moved = times(coefficients, self.solver.transposed)
-        noise, gaps = self.noise[..., np.newaxis, :], self.gaps[..., np.newaxis, :]
-        values = one.values - (coefficients * gaps).sum(axis=-1)
-        saved = (2 * moved * one.noise - noise * moved**2).sum(axis=-1)
+        design, every = self.solver.design, slice(None) if one.places is None else one.places
+        within = design if one.places is None else design[one.places]
+        coefficients = self.solver.solve(times(one.weights, within))
+        moved = times(coefficients, self.solver.transposed)  # Xb
+        noise_sums = times(one.noise, within)
+        gaps = self.gaps[..., np.newaxis, :]
+        shared = (self.noise[..., np.newaxis, :] * moved**2).sum(axis=-1)
+        saved = 2 * (coefficients * noise_sums).sum(axis=-1) - shared
         known = coefficients**2 @ self.sums.variances
+        # What calibration saves has the weights g = 2s·Xb − (Xb)².
+        both = times(2 * moved[..., every] * one.weights, within)
+        saved_sums = both - times(self.sizes * moved**2, design)
         return Calibrated(
-            values=values,
+            values=one.values - (coefficients * gaps).sum(axis=-1),
             privacy=np.maximum(one.square_noise - saved, 0.0) + known,
             saved_share=_saved_share(saved, one.square_noise),
-            spread_shift=self._spread_shift(one, moved),
+            spread_shift=self._spread_shift(saved_sums),
             coefficients=coefficients,
-            moved=moved,
-            noise=one.noise,
+            noise_sums=noise_sums,
         )
 
     def covariances(
-        self, *, moved: FloatArray, noise: FloatArray, coefficients: FloatArray
+        self, *, coefficients: FloatArray, noise_sums: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Privacy covariances of sums over disjoint rows; axes `[one, other]`, diagonals unused.
 
         Those of all noise, and of the noise of published sums alone. Arguments as in `Calibrated`,
         with one axis of functionals.
         """
+        from scipy.sparse import diags_array
+
+        gram = self.solver.transposed @ diags_array(self.noise) @ self.solver.design
         known = (coefficients * self.sums.variances) @ coefficients.T
-        crossed = moved @ noise.T
-        shared = (moved * self.noise) @ moved.T
+        crossed = coefficients @ noise_sums.T
+        shared = coefficients @ (gram @ coefficients.T)
         return np.asarray(shared - crossed - crossed.T + known), np.asarray(known)
 
-    def _spread_shift(self, one: Functional, moved: FloatArray) -> FloatArray:
-        """−c'D, D the gaps of squares.
+    def _spread_shift(self, saved_sums: FloatArray) -> FloatArray:
+        """−c'D, D the gaps of squares; `saved_sums` is X'g, g the weights of what is saved.
 
         An estimate of spread from rows exceeds Σ s²v̂ by the variance of outcomes. Calibration
-        takes off Σ g·v̂, g = 2s·Xb − (Xb)². That is noisy where v̂ is large. Squares of rows minus v̂
-        estimate squares of outcomes, which are published: c replaces one by the other, with
-        weights g.
+        takes off Σ g·v̂. That is noisy where v̂ is large. Squares of rows minus v̂ estimate squares
+        of outcomes, which are published: c replaces one by the other, with weights g.
         """
         if self.squares is None:
-            return np.zeros(moved.shape[:-1])
-        weights = 2 * moved * one.weights - self.sizes * moved**2
-        by_squares = self.squares.solver.solve(weights)
+            return np.zeros(saved_sums.shape[:-1])
+        by_squares = self.squares.solver.solve(saved_sums[..., self.squares.chosen])
         return np.asarray(-(by_squares * self.squares.gaps[..., np.newaxis, :]).sum(axis=-1))
 
 
@@ -189,10 +194,12 @@ class SquareGaps(NamedTuple):
         solver: Finds the coefficients of squares.
         gaps: D = X'((ỹ − m)² − v̂) minus the same by published sums, m the mean of a sum's units;
             axes `[..., sum]`.
+        chosen: Which of all sums have squares.
     """
 
     solver: SumSolver
     gaps: FloatArray
+    chosen: BoolArray
 
 
 def calibrate(  # noqa: PLR0913 - the parts of a release, by name
@@ -224,7 +231,8 @@ def calibrate(  # noqa: PLR0913 - the parts of a release, by name
     linear = -2 * _means(sums, gaps, profiles.sizes, noise, ends.span / 2) * gaps
     squares = None
     if readings and has_two_values(space, metric):
-        squares = SquareGaps(solver, linear)  # the first is known
+        every = np.ones(len(sums.variances), dtype=np.bool_)
+        squares = SquareGaps(solver, linear, every)  # the first is known
     elif any(one.squares is not None for one in readings):
         squared = [one for one in readings if one.squares is not None]
         of_squares = PublishedSums.of_squares(squared, profiles)
@@ -234,6 +242,7 @@ def calibrate(  # noqa: PLR0913 - the parts of a release, by name
         squares = SquareGaps(
             SumSolver(of_squares.design, profiles.sizes, ridge, *n_sums(squared)[:1]),
             rows - of_squares.values + linear[..., chosen],
+            chosen,
         )
     return Calibration(
         sums=sums,

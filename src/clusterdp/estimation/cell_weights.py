@@ -174,11 +174,19 @@ def _pool_variances(moments: CellMoments, weights: CellWeights) -> FloatArray:
 def _few_probs(inside: IntArray, whole: IntArray, arm_sizes: IntArray) -> FloatArray:
     """The probability that fewer than two of a cluster's units of the segment are in an arm.
 
-    That of a hypergeometric variable: m_c units are drawn, n_ac of n_c are the arm's.
+    That of a hypergeometric variable: m_c units are drawn, n_ac of n_c are the arm's. It is not
+    computed, and given as one, for clusters without units of the segment, which most may be.
     """
-    none = _log_choose(whole - arm_sizes, inside) - _log_choose(whole, inside)
-    one = _log_choose(whole - arm_sizes, inside - 1) - _log_choose(whole, inside)
-    return np.asarray(np.exp(none) + arm_sizes * np.exp(one))
+    shape = np.broadcast_shapes(inside.shape, arm_sizes.shape)
+    there = np.broadcast_to(inside > 0, shape)
+    drawn, every, of_arm = (
+        np.broadcast_to(terms, shape)[there] for terms in (inside, whole, arm_sizes)
+    )
+    none = _log_choose(every - of_arm, drawn) - _log_choose(every, drawn)
+    one = _log_choose(every - of_arm, drawn - 1) - _log_choose(every, drawn)
+    probs = np.ones(shape)
+    probs[there] = np.exp(none) + of_arm * np.exp(one)
+    return probs
 
 
 def _log_choose(n_all: IntArray, n_chosen: IntArray) -> FloatArray:

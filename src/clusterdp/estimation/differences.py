@@ -73,9 +73,8 @@ class SegmentErrors(NamedTuple):
         privacy, known = np.zeros((2, len(segments), len(segments)))
         for arm in (0, 1):
             together, sums = calibration.covariances(
-                moved=np.stack([one.moved[arm] for one in means]),
-                noise=np.stack([one.noise[arm] for one in means]),
                 coefficients=np.stack([one.coefficients[arm] for one in means]),
+                noise_sums=np.stack([one.noise_sums[arm] for one in means]),
             )
             privacy, known = privacy + together, known + sums
         variances = np.array([one.effect.privacy_variances[0] for one in segments])

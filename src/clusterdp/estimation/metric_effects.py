@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.cell_weights import CellWeights
     from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.moments import CellMoments, Estimator
-    from clusterdp.estimation.profiles import Counted
+    from clusterdp.estimation.profiles import Counted, Profiles
     from clusterdp.estimation.results import Effect, Homogeneity
     from clusterdp.estimation.segments import RowCounts, Segment
     from clusterdp.experiment.layout import Layout
@@ -137,8 +137,10 @@ class MetricRows:
         return found
 
     def _part(self, segment: Segment, counted: Counted) -> Part:
-        sums = ProfileSums.of_rows(counted, self.rows.profiles, self.outputs)
-        return Part(self, segment, sums, sums.cell_moments(self.rows.profiles))
+        places, found = np.unique(counted.profiles, return_inverse=True)
+        profiles = self.rows.profiles.chosen(places)
+        sums = ProfileSums.of_rows(counted._replace(profiles=found), profiles, self.outputs)
+        return Part(self, segment, places, profiles, sums, sums.cell_moments(profiles))
 
 
 class PairMeans(NamedTuple):
@@ -161,12 +163,16 @@ class Part(NamedTuple):
     Attributes:
         whole: What they are part of.
         segment: The segment.
-        sums: Sums over profiles.
+        places: The profiles that they are in.
+        profiles: These profiles.
+        sums: Sums over them.
         moments: Moments of cells.
     """
 
     whole: MetricRows
     segment: Segment
+    places: IntArray
+    profiles: Profiles
     sums: ProfileSums
     moments: CellMoments
 
@@ -180,11 +186,11 @@ class Part(NamedTuple):
 
     def plain(self) -> list[SegmentEffect]:
         """Effects arm by arm."""
-        profiles = self.whole.rows.profiles
 
         def means(arms: list[int], weights: CellWeights) -> PairMeans:
+            profiles = self.profiles
             rows = weighted_rows(self.sums, weights, arms, profiles)
-            found = self.whole.calibration.apply(rows)
+            found = self.whole.calibration.apply(rows._replace(places=self.places))
             both = to_means(found, self.moments.of_arms(arms), weights)
             if profiles.assigned is None:
                 return PairMeans(found, both)

@@ -64,6 +64,17 @@ class Profiles:
         """The cluster of each profile."""
         return np.asarray(self.cells // self.shape[1])
 
+    def chosen(self, places: IntArray) -> Profiles:
+        """Some of the profiles."""
+        return Profiles(
+            cells=self.cells[places],
+            sizes=self.sizes[places],
+            shape=self.shape,
+            folds=None if self.folds is None else self.folds[places],
+            groups={by: groups[places] for by, groups in self.groups.items()},
+            assigned=None if self.assigned is None else self.assigned[places],
+        )
+
     def sum_cells(self, terms: FloatArray | IntArray) -> FloatArray:
         """Sums over the profiles of each cell; from `[..., profile]` to `[..., cluster, arm]`."""
         n_cells = self.shape[0] * self.shape[1]
