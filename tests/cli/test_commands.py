@@ -23,6 +23,7 @@ def test_owner_and_analyst(source: Path, published: Path, table: pl.DataFrame) -
         "cells.parquet",
         "channels.parquet",
         "manifest.json",
+        "totals.parquet",
         "units.parquet",
     ]
     units = pl.read_parquet(published / "units.parquet")
@@ -32,7 +33,7 @@ def test_owner_and_analyst(source: Path, published: Path, table: pl.DataFrame) -
     assert "label differentially private" in run("inspect", published).output
     verified = run("verify", published)
     assert verified.exit_code == 0
-    assert verified.output.count("ok ") == 11
+    assert verified.output.count("ok ") == 13
     estimated = run("estimate", published, "--json")
     effects = json.loads(estimated.output)["effects"]
     again = cdp.estimate(cdp.read_release(published))

@@ -9,7 +9,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.statistics.sums import NoisySums
+from clusterdp.statistics.totals import NoisyTotals
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_plan_publish_with_a_ledger_and_estimate(
     release = published.read()
     assert cdp.estimate(published).effect == cdp.estimate(release).effect
     assert release.columns.public == ("user", "treated", "market", "secret")
-    assert release.mechanism.find(NoisySums) is not None  # as planned
+    assert release.mechanism.find(NoisyTotals) is not None  # as planned
     assert release.guarantee.epsilon <= 2
     truth = cdp.estimate_without_privacy(table, **NAMES)
     estimate = cdp.estimate(release)

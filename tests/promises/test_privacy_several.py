@@ -160,7 +160,7 @@ def _all_of(cases: Iterable[str], mechanisms: Iterable[str]) -> list[Any]:
 @pytest.mark.parametrize("folds", [1, 2])
 @pytest.mark.parametrize(("of", "name"), _all_of(CASES, WITH_TOTALS))
 def test_the_heaviest_unit_reaches_what_is_stated(of: str, name: str, folds: int) -> None:
-    """Of those of the largest weight, 64; others lose less, as their weights say."""
+    """The one of the largest weight; others lose less, as their weights say."""
     case, mechanism = CASES[of], WITH_TOTALS[name]
     tables = tables_of(case, folds)
     stated, release = mechanism.guarantee(case.space).epsilon, joint_release(mechanism, *case)

@@ -14,6 +14,7 @@ import clusterdp as cdp
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
+from clusterdp.experiment.weights import LARGEST_WEIGHT
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey, fold_numbers
@@ -182,7 +183,7 @@ def squares_of(metric: list[int], ends: int, shift: int, squared: bool) -> list[
 
 
 def test_the_largest_totals_fit_64_bits_or_are_refused() -> None:
-    """Weights of 64, and the largest value; squares of three values take twice the bits."""
+    """The largest weight, and the largest value; squares of three values take twice the bits."""
     table = pl.DataFrame({"user": range(64), "treated": [0, 1] * 32, "y": [2**30] * 64})
     columns = Columns(unit="user", arm="treated", cluster=None, outcomes=("y",))
     asked: dict[str, Any] = {
@@ -194,7 +195,7 @@ def test_the_largest_totals_fit_64_bits_or_are_refused() -> None:
     space = Categories(declared=declare({"y": f"1,{2**30}"}))
     (drawn,) = run_release(table, space=space, **asked).statistics
     assert isinstance(drawn, DrawnTotals)
-    assert drawn.sums.ravel().tolist() == [64 * 32 * 2**30] * 2
+    assert drawn.sums.ravel().tolist() == [LARGEST_WEIGHT * 32 * 2**30] * 2
     space = Categories(declared=declare({"y": f"0,1,{2**30}"}))
     with pytest.raises(cdp.ParameterError, match="too large for exact 64-bit sums"):
         run_release(table, space=space, **asked)

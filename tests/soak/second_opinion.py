@@ -130,7 +130,11 @@ def _cell_columns(content: dict[str, Any]) -> list[str]:
 
 def _levels(content: dict[str, Any]) -> list[list[str]]:
     """The columns that totals are by, each time."""
-    return [one["by"] for one in content["mechanism"]["statistics"] if "by" in one]
+    return [one["by"] for one in _totals(content)]
+
+
+def _totals(content: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in content["mechanism"]["statistics"] if "by" in one]
 
 
 def _places(labels: list[Any], label: Any) -> int:
@@ -223,7 +227,8 @@ def _check_cells(content: dict[str, Any], cells: pl.DataFrame) -> None:
     need("sizes", holds=all(type(size) is int and size > 0 for size in sizes))
     need("units", holds=sum(sizes) == content["n_units"])
     if _levels(content):
-        weights = weights_of(sizes, len(content["arms"]))
+        (noise,) = {one["noise_in_rows"] for one in _totals(content)}
+        weights = weights_of(sizes, len(content["arms"]), noise)
         need("weights", holds=cells["weight"].to_list() == weights)
     _check_statistics(content, cells, arms)
 

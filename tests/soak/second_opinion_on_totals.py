@@ -24,11 +24,11 @@ def need(rule: str, *, holds: bool) -> None:
         raise Flawed(rule)
 
 
-def weights_of(sizes: list[int], n_arms: int) -> list[int]:
+def weights_of(sizes: list[int], n_arms: int, noise_in_rows: float) -> list[int]:
     """What a unit of each cell counts in totals, cells in the order of clusters, then arms.
 
-    Weights are proportional to n_c/n_ac, up to a cap for each arm: the largest of Σ n·w/(50 + Σ n)
-    over the k largest weights w.
+    Weights are proportional to n_c/n_ac, up to a cap for each arm: the largest of Σ n·w/(N + Σ n)
+    over the k largest weights w, N the noise of a total in rows.
     """
     rows = [sizes[first : first + n_arms] for first in range(0, len(sizes), n_arms)]
     inverse = [[sum(row) / size for size in row] for row in rows]
@@ -38,11 +38,12 @@ def weights_of(sizes: list[int], n_arms: int) -> list[int]:
         ends = range(1, len(cells) + 1)
         caps.append(
             max(
-                sum(w * n for w, n in cells[:k]) / (50 + sum(n for _, n in cells[:k])) for k in ends
+                sum(w * n for w, n in cells[:k]) / (noise_in_rows + sum(n for _, n in cells[:k]))
+                for k in ends
             )
         )
     return [
-        max(round(64 * min(weight / cap, 1)), 1)
+        max(round(256 * min(weight / cap, 1)), 1)
         for row in inverse
         for weight, cap in zip(row, caps, strict=True)
     ]

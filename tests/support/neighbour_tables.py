@@ -33,7 +33,7 @@ Row = tuple[float, ...]
 KEY = ReleaseKey(bytes(32))
 # What caps the weights of units in totals.
 NOISE_IN_ROWS = 50.0
-# Cells whose units have weights of 64, 54, 45, 30, 29 and 64 in totals.
+# Cells whose units have other weights in totals.
 SIZES = np.array([[200, 60], [20, 180], [40, 40]])
 REGION, REGION_AND_TIER = ("region",), ("region", "tier")
 

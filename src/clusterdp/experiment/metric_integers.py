@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 # Larger integers, and differences of them, do not fit 64 bits.
 _LARGEST_INTEGER = 2**62
-# Distances of so many bits are squared; sums over 2^28 rows with weights of 10 bits then fit.
-_SQUARED_BITS = 12
+# Distances of so many bits are squared; sums over 2^28 rows with weights of 8 bits then fit.
+_SQUARED_BITS = 13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

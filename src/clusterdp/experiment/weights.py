@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
 
 # The largest weight of a unit; it decides how finely weights are rounded, and nothing else.
-LARGEST_WEIGHT = 1024
+LARGEST_WEIGHT = 256
 
 
 def stratified_weights(layout: Layout, noise_in_rows: float) -> IntArray:
-    """x_ac in 1…1024, proportional to n_c/n_ac up to a cap in each arm; axes `[cluster, arm]`.
+    """x_ac in 1…256, proportional to n_c/n_ac up to a cap in each arm; axes `[cluster, arm]`.
 
     Weights follow from public numbers alone. Those of an arm have a scale of their own.
 
