@@ -71,7 +71,9 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     declared, space = manifest.outcomes.declared, manifest.outcomes.categories()
     numbers = mechanism.parameters(space).items()
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
-    within = f", {counted(manifest.n_clusters, 'cluster')}" if manifest.n_clusters else ""
+    units = counted(manifest.n_units, "unit")
+    if manifest.n_clusters:
+        units += f", {counted(manifest.n_clusters, 'cluster')}"
     groups = [
         f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
         for one in manifest.breakdowns
@@ -86,10 +88,7 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("privacy", manifest.guarantee.in_words),
         ("public", what_is_public(manifest.row_order)),
         ("mechanism", f"{mechanism.name} ({parameters})"),
-        (
-            "table",
-            f"{counted(manifest.n_units, 'unit')}{within}, arms {arms} (control {manifest.control})",
-        ),
+        ("table", f"{units}, arms {arms} (control {manifest.control})"),
         *(("breakdown", one) for one in groups),
         *([("folds", str(manifest.folds))] if manifest.folds > 1 else []),
         ("columns", ", ".join(map(repr, published))),

@@ -232,9 +232,9 @@ class ArmRows(NamedTuple):
         inside = 2 * pairs**2 / (self.sizes * (self.sizes - 1)) @ self.fourth
         same = float((shares**2 / self.sizes) ** 2 @ self.fourth)
         between = 2 * weight**2 * max(noise.sum() ** 2 - same, 0.0)
-        return math.sqrt(max(self._of_units(within, weight), 0.0) + inside + between)
+        return math.sqrt(max(self.unit_variance(within, weight), 0.0) + inside + between)
 
-    def _of_units(self, within: float, weight: float) -> float:
+    def unit_variance(self, within: float, weight: float) -> float:
         """Σ n·Var(u), without what the noise of d adds to it."""
         shares, sizes, spread = self.shares, self.sizes, self.spread
         each = within * shares**2 / sizes

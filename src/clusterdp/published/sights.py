@@ -68,7 +68,7 @@ def what_is_visible(manifest: Manifest, layout: Layout, channel: Channel | None)
     return Visible(
         metrics=tuple(map(str, space.declared.metrics)),
         sights=sights(precisions, compared),
-        assumed=_assumed(manifest, compared, space, probs),
+        assumed=_assumed(manifest, space),
     )
 
 
@@ -80,12 +80,12 @@ def _expected_probs(manifest: Manifest, layout: Layout, n_categories: int) -> Fl
     return kinds[np.arange(len(layout.clusters)) % len(kinds), np.newaxis]
 
 
-def _assumed(manifest: Manifest, layout: Layout, space: Categories, probs: FloatArray) -> str:
+def _assumed(manifest: Manifest, space: Categories) -> str:
     """What was assumed of outcomes, in a line."""
     assumed = _UNIFORM
     if manifest.expected is not None:
-        shares = layout.sizes.sum(axis=1) / layout.n_units
-        means = space.metric_values() @ (shares @ probs[:, 0])
+        # Kinds of clusters are made so that they average to what was declared.
+        means = space.metric_values() @ np.array(manifest.expected).mean(axis=0)
         named = zip(space.declared.metrics, means, strict=True)
         listed = ", ".join(f"{metric} with mean {mean:.4g}" for metric, mean in named)
         assumed = f"if outcomes are as the owner expected: {listed}"
