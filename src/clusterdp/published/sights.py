@@ -60,11 +60,17 @@ def what_is_visible(manifest: Manifest, layout: Layout, channel: Channel | None)
     """
     space, compared = manifest.outcomes.categories(), layout.compared()
     probs = _expected_probs(manifest, compared, space.n_categories)
-    noise = None
+    noise = assumed = None
     if channel is not None:
+        # From the published channel: to design one again takes long.
         used: Any = replace(channel, groups=channel.groups[layout.complete])
         noise = channel_unit_noise(used, compared, space, probs)
-    precisions = expected_precision(manifest.mechanism, compared, space, probs, noise)
+        prior = manifest.mechanism.settled_rows(space).public_prior(space)
+        assumed = channel_unit_noise(used, compared, space, prior[np.newaxis, np.newaxis])
+        assumed = assumed.mean(axis=-1)
+    precisions = expected_precision(
+        manifest.mechanism, compared, space, probs, noise, assumed=assumed
+    )
     return Visible(
         metrics=tuple(map(str, space.declared.metrics)),
         sights=sights(precisions, compared),
