@@ -13,8 +13,9 @@ import polars as pl
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.published.manifest import Manifest
+from clusterdp.published.folder import read_folder
 from clusterdp.published.readme import write_readme
+from clusterdp.published.sights import what_is_visible
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import Silence, write_with
@@ -127,7 +128,8 @@ def sound_folders(rng: np.random.Generator, place: Path) -> list[SoundFolder]:
         _publish(name, *parts, rng=rng, target=place / str(number))
         for number, (name, parts) in enumerate(made.items())
     ]
-    return [*folders, _in_parts(folders[0]), _in_parts(folders[1])]
+    in_parts = [_in_parts(folders[number], place / str(number)) for number in (0, 1)]
+    return [*folders, *in_parts]
 
 
 def _publish(
@@ -154,15 +156,22 @@ def _publish(
     return SoundFolder(name, {path.name: path.read_bytes() for path in target.iterdir()})
 
 
-def _in_parts(folder: SoundFolder) -> SoundFolder:
-    """The same with its rows in several files, as an engine of many machines writes them."""
+def _in_parts(folder: SoundFolder, place: Path) -> SoundFolder:
+    """The same with its rows in several files, as an engine of many machines writes them.
+
+    Args:
+        folder: The folder.
+        place: Where it is.
+    """
     rows = folder.table("units.parquet")
     files = {name: content for name, content in folder.files.items() if name != "units.parquet"}
     for number, part in enumerate((rows[:20], rows[20:])):
         files[f"units/part-{number:05}.parquet"] = as_parquet(part)
     content = folder.manifest()
     parts = [name for name in files if name.startswith("units/")]
-    files["README.md"] = write_readme(msgspec.convert(content, Manifest), parts).encode()
+    release, manifest = read_folder(place)
+    seen = what_is_visible(manifest, release.layout, release.channel)
+    files["README.md"] = write_readme(manifest, parts, seen).encode()
     return SoundFolder(f"{folder.name}, in parts", sealed(content, files))
 
 

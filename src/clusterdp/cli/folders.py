@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
+import textwrap
 from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 
+from clusterdp._tables import aligned
 from clusterdp._words import counted
 from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line, print_pairs
 from clusterdp.cli.options import AsJson, Folder
-from clusterdp.published.folder import check_sizes, read_manifest
+from clusterdp.estimation.homogeneity import GAIN_HEADER, estimate_homogeneity
+from clusterdp.published.folder import read_folder
 from clusterdp.published.manifest import what_is_public
+from clusterdp.published.sights import what_is_visible
 from clusterdp.published.verification import verify_folder
 
 if TYPE_CHECKING:
+    from clusterdp.estimation.homogeneity import ClusterGain
     from clusterdp.published.manifest import Manifest
+    from clusterdp.published.sights import Visible
+
+    # A title, and rows of which the first is the header.
+    Table = tuple[str, list[tuple[str, ...]]]
+
+_WIDTH = 80
 
 
 @errors_in_one_line()
 def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
-    """Show what a published folder is and what it promises.
+    """Show what a published folder is, what it promises, and what can be seen in it.
 
     clusterdp inspect published/
     """
-    manifest = read_manifest(folder)
-    check_sizes(folder, manifest)
+    release, manifest = read_folder(folder)
+    seen = what_is_visible(manifest, release.layout, release.channel)
     if as_json:
-        print_json(msgspec.to_builtins(manifest))
-    else:
-        print_pairs(_lines(manifest))
+        about = {"assumed": seen.assumed, "visible": seen.to_dict()}
+        gains = [one.to_dict() for one in estimate_homogeneity(release)]
+        print_json({**msgspec.to_builtins(manifest), **about, "homogeneity": gains})
+        return
+    print_pairs(_lines(manifest))
+    _print_tables(_seen_tables(seen))
+    _print_tables(_gain_tables(estimate_homogeneity(release)))
 
 
 @errors_in_one_line()
@@ -55,7 +71,9 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     declared, space = manifest.outcomes.declared, manifest.outcomes.categories()
     numbers = mechanism.parameters(space).items()
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
-    units, clusters = counted(manifest.n_units, "unit"), counted(manifest.n_clusters, "cluster")
+    units = counted(manifest.n_units, "unit")
+    if manifest.n_clusters:
+        units += f", {counted(manifest.n_clusters, 'cluster')}"
     groups = [
         f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
         for one in manifest.breakdowns
@@ -70,7 +88,7 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("privacy", manifest.guarantee.in_words),
         ("public", what_is_public(manifest.row_order)),
         ("mechanism", f"{mechanism.name} ({parameters})"),
-        ("table", f"{units}, {clusters}, arms {arms} (control {manifest.control})"),
+        ("table", f"{units}, arms {arms} (control {manifest.control})"),
         *(("breakdown", one) for one in groups),
         *([("folds", str(manifest.folds))] if manifest.folds > 1 else []),
         ("columns", ", ".join(map(repr, published))),
@@ -78,6 +96,30 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("written by", manifest.software),
         *(("note", note) for note in manifest.notes),
     ]
+
+
+def _print_tables(tables: list[Table]) -> None:
+    for title, rows in tables:
+        print_line("\n".join(["", *textwrap.wrap(title, _WIDTH), *aligned(rows)]))
+
+
+def _seen_tables(seen: Visible) -> list[Table]:
+    """What to expect of effects, metric by metric."""
+    title = "what can be seen of {}: standard error and detectable effect (5% test, 80% power), {}"
+    return [(title.format(name, seen.assumed), rows) for name, rows in seen.tables().items()]
+
+
+def _gain_tables(gains: list[ClusterGain]) -> list[Table]:
+    """What clusters took off sampling variances, metric by metric."""
+    tables = []
+    for metric, found in itertools.groupby(gains, key=lambda one: one.metric):
+        rows = [one.row() for one in found]
+        title = (
+            f"what clusters take off the sampling variance of mean {metric}, estimated from rows "
+            "(± standard errors; more is better)"
+        )
+        tables.append((title, [GAIN_HEADER, *rows]))
+    return tables
 
 
 def _size(n_bytes: int) -> str:

@@ -152,7 +152,7 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Margins,
         "What you expect of an outcome: visit=0.15, clicks=0.5,0.3,0.2 or spend=mean:1,std:15; or "
         "a table of a past experiment. Predictions and choices follow from it; privacy and bias "
-        "do not depend on it.",
+        "do not depend on it. It is published.",
     ] = None
     within_share: Annotated[
         Share,

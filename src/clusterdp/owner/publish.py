@@ -223,7 +223,9 @@ def run_publish(
             return _published(write(prepared, mechanism, target))
         spec = {**kept.to_dict(), "input": table_name(task.source) or FRAME}
         if kept.declaration.past is not None:
-            del spec["reference"]  # grids and mechanism are fixed; nothing is read of it again
+            # Grids and mechanism are fixed; of the past table only what is published is kept.
+            del spec["reference"]
+            spec["prior"] = ",".join(map(repr, kept.chosen.probs.tolist()))
         return _published(budget.release(prepared, mechanism, target, spec, write))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import Engine
     from clusterdp.experiment.layout import Layout
     from clusterdp.owner.plan import Plan
+    from clusterdp.published.manifest import Expected
     from clusterdp.releasing.prepare import Prepared
 
 
@@ -68,7 +69,8 @@ class Task:
             source: Read this in place of the task's table.
         """
         options = self.options
-        return prepare(
+        refuse_own_table(options.declaration, table_name(self.source))
+        prepared = prepare(
             self.source if source is None else source,
             columns=options.columns,
             space=options.space,
@@ -80,16 +82,22 @@ class Task:
             engine=engine,
             out=out,
         )
+        return replace(prepared, expected=self._expected(prepared.layout))
+
+    def _expected(self, layout: Layout) -> Expected | None:
+        """What is expected of outcomes, to be published; None if nothing was declared."""
+        if self.options.declaration.past is not None:
+            for note in self.options.chosen.notes:
+                notify_owner(note)
+        reference = self.options.scenario(layout).reference
+        if not reference.is_declared:
+            return None
+        return tuple(map(tuple, reference.kinds[:, 0].tolist()))
 
     def choose_mechanism(self, layout: Layout) -> Mechanism:
         """The mechanism made by hand, or the best that the options allow."""
         if self.mechanism is not None:
             return self.mechanism
-        declaration = self.options.declaration
-        refuse_own_table(declaration, table_name(self.source))
-        if declaration.past is not None:
-            for note in self.options.chosen.notes:
-                notify_owner(note)
         return choose(self.options.request, self.options.scenario(layout))
 
     def open_budget(self) -> Budget | None:

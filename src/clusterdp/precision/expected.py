@@ -62,12 +62,14 @@ class Precision:
         return Prediction.of(self.sampling[0] / share, privacy)
 
 
-def expected_precision(
+def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is thought of it
     mechanism: Mechanism,
     layout: Layout,
     space: CategorySpace,
     probs: FloatArray,
     unit_noise: FloatArray | None,
+    *,
+    assumed: FloatArray | None = None,
 ) -> tuple[Precision, ...]:
     """What to expect of effects on each metric.
 
@@ -77,12 +79,14 @@ def expected_precision(
         space: The categories of outcomes.
         probs: What outcomes are thought to be like; axes `[cluster or 1, arm or 1, category]`.
         unit_noise: The noise variance of a unit's row, axes `[metric, arm]`; None without rows.
+        assumed: The same as far as it is public, axes `[metric]`; by default that of the
+            mechanism's own channel, which then is designed.
     """
     metrics = range(len(space.metric_values()))
     if unit_noise is None:
         return tuple(_by_statistics(mechanism, layout, space, probs, one) for one in metrics)
     cells = arm_cells(layout, mechanism.total_weights(layout))
-    assumed = public_unit_noise(mechanism, space)
+    assumed = public_unit_noise(mechanism, space) if assumed is None else assumed
     found = []
     for metric in metrics:
         noises = level_noises(mechanism, layout, space, metric)

@@ -5,7 +5,7 @@ units.parquet     one row per unit; or units/part-*.parquet
 cells.parquet     one row per (cluster, arm)
 channels.parquet  the probabilities of optimal channels, where there are any
 totals.parquet    noisy totals of arms and of groups, where there are any
-README.md         how to use it with no software of ours
+README.md         how to use it with no software of ours, and what can be seen in it
 """
 
 from __future__ import annotations

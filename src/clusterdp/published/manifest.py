@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 FORMAT, FORMAT_VERSION = "clusterdp release", 3
 Label = bool | int | float | str
 T = TypeVar("T")
+# Probabilities of categories, for each kind of cluster; cluster c is of kind c modulo their number,
+# counted among those with units in every arm. None where nothing was declared.
+Expected = tuple[tuple[float, ...], ...]
 
 
 class ColumnNames(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,6 +68,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         breakdowns: What effects are going to be cut by.
         folds: How many folds units are in.
         row_order: How rows are ordered; None without rows.
+        expected: What the owner expected outcomes to be like, see `Expected`.
         mechanism: What was published, by the parameters that the machine used.
         noise: Numbers that follow from them and that readers need, by statistic.
         guarantee: What it costs.
@@ -85,6 +89,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     breakdowns: tuple[BreakdownRecord, ...]
     folds: int
     row_order: RowOrderKind | None
+    expected: Expected | None
     mechanism: Mechanism
     noise: dict[str, dict[str, list[float | None]]]
     guarantee: GuaranteeTerms
@@ -101,6 +106,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         layout: Layout,
         terms: Terms,
         row_order: RowOrderKind,
+        expected: Expected | None,
         notes: tuple[str, ...],
     ) -> Manifest:
         """The manifest of a release, but for its files and its checksum."""
@@ -128,6 +134,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ),
             folds=layout.folds,
             row_order=row_order if terms.mechanism.releases_rows else None,
+            expected=expected,
             mechanism=terms.mechanism,
             noise=terms.noise,
             guarantee=terms.guarantee,
@@ -210,6 +217,7 @@ def unseal(content: bytes) -> Manifest:
         raise FormatError("manifest.json was edited after it was published")
     manifest.terms.check()
     _check_labels(manifest)
+    _check_expected(manifest)
     return manifest
 
 
@@ -240,6 +248,18 @@ def _check_labels(manifest: Manifest) -> None:
         raise FormatError("manifest.json does not hold together: see 'control'")
     if len(manifest.arms) < 2 or (manifest.row_order is None) == manifest.mechanism.releases_rows:
         raise FormatError("manifest.json does not hold together: see 'arms' and 'row_order'")
+
+
+def _check_expected(manifest: Manifest) -> None:
+    if manifest.expected is None:
+        return
+    n_categories = manifest.outcomes.categories().n_categories
+    sound = all(
+        len(kind) == n_categories and min(kind) >= 0 and math.isclose(math.fsum(kind), 1)
+        for kind in manifest.expected
+    )
+    if not sound or not manifest.expected:
+        raise FormatError("manifest.json does not hold together: see 'expected'")
 
 
 def _are_distinct(labels: tuple[str, ...]) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
+from clusterdp._tables import aligned
 from clusterdp._words import counted
 from clusterdp.published.manifest import what_is_public
 from clusterdp.storage.files import UNIT_PARTS, UNITS
@@ -12,10 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from clusterdp.published.manifest import Manifest
+    from clusterdp.published.sights import Visible
+
+_WIDTH = 80
 
 
-def write_readme(manifest: Manifest, row_files: Collection[str]) -> str:
-    """The text, from a manifest and the names of the files of rows."""
+def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) -> str:
+    """The text.
+
+    Args:
+        manifest: Of the release.
+        row_files: The names of the files of rows.
+        seen: What to expect of effects.
+    """
     names = ", ".join(manifest.to_columns().outcomes)
     head = f"""# {names}: a private release of a randomized experiment
 
@@ -30,7 +41,7 @@ def write_readme(manifest: Manifest, row_files: Collection[str]) -> str:
         body = _rows(manifest, _row_names(row_files))
     else:
         body = _aggregates(manifest)
-    return head + (f"\nNotes:\n{notes}" if notes else "") + body
+    return head + (f"\nNotes:\n{notes}" if notes else "") + body + _visible(seen)
 
 
 def _what(manifest: Manifest) -> str:
@@ -159,6 +170,19 @@ def _aggregates(manifest: Manifest) -> str:
 
 This release holds aggregates alone. `clusterdp estimate .` gives effects with intervals.
 """
+
+
+def _visible(seen: Visible) -> str:
+    """What to expect of effects, metric by metric."""
+    about = (
+        f"Standard errors to expect of effects, {seen.assumed}. Detectable is the smallest effect "
+        "that a two-sided 5% test finds with 80% probability. Of several arms, it is the least "
+        "certain one."
+    )
+    parts = ["", "## What can be seen", *textwrap.wrap(about, _WIDTH)]
+    for metric, rows in seen.tables().items():
+        parts += ["", f"`{metric}`:", "```", *aligned(rows), "```"]
+    return "\n".join(parts) + "\n"
 
 
 def _r_name(name: str) -> str:

@@ -19,6 +19,7 @@ from clusterdp.published.row_counts import (
     released_cells,
     scan_units,
 )
+from clusterdp.published.sights import what_is_visible
 from clusterdp.rows.encoding import FOLD, RESPONSE
 from clusterdp.rows.keys import fold_numbers
 from clusterdp.storage.files import MANIFEST, README
@@ -50,7 +51,7 @@ def verify_folder(folder: Path) -> list[Check]:
         ),
         # read_release refuses a guarantee that does not follow.
         Check("the guarantee follows from the parameters", None),
-        _check_readme(folder, manifest),
+        _check_readme(folder, release, manifest),
     ]
     if release.channel is None:
         return checks
@@ -76,10 +77,11 @@ def verify_folder(folder: Path) -> list[Check]:
     return checks
 
 
-def _check_readme(folder: Path, manifest: Manifest) -> Check:
+def _check_readme(folder: Path, release: Release, manifest: Manifest) -> Check:
     """The text for people, if this version of the software wrote it: words may change."""
     name, is_ours = "the README follows from the manifest", manifest.software == software_name()
-    written = write_readme(manifest, unit_files(manifest))
+    seen = what_is_visible(manifest, release.layout, release.channel)
+    written = write_readme(manifest, unit_files(manifest), seen)
     there = (folder / README).read_text(encoding="utf-8", errors="replace")
     return Check.of(
         name, f"{README} is not what was published", holds=not is_ours or there == written

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.pooling import Pooled
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.published.manifest import Expected
     from clusterdp.rows.encoding import CellEncoder, Columns
     from clusterdp.rows.keys import ReleaseKey
 
@@ -38,12 +39,15 @@ class Prepared:
         layout: Its cells.
         encoder: How its rows are assigned to cells.
         notes: What a reader of the release should know.
+        expected: What the owner expects outcomes to be like, which is published; None if nothing
+            was declared.
     """
 
     table: Table
     layout: Layout
     encoder: CellEncoder
     notes: tuple[str, ...]
+    expected: Expected | None = None
 
     def randomizer(self, channel: Channel, key: ReleaseKey) -> BatchRandomizer:
         """What randomizes its rows."""

@@ -13,6 +13,7 @@ from clusterdp.mechanisms.draw import check_exact, release_cells
 from clusterdp.published.cells import cells_table
 from clusterdp.published.manifest import Manifest, software_name
 from clusterdp.published.readme import write_readme
+from clusterdp.published.sights import what_is_visible
 from clusterdp.published.terms import Terms
 from clusterdp.published.totals import totals_table
 from clusterdp.releasing.journal import Drawn, Unrecorded
@@ -110,7 +111,9 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         channels = None if about_cells.channel is None else about_cells.channel.channels_table()
         if channels is not None:
             write_parquet(channels.lazy(), folder / CHANNELS)
-        private_file(folder / README).write_text(write_readme(manifest, files), encoding="utf-8")
+        seen = what_is_visible(manifest, layout, about_cells.channel)
+        readme = write_readme(manifest, files, seen)
+        private_file(folder / README).write_text(readme, encoding="utf-8")
         files |= {
             path.name: FileSum.of(path)
             for path in folder.iterdir()
@@ -162,6 +165,7 @@ def _describe(prepared: Prepared, mechanism: Mechanism) -> Manifest:
         layout=prepared.layout,
         terms=Terms.of(table.space, mechanism),
         row_order=table.row_order,
+        expected=prepared.expected,
         notes=(*prepared.notes, *disclosure_notes(mechanism, table.space)),
     )
 

@@ -1,0 +1,151 @@
+"""What `inspect` and the README of a folder show: what can be seen, and how good clusters were."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from cli_runs import release, run
+from clusterdp.errors import FormatError
+from clusterdp.published.manifest import unseal
+from clusterdp.published.verification import verify_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES: dict[str, Any] = {
+    "outcomes": {"clicks": "0..3"},
+    "unit": "user",
+    "arm": "treated",
+    "cluster": "market",
+}
+SHARES = ("50%", "25%", "10%", "5%", "1%")
+
+
+def shown(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(run("inspect", folder, "--json").stdout)
+    return content
+
+
+def test_a_plan_and_its_folder_expect_the_same(source: Path, tmp_path: Path) -> None:
+    asked = {**NAMES, "epsilon": 2, "reference": "clicks=0.4,0.3,0.2,0.1", "within_share": 0.9}
+    plan = cdp.plan(source, **asked, breakdown=["market"])
+    folder = tmp_path / "out"
+    cdp.publish(source, plan, out=folder)
+    found, planned = shown(folder), plan.to_dict()["visible"]
+    assert list(found["visible"]) == list(planned)
+    for name, metrics in planned.items():
+        assert found["visible"][name]["clicks"] == pytest.approx(metrics["clicks"], rel=1e-6), name
+    assert "as the owner expected: clicks with mean 1" in found["assumed"]
+    assert len(found["homogeneity"]) == 2
+
+
+def test_tables_for_people(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert release(source, folder, "--breakdown", "market").exit_code == 0
+    inspected, readme = run("inspect", folder).output, (folder / "README.md").read_text()
+    tables = inspected[inspected.index("what can be seen") :]
+    written = readme[readme.index("## What can be seen") :]
+    for text in (tables, written):
+        said = " ".join(text.split())
+        assert "if all outcomes were equally likely, because nothing was declared" in said
+        names = ["everyone", *(f"market={number}" for number in range(5))]
+        for name in [*names, *(f"a segment of {share}" for share in SHARES)]:
+            assert f" {name} " in text
+        assert max(map(len, text.splitlines())) <= 80
+    assert "what clusters take off the sampling variance of mean clicks" in tables
+    assert unseal((folder / "manifest.json").read_bytes()).expected is None
+
+
+def test_no_channel_is_designed_again(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes minutes where there are several outcomes."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("clusterdp.channels.optimal_rows._remembered_design", refuse)
+    for command in ("inspect", "verify"):
+        assert run(command, published).exit_code == 0
+
+
+def test_without_rows_everyone_alone_is_seen(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert release(source, folder, "--mechanism", "noisy-histogram").exit_code == 0
+    found = shown(folder)
+    assert list(found["visible"]) == ["everyone"]
+    assert found["homogeneity"] == []
+    assert "clusters take off" not in run("inspect", folder).output
+    assert not [one for one in verify_folder(folder) if one.problem]
+
+
+def test_clusters_that_lack_an_arm_are_left_out(table: pl.DataFrame, tmp_path: Path) -> None:
+    one_armed = table.filter((pl.col("market") < 4) | (pl.col("treated") == 1))
+    for number, mechanism in enumerate(
+        [cdp.cluster_dp(noise_scale=4, prior_floor=0.05, epsilon=2), cdp.optimal(epsilon=2)]
+    ):
+        folder = tmp_path / str(number)
+        cdp.publish(one_armed, out=folder, mechanism=mechanism, **NAMES)
+        assert not [one for one in verify_folder(folder) if one.problem]
+        assert shown(folder)["visible"]["everyone"]["clicks"]["std_error"] > 0
+
+
+def test_a_mechanism_by_hand_with_a_reference(source: Path, tmp_path: Path) -> None:
+    given = {**NAMES, "mechanism": cdp.uniform_prior_dp(epsilon=2)}
+    cdp.publish(source, out=tmp_path / "out", reference="clicks=0.4,0.3,0.2,0.1", **given)
+    (expected,) = shown(tmp_path / "out")["expected"]
+    assert expected == pytest.approx([0.4, 0.3, 0.2, 0.1], abs=1e-6)
+    with pytest.raises(cdp.ParameterError, match="is the table to be released"):
+        cdp.publish(source, out=tmp_path / "own", reference=[str(source)], **given)
+
+
+def test_a_resumed_release_expects_what_it_began_with(
+    table: pl.DataFrame, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    past, ledger = tmp_path / "past.parquet", tmp_path / "l.db"
+    table.with_columns(clicks=(pl.col("clicks") + 1) % 4).write_parquet(past)
+    monkeypatch.setenv("CLUSTERDP_PASSPHRASE", "long enough to be one")
+    assert run("ledger", "init", ledger, "--cap-epsilon", 9).exit_code == 0
+    asked: dict[str, Any] = {**NAMES, "epsilon": 2, "reference": [str(past)]}
+    whose: dict[str, Any] = {"ledger": ledger, "population": "us", "new_population": True}
+    with pytest.warns(cdp.OwnerNotice, match="become part of what is published"):
+        cdp.publish(source, out=tmp_path / "whole", **asked)
+    with monkeypatch.context() as patch, warnings.catch_warnings(action="ignore"):
+        patch.setattr("clusterdp.releasing.to_folder.write_readme", stop)
+        with pytest.raises(KeyboardInterrupt):
+            cdp.publish(source, out=tmp_path / "out", **asked, **whose)
+    past.unlink()
+    held = json.loads(run("ledger", "show", ledger, "--json").stdout)
+    (entry,) = held["populations"][0]["releases"]
+    cdp.resume(entry["release_id"], ledger=ledger)
+    whole, resumed = shown(tmp_path / "whole"), shown(tmp_path / "out")
+    assert resumed["expected"] == whole["expected"] is not None
+    assert resumed["visible"] == whole["visible"]
+
+
+@pytest.mark.parametrize(
+    "expected", [(), ((0.5, 0.5),), ((0.5, 0.5, 0.5, 0.5),), ((1.5, -0.5, 0.0, 0.0),)]
+)
+def test_expectations_that_are_no_distributions(
+    expected: tuple[tuple[float, ...], ...], published: Path
+) -> None:
+    manifest = unseal((published / "manifest.json").read_bytes())
+    forged = msgspec.structs.replace(manifest, expected=expected)
+    with pytest.raises(FormatError, match="see 'expected'"):
+        unseal(forged.sealed(manifest.files))
+
+
+def test_another_expectation_needs_another_readme(published: Path) -> None:
+    manifest = unseal((published / "manifest.json").read_bytes())
+    forged = msgspec.structs.replace(manifest, expected=((0.7, 0.1, 0.1, 0.1),))
+    (published / "manifest.json").write_bytes(forged.sealed(manifest.files))
+    problems = [check.name for check in verify_folder(published) if check.problem]
+    assert problems == ["the README follows from the manifest"]
