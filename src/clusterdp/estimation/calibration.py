@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.estimation.profiles import Profiles, ProfileSums
     from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.statistics.base import SumReading
 
@@ -290,20 +289,3 @@ def public_square_noise(mechanism: Mechanism, space: CategorySpace, metric: int 
     true = (space.metric_values()[metric] - outputs.middle) ** 2
     errors = (channel.transition()[0] * (read[:, np.newaxis] - true) ** 2).sum(axis=0)
     return float(errors @ rows.public_prior(space))
-
-
-def shrinkage(row_variance: FloatArray | float, summary_variance: FloatArray) -> FloatArray:
-    """κ = v/(v + w): the weight of the statistics' mean, from the variances of both means."""
-    return np.asarray(row_variance / (row_variance + summary_variance))
-
-
-def summary_mean_variance(
-    mechanism: Mechanism, layout: Layout, space: CategorySpace, metric: int = 0
-) -> FloatArray | None:
-    """w, the noise variance of cell means by all statistics together; axes `[cluster, arm]`.
-
-    None if the mechanism publishes none for single cells.
-    """
-    variances = [one.mean_variance(layout, space, metric) for one in mechanism.statistics]
-    precisions = [1 / one for one in variances if one is not None]
-    return np.asarray(1 / sum(precisions)) if precisions else None

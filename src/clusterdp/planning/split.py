@@ -12,9 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
+from clusterdp.errors import ParameterError
 from clusterdp.planning.forecast import Forecast, Split
 from clusterdp.planning.purpose import parse_purpose
+from clusterdp.statistics.sums import NoisySums
+from clusterdp.statistics.totals import NoisyTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,7 +88,7 @@ def best_split(  # noqa: PLR0913 - what to search, by name
     wanted = parse_purpose(purpose, layout)
     kinds = {one.kind for one in wanted}
     others = tuple(one for one in parse_purpose(None, layout) if one.kind not in kinds)
-    fixed = _fixed(given, scenario)
+    fixed = _fixed(given, scenario, epsilon)
     if len(counts) == 1 and None not in fixed:
         return Best(Split(counts[0], *map(float, fixed)), ())  # type: ignore[arg-type]  # none is None
     forecasts = [
@@ -101,15 +105,29 @@ def best_split(  # noqa: PLR0913 - what to search, by name
     return _least_regret(searches, wanted + others, len(wanted))
 
 
-def _fixed(given: Shares, scenario: Scenario) -> tuple[float | None, ...]:
-    """What is not searched: what was given, and levels that would add nothing to others."""
+def _fixed(given: Shares, scenario: Scenario, epsilon: float) -> tuple[float | None, ...]:
+    """What is not searched: what was given, and levels that would add nothing or do not fit."""
     layout = scenario.layout
     totals, clusters, breakdowns = given
-    if clusters is None and len(layout.clusters) == 1:
-        clusters = 0.0  # totals are of the same units
-    if breakdowns is None and not layout.breakdowns:
+    fits = _fits(NoisyTotals(epsilon=epsilon), scenario)
+    if totals is None and not fits:
+        totals = 0.0
+    # With one cluster, totals are of the same units.
+    one = len(layout.clusters) == 1
+    if clusters is None and (one or not _fits(NoisySums(epsilon=epsilon), scenario)):
+        clusters = 0.0
+    if breakdowns is None and not (layout.breakdowns and fits):
         breakdowns = 0.0
     return totals, clusters, breakdowns
+
+
+def _fits(sums: NoisyTotals | NoisySums, scenario: Scenario) -> bool:
+    """Whether sums fit 64 bits, at a thousandth of their budget too."""
+    try:
+        replace(sums, epsilon=sums.epsilon / 1000).check(scenario.layout, scenario.space)
+    except ParameterError:
+        return False
+    return True
 
 
 def _least_regret(searches: list[_Search], purposes: tuple[Purpose, ...], n_wanted: int) -> Best:

@@ -13,7 +13,7 @@ import numpy as np
 
 from clusterdp.channels.resampled_rows import ResampledRows
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.calibration import Functional, calibrate, shrinkage
+from clusterdp.estimation.calibration import Functional, calibrate
 from clusterdp.estimation.profiles import Profiles, ProfileSums, spread_cells
 from clusterdp.mechanisms.draw import complete, draw_statistics
 from clusterdp.statistics.base import CellTotals
@@ -207,34 +207,6 @@ def cell_weights(layout: Layout) -> FloatArray:
     return np.asarray(_cluster_weights(layout) ** 2 / layout.sizes)
 
 
-def mean_noise(
-    per_unit: FloatArray | float,
-    sizes: IntArray,
-    segment_share: float,
-    *,
-    by_summary: FloatArray | None,
-    public: float,
-) -> FloatArray:
-    """The privacy variance of a segment's mean in every cell; axes `[cluster, arm]`.
-
-    v/(fn) − 2κv/n + κ²(v/n + w) for a share f of a cell of n units, see `calibration`.
-
-    Args:
-        per_unit: v, the noise variance of a unit.
-        sizes: n.
-        segment_share: f.
-        by_summary: w, the noise variance of cell means by the summary; None for rows alone.
-        public: The public approximation of v that κ is computed from.
-    """
-    by_rows = per_unit / sizes
-    if by_summary is None:
-        return np.asarray(by_rows / segment_share)
-    weight = shrinkage(public / sizes, by_summary)
-    return np.asarray(
-        by_rows / segment_share - 2 * weight * by_rows + weight**2 * (by_rows + by_summary)
-    )
-
-
 def unit_noise(
     counts: IntArray,
     layout: Layout,
@@ -243,7 +215,10 @@ def unit_noise(
     rng: np.random.Generator,
 ) -> FloatArray:
     """Noise variance of a unit, given one draw of the statistics; axes `[metric, cluster, arm]`."""
-    totals, noise = CellTotals.of_counts(counts, space), simulated_noise(rng)
+    # Only counts are asked for; sums of large values may not fit 64 bits.
+    nothing = np.zeros((*layout.sizes.shape, 0), dtype=np.int64)
+    totals = CellTotals(counts=counts, sums=nothing, squares=nothing, groups={})
+    noise = simulated_noise(rng)
     learned_from = tuple(
         one.draw(totals, layout, space, noise) for one in mechanism.statistics if one.of_categories
     )
