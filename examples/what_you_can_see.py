@@ -72,7 +72,7 @@ def private_effects(
     owner: pl.DataFrame, analyst: pl.DataFrame, epsilon: float, colour: str
 ) -> Series:
     """From a release with that ε, joined to the analyst's own table."""
-    plan = cdp.plan(owner, epsilon=epsilon, reference=REFERENCE, purpose="segments:0.2", **PARTS)
+    plan = cdp.plan(owner, epsilon=epsilon, reference=REFERENCE, **PARTS)
     release = cdp.release(owner, plan)
     estimate = cdp.estimate(release, segments=analyst, on="user", by=["tier"])
     effects = [estimate[1], *(estimate[f"tier={tier}"] for tier in TIERS)]

@@ -107,7 +107,7 @@ def main() -> None:
     print("\nThey plan, which reads arms and markets and no outcome:")
     show(
         f"clusterdp plan {FOLDER}/funnel.parquet --arm treated --cluster market {declared()} "
-        f"--epsilon {EPSILON:g} --for segments:0.2 --mechanism optimal --out {FOLDER}/plan.toml"
+        f"--epsilon {EPSILON:g} --out {FOLDER}/plan.toml"
     )
     print("\nThey carry the plan out, once, with one budget for all three:")
     show(f"clusterdp release --plan {FOLDER}/plan.toml --unit user --out {FOLDER}/published")
