@@ -176,7 +176,7 @@ def _spoil(asked: dict[str, str], rng: np.random.Generator) -> str:
         "no text": (pick(_TEXTS), pick(_NO_TEXT)),
         "no number": (pick(_POSITIVE[:-1]), pick(_NO_NUMBER)),
         "no share": ("purpose", pick(_NO_PURPOSE)),
-        "no size": ("min_cell_size", pick((*_NO_NUMBER, "1.5", "inf", "999", "1" + "0" * 30))),
+        "no size": ("min_cell_size", pick((*_NO_NUMBER, "1.5", "inf", "1" + "0" * 30))),
         "no space": ("outcomes", pick(_NO_OUTCOMES)),
         "no metric": ("metric", pick(_NO_METRICS)),
         "no implication": ("implies", pick(_NO_IMPLICATIONS)),
