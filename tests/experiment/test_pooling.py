@@ -32,17 +32,18 @@ def test_clusters_with_every_arm_stay_as_they_are() -> None:
     assert pool_small_clusters(layout, 1).layout is layout
 
 
-def test_all_clusters_up_to_the_size_of_one_that_lacks_an_arm_are_pooled() -> None:
-    pooled = pool_small_clusters(layout_of([[3, 0], [1, 2], [2, 2], [9, 9]]), None)
-    assert pooled.layout.clusters == ("2", "3", "pooled")
-    assert pooled.layout.sizes.tolist() == [[2, 2], [9, 9], [4, 2]]
+def test_all_clusters_that_could_lack_an_arm_are_pooled_if_one_does() -> None:
+    """By their sizes alone: of 10 units all are in one arm with probability 0.002, of 60 never."""
+    pooled = pool_small_clusters(layout_of([[3, 0], [1, 2], [5, 5], [30, 30]]), None)
+    assert pooled.layout.clusters == ("3", "pooled")
+    assert pooled.layout.sizes.tolist() == [[30, 30], [9, 7]]
     assert pooled.regroup is not None
-    assert pooled.regroup.tolist() == [2, 2, 0, 1]
-    assert "2 clusters of at most 3 units were pooled" in pooled.notes[0]
+    assert pooled.regroup.tolist() == [1, 1, 1, 0]
+    assert "3 clusters of at most 10 units were pooled" in pooled.notes[0]
 
 
 def test_what_lacks_an_arm_by_design_is_left_out_and_said() -> None:
-    pooled = pool_small_clusters(layout_of([[300, 0], [90, 90], [4, 4]]), None)
+    pooled = pool_small_clusters(layout_of([[300, 0], [90, 90], [400, 400]]), None)
     assert pooled.regroup is None
     assert pooled.layout.complete.tolist() == [False, True, True]
     assert "1 cluster (300 units) without units in some arm" in pooled.notes[0]

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from clusterdp.estimation.profiles import Profiles, ProfileSums
     from clusterdp.experiment.layout import Layout
 
-# How many standard errors of their noise differences between cells must be to count by half, where
-# that noise is large beside the whole variance; and what is large: this share of it.
-_BETWEEN_ERRORS = 4.0
-_LARGE_NOISE = 0.5
+# Differences between cells count by half if their noise has a standard error of this share of the
+# variance that is left.
+_LARGE_NOISE = 0.1
 
 
 class ArmMeans(NamedTuple):
@@ -48,10 +47,12 @@ class ArmMeans(NamedTuple):
             scores: Of the groups, arm by arm.
             square_noise: What the noise of rows adds to the variances of means of rows.
         """
-        variances = np.array([one.variance for one in scores])
-        return self._replace(
-            sampling=variances - square_noise, degrees=np.array([one.degrees for one in scores])
-        )
+        by_rows = np.array([one.variance for one in scores])
+        sampling = np.maximum(by_rows - square_noise, 0.0)
+        # What is subtracted is known, so the error of the rest is as large and counts for more.
+        share = (sampling + self.privacy) / by_rows
+        degrees = np.array([one.degrees for one in scores]) * np.minimum(share, 1.0) ** 2
+        return self._replace(sampling=sampling, degrees=np.maximum(degrees, 1.0))
 
     def effects(self, layout: Layout, origin: float = 0.0) -> EffectArrays:
         """Differences against control; `origin` is the number that means are distances from.
@@ -73,7 +74,12 @@ class ArmMeans(NamedTuple):
 
 
 def weigh(
-    sizes: IntArray, layout: Layout, arms: list[int], estimator: Estimator = "stratified"
+    sizes: IntArray,
+    layout: Layout,
+    arms: list[int],
+    estimator: Estimator = "stratified",
+    *,
+    as_totals: bool = False,
 ) -> CellWeights:
     """Weights of the cells of some arms in a segment, or in everyone.
 
@@ -82,10 +88,11 @@ def weigh(
         layout: The cells of the whole table.
         arms: The arms to compare.
         estimator: How cells are weighed.
+        as_totals: Whether units are to have the weights that they have in totals.
     """
     if estimator == "unstratified":
         return cell_weights.weigh_units_alike(sizes, arms)
-    return cell_weights.weigh_cells(sizes, layout, arms)
+    return cell_weights.weigh_cells(sizes, layout, arms, as_totals=as_totals)
 
 
 def true_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> EffectArrays:
@@ -144,10 +151,10 @@ def _sampling(found: Calibrated, moments: CellMoments, weights: CellWeights) -> 
     """Variances of sampling: those of rows, minus what noise adds to them, with squares calibrated.
 
     Within strata, outcomes are compared with the mean of their cell. That has noise of its own,
-    whose square is estimated badly in small cells. Compared with the mean of the arm, outcomes vary
+    which calibration does not take off. Compared with the calibrated mean of the arm, outcomes vary
     more, by how much cells differ; and the estimate is better. So the difference of the two is
-    taken off as far as it stands out from its noise, if that is large beside the whole variance.
-    What is left errs on the wide side. Of rows alone all is taken off.
+    taken off only as far as its noise is small beside the variance that is left. What is not taken
+    off errs on the wide side. Of rows alone all is taken off.
     """
     each = weights.lone_factors * weights.of_units() ** 2
     within = cell_weights.arm_variances(moments, weights)
@@ -155,11 +162,10 @@ def _sampling(found: Calibrated, moments: CellMoments, weights: CellWeights) -> 
     around = (each * (moments.squares + moments.sizes * distances**2)).sum(axis=-2)
     between = around - within
     widest = around - (each * moments.noise).sum(axis=-2) + found.spread_shift
-    noise = found.saved_share**2 * _between_noise(moments, weights)
-    large = _LARGE_NOISE * (np.maximum(widest, 0.0) + found.privacy)
-    harm = _ratio(noise, noise + large**2)
-    stands_out = _ratio(between**2, between**2 + _BETWEEN_ERRORS**2 * harm * noise)
-    return np.asarray(widest - between * np.where(between > 0, stands_out, 1 - harm))
+    noise = found.saved_share**2 * _between_noise(moments, weights, distances)
+    left = np.maximum(widest - np.maximum(between, 0.0), 0.0) + found.privacy
+    harm = _ratio(noise, noise + (_LARGE_NOISE * left) ** 2)
+    return np.asarray(widest - between * (1 - harm))
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
@@ -167,8 +173,12 @@ def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
     return np.asarray(above / np.where(below == 0, 1.0, below))
 
 
-def _between_noise(moments: CellMoments, weights: CellWeights) -> FloatArray:
-    """The variance that noise gives to the difference of cells: of products of two units' noise."""
+def _between_noise(moments: CellMoments, weights: CellWeights, distances: FloatArray) -> FloatArray:
+    """The variance that noise gives to the difference of cells; axes `[..., arm]`.
+
+    It is a sum of squares of distances d of cell means, each with noise e: 2de + e². Distances are
+    observed with that noise in them, so this errs on the high side.
+    """
     used = np.where(weights.shares > 0, moments.sizes, 0)
     each = np.where(weights.shares > 0, moments.noise, 0.0).sum(axis=-2, keepdims=True)
     each = each / np.maximum(used.sum(axis=-2, keepdims=True), 1)
@@ -176,7 +186,9 @@ def _between_noise(moments: CellMoments, weights: CellWeights) -> FloatArray:
     strata = sizes / np.maximum(sizes - 1, 1)
     pooled = (sizes * weights.inverse_sizes / (1 - weights.inverse_sizes)) ** 2
     pairs = np.where(weights.pooled, pooled, strata)
-    return np.asarray((2 * pairs * (weights.of_units() ** 2 * each) ** 2).sum(axis=-2))
+    squared = 2 * pairs * (weights.of_units() ** 2 * each) ** 2
+    linear = 4 * weights.of_units() ** 4 * used * distances**2 * each
+    return np.asarray((squared + linear).sum(axis=-2))
 
 
 def arm_effects(  # noqa: PLR0913 - the parts of a release

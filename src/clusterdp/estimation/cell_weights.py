@@ -91,13 +91,16 @@ class CellWeights:
         return np.asarray(np.where(self.pooled, terms, 0).sum(axis=-2, keepdims=True))
 
 
-def weigh_cells(sizes: IntArray, layout: Layout, arms: list[int]) -> CellWeights:
+def weigh_cells(
+    sizes: IntArray, layout: Layout, arms: list[int], *, as_totals: bool = False
+) -> CellWeights:
     """Weights of the cells of some arms within a segment.
 
     Args:
         sizes: m_ac, the units of the segment, of all arms; axes `[..., cluster, arm]`.
         layout: The cells of the whole table.
         arms: The arms to compare.
+        as_totals: Pool all clusters, so that units have the weights that they have in totals.
     """
     compared = layout.complete[:, np.newaxis]
     sizes = np.where(compared, sizes, 0)
@@ -107,7 +110,7 @@ def weigh_cells(sizes: IntArray, layout: Layout, arms: list[int]) -> CellWeights
     inverse = whole / arm_sizes
     found = sizes[..., arms]
     risky = (found < _ENOUGH_FOUND) | (_few_probs(inside, whole, arm_sizes) > _FEW_PROB)
-    small = (inside > 0) & risky.any(axis=-1, keepdims=True)
+    small = (inside > 0) & (risky.any(axis=-1, keepdims=True) | as_totals)
     pooled = _choose_pool(small, found, inside / inverse)
     pool_size = np.where(pooled, inside, 0).sum(axis=-2, keepdims=True)
     # A ratio of two sums is biased by their covariance over the square of the lower one (Beale,

@@ -77,6 +77,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     check_level(level)
     if on is not None and not isinstance(on, str):
         raise ParameterError(f"on must be the name of a column, got {on!r}")
+    if holdout is not None and (isinstance(holdout, bool) or not isinstance(holdout, int)):
+        raise ParameterError(f"holdout must be the number of a fold, got {holdout!r}")
     if not isinstance(differences, bool):
         raise ParameterError(f"differences must be True or False, got {differences!r}")
     layout = release.layout if control is None else release.layout.with_control(control)
@@ -95,6 +97,9 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         use_sums=use == "everything",
         holdout=holdout,
         differences=differences,
+        breakdowns=frozenset(
+            frozenset(one.level) for one in release.statistics if one.level and use == "everything"
+        ),
     )
     if covariates and release.columns.assigned_by is not None:
         raise ParameterError(

@@ -48,6 +48,7 @@ class Wanted(NamedTuple):
         use_sums: Whether rows are calibrated by published sums.
         holdout: The fold whose rows are used alone; None for all rows.
         differences: Whether segments are compared with each other.
+        breakdowns: The columns of each breakdown whose groups have totals that are used.
     """
 
     layout: Layout
@@ -56,6 +57,7 @@ class Wanted(NamedTuple):
     use_sums: bool
     holdout: int | None
     differences: bool
+    breakdowns: frozenset[frozenset[str]] = frozenset()
 
 
 class Found(NamedTuple):
@@ -248,7 +250,10 @@ class Part(NamedTuple):
 
     def weigh(self, sizes: IntArray, arms: list[int]) -> CellWeights:
         """Weights of the cells of some arms; `sizes` are of all arms."""
-        return weigh(sizes, self.whole.wanted.layout, arms, self.whole.wanted.estimator)
+        wanted = self.whole.wanted
+        # A group that has totals of its own is calibrated best with the weights of these.
+        as_totals = frozenset(name for name, _ in self.segment) in wanted.breakdowns
+        return weigh(sizes, wanted.layout, arms, wanted.estimator, as_totals=as_totals)
 
     def notes(self, effects: list[SegmentEffect]) -> list[str]:
         """Remarks on the effects of a segment."""

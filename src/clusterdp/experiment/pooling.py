@@ -44,8 +44,7 @@ def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> Pooled:
     """Merge small clusters into one, labelled "pooled".
 
     Small are clusters that expect fewer than `min_cell_size` units in some arm, by the shares of
-    arms among all units. Where clusters lack an arm by chance, small are also those that have no
-    more units than the largest of these.
+    arms among all units. Where a cluster lacks an arm by chance, small are also all that could.
 
     Args:
         layout: The cells.
@@ -58,9 +57,9 @@ def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> Pooled:
         raise ParameterError(f"min_cell_size must be at least 1, got {min_cell_size}")
     n_units, shares = layout.sizes.sum(axis=1), _shares(layout)
     least = 0.0 if min_cell_size is None else min_cell_size / float(shares.min())
-    by_chance = ~layout.complete & (_lack_probs(n_units, shares) >= _BY_DESIGN)
-    most = int(n_units[by_chance].max(initial=0))
-    small = (n_units < least) | (n_units <= most)
+    risky = _lack_probs(n_units, shares) >= _BY_DESIGN
+    lacks_by_chance = bool((~layout.complete & risky).any())
+    small = (n_units < least) | (risky & lacks_by_chance)
     if int(small.sum()) < 2:
         return Pooled(layout, notes=_left_out(layout))
     kept = np.flatnonzero(~small)
@@ -74,7 +73,7 @@ def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> Pooled:
         clusters=(*labels, POOLED_LABEL),
         sizes=np.vstack([layout.sizes[kept], layout.sizes[small].sum(axis=0)]),
     )
-    why = "because a cluster of that size lacks an arm"
+    why = "because some lack an arm, which clusters of that size do by chance"
     if min_cell_size is not None and n_units[small].max() < least:
         why = f"because they expect fewer than {counted(min_cell_size, 'unit')} in some arm"
     note = (
