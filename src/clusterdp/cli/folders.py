@@ -79,7 +79,7 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         for one in manifest.breakdowns
     ]
     arms = ", ".join(map(str, manifest.arms))
-    published = columns.public if mechanism.releases_rows else columns.cell
+    published = columns.published if mechanism.releases_rows else columns.cell
     files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
     return [
         *(("outcome", f"{one.name}: {one.space}") for one in declared.outcomes),

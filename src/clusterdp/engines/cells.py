@@ -121,6 +121,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     cells = encoder.encode(sizes, asked.cluster, arm) // n_arms
     breakdowns = []
     for names in asked.breakdowns:
+        _check_labels(sizes, names)
         groups = tuple(encoder.breakdowns[name].texts() for name in names)
         _check_groups(names, math.prod(map(len, groups)))
         found = count(encoder.groups(sizes, names), math.prod(map(len, groups)))
@@ -147,6 +148,15 @@ def _check_assigned(sizes: pl.DataFrame, groups: str, arm: str) -> None:
             "arms, so arms were not assigned to them as a whole; leave out assigned_by "
             "(--assigned-by), or give the column that arms were assigned by"
         )
+
+
+def _check_labels(sizes: pl.DataFrame, names: tuple[str, ...]) -> None:
+    for name in names:
+        if sizes[name].dtype.is_float():
+            raise DataError(
+                f"column {name!r} (breakdown) holds numbers with decimals; groups must be text, "
+                "integers, dates or booleans: cut it into classes first"
+            )
 
 
 def _check_groups(names: tuple[str, ...], n_groups: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from clusterdp.engines.cells import CellOptions
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.lists import parse_names
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.keywords import PlanKeywords, takes
@@ -81,9 +82,25 @@ def make_plan(source: Any, options: Options) -> Plan:
     if options.size is not None:
         kept["input"] = None  # what is released has other rows
     kept |= {"n_units": layout.n_units, "n_clusters": len(layout.clusters)}
-    every_note = (*notes, *_outcome_notes(source, options), *options.chosen.notes)
+    every_note = (
+        *notes,
+        *assignment_notes(options.assigned_by),
+        *_outcome_notes(source, options),
+        *options.chosen.notes,
+    )
     report = Report.of(comparison, options.space, options.assumption(layout), every_note)
     return Plan(options=parse_options(kept), report=report)
+
+
+def assignment_notes(assigned_by: str | None) -> list[str]:
+    """What predictions leave out where arms are assigned to groups."""
+    if assigned_by is None:
+        return []
+    note = (
+        f"arms are assigned by {assigned_by}: standard errors above are of units; those of "
+        f"estimates are larger, by as much as the groups of {assigned_by} differ"
+    )
+    return [note]
 
 
 def _outcome_notes(source: Any, options: Options) -> list[str]:
@@ -105,6 +122,7 @@ def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]
         arm=options.arm or "",
         cluster=options.cluster,
         outcomes=options.declaration.declared.names,
+        kept=parse_names(options.keep),
         breakdowns=options.breakdowns,
         assigned_by=options.assigned_by,
         folds=options.n_folds,

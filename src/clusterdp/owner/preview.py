@@ -10,6 +10,7 @@ from clusterdp._words import counted
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.number import Number
 from clusterdp.mechanisms.disclosure import disclosure_notes
+from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.predictions import predict_metrics
 from clusterdp.published.manifest import plain
 from clusterdp.statistics.counts import NoisyCounts
@@ -100,6 +101,7 @@ def describe(
     metrics = map(str, space.declared.metrics)
     guarantee = mechanism.guarantee(space)
     notes = [*prepared.notes, *_planned_for(options, layout), *options.chosen.notes]
+    notes += assignment_notes(prepared.table.columns.assigned_by)
     notes += _advice(mechanism, layout, space)
     content = {
         "mechanism": mechanism.name,

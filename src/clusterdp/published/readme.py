@@ -78,11 +78,23 @@ def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
     columns = manifest.columns
     arm, unit = columns.arm, columns.unit
     rows, glob, in_r = names
-    in_sql = '"' + arm.replace('"', '""') + '"'
+    in_sql = _sql_name(arm)
     published = ", ".join(f"`{name}`" for name in manifest.to_columns().published)
     debiased = manifest.to_columns().debiased
     first = debiased[0]
-    first_sql = '"' + first.replace('"', '""') + '"'
+    first_sql = _sql_name(first)
+    source, table = f"'{glob}'", "mine"
+    spread, fitted, counted_as = "and so any ordinary standard error, ", "units", "units"
+    if columns.assigned_by is not None:
+        # One row per group: units of a group were not assigned one by one.
+        group = columns.assigned_by
+        source = (
+            f"(select {in_sql}, {_sql_name(group)}, avg({first_sql}) as {first_sql}\n"
+            f"      from '{glob}' group by all)"
+        )
+        table = f"mine.groupby([{arm!r}, {group!r}], as_index=False)[{first!r}].mean()"
+        spread, counted_as = "", "groups"
+        fitted = f"aggregate({_r_name(first)} ~ {_r_name(arm)} + {_r_name(group)}, units, mean)"
     return f"""
 ## Files
 - {rows}: one row per unit: {published}.
@@ -92,15 +104,15 @@ def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
 ## Use it
 **A mean of `{first}` is an unbiased mean of the true outcome**, over all units or over
 any group of them that was not chosen by looking at outcomes. Use it like any outcome; its spread,
-and so any ordinary standard error, includes the noise of privacy. It is right for means and for
+{spread}includes the noise of privacy. It is right for means and for
 nothing else: a single value, a median or a share of it means nothing, and values can lie far
-outside the range of outcomes.
+outside the range of outcomes.{_assigned(manifest)}
 
 SQL (DuckDB):
 ```sql
 select {in_sql}, avg({first_sql}) as mean,
-       stddev({first_sql}) / sqrt(count(*)) as std_error, count(*) as units
-from '{glob}'
+       stddev({first_sql}) / sqrt(count(*)) as std_error, count(*) as {counted_as}
+from {source}
 group by {in_sql}
 order by {in_sql};
 ```
@@ -110,14 +122,14 @@ pandas:
 import pandas as pd
 units = pd.read_parquet("{glob.split("/")[0]}")
 mine = units  # .merge(my_segments, on={unit!r})
-arms = mine.groupby({arm!r})[{first!r}]
+arms = {table}.groupby({arm!r})[{first!r}]
 print(arms.agg(["mean", "sem", "size"]))
 ```
 
 R:
 ```r
 units <- as.data.frame(arrow::{in_r})
-fit <- lm({_r_name(first)} ~ factor({_r_name(arm)}), data = units)
+fit <- lm({_r_name(first)} ~ factor({_r_name(arm)}), data = {fitted})
 coefficients(fit)
 sqrt(diag(sandwich::vcovHC(fit, "HC2")))
 ```
@@ -127,6 +139,21 @@ With clusterdp, compared within clusters, with intervals and segments{_better(ma
 clusterdp estimate .
 ```
 """
+
+
+def _assigned(manifest: Manifest) -> str:
+    """A warning where arms were assigned to groups."""
+    group = manifest.columns.assigned_by
+    if group is None:
+        return ""
+    return (
+        f"\n\n**Arms were assigned by `{group}`, not unit by unit.** Standard errors must be of\n"
+        "how its groups differ: the recipes below compare means of groups."
+    )
+
+
+def _sql_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _files(manifest: Manifest) -> str:

@@ -78,7 +78,10 @@ class Columns:
         cut_by = dict.fromkeys(name for names in self.breakdowns for name in names)
         if set(cut_by) & {self.unit, self.arm, *self.outcomes}:
             raise DataError("a breakdown is by public columns, not by ids, arms or outcomes")
-        if len(set(self.breakdowns)) < len(self.breakdowns) or () in self.breakdowns:
+        if (
+            len(set(map(frozenset, self.breakdowns))) < len(self.breakdowns)
+            or () in self.breakdowns
+        ):
             raise DataError("every breakdown must be by other columns than the others")
         if any(len(set(names)) < len(names) for names in self.breakdowns):
             raise DataError("a breakdown names a column twice; name it once")

@@ -28,8 +28,16 @@ class SumNoise(NamedTuple):
 
     def facts(self, space: CategorySpace) -> dict[str, list[float | None]]:
         """The unit of each metric's sums, and the scales of their noise in it."""
+        lattice = space.metric_lattice()
+        squares = [
+            float(unit) ** 2 / 4 * 4.0**shift if squared else None
+            for unit, shift, squared in zip(
+                lattice.units, lattice.shifts, lattice.squared, strict=True
+            )
+        ]
         return {
-            "unit": [float(unit) for unit in space.metric_lattice().units],
+            "unit": [float(unit) for unit in lattice.units],
+            "squares_unit": squares,
             "noise_scale": list(self.of_sums),
             "squares_noise_scale": list(self.of_squares),
         }
