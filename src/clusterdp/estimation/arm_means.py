@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
     from clusterdp.estimation.group_variance import GroupScores
-    from clusterdp.estimation.moments import CellMoments, Estimator
+    from clusterdp.estimation.moments import CellMoments, Estimator, KnownMeans
     from clusterdp.estimation.profiles import Profiles, ProfileSums
     from clusterdp.experiment.layout import Layout
 
@@ -129,7 +129,11 @@ def weighted_rows(
 
 
 def to_means(
-    found: Calibrated, moments: CellMoments, weights: CellWeights, n_slopes: int = 0
+    found: Calibrated,
+    moments: CellMoments,
+    weights: CellWeights,
+    n_slopes: int = 0,
+    known: KnownMeans | None = None,
 ) -> ArmMeans:
     """Calibrated means of arms with their variances.
 
@@ -138,23 +142,27 @@ def to_means(
         moments: Of the rows they are of, of these arms.
         weights: Of the same cells.
         n_slopes: How many slopes were fitted in each arm.
+        known: Better means of the same cells, if there are any.
     """
     return ArmMeans(
         means=found.values,
-        sampling=_sampling(found, moments, weights),
+        sampling=_sampling(found, moments, weights, known),
         privacy=found.privacy,
         degrees=weights.degrees(n_slopes),
     )
 
 
-def _sampling(found: Calibrated, moments: CellMoments, weights: CellWeights) -> FloatArray:
+def _sampling(
+    found: Calibrated, moments: CellMoments, weights: CellWeights, known: KnownMeans | None
+) -> FloatArray:
     """Variances of sampling: those of rows, minus what noise adds to them, with squares calibrated.
 
     Within strata, outcomes are compared with the mean of their cell. That has noise of its own,
     which calibration does not take off. Compared with the calibrated mean of the arm, outcomes vary
     more, by how much cells differ; and the estimate is better. So the difference of the two is
     taken off only as far as its noise is small beside the variance that is left. What is not taken
-    off errs on the wide side. Of rows alone all is taken off.
+    off errs on the wide side. Of rows alone all is taken off. Where sums of cells are published,
+    these tell how cells differ.
     """
     each = weights.lone_factors * weights.of_units() ** 2
     within = cell_weights.arm_variances(moments, weights)
@@ -163,9 +171,18 @@ def _sampling(found: Calibrated, moments: CellMoments, weights: CellWeights) -> 
     between = around - within
     widest = around - (each * moments.noise).sum(axis=-2) + found.spread_shift
     noise = found.saved_share**2 * _between_noise(moments, weights, distances)
+    lost = np.zeros(())  # of the spread within cells, to their own means
+    if known is not None:
+        distances, errors = known.means - found.values[..., np.newaxis, :], known.noise
+        of_cells = np.where(moments.sizes > 1, each * moments.sizes, 0.0)
+        between = (of_cells * (distances**2 - errors)).sum(axis=-2)
+        noise = (of_cells**2 * (4 * distances**2 * errors + 2 * errors**2)).sum(axis=-2)
+        whole = (each * moments.sizes).sum(axis=-2)
+        lost = (of_cells / np.maximum(moments.sizes - 1, 1)).sum(axis=-2) / whole
     left = np.maximum(widest - np.maximum(between, 0.0), 0.0) + found.privacy
     harm = _ratio(noise, noise + (_LARGE_NOISE * left) ** 2)
-    return np.asarray(widest - between * (1 - harm))
+    sampling = widest - between * (1 - harm)
+    return np.asarray(sampling + lost * (1 - harm) * np.maximum(sampling, 0.0))
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
@@ -216,7 +233,8 @@ def arm_effects(  # noqa: PLR0913 - the parts of a release
         arms = [layout.control, arm]
         weights = weigh(moments.sizes, layout, arms, estimator)
         found = calibration.apply(weighted_rows(part, weights, arms, profiles))
-        means = to_means(found, moments.of_arms(arms), weights)
+        known = None if calibration.cells is None else calibration.cells.of_arms(arms)
+        means = to_means(found, moments.of_arms(arms), weights, known=known)
         pairs.append(means.effects(layout.of_arms(arms), origin))
     return _joined(pairs)
 

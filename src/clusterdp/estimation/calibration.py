@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp.estimation.moments import KnownMeans
 from clusterdp.estimation.profiles import Outputs, has_two_values, times
 from clusterdp.estimation.published_sums import PublishedSums, arranged, n_sums
 from clusterdp.experiment.category_space import Ends
@@ -125,6 +126,7 @@ class Calibration:
         noise: Σ v̂ over all rows of each profile; axes `[..., profile]`.
         sizes: Numbers of all rows of each profile; axes `[profile]`.
         squares: How far rows are from published squares; None if none are known.
+        cells: Means of cells by sums of cells and rows together; None without such sums.
     """
 
     sums: PublishedSums
@@ -133,6 +135,7 @@ class Calibration:
     noise: FloatArray
     sizes: IntArray
     squares: SquareGaps | None
+    cells: KnownMeans | None = None
 
     def apply(self, one: Functional) -> Calibrated:
         """Weighted sums over rows, calibrated, with their privacy variances."""
@@ -250,7 +253,29 @@ def calibrate(  # noqa: PLR0913 - the parts of a release, by name
         noise=whole.noise,
         sizes=profiles.sizes,
         squares=squares,
+        cells=_known_means(readings, profiles, whole, ends.middle, noise),
     )
+
+
+def _known_means(
+    readings: Sequence[SumReading],
+    profiles: Profiles,
+    whole: ProfileSums,
+    middle: float,
+    unit_noise: float,
+) -> KnownMeans | None:
+    """Means of cells by their sums and rows, each weighted by the inverse of its known variance."""
+    of_cells = [one for one in readings if one.by is None]
+    if not of_cells:
+        return None
+    sizes = np.maximum(profiles.sum_cells(profiles.sizes), 1.0)
+    precision = np.asarray(sizes / max(unit_noise, np.finfo(float).tiny))
+    total = precision * profiles.sum_cells(whole.sums) / sizes
+    for one in of_cells:
+        known = sizes**2 / max(one.variance, np.finfo(float).tiny)
+        precision = precision + known
+        total = total + known * (one.value[..., 0, :] / sizes - middle)
+    return KnownMeans(np.asarray(total / precision), 1 / precision)
 
 
 def _means(

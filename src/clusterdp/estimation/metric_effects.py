@@ -193,7 +193,10 @@ class Part(NamedTuple):
             profiles = self.profiles
             rows = weighted_rows(self.sums, weights, arms, profiles)
             found = self.whole.calibration.apply(rows._replace(places=self.places))
-            both = to_means(found, self.moments.of_arms(arms), weights)
+            known = None if self.segment else self.whole.calibration.cells
+            if known is not None:
+                known = known.of_arms(arms)
+            both = to_means(found, self.moments.of_arms(arms), weights, known=known)
             if profiles.assigned is None:
                 return PairMeans(found, both)
             totals = spread_cells(weights.of_units(), profiles, arms) * self.sums.sums

@@ -7,7 +7,7 @@ thousands of simulated ones are estimated by the same code.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 Estimator = Literal["stratified", "unstratified"]
 # What an estimate uses: rows combined with noisy sums and counts, or rows alone.
 Use = Literal["everything", "rows"]
+
+
+class KnownMeans(NamedTuple):
+    """Means of cells that are better than those of rows.
+
+    Attributes:
+        means: As distances from the same number; axes `[..., cluster, arm]`.
+        noise: The variance of the noise in them; axes `[cluster, arm]`.
+    """
+
+    means: FloatArray
+    noise: FloatArray
+
+    def of_arms(self, arms: list[int]) -> KnownMeans:
+        """Those of some arms."""
+        return KnownMeans(self.means[..., arms], self.noise[..., arms])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
