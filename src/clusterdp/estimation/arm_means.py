@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from clusterdp.estimation.profiles import Profiles, ProfileSums
     from clusterdp.experiment.layout import Layout
 
-# Differences between cells count by half if their noise has a standard error of this share of the
-# variance that is left.
-_LARGE_NOISE = 0.1
-
 
 class ArmMeans(NamedTuple):
     """Means of arms with the parts of their variances; axes `[..., arm]`.
@@ -159,10 +155,10 @@ def _sampling(
 
     Within strata, outcomes are compared with the mean of their cell. That has noise of its own,
     which calibration does not take off. Compared with the calibrated mean of the arm, outcomes vary
-    more, by how much cells differ; and the estimate is better. So the difference of the two is
-    taken off only as far as its noise is small beside the variance that is left. What is not taken
-    off errs on the wide side. Of rows alone all is taken off. Where sums of cells are published,
-    these tell how cells differ.
+    more, by how much cells differ; and the estimate is better. The difference is taken off, and
+    three standard errors of its noise are added: less where they are small beside what is left,
+    none of rows alone. The smaller of the two is used, which errs on the wide side. Where sums of
+    cells are published, these tell how cells differ.
     """
     each = weights.lone_factors * weights.of_units() ** 2
     within = cell_weights.arm_variances(moments, weights)
@@ -180,9 +176,13 @@ def _sampling(
         whole = (each * moments.sizes).sum(axis=-2)
         lost = (of_cells / np.maximum(moments.sizes - 1, 1)).sum(axis=-2) / whole
     left = np.maximum(widest - np.maximum(between, 0.0), 0.0) + found.privacy
-    harm = _ratio(noise, noise + (_LARGE_NOISE * left) ** 2)
-    sampling = widest - between * (1 - harm)
-    return np.asarray(sampling + lost * (1 - harm) * np.maximum(sampling, 0.0))
+    inside = widest - between
+    inside = inside + lost * np.maximum(inside, 0.0)
+    inside = inside + _ratio(9 * noise, left + 3 * np.sqrt(noise))
+    alone = (weights.shares > 0).sum(axis=-2) == 1  # one cell differs from no other
+    smaller = np.where(alone, widest, np.minimum(widest, inside))
+    sampling = np.where(noise > 0, smaller, inside)
+    return np.where(np.isnan(within), np.nan, sampling)  # an arm of one unit shows no spread
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
