@@ -241,10 +241,8 @@ def claims(found: Found) -> list[str]:
     epsilons = ", ".join(f"{epsilon:g}" for epsilon in EPSILONS)
     return [
         (
-            "One channel for all metrics costs least, to the third digit: the best other costs "
-            f"{least:.3f} times as much or more. (Where rates are small and ε is at most 1, one "
-            "metric per person costs the same; ours is designed for a prior with a little of every "
-            "outcome, which is worth that much.)"
+            "Beside one channel for all metrics, the best other costs "
+            f"{least:.2f} times as much or more."
         ),
         f"Splitting ε, at best, costs {min(by_split):.1f} to {max(by_split):.1f} times as much.",
         (
