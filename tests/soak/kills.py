@@ -206,7 +206,12 @@ class Replay:
 def prepare(source: Path) -> Prepared:
     """The table of a trial."""
     columns = Columns(
-        unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("tier",)
+        unit="user",
+        arm="treated",
+        cluster="market",
+        outcomes=("clicks",),
+        kept=("tier",),
+        folds=2,
     )
     return prepare_release(source, columns=columns, space=_SPACE)
 

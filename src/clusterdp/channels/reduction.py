@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Steps nowhere more probable than this are left out before; and after, if equations hold without.
 _UNUSED, _NEGLIGIBLE = 1e-9, (1e-6, 1e-8, 1e-10, 0.0)
-# Shares of k-ary response to mix in, which makes up for what a solver leaves of equations. The first
-# that costs no more than so much of the excess variance that the solver promised is taken.
+# Shares of k-ary response to mix in, which makes up for what a solver leaves of equations. The
+# first is taken that costs no more than so much of the excess variance that the solver promised.
 _K_ARY, _WORSE = (1e-7, 1e-5, 1e-4, 1e-3), 0.01
 # Steps of Newton's method, until equations are wrong by no more than rounding; and of refinement.
 _MOST_STEPS, _ROUNDING, _POLISHINGS = 40, 4e-15, 3
