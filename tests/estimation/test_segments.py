@@ -125,7 +125,8 @@ def test_segments_by_hand(library: str, release: cdp.Release, segments: pl.DataF
             chosen = chosen[chosen[name] == value]
         expected, variance, n_rows = by_hand(chosen, joined)
         assert effect.effect == pytest.approx(expected)
-        assert effect.std_error**2 == pytest.approx(variance)
+        # By chance rows can vary less than their noise does; the noise is left then.
+        assert effect.std_error**2 == pytest.approx(max(variance, effect.privacy_variance))
         assert effect.n_treated + effect.n_control == n_rows
 
 
