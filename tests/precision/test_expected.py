@@ -16,7 +16,7 @@ from clusterdp.precision.expected import (
     expected_precision,
     public_unit_noise,
 )
-from clusterdp.precision.sights import published_sights, sight_rows, sights
+from clusterdp.precision.sights import sight_rows, sights
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.metric_sums import NoisyMetricSums
 from clusterdp.statistics.noise import simulated_noise
@@ -128,27 +128,6 @@ def test_estimates_from_contrasts_print_what_is_expected(rng: np.random.Generato
     (expected,) = expected_precision(mechanism, LAYOUT, SPACE, PROBS[None, None], None)
     assert expected.overall.std_error**2 == pytest.approx(drawn.variances[0, 0])
     assert expected.segment(0.1) is None
-
-
-def test_a_release_tells_what_can_be_seen_in_it() -> None:
-    """From what is published: the mechanism, the layout and the channel."""
-    mechanism = cdp.optimal(epsilon=2, noise_scale=8, sums=cdp.SumShares(totals=0.1))
-    counts = LAYOUT.sizes[..., np.newaxis] // 4 * np.ones(4, dtype=np.int64)
-    sound = replace(LAYOUT, sizes=counts.sum(axis=-1))
-    released = release_cells(
-        CellTotals.of_counts(counts, SPACE),
-        sound,
-        SPACE,
-        mechanism,
-        simulated_noise(np.random.default_rng()),
-    )
-    found = published_sights(mechanism, sound, SPACE, released.channel)
-    names = ["everyone", *(f"a segment of {share}%" for share in (50, 25, 10, 5, 1))]
-    assert [one.name for one in found] == names
-    alone = published_sights(cdp.noisy_histogram(epsilon=1), sound, SPACE, None)
-    assert [one.name for one in alone] == names[:1]
-    known = published_sights(mechanism, sound, SPACE, released.channel, PROBS[None, None])
-    assert known[0].predictions[0].std_error < found[0].predictions[0].std_error
 
 
 def test_what_can_be_seen_fits_a_terminal() -> None:

@@ -130,17 +130,7 @@ class Table(TableOptions, ABC):
 
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
         """Clusters, arms, sizes and breakdowns, from these columns alone; how to encode them."""
-        columns = self.columns
-        return self.read_cells(
-            CellOptions(
-                columns.cluster,
-                columns.arm,
-                control,
-                breakdowns=columns.breakdowns,
-                assigned_by=columns.assigned_by,
-                folds=columns.folds,
-            )
-        )
+        return self.read_cells(CellOptions.of(self.columns, control))
 
     @abstractmethod
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import IntArray
+    from clusterdp.rows.encoding import Columns
 
 # More groups of a breakdown would each be a handful of units.
 MOST_GROUPS = 10_000
@@ -51,6 +52,20 @@ class CellOptions(NamedTuple):
     assigned_by: str | None = None
     folds: int = 1
     secret: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, columns: Columns, control: Any = None, size: str | None = None) -> CellOptions:
+        """What is needed of a table whose columns play these parts."""
+        return cls(
+            columns.cluster,
+            columns.arm,
+            control,
+            size,
+            breakdowns=columns.breakdowns,
+            assigned_by=columns.assigned_by,
+            folds=columns.folds,
+            secret=columns.secret,
+        )
 
     @property
     def groups(self) -> dict[str, str]:

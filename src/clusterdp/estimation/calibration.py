@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.estimation.moments import KnownMeans
-from clusterdp.estimation.profiles import Outputs, has_two_values, times
+from clusterdp.estimation.profiles import Outputs, times
 from clusterdp.estimation.published_sums import PublishedSums, arranged, n_sums
 from clusterdp.experiment.category_space import Ends
 
@@ -232,7 +232,7 @@ def calibrate(  # noqa: PLR0913 - the parts of a release, by name
     # (ỹ − m)² − v̂ is (ỹ² − v̂) − 2mỹ + m², distances from the middle; the last is no gap.
     linear = -2 * _means(sums, gaps, profiles.sizes, noise, ends.span / 2) * gaps
     squares = None
-    if readings and has_two_values(space, metric):
+    if readings and space.metric_lattice().has_two_values(metric):
         every = np.ones(len(sums.variances), dtype=np.bool_)
         squares = SquareGaps(solver, linear, every)  # the first is known
     elif any(one.squares is not None for one in readings):

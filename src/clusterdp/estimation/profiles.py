@@ -117,17 +117,11 @@ class Outputs(NamedTuple):
         """
         ends, values = Ends.of(space, metric), channel.decode(metric)
         distances = values - ends.middle
-        if has_two_values(space, metric):
+        if space.metric_lattice().has_two_values(metric):
             noise = np.where(channel.possible(), distances**2 - (ends.span / 2) ** 2, 0.0)
         else:
             noise = channel.decode_noise_variance(metric)
         return cls(distances, noise, channel.groups, ends.middle)
-
-
-def has_two_values(space: CategorySpace, metric: int) -> bool:
-    """Whether a metric has two values, so that squares of distances are known exactly."""
-    lattice = space.metric_lattice()
-    return not lattice.is_number[metric] and len(np.unique(lattice.integers[metric])) <= 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

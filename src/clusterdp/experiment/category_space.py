@@ -43,6 +43,10 @@ class MetricLattice(NamedTuple):
             self.shifts[kept],
         )
 
+    def has_two_values(self, metric: int) -> bool:
+        """Whether a metric has two values: both are equally far from their middle."""
+        return not self.is_number[metric] and len(np.unique(self.integers[metric])) <= 2
+
     def squares(self) -> IntArray:
         """Squares of twice the distance from the middle, less their bits; `[metric, category]`."""
         ends = self.integers.min(axis=1) + self.integers.max(axis=1)

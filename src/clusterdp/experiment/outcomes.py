@@ -178,12 +178,6 @@ class OutcomeSpace:
         """The values, axes `[outcome]`."""
         return np.array(self.values, dtype=np.float64)
 
-    def as_released(self) -> npt.NDArray[Any]:
-        """The values as they are written into rows: integers if all of them are."""
-        values = self.as_array()
-        whole = all(value.is_integer() and abs(value) < 2**31 for value in self.values)
-        return values.astype(np.int32) if whole else values
-
     def lattice(self) -> tuple[Fraction, tuple[int, ...]]:
         """The values as integers times a common unit, so that sums can be noised exactly.
 
@@ -218,10 +212,6 @@ class OutcomeSpace:
         if observed.dtype.kind in "iub" and self._is_integer_range():
             return _encode_range(observed, int(self.values[0]), self.n_categories)
         return _encode_values(observed, np.array(self.values, dtype=precision))
-
-    def encode_released(self, released: FloatArray) -> tuple[CodeArray, BoolArray]:
-        """The position of each released value, which is one of `values` also for binned spaces."""
-        return _encode_values(released, self.as_array())
 
     def clip(self, observed: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Observed values moved to the nearest end of the space; those between stay as they are."""

@@ -255,8 +255,8 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def columns(self) -> Columns:
-        """Which column plays which part."""
-        self.require("unit", "arm", "outcomes")
+        """Which column plays which part; a plan may do without ids."""
+        self.require("arm", "outcomes")
         return Columns(
             unit=self.unit or "",
             arm=self.arm or "",

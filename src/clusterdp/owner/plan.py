@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from clusterdp.engines.cells import CellOptions
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.lists import parse_names
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.keywords import PlanKeywords, takes
@@ -21,7 +20,6 @@ from clusterdp.owner.plan_report import Report
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.plan import compare, smallest_epsilon, to_options
 from clusterdp.releasing.prepare import named, open_engine, read_cells
-from clusterdp.rows.encoding import Columns
 from clusterdp.rows.frames import column_names
 
 if TYPE_CHECKING:
@@ -116,27 +114,7 @@ def _outcome_notes(source: Any, options: Options) -> list[str]:
 
 
 def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]:
-    # Or an error: nothing public is made of ids or outcomes.
-    columns = Columns(
-        unit=options.unit or "",
-        arm=options.arm or "",
-        cluster=options.cluster,
-        outcomes=options.declaration.declared.names,
-        kept=parse_names(options.keep),
-        breakdowns=options.breakdowns,
-        assigned_by=options.assigned_by,
-        folds=options.n_folds,
-    )
-    asked = CellOptions(
-        columns.cluster,
-        columns.arm,
-        options.control,
-        options.size,
-        breakdowns=columns.breakdowns,
-        assigned_by=columns.assigned_by,
-        folds=columns.folds,
-        secret=columns.secret,
-    )
+    asked = CellOptions.of(options.columns, options.control, options.size)
     with ExitStack() as stack:
         return read_cells(source, asked, options.min_cell_size, engine_for(source, options, stack))
 

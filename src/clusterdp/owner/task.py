@@ -69,6 +69,7 @@ class Task:
             source: Read this in place of the task's table.
         """
         options = self.options
+        options.require("unit")
         refuse_own_table(options.declaration, table_name(self.source))
         prepared = prepare(
             self.source if source is None else source,

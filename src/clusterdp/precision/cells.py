@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
 
 
+# Stands for a variance of zero, so that its inverse exists.
+_TINY = 1e-100
+
+
 def arm_cells(
     layout: Layout,
     weights: IntArray,
@@ -55,26 +59,20 @@ def level_noises(
         for one in mechanism.statistics
         if isinstance(one, NoisyTotals)
     }
-    cells = _cell_sum_variances(mechanism, layout, space, metric)
+    of_cells = np.full(len(layout.clusters), _cell_sum_variance(mechanism, space, metric))
     of_groups = [variances.get(one.columns, np.inf) for one in layout.breakdowns]
     return [
         LevelNoise(
-            cells=cells[:, arm],
+            cells=of_cells,
             totals=np.asarray(variances.get((), np.inf)),
             breakdowns=np.array(of_groups, dtype=np.float64),
         )
-        for arm in range(len(layout.arms))
+        for _ in layout.arms
     ]
 
 
-def _cell_sum_variances(
-    mechanism: Mechanism, layout: Layout, space: CategorySpace, metric: int
-) -> FloatArray:
-    """The noise variance of cell sums by sums and counts together; axes `[cluster, arm]`."""
-    precision = np.zeros(layout.sizes.shape)
-    for one in mechanism.statistics:
-        variance = one.mean_variance(layout, space, metric)
-        if variance is not None:
-            precision += 1 / (variance * layout.sizes**2)
-    with np.errstate(divide="ignore"):
-        return np.asarray(1 / precision)
+def _cell_sum_variance(mechanism: Mechanism, space: CategorySpace, metric: int) -> float:
+    """The noise variance of cell sums by sums and counts together; infinite if there are none."""
+    variances = [one.cell_sum_variance(space, metric) for one in mechanism.statistics]
+    precision = sum(1 / max(one, _TINY) for one in variances if one is not None)
+    return 1 / precision if precision else np.inf

@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.precision.expected import channel_unit_noise, expected_precision
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import FloatArray
-    from clusterdp.channels.catalogue import Channel
-    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Breakdown, Layout
-    from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.precision.expected import Precision
     from clusterdp.precision.prediction import Prediction
 
@@ -61,32 +55,6 @@ def sights(precisions: Sequence[Precision], layout: Layout) -> list[Sight]:
         predictions = tuple(one for one in of_share if one is not None)
         found.append(Sight(f"a segment of {share:.0%}", predictions))
     return found
-
-
-def published_sights(
-    mechanism: Mechanism,
-    layout: Layout,
-    space: CategorySpace,
-    channel: Channel | None,
-    probs: FloatArray | None = None,
-) -> list[Sight]:
-    """What can be seen in a release, from what it publishes.
-
-    Args:
-        mechanism: What was published.
-        layout: What is public.
-        space: The categories of outcomes.
-        channel: The channel of every cell; None if no rows were published.
-        probs: What outcomes are thought to be like, axes `[cluster or 1, arm or 1, category]`; by
-            default the public prior that rows were designed for, or all outcomes alike.
-    """
-    if probs is None:
-        prior = np.full(space.n_categories, 1 / space.n_categories)
-        if mechanism.releases_rows:
-            prior = mechanism.settled_rows(space).public_prior(space)
-        probs = (prior / prior.sum())[np.newaxis, np.newaxis]
-    noise = None if channel is None else channel_unit_noise(channel, layout, space, probs)
-    return sights(expected_precision(mechanism, layout, space, probs, noise), layout)
 
 
 def sight_rows(seen: Sequence[Sight], metric: int) -> list[tuple[str, ...]]:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # Exact sums and their noise must stay below this.
 LARGEST_INTEGER = 2**62
-# Stands for a variance of zero, so that 1/variance exists.
-ZERO_VARIANCE = 1e-100
 
 
 class MetricSums(NamedTuple):
@@ -222,13 +220,12 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
         """The noise variance of its contrasts, if it is published alone: `[cluster, treatment]`."""
         raise NotImplementedError
 
-    def mean_variance(
+    def cell_sum_variance(
         self,
-        layout: Layout,  # noqa: ARG002 - for other kinds
         space: CategorySpace,  # noqa: ARG002 - for other kinds
         metric: int = 0,  # noqa: ARG002 - for other kinds
-    ) -> FloatArray | None:
-        """The noise variance of its cell means, axes `[cluster, arm]`; None if it has none."""
+    ) -> float | None:
+        """The noise variance of the sum of every cell; None if it tells none."""
         return None
 
 

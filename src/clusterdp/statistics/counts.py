@@ -12,7 +12,6 @@ from clusterdp.errors import ParameterError
 from clusterdp.experiment.category_space import Ends
 from clusterdp.privacy.accounting import LossAtom, noisy_counts_loss
 from clusterdp.statistics.base import (
-    ZERO_VARIANCE,
     ClusterContrasts,
     DrawnStatistic,
     Histogram,
@@ -114,13 +113,11 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
         sizes = np.maximum(layout.sizes.ravel(), 1)
         return np.arange(n_clusters * n_arms).reshape(n_clusters, n_arms), sizes
 
-    def mean_variance(
-        self, layout: Layout, space: CategorySpace, metric: int = 0
-    ) -> FloatArray | None:
-        """The noise variance of cell means; None for counts of whole arms."""
+    def cell_sum_variance(self, space: CategorySpace, metric: int = 0) -> float | None:
+        """The noise variance of cell sums; None for counts of whole arms."""
         if self.scope == "population":
             return None
-        return self.variance_of(space.metric_values()[metric], layout)
+        return self.sum_variance(space.metric_values()[metric])
 
     def contrast_variance(
         self, layout: Layout, space: CategorySpace, metric: int = 0
@@ -139,11 +136,6 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
         """The noise variance of the sum of some numbers, one per outcome, over a group."""
         spread = float(((numbers - numbers.mean()) ** 2).sum())
         return noise_variance(self.noise_scale) * spread
-
-    def variance_of(self, numbers: FloatArray, layout: Layout) -> FloatArray:
-        """The noise variance of the mean of some numbers, one per outcome, in every cell."""
-        variance = self.sum_variance(numbers) / layout.sizes**2
-        return np.asarray(np.maximum(variance, ZERO_VARIANCE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

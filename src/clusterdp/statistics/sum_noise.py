@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.category_space import Ends
 from clusterdp.privacy.accounting import noise_scale_for
 from clusterdp.statistics.base import LARGEST_INTEGER, SumReading
 from clusterdp.statistics.noise import noise_variance
@@ -51,16 +50,12 @@ class MetricScale(NamedTuple):
         variance: The variance of the noise on sums, in the unit of the metric.
         quarter: The unit of squares of distances from the middle.
         squares_variance: The variance of their noise; None where none are published.
-        middle: The middle of the metric's values.
-        has_two_values: Whether the metric has two values, so that squares are known exactly.
     """
 
     unit: float
     variance: float
     quarter: float
     squares_variance: float | None
-    middle: float
-    has_two_values: bool
 
     @classmethod
     def of(cls, space: CategorySpace, noise: SumNoise, metric: int) -> MetricScale:
@@ -74,8 +69,6 @@ class MetricScale(NamedTuple):
             variance=unit**2 * noise_variance(noise.of_sums[metric]),
             quarter=quarter,
             squares_variance=None if scale is None else quarter**2 * noise_variance(scale),
-            middle=Ends.of(space, metric).middle,
-            has_two_values=_has_two_values(space, metric),
         )
 
     def reading(
@@ -95,12 +88,6 @@ class MetricScale(NamedTuple):
             squares=None if squares is None else np.asarray(self.quarter * squares, np.float64),
             squares_variance=self.squares_variance or 0.0,
         )
-
-
-def _has_two_values(space: CategorySpace, metric: int) -> bool:
-    """Whether a metric has two values: both are equally far from their middle."""
-    lattice = space.metric_lattice()
-    return not lattice.is_number[metric] and len(np.unique(lattice.integers[metric])) <= 2
 
 
 def sum_noise(space: CategorySpace, epsilon: float, weight: int = 1) -> SumNoise:

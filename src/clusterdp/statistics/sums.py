@@ -14,7 +14,6 @@ from clusterdp.statistics.sum_noise import check_fits
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp._arrays import FloatArray
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
     from clusterdp.statistics.base import Arrays, CellTotals
@@ -51,9 +50,9 @@ class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
         """Noisy sums from the published table of cells."""
         return self.restore(self.read_columns(table, space, layout.sizes.shape), layout, space)
 
-    def mean_variance(self, layout: Layout, space: CategorySpace, metric: int = 0) -> FloatArray:
-        """The noise variance of cell means."""
-        return np.asarray(self.scale(space, metric).variance / layout.sizes**2)
+    def cell_sum_variance(self, space: CategorySpace, metric: int = 0) -> float:
+        """The noise variance of cell sums."""
+        return self.scale(space, metric).variance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
