@@ -52,6 +52,7 @@ class Case(NamedTuple):
     cluster: str | None = "market"
     breakdowns: tuple[tuple[str, ...], ...] = ()
     folds: int = 1
+    aggregates: dict[str, str] | None = None
 
     def columns(self) -> Columns:
         """The parts that columns play."""
@@ -183,6 +184,12 @@ CASES = {
         lambda t: t.with_columns(clicks=pl.col("clicks") * 7.5),
         space=one_outcome("clicks", cdp.OutcomeSpace.bins([0, 1, 10, 20, 30])),
     ),
+    "several rows of a unit": Case(
+        lambda t: pl.concat([with_visits(t), with_visits(t).filter(pl.col("user") % 3 > 0)]),
+        cdp.optimal(epsilon=2),
+        SEVERAL,
+        aggregates={"visit": "any", "sale": "max", "spend": "mean"},
+    ),
     "clipping": Case(lambda t: t.with_columns(clicks=pl.col("clicks") * 2 - 1), clip=True),
     "pooling": Case(
         lambda t: t.with_columns(
@@ -220,6 +227,7 @@ def release(frame: Any, case: Case, columns: Columns = COLUMNS) -> cdp.Release:
         control=None,
         clip=case.clip,
         min_cell_size=case.min_cell_size,
+        aggregates=case.aggregates,
         key=ReleaseKey(b"k" * 32),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )

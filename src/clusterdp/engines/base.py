@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from clusterdp._words import counted
 from clusterdp.engines.cells import CellOptions, refuse_missing
 from clusterdp.engines.source_names import crossed_parts
-from clusterdp.errors import DataError
+from clusterdp.errors import DataError, ParameterError
 from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.counting import Asked, RowCounter
 from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import IntArray
+    from clusterdp.experiment.aggregates import Aggregates
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.batches import BatchRandomizer
@@ -100,6 +101,7 @@ class TableOptions:
         keep_order: Whether rows are published in the order of the table, which the owner then
             declares public, and not in the order of ids.
         verbose: Whether messages to the owner may count rows by what their outcomes are.
+        aggregates: How several rows of a unit become one, by outcome; empty if each unit has one.
     """
 
     columns: Columns
@@ -107,6 +109,14 @@ class TableOptions:
     clip: bool = False
     keep_order: bool = False
     verbose: bool = False
+    aggregates: Aggregates = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.aggregates and self.keep_order:
+            raise ParameterError(
+                "rows that are aggregated have no order to keep; leave out keep_order "
+                "(--keep-order)"
+            )
 
     def with_parts(self, names: list[str]) -> TableOptions:
         """The same for a table of these columns: what clusters are crossed from is kept too."""
@@ -158,7 +168,7 @@ class Table(TableOptions, ABC):
         counter = RowCounter.of(row_encoder(self, encoder), layout, asked)
         with self.first_pass(counter, layout, progress) as found:
             _refuse_unsound(found.tally, self)
-            _refuse_repeated(found.count_repeated(), self.columns.unit)
+            _refuse_repeated(found.count_repeated(), self)
             counted = _to_counts(found.tally, layout)
             notices = (*_clipping_notices(found.tally, self), *found.notices(counted))
             return counted._replace(notices=notices)
@@ -265,13 +275,20 @@ def _in_rows(n_rows: int, table: Table) -> str:
     return f" in {counted(n_rows, 'row')}" if table.verbose else ""
 
 
-def _refuse_repeated(n_repeated: int, unit: str) -> None:
+def _refuse_repeated(n_repeated: int, table: Table) -> None:
     """Raise a DataError if a unit has more than one row."""
-    if n_repeated:
+    if not n_repeated:
+        return
+    unit, rows = table.columns.unit, counted(n_repeated, "row")
+    if table.aggregates:
         raise DataError(
-            f"column {unit!r} (unit) repeats an id in {counted(n_repeated, 'row')}; privacy is "
-            "promised per row, so each unit must have exactly one"
+            f"column {unit!r} (unit) has ids whose public columns differ from row to row, in "
+            f"{rows}; each unit must have one arm, and one value of every other public column"
         )
+    raise DataError(
+        f"column {unit!r} (unit) repeats an id in {rows}; privacy is promised per unit: make one "
+        "row of each unit's (aggregate='sum', --aggregate sum)"
+    )
 
 
 def _to_counts(tally: Tally, layout: Layout) -> Counted:

@@ -42,6 +42,7 @@ class CellOptions(NamedTuple):
         assigned_by: The column of groups that arms were assigned to; None for units.
         folds: How many folds units are put in.
         secret: Columns that clusters cannot be crossed from: ids and outcomes.
+        unit: The column of ids, where a unit may have several rows and is counted once; else None.
     """
 
     cluster: str | None
@@ -52,6 +53,7 @@ class CellOptions(NamedTuple):
     assigned_by: str | None = None
     folds: int = 1
     secret: tuple[str, ...] = ()
+    unit: str | None = None
 
     @classmethod
     def of(cls, columns: Columns, control: Any = None, size: str | None = None) -> CellOptions:
@@ -80,7 +82,8 @@ class CellOptions(NamedTuple):
     @property
     def parts(self) -> dict[str, str]:
         """The columns that are read, with the parts they play."""
-        return self.groups | ({} if self.size is None else {self.size: "size"})
+        more = {self.size: "size", self.unit: "unit"}
+        return self.groups | {name: part for name, part in more.items() if name is not None}
 
 
 def check_size_column(schema: Mapping[str, Any], asked: CellOptions) -> None:

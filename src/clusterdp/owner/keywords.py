@@ -42,6 +42,7 @@ class _Keywords(TypedDict, total=False):
     breakdown: str | Sequence[str | Sequence[str]] | None
     assigned_by: str | None
     folds: int | None
+    aggregate: Mapping[str, str] | str | Sequence[str] | None
     control: Any
     keep: str | Sequence[str] | None
     min_cell_size: int | None

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.aggregates import parse_aggregates
 from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.lists import parse_names, parse_numbers
 from clusterdp.owner.declaring import Declaration, choose_outcomes
@@ -32,6 +33,7 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
     Numbers,
     PurposeName,
     Rule,
+    Rules,
     Share,
     Spaces,
     Switch,
@@ -106,6 +108,13 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Whole,
         "Public folds that units are put in by a hash of their ids, 2 by default, so that an "
         "analyst can choose segments in one and estimate in the other.",
+    ] = None
+    aggregate: Annotated[
+        Rules,
+        "Where a unit has several rows: how they become one, sum, mean, max or any, for all "
+        "outcomes or for each (spend=sum). Sums beyond the declared space are clipped or refused "
+        "as other outcomes are. Who is in the table is public: it must hold units without events, "
+        "too.",
     ] = None
     keep_order: Annotated[
         Switch,
@@ -272,6 +281,11 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def breakdowns(self) -> tuple[tuple[str, ...], ...]:
         """The columns of each breakdown."""
         return tuple(map(parse_names, self.breakdown or ()))
+
+    @property
+    def aggregates(self) -> dict[str, str]:
+        """How several rows of a unit become one, by outcome; empty if each unit has one."""
+        return parse_aggregates(self.aggregate or (), self.declaration.declared.names)
 
     @property
     def n_folds(self) -> int:

@@ -115,6 +115,9 @@ def _outcome_notes(source: Any, options: Options) -> list[str]:
 
 def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]:
     asked = CellOptions.of(options.columns, options.control, options.size)
+    if options.aggregates and options.size is None:
+        options.require("unit")
+        asked = asked._replace(unit=options.unit)
     with ExitStack() as stack:
         return read_cells(source, asked, options.min_cell_size, engine_for(source, options, stack))
 

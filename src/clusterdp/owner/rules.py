@@ -28,6 +28,9 @@ Names = Annotated[str | list[str] | None, Rule("names of columns", "COL,...")]
 Breakdowns = Annotated[
     list[str] | None, Rule("columns to cut by, such as ['region', 'gender,age']", "COL,...")
 ]
+Rules = Annotated[
+    list[str] | None, Rule("a rule, or one for each outcome: {'spend': 'sum'}", "NAME=RULE")
+]
 Number = Annotated[float | None, Rule("a number")]
 Share = Annotated[float | None, Rule("a number", "SHARE")]
 Whole = Annotated[int | None, Rule("a whole number")]

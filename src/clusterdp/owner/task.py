@@ -80,6 +80,7 @@ class Task:
             clip=bool(options.clip),
             keep_order=bool(options.keep_order),
             verbose=bool(options.verbose),
+            aggregates=options.aggregates,
             engine=engine,
             out=out,
         )

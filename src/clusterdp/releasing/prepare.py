@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.engines.base import TableOptions, row_encoder
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.aggregates import aggregation_notes
 from clusterdp.experiment.pooling import check_assignment, pool_small_clusters
 from clusterdp.rows.batches import BatchRandomizer
 from clusterdp.rows.counting import Asked
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from clusterdp.channels.catalogue import Channel
     from clusterdp.engines.base import Engine, Table
     from clusterdp.engines.cells import CellOptions
+    from clusterdp.experiment.aggregates import Aggregates
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.pooling import Pooled
@@ -65,6 +67,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     clip: bool = False,
     keep_order: bool = False,
     verbose: bool = False,
+    aggregates: Aggregates | None = None,
     engine: Engine | None = None,
     out: str | None = None,
 ) -> Prepared:
@@ -80,6 +83,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
         keep_order: Publish rows in the order of the table, which is then public.
         verbose: Say how many rows an error or a notice is about.
+        aggregates: How several rows of a unit become one, by outcome; None if each unit has one.
         engine: What reads the source; by default what the kind of source needs. A DuckDB query to
             be released needs one, which removes the scratch folder afterwards.
         out: Where it is going to be published. Without, a DuckDB query can only be prepared.
@@ -87,7 +91,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     Raises:
         DataError: If there is no such table, or it lacks a column.
     """
-    asked = TableOptions(columns, space, clip, keep_order, verbose)
+    asked = TableOptions(columns, space, clip, keep_order, verbose, aggregates or {})
     engine = engine or open_engine(source, ExitStack())
     return prepare_table(engine.table(named(source), asked, out), control, min_cell_size)
 
@@ -120,7 +124,8 @@ def _pooled(
                 "well; give a copy of the column under another name"
             )
         encoder = replace(encoder, pooled=pooled.regroup)
-    return Prepared(table=table, layout=pooled.layout, encoder=encoder, notes=pooled.notes)
+    notes = (*pooled.notes, *aggregation_notes(table.aggregates))
+    return Prepared(table=table, layout=pooled.layout, encoder=encoder, notes=notes)
 
 
 def read_cells(

@@ -300,8 +300,6 @@ def outcome_array(column: pl.Series) -> npt.NDArray[Any]:
 
 def check_types(schema: dict[str, Any], columns: Columns) -> None:
     """Raise a DataError unless every column is there and of a usable type."""
-    import polars as pl
-
     for name, part in columns.parts.items():
         if name not in schema:
             raise missing_column(name, part, schema)
@@ -312,7 +310,7 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
         )
     for name in columns.outcomes:
         kind = schema[name]
-        if not (kind.is_float() or _is_integer(kind) or kind == pl.Boolean):
+        if not holds_outcomes(kind):
             raise DataError(
                 f"column {name!r} (outcome) holds {_named(kind)}, not numbers; convert it to a "
                 "number per unit, such as 0 and 1"
@@ -365,6 +363,13 @@ def holds_ids(kind: pl.DataType) -> bool:
     import polars as pl
 
     return _is_integer(kind) or isinstance(kind, pl.String | pl.Categorical | pl.Enum)
+
+
+def holds_outcomes(kind: pl.DataType) -> bool:
+    """Whether a column of a type can hold outcomes."""
+    import polars as pl
+
+    return kind.is_float() or _is_integer(kind) or kind == pl.Boolean
 
 
 def holds_labels(kind: pl.DataType) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.engines.cells import check_size_column
+from clusterdp.engines.local.aggregation import one_row_per_unit
 from clusterdp.engines.local.sources import cross_columns, open_source, open_unstored
 from clusterdp.engines.local.table import LocalTable, read_layout
 from clusterdp.engines.source_names import check_named, possible_parts
@@ -50,7 +51,7 @@ class LocalEngine:
         if isinstance(source, str):
             rows = self._open(source, asked.columns, out)
             asked = asked.with_parts(rows.collect_schema().names())
-            return LocalTable(rows=_crossed(rows, asked), **asked.by_name())
+            return LocalTable(rows=_one_each(rows, asked), **asked.by_name())
         asked = asked.with_parts(column_names(source))
         columns = asked.columns
         check_named(column_names(source), columns.parts, columns.secret)
@@ -59,7 +60,7 @@ class LocalEngine:
         public = {name: plain_type(frame.schema[name]) for name in columns.public if name in frame}
         check_given_back(read, source, public)
         return LocalTable(
-            rows=_crossed(frame.lazy(), asked),
+            rows=_one_each(frame.lazy(), asked),
             as_given=partial(frame_like, read, source),
             **asked.by_name(),
         )
@@ -87,5 +88,12 @@ class LocalEngine:
         return read_layout(rows.select(list(asked.parts)), asked)
 
 
-def _crossed(rows: pl.LazyFrame, asked: TableOptions) -> pl.LazyFrame:
-    return cross_columns(rows, asked.columns.cluster, asked.columns.secret)
+def _one_each(rows: pl.LazyFrame, asked: TableOptions) -> pl.LazyFrame:
+    """One row per unit, with crossed columns."""
+    columns = asked.columns
+    if asked.aggregates:
+        names = rows.collect_schema().names()
+        check_named(names, columns.parts, columns.secret)
+        public = tuple(name for name in columns.public if name in names)
+        rows = one_row_per_unit(rows, public, asked.aggregates)
+    return cross_columns(rows, columns.cluster, columns.secret)

@@ -196,6 +196,8 @@ def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEnc
     # By position: a column may be called as the numbers are.
     short = {name: f"c{place}" for place, name in enumerate(asked.parts)}
     read = rows.select(pl.col(name).alias(to) for name, to in short.items())
+    if asked.unit is not None:
+        read = read.unique()
     size = pl.len() if asked.size is None else pl.col(short[asked.size]).sum()
     groups = read.group_by([short[name] for name in asked.groups])
     query = groups.agg(size=size.cast(pl.Int64), n_rows=pl.len())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.engines.base import NO_ORDER_TO_KEEP
 from clusterdp.engines.cells import check_size_column
 from clusterdp.engines.source_names import check_named
+from clusterdp.engines.spark.aggregation import one_row_per_unit
 from clusterdp.engines.spark.files import has_scheme
 from clusterdp.engines.spark.frame import checked_frame
 from clusterdp.engines.spark.jobs import running, to_polars
@@ -56,7 +57,12 @@ class SparkEngine:
             raise ParameterError(NO_ORDER_TO_KEEP)
         rows = self._open(source, asked.columns.outcomes)
         asked = asked.with_parts(rows.columns)
-        rows = cross_spark_columns(rows, asked.columns.cluster, asked.columns.secret)
+        columns = asked.columns
+        if asked.aggregates:
+            check_named(rows.columns, columns.parts, columns.secret)
+            public = tuple(name for name in columns.public if name in rows.columns)
+            rows = one_row_per_unit(rows, public, asked.aggregates)
+        rows = cross_spark_columns(rows, columns.cluster, columns.secret)
         return SparkTable(rows=rows, allow_unencrypted=self.allow_unencrypted, **asked.by_name())
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:

@@ -271,6 +271,7 @@ def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncode
 
     with running(rows.sparkSession, "reading clusters and arms"):
         cells = select(rows, *asked.parts)
+        cells = cells if asked.unit is None else cells.distinct()
         names = cells.columns[: len(asked.groups)]
         n_units = sf.count("*") if asked.size is None else sf.sum(cells.columns[-1])
         counts = (n_units.alias("size"), sf.count("*").alias("n_rows"))
