@@ -22,7 +22,7 @@ PUBLIC: dict[str, Any] = {"outcomes": {"clicks": "0..3"}, "arm": "treated", "clu
 def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame, tmp_path: Path) -> None:
     plan = cdp.plan(table, **PUBLIC, epsilon=2)
     text, html = repr(plan), plan._repr_html_()
-    assert text.startswith("600 units, 5 clusters, 2 arms; epsilon 2; no outcome was read")
+    assert text.startswith("600 units in 5 clusters, 2 arms; epsilon 2; no outcome was read")
     for said in ("* optimal", "cluster-dp", "recommended: optimal", "because: ", "guarantee: "):
         assert said in text
     for said in ("what can be seen of clicks", "a segment of 1%", "epsilon goes to: rows "):
@@ -186,4 +186,4 @@ def test_a_purpose_is_planned_for_and_kept(table: pl.DataFrame) -> None:
 def test_one_is_one(rng: np.random.Generator) -> None:
     one = pl.DataFrame({"treated": np.arange(8) % 2, "market": ["here"] * 8})
     text = repr(cdp.plan(one, **PUBLIC, epsilon=1, mechanism="uniform-prior-dp"))
-    assert text.startswith("8 units, 1 cluster, 2 arms;")
+    assert text.startswith("8 units in 1 cluster, 2 arms;")

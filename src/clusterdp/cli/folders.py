@@ -14,6 +14,7 @@ from clusterdp._words import counted
 from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line, print_pairs
 from clusterdp.cli.options import AsJson, Folder
 from clusterdp.estimation.homogeneity import GAIN_HEADER, estimate_homogeneity
+from clusterdp.experiment.layout import units_in_words
 from clusterdp.published.folder import read_folder
 from clusterdp.published.manifest import what_is_public
 from clusterdp.published.sights import what_is_visible
@@ -71,9 +72,7 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     declared, space = manifest.outcomes.declared, manifest.outcomes.categories()
     numbers = mechanism.parameters(space).items()
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
-    units = counted(manifest.n_units, "unit")
-    if manifest.n_clusters:
-        units += f", {counted(manifest.n_clusters, 'cluster')}"
+    units = units_in_words(manifest.n_units, manifest.n_clusters)
     groups = [
         f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
         for one in manifest.breakdowns

@@ -190,5 +190,5 @@ def refuse_missing(name: str, part: str, n_missing: int) -> None:
     if n_missing:
         raise DataError(
             f"column {name!r} ({part}) has {counted(n_missing, 'missing value')}; every unit needs "
-            "one"
+            "one: fill the gaps (with a label such as 'unknown'), or leave these rows out"
         )

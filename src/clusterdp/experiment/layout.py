@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp._words import counted
 from clusterdp.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 # The label of the one cluster there is where none were given.
 EVERYONE = "everyone"
 _LABELS_SHOWN = 5
+
+
+def units_in_words(n_units: int, n_clusters: int) -> str:
+    """Units, and their clusters if there are any: `600 units in 5 clusters`."""
+    within = f" in {counted(n_clusters, 'cluster')}" if n_clusters else ""
+    return counted(n_units, "unit") + within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,6 +71,16 @@ class Layout:
     def n_units(self) -> int:
         """n, the number of units."""
         return int(self.sizes.sum())
+
+    @property
+    def n_clusters(self) -> int:
+        """How many clusters there are; 0 where none were given."""
+        return 0 if self.clusters == (EVERYONE,) else len(self.clusters)
+
+    @property
+    def in_words(self) -> str:
+        """How many units there are, in how many clusters."""
+        return units_in_words(self.n_units, self.n_clusters)
 
     @property
     def treatments(self) -> tuple[int, ...]:

@@ -99,6 +99,11 @@ def parse_margin(name: str, given: str | Sequence[float] | float, space: Space) 
     if isinstance(space, Number):
         return PartShares(number=space, shares=_checked_shares(name, numbers, max(2, len(numbers))))
     if len(numbers) == 1 and space.n_categories == 2:
+        if not 0 <= numbers[0] <= 1:
+            raise ParameterError(
+                f"the reference of {name!r} is the share of {space.values[1]:g}, which lies "
+                f"between 0 and 1; got {numbers[0]:g}"
+            )
         numbers = [1 - numbers[0], numbers[0]]
     return Shares(shares=_checked_shares(name, numbers, space.n_categories))
 

@@ -123,7 +123,7 @@ class Budget:
             about={
                 "software": __version__,
                 "n_units": layout.n_units,
-                "n_clusters": len(layout.clusters),
+                "n_clusters": layout.n_clusters,
                 "options": _portable(spec),
             },
             confirmed_new=self.confirmed_new,
@@ -139,7 +139,7 @@ class Budget:
     ) -> dict[str, Any]:
         """Write a release whose budget is reserved."""
         content, layout = reservation.record.content, prepared.layout
-        if (content["n_units"], content["n_clusters"]) != (layout.n_units, len(layout.clusters)):
+        if (content["n_units"], content["n_clusters"]) != (layout.n_units, layout.n_clusters):
             raise DataError("the table is not the one that the release was reserved for")
         reservation.place = absolute(str(target))
         with self._explained_errors(reservation, target):

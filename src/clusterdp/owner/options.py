@@ -324,9 +324,8 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
             f"{name} with mean {mean:.4g} and standard deviation {std:.4g}"
             for name, (mean, std) in zip(names, scenario.moments(), strict=True)
         )
-        why = "as the reference"
-        if not scenario.reference.is_declared:
-            why = f"{UNIFORM}; {REMEDY}"
+        known = self.chosen.is_declared or self.prior is not None
+        why = "as the reference" if known else f"{UNIFORM}; {REMEDY}"
         return f"{expected}: {why}"
 
 

@@ -79,7 +79,7 @@ def make_plan(source: Any, options: Options) -> Plan:
     kept = options.to_dict() | decided | {"out": None, "ledger": None, "population": None}
     if options.size is not None:
         kept["input"] = None  # what is released has other rows
-    kept |= {"n_units": layout.n_units, "n_clusters": len(layout.clusters)}
+    kept |= {"n_units": layout.n_units, "n_clusters": layout.n_clusters}
     every_note = (
         *notes,
         *assignment_notes(options.assigned_by),

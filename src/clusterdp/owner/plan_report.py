@@ -105,7 +105,7 @@ class Report:
             "purpose": compared.request.purpose,
             "shown_share": compared.shown_share,
             "n_units": layout.n_units,
-            "n_clusters": len(layout.clusters),
+            "n_clusters": layout.n_clusters,
             "n_categories": self.space.n_categories,
             "metrics": list(self.metrics),
             "recommended": compared.chosen,
@@ -130,10 +130,9 @@ class Report:
         """What a plan file says above its options."""
         compared = self.comparison
         layout, choice = compared.scenario.layout, compared.choice
-        table = f"{counted(layout.n_units, 'unit')} in {counted(len(layout.clusters), 'cluster')}"
         overall = self._errors(choice.overall)
         remarks = [
-            f"A plan for {table}: {compared.reason}.",
+            f"A plan for {layout.in_words}: {compared.reason}.",
             f"Assumed: {self.assumed}.",
             f"Expected standard error of the overall effect: {overall}",
         ]
@@ -252,7 +251,7 @@ class Report:
         if len(self.metrics) > 1:
             categories = f"; {self.space.n_categories} categories of outcomes"
         return (
-            f"{counted(layout.n_units, 'unit')}, {counted(len(layout.clusters), 'cluster')}, "
+            f"{layout.in_words}, "
             f"{counted(len(layout.arms), 'arm')}{categories}; epsilon {self.comparison.epsilon:g}; "
             "no outcome was read"
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp._tables import html_notes, html_pairs, listed
 from clusterdp._words import counted
 from clusterdp.experiment.decimals import shown
+from clusterdp.experiment.layout import units_in_words
 from clusterdp.experiment.number import Number
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.owner.plan import assignment_notes
@@ -51,7 +52,7 @@ class Preview:
         held = self.content
         parameters = ", ".join(f"{name} {value:.6g}" for name, value in held["parameters"].items())
         columns = ", ".join(map(repr, held["published_columns"]))
-        units, clusters = counted(held["n_units"], "unit"), counted(held["n_clusters"], "cluster")
+        units = units_in_words(held["n_units"], held["n_clusters"])
         arms, sizes = ", ".join(map(str, held["arms"])), held["smallest_cells"]
         rows = f"{columns}, and private outcomes" if columns else "aggregates alone, no rows"
         budget = [("budget", held["budget"]["in_short"])] if "budget" in held else []
@@ -65,7 +66,7 @@ class Preview:
             *budget,
             ("mechanism", held["mechanism"] + (f" ({parameters})" if parameters else "")),
             ("outcomes", "; ".join(_in_words(held["outcomes"]))),
-            ("table", f"{units}, {clusters}, arms {arms} (control {held['control']})"),
+            ("table", f"{units}, arms {arms} (control {held['control']})"),
             ("smallest cells", ", ".join(f"{size:,}" for size in sizes) + " units"),
             ("publishes", rows),
             *(("expected std error", error) for error in errors),
@@ -110,7 +111,7 @@ def describe(
         "delta": guarantee.delta,
         "guarantee": guarantee.in_short(),
         "n_units": layout.n_units,
-        "n_clusters": len(layout.clusters),
+        "n_clusters": layout.n_clusters,
         "arms": [plain(arm) for arm in layout.arms],
         "control": plain(layout.arms[layout.control]),
         "smallest_cells": sorted(layout.sizes.ravel().tolist())[:3],
@@ -133,13 +134,12 @@ def describe(
 def _planned_for(options: Options, layout: Layout) -> list[str]:
     """A note if the plan was made for another table."""
     units, clusters = options.n_units, options.n_clusters
-    if units is None or (units, clusters) == (layout.n_units, len(layout.clusters)):
+    if units is None or (units, clusters) == (layout.n_units, layout.n_clusters):
         return []
     return [
         (
-            f"the plan was made for {counted(units, 'unit')} in "
-            f"{counted(clusters or 0, 'cluster')}; this table has "
-            f"{counted(layout.n_units, 'unit')} in {counted(len(layout.clusters), 'cluster')}"
+            f"the plan was made for {units_in_words(units, clusters or 0)}; this table has "
+            f"{layout.in_words}"
         )
     ]
 

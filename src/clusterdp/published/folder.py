@@ -138,8 +138,7 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
         folds=manifest.folds,
     )
     layout.check()
-    n_clusters = 0 if columns.cluster is None else len(clusters)
-    if (layout.n_units, n_clusters) != (manifest.n_units, manifest.n_clusters):
+    if (layout.n_units, layout.n_clusters) != (manifest.n_units, manifest.n_clusters):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the number of units or clusters")
     by_arm = layout.sizes.sum(axis=0)
     if any(not np.array_equal(one.sizes.sum(axis=0), by_arm) for one in layout.breakdowns):

@@ -123,7 +123,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             arms=tuple(plain(arm) for arm in layout.arms),
             control=plain(layout.arms[layout.control]),
             n_units=layout.n_units,
-            n_clusters=0 if columns.cluster is None else len(layout.clusters),
+            n_clusters=layout.n_clusters,
             breakdowns=tuple(
                 BreakdownRecord(
                     columns=one.columns,

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from clusterdp._tables import aligned
-from clusterdp._words import counted
+from clusterdp.experiment.layout import units_in_words
 from clusterdp.published.manifest import what_is_public
 from clusterdp.storage.files import UNIT_PARTS, UNITS
 
@@ -46,9 +46,8 @@ def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) 
 
 def _what(manifest: Manifest) -> str:
     arms = ", ".join(str(arm) for arm in manifest.arms)
-    within = f" in {counted(manifest.n_clusters, 'cluster')}" if manifest.n_clusters else ""
     return (
-        f"{counted(manifest.n_units, 'unit')}{within}, "
+        f"{units_in_words(manifest.n_units, manifest.n_clusters)}, "
         f"with arms {arms} (control: {manifest.control}). Released by {manifest.mechanism.name}, "
         f"with {manifest.software}."
     )

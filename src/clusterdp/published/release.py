@@ -70,8 +70,7 @@ class Release:
         ]
         facts = {
             "guarantee": self.guarantee.in_short(),
-            "units": f"{layout.n_units:,}",
-            "clusters": f"{len(layout.clusters):,}",
+            "table": layout.in_words,
             "arms": ", ".join(arms),
             **{
                 f"outcome {outcome.name}": str(outcome.space)
