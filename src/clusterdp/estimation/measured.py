@@ -63,11 +63,12 @@ class CategoryFunction(NamedTuple):
         """Any function: as a weighted sum of as few declared metrics as are needed, one or all."""
         every, span = space.metric_values(), np.ptp(values)
         for places in [*([place] for place in range(len(every))), list(range(len(every)))]:
-            design = np.vstack([np.ones(len(values)), every[places]])
+            scale = np.ptp(every[places], axis=1)
+            design = np.vstack([np.ones(len(values)), every[places] / scale[:, np.newaxis]])
             weights, *_ = np.linalg.lstsq(design.T, values, rcond=None)
             if np.abs(weights @ design - values).max() <= _SAME * span:
                 combination = np.zeros(len(every))
-                combination[places] = weights[1:]
+                combination[places] = weights[1:] / scale
                 return cls(name, values, combination, float(weights[0]))
         return cls(name, values, None)
 

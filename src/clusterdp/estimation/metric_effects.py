@@ -20,7 +20,7 @@ from clusterdp.estimation.profiles import ProfileSums, spread_cells
 from clusterdp.estimation.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import polars as pl
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.arm_means import ArmMeans
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.measured import Measured
     from clusterdp.estimation.moments import CellMoments, Estimator
@@ -64,11 +65,12 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Effects on a metric, tests of homogeneity, and notes about them."""
+    """Effects on a metric, tests of homogeneity, notes about them, and distributions."""
 
     effects: list[Effect]
     tests: list[Homogeneity]
     notes: list[str]
+    distributions: Sequence[ArmDistribution] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

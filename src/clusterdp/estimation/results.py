@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+    from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.intervals import ArmPair
     from clusterdp.estimation.moments import Estimator
     from clusterdp.estimation.target import Target
@@ -213,6 +214,7 @@ class Estimate:
         level: The confidence level that intervals are shown at.
         notes: Remarks for whoever uses these numbers.
         tests: Whether segments have the same effect, where differences were asked for.
+        distributions: Of outcomes in every arm, where they were asked for.
     """
 
     effects: tuple[Effect, ...]
@@ -223,6 +225,7 @@ class Estimate:
     level: float = 0.95
     notes: tuple[str, ...] = ()
     tests: tuple[Homogeneity, ...] = ()
+    distributions: tuple[ArmDistribution, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -265,6 +268,7 @@ class Estimate:
             "delta": self.guarantee.delta if self.guarantee else None,
             "effects": [effect.to_dict(self.level) for effect in self.effects],
             "homogeneity": [test.to_dict() for test in self.tests],
+            "distributions": [row for one in self.distributions for row in one.to_rows()],
             "notes": list(self.notes),
         }
 
