@@ -24,6 +24,8 @@ class MetricLattice(NamedTuple):
         is_number: For each metric whether rows can have integers between those of categories.
         shifts: For each metric how many bits distances from the middle lose before they are
             squared, so that sums of squares fit 64 bits: none for finite outcomes.
+        slacks: For each metric how many times noisier its sums are, relative to its span, than
+            those of others.
     """
 
     units: tuple[Fraction, ...]
@@ -31,6 +33,7 @@ class MetricLattice(NamedTuple):
     squared: tuple[bool, ...]
     is_number: tuple[bool, ...]
     shifts: tuple[int, ...]
+    slacks: tuple[int, ...]
 
     def first(self, n_metrics: int) -> MetricLattice:
         """Those of the first metrics."""
@@ -41,6 +44,7 @@ class MetricLattice(NamedTuple):
             self.squared[kept],
             self.is_number[kept],
             self.shifts[kept],
+            self.slacks[kept],
         )
 
     def has_two_values(self, metric: int) -> bool:

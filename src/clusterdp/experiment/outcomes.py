@@ -163,6 +163,7 @@ class OutcomeSpace:
             squared=(len(self.values) > 2,),
             is_number=(False,),
             shifts=(0,),
+            slacks=(1,),
         )
 
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:  # noqa: ARG002 - as others

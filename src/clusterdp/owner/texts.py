@@ -7,7 +7,16 @@ from typing import Any
 from clusterdp.experiment.decimals import shown
 
 # Options with a text for each outcome, metric or implication.
-LISTED = ("outcomes", "implies", "metric", "weight", "reference", "grids", "breakdown")
+LISTED = (
+    "outcomes",
+    "implies",
+    "missing",
+    "metric",
+    "weight",
+    "reference",
+    "grids",
+    "breakdown",
+)
 
 
 def as_texts(option: str, given: Any) -> Any:
