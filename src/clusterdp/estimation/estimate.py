@@ -10,6 +10,7 @@ import numpy as np
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import segments as cutting
 from clusterdp.estimation.effect_values import to_effect
+from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.metric_effects import Found, MetricRows, Wanted
 from clusterdp.estimation.moments import contrast_effects
 from clusterdp.estimation.profiling import Profiling
@@ -97,6 +98,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         use_sums=use == "everything",
         holdout=holdout,
         differences=differences,
+        n_metrics=len(release.space.declared.metrics),
+        level=level,
         breakdowns=frozenset(
             frozenset(one.level) for one in release.statistics if one.level and use == "everything"
         ),
@@ -153,8 +156,10 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
         found.notes.append(
             f"fold {wanted.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
         )
-    for place in range(len(release.space.declared.metrics)):
-        effects, tests, remarks = MetricRows.of(release, rows, wanted, place).estimate()
+    for place, metric in enumerate(release.space.declared.metrics):
+        function = CategoryFunction.declared(str(metric), release.space, place)
+        measured = Measured.of(function, release, use_sums=wanted.use_sums, holdout=wanted.holdout)
+        effects, tests, remarks = MetricRows.of(measured, rows, wanted).estimate()
         found.effects.extend(effects)
         found.tests.extend(tests)
         found.notes.extend(remarks)
