@@ -13,6 +13,7 @@ from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.metric_effects import Found, MetricRows, Wanted
 from clusterdp.estimation.moments import contrast_effects
+from clusterdp.estimation.observed import attrition_notes, missing_notes, of_those_observed
 from clusterdp.estimation.profiling import Profiling
 from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
@@ -85,6 +86,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     layout = release.layout if control is None else release.layout.with_control(control)
     ratio_notes = sample_ratio_notes(layout, shares)
     notes = [*release.notes, *_clipping_notes(release), *_group_notes(release)]
+    notes += missing_notes(release.space.declared)
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     if segments is not None and not dimensions and not covariates:
@@ -132,6 +134,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         level=level,
         notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
         tests=tuple(found.tests),
+        bounds=found.bounds,
     )
 
 
@@ -150,25 +153,33 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
     """Effects on every metric, from rows and what was published beside them."""
     profiling = Profiling.for_sums(release, use_sums=wanted.use_sums, holdout=wanted.holdout)
     rows = cutting.read_rows(release, cuts, profiling)
-    found = Found([], [], [])
+    found, bounds = Found([], [], []), []
     if wanted.holdout is not None:
         n_held = int(rows.profiles.sizes.sum())
         found.notes.append(
             f"fold {wanted.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
         )
-    for place, metric in enumerate(release.space.declared.metrics):
-        function = CategoryFunction.declared(str(metric), release.space, place)
-        measured = Measured.of(function, release, use_sums=wanted.use_sums, holdout=wanted.holdout)
-        effects, tests, remarks = MetricRows.of(measured, rows, wanted).estimate()
-        found.effects.extend(effects)
-        found.tests.extend(tests)
-        found.notes.extend(remarks)
+    declared = release.space.declared
+    for place, metric in enumerate(declared.metrics):
+        if declared.observed_place(place) is not None:
+            one = of_those_observed(release, rows, wanted, place)
+        else:
+            function = CategoryFunction.declared(str(metric), release.space, place)
+            measured = Measured.of(
+                function, release, use_sums=wanted.use_sums, holdout=wanted.holdout
+            )
+            one = MetricRows.of(measured, rows, wanted).estimate()
+        found.effects.extend(one.effects)
+        found.tests.extend(one.tests)
+        found.notes.extend(one.notes)
+        bounds.extend(one.bounds)
+    found.notes.extend(attrition_notes(declared, found.effects))
     if rows.n_unmatched:
         found.notes.append(
             f"{rows.n_unmatched:,} of {release.layout.n_units:,} released units are not in the "
             "segments table; they count overall and in no segment"
         )
-    return found
+    return found._replace(bounds=tuple(bounds))
 
 
 def _from_statistics(release: Release, wanted: Wanted) -> Found:

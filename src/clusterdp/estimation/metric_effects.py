@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.arm_means import ArmMeans
+    from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
     from clusterdp.estimation.group_variance import GroupScores
@@ -64,11 +65,12 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Effects on a metric, tests of homogeneity, and notes about them."""
+    """Effects on a metric, tests of homogeneity, notes about them, and bounds for attrition."""
 
     effects: list[Effect]
     tests: list[Homogeneity]
     notes: list[str]
+    bounds: tuple[AttritionBounds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+    from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.intervals import ArmPair
     from clusterdp.estimation.moments import Estimator
     from clusterdp.estimation.target import Target
@@ -213,6 +214,8 @@ class Estimate:
         level: The confidence level that intervals are shown at.
         notes: Remarks for whoever uses these numbers.
         tests: Whether segments have the same effect, where differences were asked for.
+        bounds: Of overall effects on outcomes that may be missing, for those who would be observed
+            in either arm.
     """
 
     effects: tuple[Effect, ...]
@@ -223,6 +226,7 @@ class Estimate:
     level: float = 0.95
     notes: tuple[str, ...] = ()
     tests: tuple[Homogeneity, ...] = ()
+    bounds: tuple[AttritionBounds, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -265,6 +269,7 @@ class Estimate:
             "delta": self.guarantee.delta if self.guarantee else None,
             "effects": [effect.to_dict(self.level) for effect in self.effects],
             "homogeneity": [test.to_dict() for test in self.tests],
+            "attrition_bounds": [one.to_dict() for one in self.bounds],
             "notes": list(self.notes),
         }
 

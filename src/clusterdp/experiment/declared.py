@@ -79,6 +79,11 @@ class DeclaredOutcomes:
         _check_distinct("metric", tuple(map(str, self.metrics)))
         for metric in self.metrics:
             metric.check(self.spaces)
+            if len(metric.valued & set(self.missing)) > 1:
+                raise ParameterError(
+                    f"a metric can use one outcome that may be missing, got {str(metric)!r}; "
+                    "declare the product as an outcome of its own"
+                )
         from_metrics = {name: self._metric_cuts(name) for name in self.spaces}
         for implication in self.implications:
             implication.check(self.spaces, from_metrics)
@@ -97,6 +102,11 @@ class DeclaredOutcomes:
     def missing(self) -> tuple[str, ...]:
         """The names of the outcomes that may be missing."""
         return tuple(outcome.name for outcome in self.outcomes if outcome.may_be_missing)
+
+    def observed_place(self, place: int) -> int | None:
+        """The place of the metric R, if that of some place is of those with an outcome observed."""
+        found = self.metrics[place].valued & set(self.missing)
+        return len(self.outcomes) + self.missing.index(min(found)) if found else None
 
     @property
     def margin_spaces(self) -> dict[str, Space]:

@@ -228,6 +228,13 @@ class Metric:
         )
 
     @property
+    def valued(self) -> frozenset[str]:
+        """The names of the outcomes whose values it uses, not only whether they were observed."""
+        return frozenset(
+            factor.outcome for factor in self.factors if not isinstance(factor, Observed)
+        )
+
+    @property
     def outcomes(self) -> frozenset[str]:
         """The names of the outcomes it uses."""
         return frozenset(factor.outcome for factor in self.factors)
