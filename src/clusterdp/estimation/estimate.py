@@ -173,7 +173,7 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
         found.tests.extend(one.tests)
         found.notes.extend(one.notes)
         bounds.extend(one.bounds)
-    found.notes.extend(attrition_notes(declared, found.effects))
+    found.notes[:0] = attrition_notes(declared, found.effects)
     if rows.n_unmatched:
         found.notes.append(
             f"{rows.n_unmatched:,} of {release.layout.n_units:,} released units are not in the "

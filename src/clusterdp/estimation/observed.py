@@ -68,9 +68,9 @@ def attrition_notes(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> li
     """
     shares = {name + OBSERVED: name for name in declared.missing}
     return [
-        f"WARNING: the share with {shares[one.of.metric]} observed differs between {one.of.arm} "
-        f"and {one.of.control} (p = {one.p_value:.2g}), so the effect on those observed may be "
-        "due to who is observed; see its bounds"
+        f"attrition: {one.of.metric} differs between {one.of.arm} and {one.of.control} (p = "
+        f"{one.p_value:.2g}), so the effect on {shares[one.of.metric]} of those observed may be "
+        "due to who is observed; its bounds allow for that"
         for one in effects
         if one.of.metric in shares and one.of.label == "overall" and one.p_value < _LEVEL
     ]
