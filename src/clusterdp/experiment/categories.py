@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.category_space import MetricLattice
+from clusterdp.experiment.category_space import MetricLattice, OfObserved
 from clusterdp.experiment.decimals import exact, shown
 from clusterdp.experiment.declared import (  # noqa: TC001 - msgspec resolves hints
     DeclaredOutcomes,
@@ -150,6 +150,17 @@ class Categories:
         from clusterdp.experiment.metric_weights import metric_weights
 
         return metric_weights(self, prior)
+
+    def of_observed(self) -> dict[int, OfObserved]:
+        """The metrics that are of those with an outcome observed, by their places."""
+        declared, found = self.declared, {}
+        for place in range(len(declared.metrics)):
+            observed = declared.observed_place(place)
+            if observed is not None:
+                is_outcome = place < len(declared.outcomes)
+                origin = declared.outcomes[place].middle if is_outcome else 0.0
+                found[place] = OfObserved(observed, origin)
+        return found
 
     def units(self) -> tuple[Fraction, ...]:
         """The unit of each outcome's lattice; its values are multiples of it."""

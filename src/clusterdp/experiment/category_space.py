@@ -58,6 +58,32 @@ class MetricLattice(NamedTuple):
         return np.asarray((doubled >> np.array(self.shifts)[:, np.newaxis]) ** 2)
 
 
+class OfObserved(NamedTuple):
+    """How a metric is read that is of those with an outcome observed.
+
+    Attributes:
+        observed: The place of the metric R, which is 1 for them and 0 for others.
+        origin: The number that the metric, 0 for others, is a distance from for them.
+    """
+
+    observed: int
+    origin: float
+
+    def moments(self, values: FloatArray, place: int, probs: FloatArray) -> tuple[float, float]:
+        """The mean and the standard deviation of a metric among those observed.
+
+        Args:
+            values: Of all metrics; axes `[metric, category]`.
+            place: Of the metric.
+            probs: How likely categories are; axes `[category]`.
+        """
+        weights = probs * values[self.observed]
+        weights = weights / max(float(weights.sum()), np.finfo(float).tiny)
+        mean = float(weights @ values[place])
+        spread = float(weights @ (values[place] - mean) ** 2)
+        return self.origin + mean, float(np.sqrt(spread))
+
+
 class CategorySpace(Protocol):
     """Finitely many categories, each with a value in every metric. It can be hashed."""
 
@@ -76,6 +102,10 @@ class CategorySpace(Protocol):
 
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:
         """How much the variance of each metric counts in the design of a channel; `[metric]`."""
+        ...
+
+    def of_observed(self) -> dict[int, OfObserved]:
+        """The metrics that are of those with an outcome observed, by their places."""
         ...
 
     def __hash__(self) -> int: ...

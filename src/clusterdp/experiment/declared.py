@@ -41,6 +41,10 @@ class Outcome:
                 f'= or "; got {self.name!r}: rename the column'
             )
 
+    def __str__(self) -> str:
+        """The values it can take, in words."""
+        return f"{self.space}, or missing" if self.may_be_missing else str(self.space)
+
     @property
     def middle(self) -> float:
         """Half way between the ends of its values."""

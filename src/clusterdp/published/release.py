@@ -73,10 +73,7 @@ class Release:
             "units": f"{layout.n_units:,}",
             "clusters": f"{len(layout.clusters):,}",
             "arms": ", ".join(arms),
-            **{
-                f"outcome {outcome.name}": str(outcome.space)
-                for outcome in self.space.declared.outcomes
-            },
+            **{f"outcome {outcome.name}": str(outcome) for outcome in self.space.declared.outcomes},
         }
         if self.units is None:
             facts["rows"] = "none; noisy statistics of cells alone"
