@@ -61,6 +61,7 @@ class Case(NamedTuple):
             arm="treated",
             cluster=self.cluster,
             outcomes=self.space.declared.names,
+            missing=self.space.declared.missing,
             kept=self.kept,
             breakdowns=self.breakdowns,
             folds=self.folds,
@@ -74,6 +75,16 @@ def with_visits(table: pl.DataFrame) -> pl.DataFrame:
         visit=(clicks > 0).cast(pl.Int64),
         sale=clicks > 1,
         spend=pl.when(clicks > 1).then(pl.col("secret").abs() * 20).otherwise(0.0),
+    )
+
+
+def with_missing(table: pl.DataFrame) -> pl.DataFrame:
+    """The same, where some sales and some numbers are missing: null, or NaN."""
+    user = pl.col("user")
+    spend = pl.when(user % 7 == 0).then(None).otherwise(pl.col("spend"))
+    return with_visits(table).with_columns(
+        sale=pl.when(user % 5 == 0).then(None).otherwise(pl.col("sale")),
+        spend=pl.when(user % 11 == 0).then(float("nan")).otherwise(spend),
     )
 
 
@@ -105,7 +116,22 @@ SEVERAL = Categories(
     grids=(Grid(number=SPEND, points=(0, 1, SPEND.n_steps // 4, SPEND.n_steps)),),
 )
 
+WITH_MISSING = Categories(
+    declared=declare(
+        {"visit": "0,1", "sale": "0,1", "spend": SPEND},
+        implications=["sale -> visit", "spend>0 -> sale"],
+        missing=["sale", "spend"],
+    ),
+    grids=(Grid(number=SPEND, points=(0, 1, SPEND.n_steps // 4, SPEND.n_steps)),),
+)
+
 CASES = {
+    "missing outcomes": Case(
+        with_missing,
+        cdp.optimal(epsilon=4, noise_scale=2, sums=shares_of()._replace(clusters=0.1)),
+        WITH_MISSING,
+        folds=2,
+    ),
     "several outcomes": Case(with_visits, cdp.optimal(epsilon=2), SEVERAL),
     "several outcomes, sums and counts": Case(
         with_visits,

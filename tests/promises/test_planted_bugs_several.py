@@ -90,8 +90,8 @@ def audit_debiased() -> None:
 def swap_the_columns(patch: pytest.MonkeyPatch) -> None:
     honest = RowRandomizer.of.__func__  # type: ignore[attr-defined]
 
-    def swapped(channel: Channel, n_outcomes: int, aes_key: bytes) -> RowRandomizer:
-        made: RowRandomizer = honest(RowRandomizer, channel, n_outcomes, aes_key)
+    def swapped(channel: Channel, debiased: list[FloatArray], aes_key: bytes) -> RowRandomizer:
+        made: RowRandomizer = honest(RowRandomizer, channel, debiased, aes_key)
         made.decode[:] = made.decode[::-1].copy()
         return made
 

@@ -33,7 +33,7 @@ class Case(NamedTuple):
     reach: int
 
 
-def _of_levels(*levels: list[float]) -> tuple[Row, ...]:
+def _of_levels(*levels: list[float | None]) -> tuple[Row, ...]:
     return tuple(itertools.product(*levels))
 
 
@@ -42,7 +42,7 @@ def _rounds(*points: float) -> Grid:
 
 
 # Both ends, grid points, and numbers that are rounded.
-_NUMBERS = [0, 0.5, 1, 2.75, 4]
+_NUMBERS: list[float | None] = [0, 0.5, 1, 2.75, 4]
 CASES = {
     "two binary": Case(
         Categories(declared=declare({"visit": "0,1", "sale": "0,1"})),
@@ -72,6 +72,27 @@ CASES = {
     "binary and number": Case(
         Categories(declared=declare({"visit": "0,1", "rounds": ROUNDS}), grids=(_rounds(0, 1, 4),)),
         _of_levels([0, 1], _NUMBERS),
+        reach=1,
+    ),
+    "missing sale": Case(
+        Categories(declared=declare({"sale": "0,1"}, missing=["sale"])),
+        _of_levels([0, 1, None]),
+        reach=3,
+    ),
+    "missing number": Case(
+        Categories(
+            declared=declare({"rounds": ROUNDS}, missing=["rounds"]), grids=(_rounds(0, 1, 4),)
+        ),
+        _of_levels([*_NUMBERS, None]),
+        reach=2,
+    ),
+    "visit and missing sale": Case(
+        Categories(
+            declared=declare(
+                {"visit": "0,1", "sale": "0,1"}, implications=["sale -> visit"], missing=["sale"]
+            )
+        ),
+        ((0, 0), (0, None), (1, 0), (1, 1), (1, None)),
         reach=1,
     ),
 }
@@ -146,7 +167,12 @@ def test_the_loss_is_stated_and_reached(case: Case, name: str) -> None:
 
 def _slow_if(of: str, name: str) -> tuple[pytest.MarkDecorator, ...]:
     """Noisy counts of five categories or more take a while."""
-    many = of in ("funnel", "binary and three levels", "binary and number")
+    many = of in (
+        "funnel",
+        "binary and three levels",
+        "binary and number",
+        "visit and missing sale",
+    )
     return (pytest.mark.slow,) if many and "counts" in name else ()
 
 

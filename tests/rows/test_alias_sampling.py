@@ -91,7 +91,7 @@ def test_rows_are_released_with_the_stated_probabilities(
 ) -> None:
     channel = make_channel([[5, 1, 3], [1, 1, 1]], 0.3)
     n_rows = 60_000
-    randomizer = RowRandomizer.of(channel, 1, rng.bytes(32))
+    randomizer = RowRandomizer.of(channel, [channel.decode()], rng.bytes(32))
     ids = pl.Series(rng.permutation(n_rows))
     clusters = np.arange(n_rows) % 2
     rows = randomizer(ids, clusters, np.full(n_rows, true))
@@ -106,7 +106,7 @@ def test_rows_are_released_with_the_stated_probabilities(
 
 def test_batches_do_not_matter(rng: np.random.Generator) -> None:
     channel = make_channel([[5, 1, 3], [1, 2, 1]], 0.3)
-    randomizer = RowRandomizer.of(channel, 1, rng.bytes(32))
+    randomizer = RowRandomizer.of(channel, [channel.decode()], rng.bytes(32))
     ids = pl.Series([f"u{number}" for number in range(1000)])
     clusters, outcomes = rng.integers(0, 2, 1000), rng.integers(0, 3, 1000)
     whole = randomizer(ids, clusters, outcomes).responses
@@ -116,7 +116,8 @@ def test_batches_do_not_matter(rng: np.random.Generator) -> None:
 
 
 def test_a_randomizer_does_not_show_its_key() -> None:
-    randomizer = RowRandomizer.of(make_channel([[1, 1]], 0.5), 1, b"k" * 32)
+    channel = make_channel([[1, 1]], 0.5)
+    randomizer = RowRandomizer.of(channel, [channel.decode()], b"k" * 32)
     assert "kkkk" not in repr(randomizer)
 
 

@@ -87,7 +87,7 @@ def draw_and_design(case: Case, rng: np.random.Generator) -> Channel | None:
     drawn = draw_statistics(totals, layout, space, mechanism, simulated_noise(rng))
     channel = complete(drawn, layout, space, mechanism).channel
     if channel is not None:
-        RowRandomizer.of(channel, 1, rng.bytes(32))
+        RowRandomizer.of(channel, [channel.decode()], rng.bytes(32))
     return channel
 
 

@@ -107,11 +107,15 @@ def moved_sums(one: list[Centre], other: list[Centre]) -> Pair:
 def category_chances(space: Categories, row: Row) -> FloatArray:
     """How likely each category is after rounding, from the definition; axes `[category]`.
 
-    Between two grid points a number becomes the upper one with its share of the way to it.
+    Between two grid points a number becomes the upper one with its share of the way to it. A
+    missing outcome stays missing.
     """
     values, chances = space.outcome_values(), np.ones(space.n_categories)
     numbers = dict(zip(space.declared.numbers, space.grids, strict=True))
     for place, (name, true) in enumerate(zip(space.declared.names, row, strict=True)):
+        if true is None:
+            chances *= np.isnan(values[place])
+            continue
         points = [float(value) for value in numbers[name].values] if name in numbers else [true]
         shares = [_share(points, index, true) for index in range(len(points))]
         by_value = dict(zip(points, shares, strict=True))

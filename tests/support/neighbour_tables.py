@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.prepare import Prepared
 
-# The true outcomes of one unit, in the order in which they are declared.
-Row = tuple[float, ...]
+# The true outcomes of one unit, in the order in which they are declared; None is missing.
+Row = tuple[float | None, ...]
 
 KEY = ReleaseKey(bytes(32))
 # What caps the weights of units in totals.
@@ -83,6 +83,7 @@ class NeighbourTables:
             arm="treated",
             cluster="market",
             outcomes=self.space.declared.names,
+            missing=self.space.declared.missing,
             breakdowns=(REGION, REGION_AND_TIER),
             folds=self.folds,
         )

@@ -81,7 +81,10 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     published = columns.published if mechanism.releases_rows else columns.cell
     files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
     return [
-        *(("outcome", f"{one.name}: {one.space}") for one in declared.outcomes),
+        *(
+            ("outcome", f"{one.name}: {one.space}{', or missing' * one.may_be_missing}")
+            for one in declared.outcomes
+        ),
         *(("implication", text) for text in declared.implications),
         *(("metric", text) for text in declared.metrics),
         ("privacy", manifest.guarantee.in_words),

@@ -234,7 +234,7 @@ def _refuse_unsound(tally: Tally, table: Table) -> None:
     if tally.n_missing:
         raise DataError(
             f"{named} missing values{_in_rows(tally.n_missing, table)}, or values that are not "
-            "numbers; every unit needs a number"
+            "numbers; declare which outcomes may be missing (missing=[...], --missing NAME)"
         )
     if tally.n_outside:
         remedy = "declare a space that holds them" + (

@@ -13,6 +13,7 @@ from clusterdp.estimation.distribution import distributions
 from clusterdp.estimation.levels import Levels
 from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.metric_effects import Found, MetricRows
+from clusterdp.estimation.observed import of_those_observed
 from clusterdp.estimation.quantiles import quantile_effects
 from clusterdp.estimation.ratio import RatioRows
 from clusterdp.estimation.share_bounds import ShareBounds
@@ -93,6 +94,20 @@ class AskedMean(NamedTuple):
         return found
 
 
+class AskedObserved(NamedTuple):
+    """The mean of a metric among those observed, for an outcome that may be missing.
+
+    Attributes:
+        place: The place of the metric among the declared ones.
+    """
+
+    place: int
+
+    def estimate(self, source: Source) -> Found:
+        """Effects on the mean, with bounds for attrition."""
+        return of_those_observed(*source, self.place)
+
+
 class AskedBounds(NamedTuple):
     """A share that is known up to bounds."""
 
@@ -143,7 +158,7 @@ class AskedDistribution(NamedTuple):
     def estimate(self, source: Source) -> Found:
         """The distributions; there are no effects on them."""
         rows = source.read(self.levels.functions)
-        return Found([], [], [], distributions(rows, self.levels))
+        return Found(distributions=distributions(rows, self.levels))
 
 
 def parse_metrics(given: Any, space: Categories) -> list[Asked]:
@@ -158,7 +173,7 @@ def parse_metrics(given: Any, space: Categories) -> list[Asked]:
         ParameterError: If something else is given, or the outcomes do not have it.
     """
     if given is None:
-        return [AskedMean(_function(metric, space)) for metric in space.declared.metrics]
+        return [_mean(metric, space) for metric in space.declared.metrics]
     entries = given if isinstance(given, list | tuple) else [given]
     if not entries:
         raise ParameterError("metrics must name one at least, got none; leave it out for all")
@@ -169,7 +184,7 @@ def _parse(entry: Any, space: Categories) -> list[Asked]:
     if isinstance(entry, Mapping):
         return [AskedMean(_given_values(name, values, space)) for name, values in entry.items()]
     if isinstance(entry, str):
-        return [_asked(questions.parse_question(entry), space)]
+        return [_asked(questions.parse_question(entry, space.declared.missing), space)]
     raise ParameterError(
         "metrics must be texts such as 'p90(rounds)', or mappings of a name to values by "
         f"category, got {type(entry).__name__}"
@@ -177,11 +192,12 @@ def _parse(entry: Any, space: Categories) -> list[Asked]:
 
 
 def _asked(question: questions.Question, space: Categories) -> Asked:
+    _refuse_missing(question, space)
     match question:
         case questions.Mean(metric=metric):
             if (comparison := _uncut(metric, space)) is not None:
                 return AskedBounds(ShareBounds.of(comparison, space))
-            return AskedMean(_function(metric, space))
+            return _mean(metric, space)
         case questions.Ratio(above=above, below=below):
             functions = [_function(metric, space) for metric in (above, below)]
             return AskedRatio(str(question), *functions)
@@ -189,6 +205,29 @@ def _asked(question: questions.Question, space: Categories) -> Asked:
             return AskedQuantile(str(question), Levels.of(outcome, space), share)
         case questions.Distribution(outcome=outcome):
             return AskedDistribution(Levels.of(outcome, space))
+
+
+def _mean(metric: Metric, space: Categories) -> Asked:
+    """The mean of a metric; of those observed where its outcome may be missing."""
+    declared = space.declared
+    if metric in declared.metrics:
+        place = declared.metrics.index(metric)
+        if declared.observed_place(place) is not None:
+            return AskedObserved(place)
+    return AskedMean(_function(metric, space))
+
+
+def _refuse_missing(question: questions.Question, space: Categories) -> None:
+    """Raise a ParameterError if something but a declared metric is asked of missing outcomes."""
+    declared = space.declared
+    if isinstance(question, questions.Mean) and question.metric in declared.metrics:
+        return
+    for name in declared.missing:
+        if name in question.valued:
+            raise ParameterError(
+                f"{str(question)!r} is about {name!r}, which may be missing: rows tell the mean of "
+                "those observed, and of metrics that the owner declared (--metric); ask for these"
+            )
 
 
 def _uncut(metric: Metric, space: Categories) -> Comparison | None:

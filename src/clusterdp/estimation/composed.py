@@ -41,6 +41,14 @@ class ArmEstimates(NamedTuple):
     degrees: float
     n_units: int
 
+    def first(self, n_metrics: int) -> ArmEstimates:
+        """Those of the first metrics."""
+        return self._replace(
+            means=self.means[:n_metrics],
+            sampling=self.sampling[:n_metrics],
+            privacy=self.privacy[:n_metrics],
+        )
+
     @property
     def variances(self) -> FloatArray:
         """Of sampling and privacy together."""

@@ -13,6 +13,7 @@ from clusterdp.estimation.asked import Source, parse_metrics
 from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.metric_effects import Found, Wanted
 from clusterdp.estimation.moments import contrast_effects
+from clusterdp.estimation.observed import attrition_notes, missing_notes
 from clusterdp.estimation.profiling import Profiling
 from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
@@ -92,6 +93,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     ratio_notes = sample_ratio_notes(layout, shares)
     notes = [*release.notes, *_clipping_notes(release), *_group_notes(release)]
     asked = parse_metrics(metrics, release.space)
+    notes += missing_notes(release.space.declared)
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     if segments is not None and not dimensions and not covariates:
@@ -141,6 +143,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
         tests=tuple(found.tests),
         distributions=tuple(found.distributions),
+        bounds=tuple(found.bounds),
     )
 
 
@@ -159,7 +162,7 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list
     """Effects on every metric, from rows and what was published beside them."""
     profiling = Profiling.for_sums(release, use_sums=wanted.use_sums, holdout=wanted.holdout)
     rows = cutting.read_rows(release, cuts, profiling)
-    found = Found([], [], [])
+    found = Found()
     if wanted.holdout is not None:
         n_held = int(rows.profiles.sizes.sum())
         found.notes.append(
@@ -167,11 +170,8 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list
         )
     source = Source(release, rows, wanted)
     for one in asked:
-        effects, tests, remarks, distributions = one.estimate(source)
-        found.effects.extend(effects)
-        found.tests.extend(tests)
-        found.notes.extend(remarks)
-        found = found._replace(distributions=[*found.distributions, *distributions])
+        found.add(one.estimate(source))
+    found.notes[:0] = attrition_notes(release.space.declared, found.effects)
     if rows.n_unmatched:
         found.notes.append(
             f"{rows.n_unmatched:,} of {release.layout.n_units:,} released units are not in the "
@@ -182,7 +182,7 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list
 
 def _from_statistics(release: Release, wanted: Wanted) -> Found:
     """Overall effects from a release without rows."""
-    layout, found = wanted.layout, Found([], [], [])
+    layout, found = wanted.layout, Found()
     if wanted.estimator == "unstratified":
         raise ParameterError("a release without rows has stratified effects only")
     for place, metric in enumerate(release.space.declared.metrics):

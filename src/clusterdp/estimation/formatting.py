@@ -16,7 +16,7 @@ def as_text(estimate: Estimate) -> str:
     """A table of effects with a line on where they come from."""
     header, body = as_table(estimate)
     table = aligned([header, *body])
-    tests = [f"  {line}" for line in test_lines(estimate)]
+    tests = [f"  {line}" for line in (*test_lines(estimate), *bound_lines(estimate))]
     notes = [f"  note: {note}" for note in estimate.notes]
     return "\n".join([*heading(estimate), *table, *tests, *distribution_lines(estimate), *notes])
 
@@ -24,8 +24,8 @@ def as_text(estimate: Estimate) -> str:
 def as_html(estimate: Estimate) -> str:
     """The same for notebooks."""
     table, notes = html_table(*as_table(estimate)), html_notes(estimate.notes)
-    more = html_lines([*test_lines(estimate), *distribution_lines(estimate)])
-    return html_lines(heading(estimate)) + table + more + notes
+    lines = [*test_lines(estimate), *bound_lines(estimate), *distribution_lines(estimate)]
+    return html_lines(heading(estimate)) + table + html_lines(lines) + notes
 
 
 def heading(estimate: Estimate) -> list[str]:
@@ -54,6 +54,18 @@ def test_lines(estimate: Estimate) -> list[str]:
 def distribution_lines(estimate: Estimate) -> list[str]:
     """Distributions of outcomes, a line for each value."""
     return [line for one in estimate.distributions for line in one.lines()]
+
+
+def bound_lines(estimate: Estimate) -> list[str]:
+    """Bounds for attrition, each in a line."""
+    return [
+        f"{one.of.metric} of {one.of.arm}, of those who would be observed in either arm: between "
+        f"{_number(one.low)} and {_number(one.high)}, {one.level:.0%} limits "
+        f"[{_number(one.limits[0])}, {_number(one.limits[1])}], if the arm moves who is observed "
+        "in one direction only"
+        + ("; from the declared ends, as rows do not tell the distribution" * one.from_ends)
+        for one in estimate.bounds
+    ]
 
 
 def effect_in_short(effect: Effect, level: float = 0.95) -> str:

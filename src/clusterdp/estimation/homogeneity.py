@@ -87,7 +87,8 @@ class ClusterGain(NamedTuple):
 def estimate_homogeneity(release: Release) -> list[ClusterGain]:
     """What clusters give, by metric and arm, from all rows of a release.
 
-    It is of clusters with two units or more in every arm. Nothing where no rows are published,
+    It is of clusters with two units or more in every arm, and of metrics that are means of everyone,
+    not of those observed. Nothing where no rows are published,
     there are fewer than two such clusters, or arms were assigned to groups as a whole.
     """
     layout, columns = release.layout, release.columns
@@ -101,7 +102,10 @@ def estimate_homogeneity(release: Release) -> list[ClusterGain]:
     places = np.cumsum(chosen) - 1
     sizes = layout.sizes[chosen].sum(axis=1)
     found = []
+    of_observed = release.space.of_observed()
     for place, metric in enumerate(release.space.declared.metrics):
+        if place in of_observed:
+            continue
         outputs = Outputs.of(release.channel, release.space, place)
         groups = outputs.groups.ravel()[cells]
         values, noise = outputs.values[groups, responses], outputs.noise[groups, responses]

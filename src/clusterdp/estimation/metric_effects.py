@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,12 +20,13 @@ from clusterdp.estimation.profiles import ProfileSums, spread_cells
 from clusterdp.estimation.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import polars as pl
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.arm_means import ArmMeans
+    from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
     from clusterdp.estimation.distribution import ArmDistribution
@@ -64,13 +65,28 @@ class Wanted(NamedTuple):
     breakdowns: frozenset[frozenset[str]] = frozenset()
 
 
-class Found(NamedTuple):
-    """Effects on a metric, tests of homogeneity, notes about them, and distributions."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Found:
+    """What was found, of one metric or of all.
 
-    effects: list[Effect]
-    tests: list[Homogeneity]
-    notes: list[str]
-    distributions: Sequence[ArmDistribution] = ()
+    Attributes:
+        effects: Effects.
+        tests: Tests of homogeneity.
+        notes: Remarks on them.
+        distributions: Distributions of outcomes.
+        bounds: Bounds for attrition.
+    """
+
+    effects: list[Effect] = field(default_factory=list)
+    tests: list[Homogeneity] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    distributions: list[ArmDistribution] = field(default_factory=list)
+    bounds: list[AttritionBounds] = field(default_factory=list)
+
+    def add(self, other: Found) -> None:
+        """Take in what was found of another metric."""
+        for one in fields(self):
+            getattr(self, one.name).extend(getattr(other, one.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,7 +137,7 @@ class MetricRows:
 
     def estimate(self) -> Found:
         """All effects on the metric, each segment's together."""
-        found = Found([], [], [])
+        found = Found()
         compared: dict[tuple[Any, ...], list[SegmentEffect]] = {}
         for segment, counted in [((), self.rows.whole), *self.rows.segments]:
             part = self.part(segment, counted)

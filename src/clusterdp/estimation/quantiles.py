@@ -115,7 +115,7 @@ def quantile_effects(rows: Sequence[MetricRows], levels: Levels, share: float, n
         return ArmQuantile(ArmLevels.of(levels, arm), share)
 
     effects = [composed_effect(one, compose, rows[0].family) for one in compared_arms(rows, name)]
-    return Found(effects, [], [])
+    return Found(effects=effects)
 
 
 def _half_way(values: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:

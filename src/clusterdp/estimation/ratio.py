@@ -188,7 +188,7 @@ class RatioRows(NamedTuple):
 
     def estimate(self) -> Found:
         """The effects on the ratio, overall and in every segment."""
-        found, unbounded = Found([], [], []), []
+        found, unbounded = Found(), []
         for one in compared_arms(self.rows, self.name):
             effect = composed_effect(
                 one, lambda arm: ArmRatio.of(arm, self.factor), self.rows[0].family

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+    from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.intervals import ArmPair
     from clusterdp.estimation.moments import Estimator
@@ -215,6 +216,8 @@ class Estimate:
         notes: Remarks for whoever uses these numbers.
         tests: Whether segments have the same effect, where differences were asked for.
         distributions: Of outcomes in every arm, where they were asked for.
+        bounds: Of overall effects on outcomes that may be missing, for those who would be observed
+            in either arm.
     """
 
     effects: tuple[Effect, ...]
@@ -226,6 +229,7 @@ class Estimate:
     notes: tuple[str, ...] = ()
     tests: tuple[Homogeneity, ...] = ()
     distributions: tuple[ArmDistribution, ...] = ()
+    bounds: tuple[AttritionBounds, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -269,6 +273,7 @@ class Estimate:
             "effects": [effect.to_dict(self.level) for effect in self.effects],
             "homogeneity": [test.to_dict() for test in self.tests],
             "distributions": [row for one in self.distributions for row in one.to_rows()],
+            "attrition_bounds": [one.to_dict() for one in self.bounds],
             "notes": list(self.notes),
         }
 

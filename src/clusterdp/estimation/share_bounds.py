@@ -114,4 +114,4 @@ class ShareBounds(NamedTuple):
             "are known up to bounds; estimates are half way, and intervals hold both; the owner "
             f'could declare --metric "{self.name}"'
         )
-        return Found(effects, [], [note])
+        return Found(effects=effects, notes=[note])

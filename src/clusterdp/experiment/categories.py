@@ -14,12 +14,13 @@ import msgspec
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.category_space import MetricLattice
+from clusterdp.experiment.category_space import MetricLattice, OfObserved
 from clusterdp.experiment.decimals import exact, shown
 from clusterdp.experiment.declared import (  # noqa: TC001 - msgspec resolves hints
     DeclaredOutcomes,
     DeclaredRecord,
 )
+from clusterdp.experiment.expressions import Comparison, Observed
 from clusterdp.experiment.grid import Grid
 from clusterdp.experiment.number import Number
 
@@ -54,8 +55,9 @@ class TooManyCategoriesError(ParameterError):
 class Categories:
     """Every combination of levels that breaks no implication, in the order of the outcomes' levels.
 
-    A level is a value of a finite outcome or a grid point of a number. The levels of a combination
-    make its *position* in mixed radix, the last outcome changing fastest.
+    A level is a value of a finite outcome or a grid point of a number; an outcome that may be
+    missing has a last level for that. The levels of a combination make its *position* in mixed
+    radix, the last outcome changing fastest.
 
     Attributes:
         declared: The declared outcomes.
@@ -92,13 +94,18 @@ class Categories:
         return int(self.levels.shape[1])
 
     @property
-    def level_values(self) -> tuple[tuple[Fraction, ...], ...]:
-        """The values of each outcome's levels, exactly."""
+    def level_values(self) -> tuple[tuple[Fraction | None, ...], ...]:
+        """The values of each outcome's levels, exactly; None where it is missing."""
         grids = iter(self.grids)
         return tuple(
-            next(grids).values
-            if isinstance(outcome.space, Number)
-            else tuple(map(exact, outcome.space.values))
+            (
+                *(
+                    next(grids).values
+                    if isinstance(outcome.space, Number)
+                    else map(exact, outcome.space.values)
+                ),
+                *((None,) if outcome.may_be_missing else ()),
+            )
             for outcome in self.declared.outcomes
         )
 
@@ -107,9 +114,12 @@ class Categories:
         """The number of levels of each outcome."""
         grids = iter(self.grids)
         return tuple(
-            len(next(grids).points)
-            if isinstance(outcome.space, Number)
-            else outcome.space.n_categories
+            outcome.may_be_missing
+            + (
+                len(next(grids).points)
+                if isinstance(outcome.space, Number)
+                else outcome.space.n_categories
+            )
             for outcome in self.declared.outcomes
         )
 
@@ -119,10 +129,10 @@ class Categories:
         return tuple(math.prod(self.shape[place + 1 :]) for place in range(len(self.shape)))
 
     def outcome_values(self) -> FloatArray:
-        """The value of each outcome in each category; axes `[outcome, category]`."""
+        """The value of each outcome in each category, or NaN; axes `[outcome, category]`."""
         return np.stack(
             [
-                np.array([float(value) for value in values])[levels]
+                np.array([np.nan if value is None else float(value) for value in values])[levels]
                 for values, levels in zip(self.level_values, self.levels, strict=True)
             ]
         )
@@ -150,6 +160,17 @@ class Categories:
 
         return metric_weights(self, prior)
 
+    def of_observed(self) -> dict[int, OfObserved]:
+        """The metrics that are of those with an outcome observed, by their places."""
+        declared, found = self.declared, {}
+        for place in range(len(declared.metrics)):
+            observed = declared.observed_place(place)
+            if observed is not None:
+                is_outcome = place < len(declared.outcomes)
+                origin = declared.outcomes[place].middle if is_outcome else 0.0
+                found[place] = OfObserved(observed, origin)
+        return found
+
     def units(self) -> tuple[Fraction, ...]:
         """The unit of each outcome's lattice; its values are multiples of it."""
         return tuple(
@@ -158,10 +179,13 @@ class Categories:
         )
 
     def lattice_integers(self) -> IntArray:
-        """The value of each outcome in each category, in its unit; axes `[outcome, category]`."""
+        """The value of each outcome in each category, in its unit; axes `[outcome, category]`.
+
+        A missing one is 0.
+        """
         return np.stack(
             [
-                np.array([int(value / unit) for value in values])[levels]
+                np.array([int((value or 0) / unit) for value in values])[levels]
                 for values, unit, levels in zip(
                     self.level_values, self.units(), self.levels, strict=True
                 )
@@ -171,7 +195,7 @@ class Categories:
     def label(self, category: int) -> str:
         """A category in words: `visit=1, rounds=12.5`."""
         return ", ".join(
-            f"{name}={shown(float(values[level]))}"
+            f"{name}={_shown_level(values[level])}"
             for name, values, level in zip(
                 self.declared.names, self.level_values, self.levels[:, category], strict=True
             )
@@ -208,6 +232,10 @@ class CategoriesRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         )
 
 
+def _shown_level(value: Fraction | None) -> str:
+    return "missing" if value is None else shown(float(value))
+
+
 def _points(number: Number, values: list[float]) -> tuple[int, ...]:
     if not all(math.isfinite(value) for value in values):
         raise ParameterError("the points of a grid must be finite")
@@ -218,25 +246,29 @@ def _points(number: Number, values: list[float]) -> tuple[int, ...]:
 
 
 def _existing(
-    declared: DeclaredOutcomes, level_values: tuple[tuple[Fraction, ...], ...]
+    declared: DeclaredOutcomes, level_values: tuple[tuple[Fraction | None, ...], ...]
 ) -> BoolArray:
-    """Whether each combination keeps every implication; axes `[position]`."""
+    """Whether each combination can keep every implication; axes `[position]`.
 
-    def holds(condition: Metric) -> BoolArray:
-        factors = (
-            _along(
-                factor.of_levels(level_values[declared.names.index(factor.outcome)]) != 0,
-                declared.names.index(factor.outcome),
-                len(level_values),
-            )
-            for factor in condition.factors
-        )
-        return reduce(np.logical_and, factors)
+    An implication is about observed values. It is broken where it would be whatever the missing
+    ones are: a comparison with a missing outcome fails on the left side and holds on the right.
+    """
+
+    def holds(condition: Metric, *, if_missing: bool) -> BoolArray:
+        found = []
+        for factor in condition.factors:
+            place = declared.names.index(factor.outcome)
+            values = factor.of_levels(level_values[place]) != 0
+            if isinstance(factor, Comparison):
+                unknown = np.array([level is None for level in level_values[place]])
+                values = np.where(unknown, if_missing, values)
+            found.append(_along(values, place, len(level_values)))
+        return reduce(np.logical_and, found)
 
     exists = np.ones(tuple(map(len, level_values)), dtype=np.bool_)
     for implication in declared.implications:
         condition, consequence = implication.sides
-        exists &= ~holds(condition) | holds(consequence)
+        exists &= ~holds(condition, if_missing=False) | holds(consequence, if_missing=True)
     return exists.ravel()
 
 
@@ -276,13 +308,33 @@ def _metric_lattice(categories: Categories) -> MetricLattice:
     made = [MetricIntegers.of(metric, categories) for metric in categories.declared.metrics]
     integers = np.stack([one.categories for one in made])
     integers.setflags(write=False)
+    is_squared = [one.has_squares and one.is_alone(made) for one in made]
+    squared = frozenset(
+        name
+        for metric, published in zip(categories.declared.metrics, is_squared, strict=True)
+        for name in metric.outcomes
+        if published and len(metric.factors) == 1
+    )
     return MetricLattice(
         units=tuple(one.unit for one in made),
         integers=integers,
-        squared=tuple(one.has_squares and one.is_alone(made) for one in made),
+        squared=tuple(is_squared),
         is_number=tuple(bool(one.numbers) for one in made),
         shifts=tuple(one.square_shift for one in made),
+        slacks=tuple(_slack(metric, squared) for metric in categories.declared.metrics),
     )
+
+
+def _slack(metric: Metric, squared: frozenset[str]) -> int:
+    """How much noisier sums of a metric are than by its span: so that they cost nothing.
+
+    Beside sums of R·(y − middle) with noise of scale D/ε, where a missing outcome and an end are
+    D/2 apart, sums of R with noise of scale 2/ε are free: 1/2 + 1/2 = 1. With squares, which move
+    by a quarter then, it takes a scale of 4/ε.
+    """
+    if len(metric.factors) > 1 or not isinstance(metric.factors[0], Observed):
+        return 1
+    return 4 if metric.factors[0].outcome in squared else 2
 
 
 def _check_measurable(categories: Categories) -> None:

@@ -24,6 +24,8 @@ class MetricLattice(NamedTuple):
         is_number: For each metric whether rows can have integers between those of categories.
         shifts: For each metric how many bits distances from the middle lose before they are
             squared, so that sums of squares fit 64 bits: none for finite outcomes.
+        slacks: For each metric how many times noisier its sums are, relative to its span, than
+            those of others.
     """
 
     units: tuple[Fraction, ...]
@@ -31,6 +33,7 @@ class MetricLattice(NamedTuple):
     squared: tuple[bool, ...]
     is_number: tuple[bool, ...]
     shifts: tuple[int, ...]
+    slacks: tuple[int, ...]
 
     def first(self, n_metrics: int) -> MetricLattice:
         """Those of the first metrics."""
@@ -41,6 +44,7 @@ class MetricLattice(NamedTuple):
             self.squared[kept],
             self.is_number[kept],
             self.shifts[kept],
+            self.slacks[kept],
         )
 
     def has_two_values(self, metric: int) -> bool:
@@ -52,6 +56,32 @@ class MetricLattice(NamedTuple):
         ends = self.integers.min(axis=1) + self.integers.max(axis=1)
         doubled = 2 * self.integers - ends[:, np.newaxis]
         return np.asarray((doubled >> np.array(self.shifts)[:, np.newaxis]) ** 2)
+
+
+class OfObserved(NamedTuple):
+    """How a metric is read that is of those with an outcome observed.
+
+    Attributes:
+        observed: The place of the metric R, which is 1 for them and 0 for others.
+        origin: The number that the metric, 0 for others, is a distance from for them.
+    """
+
+    observed: int
+    origin: float
+
+    def moments(self, values: FloatArray, place: int, probs: FloatArray) -> tuple[float, float]:
+        """The mean and the standard deviation of a metric among those observed.
+
+        Args:
+            values: Of all metrics; axes `[metric, category]`.
+            place: Of the metric.
+            probs: How likely categories are; axes `[category]`.
+        """
+        weights = probs * values[self.observed]
+        weights = weights / max(float(weights.sum()), np.finfo(float).tiny)
+        mean = float(weights @ values[place])
+        spread = float(weights @ (values[place] - mean) ** 2)
+        return self.origin + mean, float(np.sqrt(spread))
 
 
 class CategorySpace(Protocol):
@@ -72,6 +102,10 @@ class CategorySpace(Protocol):
 
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:
         """How much the variance of each metric counts in the design of a channel; `[metric]`."""
+        ...
+
+    def of_observed(self) -> dict[int, OfObserved]:
+        """The metrics that are of those with an outcome observed, by their places."""
         ...
 
     def __hash__(self) -> int: ...

@@ -138,17 +138,21 @@ def _fine_grids(declared: DeclaredOutcomes, margins: Mapping[str, Margin]) -> tu
 def _n_fine_points(declared: DeclaredOutcomes) -> int:
     """How many points fine grids can have."""
     n_finite = math.prod(
-        space.n_categories for space in declared.spaces.values() if not isinstance(space, Number)
+        outcome.space.n_categories + outcome.may_be_missing
+        for outcome in declared.outcomes
+        if not isinstance(outcome.space, Number)
     )
     n_left = MOST_FINE_CATEGORIES / 2 / n_finite
     return int(min(_FINE_POINTS, n_left ** (1 / max(len(declared.numbers), 1))))
 
 
 def _densities(fine: Categories, probs: FloatArray) -> dict[str, Density | None]:
-    """How each number is distributed on its own, by name."""
+    """How each number is distributed on its own where it is observed, by name."""
     densities: dict[str, Density | None] = {}
     for name, grid in zip(fine.declared.numbers, fine.grids, strict=True):
-        margin = np.zeros(len(grid.points))
+        margin = np.zeros(len(grid.points) + 1)
         np.add.at(margin, fine.levels[fine.declared.names.index(name)], probs)
-        densities[name] = Density(steps=np.array(grid.points), probs=margin)
+        share = margin[:-1].sum()
+        steps = np.array(grid.points)
+        densities[name] = Density(steps=steps, probs=margin[:-1] / share) if share > 0 else None
     return densities

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.expressions import Metric
+from clusterdp.experiment.decimals import exact
+from clusterdp.experiment.expressions import OBSERVED, Metric
 from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.implications import Implication
 from clusterdp.experiment.number import Number
+from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.experiment.spaces import Space, parse_space
 
 Spaces = Mapping[str, Space | str | Sequence[float]]
@@ -25,10 +27,12 @@ class Outcome:
     Attributes:
         name: The name of its column.
         space: The values it can take.
+        may_be_missing: Whether it can be missing, too. That is then private as well.
     """
 
     name: str
     space: Space
+    may_be_missing: bool = False
 
     def __post_init__(self) -> None:
         if not self.name or self.name != self.name.strip() or set(self.name) & set('="\n'):
@@ -36,6 +40,21 @@ class Outcome:
                 "the name of an outcome must not be empty, begin or end with a space, or hold "
                 f'= or "; got {self.name!r}: rename the column'
             )
+
+    def __str__(self) -> str:
+        """The values it can take, in words."""
+        return f"{self.space}, or missing" if self.may_be_missing else str(self.space)
+
+    @property
+    def middle(self) -> float:
+        """Half way between the ends of its values."""
+        space = self.space
+        low, high = (
+            (space.low, space.high)
+            if isinstance(space, Number)
+            else (space.values[0], space.values[-1])
+        )
+        return float((exact(low) + exact(high)) / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +66,8 @@ class DeclaredOutcomes:
     Attributes:
         outcomes: The outcomes, in the order in which they are shown.
         implications: Combinations that break one of them do not exist.
-        metrics: What is measured: each outcome first, then further functions of them.
+        metrics: What is measured: each outcome first, then whether those were observed that may be
+            missing, then further functions.
         multipliers: For each metric, how much more it counts than by default.
     """
 
@@ -63,6 +83,11 @@ class DeclaredOutcomes:
         _check_distinct("metric", tuple(map(str, self.metrics)))
         for metric in self.metrics:
             metric.check(self.spaces)
+            if len(metric.valued & set(self.missing)) > 1:
+                raise ParameterError(
+                    f"a metric can use one outcome that may be missing, got {str(metric)!r}; "
+                    "declare the product as an outcome of its own"
+                )
         from_metrics = {name: self._metric_cuts(name) for name in self.spaces}
         for implication in self.implications:
             implication.check(self.spaces, from_metrics)
@@ -76,6 +101,22 @@ class DeclaredOutcomes:
     def spaces(self) -> dict[str, Space]:
         """The space of each outcome, by its name."""
         return {outcome.name: outcome.space for outcome in self.outcomes}
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The names of the outcomes that may be missing."""
+        return tuple(outcome.name for outcome in self.outcomes if outcome.may_be_missing)
+
+    def observed_place(self, place: int) -> int | None:
+        """The place of the metric R, if that of some place is of those with an outcome observed."""
+        found = self.metrics[place].valued & set(self.missing)
+        return len(self.outcomes) + self.missing.index(min(found)) if found else None
+
+    @property
+    def margin_spaces(self) -> dict[str, Space]:
+        """The spaces of outcomes, and of whether they were observed: each may have a margin."""
+        observed = {name + OBSERVED: OutcomeSpace.binary() for name in self.missing}
+        return {**self.spaces, **observed}
 
     @property
     def numbers(self) -> dict[str, Number]:
@@ -105,11 +146,15 @@ class DeclaredOutcomes:
         """The outcomes as a manifest holds them; its `declared` reads them back."""
         return DeclaredRecord(
             outcomes=[
-                OutcomeRecord(name=outcome.name, space=str(outcome.space))
+                OutcomeRecord(
+                    name=outcome.name,
+                    space=str(outcome.space),
+                    may_be_missing=outcome.may_be_missing,
+                )
                 for outcome in self.outcomes
             ],
             implications=list(map(str, self.implications)),
-            metrics=list(map(str, self.metrics[len(self.outcomes) :])),
+            metrics=list(map(str, self.metrics[len(self.outcomes) + len(self.missing) :])),
             weights={
                 str(metric): multiplier
                 for metric, multiplier in zip(self.metrics, self.multipliers, strict=True)
@@ -123,6 +168,7 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     name: str
     space: str
+    may_be_missing: bool = False
 
 
 class DeclaredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,6 +179,11 @@ class DeclaredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     metrics: list[str] = []
     weights: dict[str, float] = {}
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The names of the outcomes that may be missing."""
+        return tuple(outcome.name for outcome in self.outcomes if outcome.may_be_missing)
+
     def declared(self) -> DeclaredOutcomes:
         """The outcomes that are written here."""
         return declare(
@@ -140,6 +191,7 @@ class DeclaredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             implications=self.implications,
             metrics=self.metrics,
             weights=self.weights,
+            missing=self.missing,
         )
 
 
@@ -149,6 +201,7 @@ def declare(
     implications: Iterable[Implication | str] = (),
     metrics: Iterable[Metric | str] = (),
     weights: Mapping[str, float] | Iterable[str] = (),
+    missing: Iterable[str] = (),
 ) -> DeclaredOutcomes:
     """Outcomes as people declare them.
 
@@ -158,18 +211,39 @@ def declare(
         implications: Such as `conversion -> visit`.
         metrics: Further functions of the outcomes that are to be measured, such as `rounds>=10`.
         weights: How much more a metric counts than by default: `{"rounds": 2}`, or `rounds=2`.
+        missing: The names of outcomes that may be missing.
     """
+    named = _named_spaces(outcomes)
+    _check_distinct("outcome", tuple(name for name, _ in named))
+    spaces = {name: parse_space(space) for name, space in named}
+    absent = _checked_missing(missing, spaces)
     declared = tuple(
-        Outcome(name=name, space=parse_space(space)) for name, space in _named_spaces(outcomes)
+        Outcome(name=name, space=space, may_be_missing=name in absent)
+        for name, space in spaces.items()
     )
-    own = tuple(Metric.mean_of(outcome.name) for outcome in declared)
-    measured = (*own, *map(parse_metric, metrics))
+    own = map(Metric.mean_of, spaces)
+    observed = (Metric.mean_of(name + OBSERVED) for name in spaces if name in absent)
+    measured = tuple(
+        metric.with_missing(absent) for metric in (*own, *observed, *map(parse_metric, metrics))
+    )
     return DeclaredOutcomes(
         outcomes=declared,
-        implications=tuple(map(Implication.parse, implications)),
+        implications=tuple(Implication.parse(given).with_missing(absent) for given in implications),
         metrics=measured,
-        multipliers=_multipliers(measured, weights),
+        multipliers=_multipliers(measured, weights, absent),
     )
+
+
+def _checked_missing(missing: Iterable[str], spaces: Collection[str]) -> frozenset[str]:
+    names = [missing] if isinstance(missing, str) else list(missing)
+    for name in names:
+        if name not in spaces:
+            raise ParameterError(
+                f"missing names {name!r}, which is no declared outcome; "
+                f"the outcomes are {', '.join(map(repr, spaces))}"
+            )
+    _check_distinct("missing outcome", tuple(names))
+    return frozenset(names)
 
 
 def _named_spaces(
@@ -187,11 +261,15 @@ def _named_spaces(
 
 
 def _multipliers(
-    metrics: tuple[Metric, ...], weights: Mapping[str, float] | Iterable[str]
+    metrics: tuple[Metric, ...],
+    weights: Mapping[str, float] | Iterable[str],
+    missing: Collection[str],
 ) -> tuple[float, ...]:
     if not isinstance(weights, Mapping):
         weights = dict(_named_weight(text) for text in weights)
-    given = {parse_metric(name): float(weight) for name, weight in weights.items()}
+    given = {
+        parse_metric(name).with_missing(missing): float(weight) for name, weight in weights.items()
+    }
     for metric, weight in given.items():
         if metric not in metrics:
             raise ParameterError(

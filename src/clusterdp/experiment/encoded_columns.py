@@ -22,12 +22,31 @@ if TYPE_CHECKING:
 
 
 class EncodedColumn(NamedTuple):
-    """Levels of an outcome; those of rows outside its space mean nothing. Axes `[row]`."""
+    """Levels of an outcome; those of rows outside its space mean nothing. Axes `[row]`.
+
+    Numbers have their steps, and the grid points that these are at or above.
+    """
 
     levels: CodeArray
     outside: BoolArray
     clipped: BoolArray
     steps: Steps | None = None
+    lower: npt.NDArray[np.uint8] | None = None
+
+    def with_missing(self, missing: BoolArray, level: int) -> EncodedColumn:
+        """The same, where some rows have the level of a missing outcome."""
+
+        def put(number: int, into: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.where(missing, into.dtype.type(number), into)
+
+        return EncodedColumn(
+            levels=np.where(missing, level, self.levels),
+            outside=self.outside & ~missing,
+            clipped=self.clipped & ~missing,
+            # At a grid point, and so never rounded to another.
+            steps=None if self.steps is None else put(0, self.steps),
+            lower=None if self.lower is None else put(0, self.lower),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +101,8 @@ class NumberColumn:
         """The position of the grid point at or below each number. No number is outside."""
         steps, clipped = self.grid.number.quantise(observed)
         nowhere = np.zeros(len(observed), dtype=np.bool_)
-        return EncodedColumn(self.grid.lower(steps), nowhere, clipped, steps)
+        lower = self.grid.lower(steps)
+        return EncodedColumn(lower, nowhere, clipped, steps, lower)
 
     def rounds_up(self, steps: Steps, lower: npt.NDArray[np.uint8], words: WordArray) -> BoolArray:
         """Whether each number becomes the grid point above it; one word each, axes `[row]`."""
@@ -91,7 +111,30 @@ class NumberColumn:
         return rounds_up(words, numerators, self.grid.widths.astype(np.uint64)[lower])
 
 
-Column = FiniteColumn | ClippedColumn | NumberColumn
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """The column of one outcome.
+
+    Attributes:
+        values: How values are encoded.
+        missing: The level of rows without a value; None if every row must have one.
+    """
+
+    values: FiniteColumn | ClippedColumn | NumberColumn
+    missing: int | None = None
+
+    def encode(self, observed: npt.NDArray[Any]) -> EncodedColumn:
+        """The level of each row."""
+        absent = missing_rows(observed)
+        if self.missing is None or absent is None:
+            return self.values.encode(observed)
+        known = np.where(absent, observed.dtype.type(0), observed)
+        return self.values.encode(known).with_missing(absent, self.missing)
+
+
+def missing_rows(observed: npt.NDArray[Any]) -> BoolArray | None:
+    """Where a value is NaN; None where no value can be."""
+    return np.isnan(observed) if observed.dtype.kind == "f" else None
 
 
 def columns_of(categories: Categories, clip: Collection[str]) -> dict[str, Column]:
@@ -103,11 +146,15 @@ def columns_of(categories: Categories, clip: Collection[str]) -> dict[str, Colum
     """
     grids = iter(categories.grids)
     columns: dict[str, Column] = {}
-    for outcome, stride in zip(categories.declared.outcomes, categories.strides, strict=True):
+    parts = zip(categories.declared.outcomes, categories.shape, categories.strides, strict=True)
+    for outcome, n_levels, stride in parts:
+        values: FiniteColumn | ClippedColumn | NumberColumn
         if isinstance(outcome.space, Number):
-            columns[outcome.name] = NumberColumn(grid=next(grids), stride=stride)
+            values = NumberColumn(grid=next(grids), stride=stride)
         elif outcome.name in clip:
-            columns[outcome.name] = ClippedColumn(space=outcome.space, stride=stride)
+            values = ClippedColumn(space=outcome.space, stride=stride)
         else:
-            columns[outcome.name] = FiniteColumn(space=outcome.space, stride=stride)
+            values = FiniteColumn(space=outcome.space, stride=stride)
+        missing = n_levels - 1 if outcome.may_be_missing else None
+        columns[outcome.name] = Column(values=values, missing=missing)
     return columns

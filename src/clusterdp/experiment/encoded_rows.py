@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError
-from clusterdp.experiment.encoded_columns import NumberColumn, columns_of
+from clusterdp.experiment.encoded_columns import NumberColumn, columns_of, missing_rows
 from clusterdp.experiment.rounding import up_prob
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class EncodedRows:
         steps: Each number clipped to its range, in steps above its lower end: sums are of these.
             Axes `[number, row]`.
         lower: The position of the grid point at or below each number; axes `[number, row]`.
-        n_missing: Rows with an outcome that is NaN. If there are any, nothing is encoded.
+        n_missing: Rows with an outcome that is NaN and must not be missing. If there are any,
+            nothing is encoded.
         n_outside: Rows with a finite outcome that is none of its values.
         n_broken: Other rows that break an implication.
         n_clipped: For each outcome how many rows were beyond its ends, and moved there; axes
@@ -82,7 +83,8 @@ class OutcomeEncoder:
     @property
     def numbers(self) -> list[NumberColumn]:
         """The columns that are numbers."""
-        return [column for column in self.columns.values() if isinstance(column, NumberColumn)]
+        every = (column.values for column in self.columns.values())
+        return [column for column in every if isinstance(column, NumberColumn)]
 
     def encode(self, table: Mapping[str, npt.NDArray[Any]]) -> EncodedRows:
         """Encode the outcomes of rows.
@@ -97,7 +99,7 @@ class OutcomeEncoder:
         n_rows = len(observed[0])
         if any(len(column) != n_rows for column in observed):
             raise DataError("the columns of outcomes differ in length; give one value per row")
-        n_missing = _count_missing(observed)
+        n_missing = self._count_missing(observed)
         if n_missing:
             return self._unencoded(n_rows, n_missing)
         return _joined(
@@ -125,7 +127,7 @@ class OutcomeEncoder:
         return categories
 
     def _encode(self, observed: list[npt.NDArray[Any]]) -> EncodedRows:
-        """One block of rows, in which nothing is missing."""
+        """One block of rows, in which nothing is missing that must not be."""
         encoded = [
             column.encode(values)
             for column, values in zip(self.columns.values(), observed, strict=True)
@@ -133,7 +135,7 @@ class OutcomeEncoder:
         positions = np.zeros(len(observed[0]), dtype=np.int32)
         outside = np.zeros(len(positions), dtype=np.bool_)
         for column, part in zip(self.columns.values(), encoded, strict=True):
-            positions += part.levels.astype(np.int32) * np.int32(column.stride)
+            positions += part.levels.astype(np.int32) * np.int32(column.values.stride)
             outside |= part.outside
         positions[outside] = len(self.table) // 2
         numbers = [part for part in encoded if part.steps is not None]
@@ -142,12 +144,21 @@ class OutcomeEncoder:
         return EncodedRows(
             positions=positions,
             steps=np.array([part.steps for part in numbers], dtype=np.int32).reshape(shape),
-            lower=np.array([part.levels for part in numbers], dtype=np.uint8).reshape(shape),
+            lower=np.array([part.lower for part in numbers], dtype=np.uint8).reshape(shape),
             n_outside=n_outside,
             # Rounding changes no side of an implication: a row breaks one before it, or never.
             n_broken=int((self.table[positions] < 0).sum()) - n_outside,
             n_clipped=tuple(int(part.clipped.sum()) for part in encoded),
         )
+
+    def _count_missing(self, observed: list[npt.NDArray[Any]]) -> int:
+        """How many rows have a NaN where none may be."""
+        missing: BoolArray | None = None
+        for column, values in zip(self.columns.values(), observed, strict=True):
+            found = missing_rows(values) if column.missing is None else None
+            if found is not None:
+                missing = found if missing is None else missing | found
+        return 0 if missing is None else int(missing.sum())
 
     def _unencoded(self, n_rows: int, n_missing: int) -> EncodedRows:
         shape = (len(self.numbers), n_rows)
@@ -196,16 +207,6 @@ def _numeric(name: str, table: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[An
     if column.dtype.kind not in _NUMERIC_KINDS:
         raise DataError(f"column {name!r} (outcome) holds no numbers; convert it")
     return column
-
-
-def _count_missing(observed: list[npt.NDArray[Any]]) -> int:
-    """How many rows have a NaN."""
-    missing: BoolArray | None = None
-    for column in observed:
-        if column.dtype.kind == "f":
-            found = np.isnan(column)
-            missing = found if missing is None else missing | found
-    return 0 if missing is None else int(missing.sum())
 
 
 def _blocks(n_rows: int) -> list[slice]:

@@ -1,7 +1,8 @@
 """Functions of the outcomes: an outcome, a comparison, or a product of them.
 
 One value, `Metric`, serves for what is measured and for the conditions of implications. Its text is
-read by `experiment/grammar.py`.
+read by `experiment/grammar.py`. The level of a missing outcome is None. A factor is 0 there, so a
+product counts those alone who have all of its outcomes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import math
 import operator
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +22,12 @@ from clusterdp.experiment.decimals import exact, shown
 from clusterdp.experiment.number import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from fractions import Fraction
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from clusterdp._arrays import FloatArray
     from clusterdp.experiment.spaces import Space
+
+    Levels = Sequence[Fraction | None]
 
 PLAIN_NAME = r"[^\W\d][\w.]*"
 SIGNS: dict[str, Callable[[Fraction, Fraction], bool]] = {
@@ -36,8 +40,26 @@ SIGNS: dict[str, Callable[[Fraction, Fraction], bool]] = {
 }
 
 
+# Whether an outcome was observed has the name of the outcome and this.
+OBSERVED = "_observed"
+
+
+class _Levelled(ABC):
+    """A function of the level of one outcome."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def exact_levels(self, levels: Levels) -> list[Fraction]:
+        """Its value at each level, exactly."""
+
+    def of_levels(self, levels: Levels) -> FloatArray:
+        """Its value at each level; axes `[level]`."""
+        return np.array([float(value) for value in self.exact_levels(levels)])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeValue:
+class OutcomeValue(_Levelled):
     """An outcome by itself.
 
     Attributes:
@@ -49,13 +71,66 @@ class OutcomeValue:
     def __str__(self) -> str:
         return quoted(self.outcome)
 
-    def of_levels(self, levels: Sequence[Fraction]) -> FloatArray:
-        """Its value at each level of the outcome; axes `[level]`."""
-        return np.array([float(level) for level in levels])
+    def exact_levels(self, levels: Levels) -> list[Fraction]:
+        """Its value at each level of the outcome."""
+        return [Fraction(0) if level is None else level for level in levels]
+
+    def unit(self, of_outcome: Fraction) -> Fraction:
+        """What its values are multiples of, given the unit of the outcome."""
+        return of_outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class CentredValue(_Levelled):
+    """R·(y − middle): how far an outcome is from the middle of its range, and 0 if it is missing.
+
+    It measures an outcome that may be missing. The outcomes of two people differ by the range at
+    most, a missing one and another by half of it. That is why sums of R cost nothing beside it.
+
+    Attributes:
+        outcome: The name of the outcome.
+    """
+
+    outcome: str
+
+    def __str__(self) -> str:
+        return quoted(self.outcome)
+
+    def exact_levels(self, levels: Levels) -> list[Fraction]:
+        """Its value at each level of the outcome; both ends must be among them."""
+        known = [level for level in levels if level is not None]
+        middle = (min(known) + max(known)) / 2
+        return [Fraction(0) if level is None else level - middle for level in levels]
+
+    def unit(self, of_outcome: Fraction) -> Fraction:
+        """What its values are multiples of: the middle may lie between two multiples."""
+        return of_outcome / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed(_Levelled):
+    """R: 1 where an outcome was observed, 0 where it is missing.
+
+    Attributes:
+        outcome: The name of the outcome.
+    """
+
+    outcome: str
+
+    def __str__(self) -> str:
+        return quoted(self.outcome + OBSERVED)
+
+    def exact_levels(self, levels: Levels) -> list[Fraction]:
+        """Its value at each level of the outcome."""
+        return [Fraction(level is not None) for level in levels]
+
+    def unit(self, of_outcome: Fraction) -> Fraction:  # noqa: ARG002 - as others
+        """It is 0 or 1."""
+        return Fraction(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(_Levelled):
     """1 where an outcome compares with a threshold as the sign says, else 0.
 
     Attributes:
@@ -78,10 +153,14 @@ class Comparison:
     def __str__(self) -> str:
         return f"{quoted(self.outcome)}{self.sign}{shown(self.threshold)}"
 
-    def of_levels(self, levels: Sequence[Fraction]) -> FloatArray:
-        """Its value at each level of the outcome, compared exactly; axes `[level]`."""
+    def exact_levels(self, levels: Levels) -> list[Fraction]:
+        """Its value at each level of the outcome, compared exactly."""
         holds, threshold = SIGNS[self.sign], exact(self.threshold)
-        return np.array([float(holds(level, threshold)) for level in levels])
+        return [Fraction(level is not None and holds(level, threshold)) for level in levels]
+
+    def unit(self, of_outcome: Fraction) -> Fraction:  # noqa: ARG002 - as others
+        """It is 0 or 1."""
+        return Fraction(1)
 
     def cuts(self, number: Number) -> tuple[int, ...]:
         """The steps of the lattice at which the comparison changes from one point to the next."""
@@ -95,7 +174,7 @@ class Comparison:
         return tuple(step for step in changes if 1 <= step <= number.n_steps)
 
 
-Factor = OutcomeValue | Comparison
+Factor = OutcomeValue | CentredValue | Observed | Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +184,7 @@ class Metric:
     As a condition it holds where it is not 0. A product of conditions is then "and".
 
     Attributes:
-        factors: Outcomes and comparisons, at least one.
+        factors: Outcomes, whether they were observed, and comparisons; at least one.
     """
 
     factors: tuple[Factor, ...]
@@ -130,6 +209,31 @@ class Metric:
             for factor in self.factors
         )
 
+    def with_missing(self, missing: Collection[str]) -> Metric:
+        """The same of outcomes some of which may be missing, by their names.
+
+        `spend_observed` is then no outcome of its own, and `spend` alone is measured from its
+        middle.
+        """
+        observed = {name + OBSERVED: Observed(outcome=name) for name in missing}
+        if len(self.factors) == 1 and self.factors[0] in {
+            OutcomeValue(outcome=name) for name in missing
+        }:
+            return Metric(factors=(CentredValue(outcome=self.factors[0].outcome),))
+        return Metric(
+            factors=tuple(
+                observed.get(factor.outcome, factor) if isinstance(factor, OutcomeValue) else factor
+                for factor in self.factors
+            )
+        )
+
+    @property
+    def valued(self) -> frozenset[str]:
+        """The names of the outcomes whose values it uses, not only whether they were observed."""
+        return frozenset(
+            factor.outcome for factor in self.factors if not isinstance(factor, Observed)
+        )
+
     @property
     def outcomes(self) -> frozenset[str]:
         """The names of the outcomes it uses."""
@@ -149,7 +253,7 @@ class Metric:
         return Metric(
             factors=tuple(
                 Comparison(outcome=factor.outcome, sign="!=", threshold=0.0)
-                if isinstance(factor, OutcomeValue)
+                if isinstance(factor, OutcomeValue | CentredValue)
                 else factor
                 for factor in self.factors
             )

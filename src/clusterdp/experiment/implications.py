@@ -49,6 +49,13 @@ class Implication:
         """What `parse` reads back."""
         return f"{self.condition} {_ARROW} {self.consequence}"
 
+    def with_missing(self, missing: Collection[str]) -> Implication:
+        """The same of outcomes some of which may be missing, by their names."""
+        return Implication(
+            condition=self.condition.with_missing(missing),
+            consequence=self.consequence.with_missing(missing),
+        )
+
     @property
     def sides(self) -> tuple[Metric, Metric]:
         """Both sides, with comparisons alone."""

@@ -6,7 +6,8 @@ shares and moments: p(x) ∝ Π_j b_j(x_j) exp(θ_j · f_j(x_j)) over the combin
 the base b uniform over the values or over the range of each outcome. For shares alone,
 iterative proportional fitting has the same limit. A moment, unlike a whole margin, leaves room for
 what implications say: `spend=mean:1,std:15` and `conversion=0.01` agree with
-`spend>0 -> conversion`.
+`spend>0 -> conversion`. What is declared of an outcome that may be missing is about those observed:
+E[f | R] = t is the linear constraint E[R·(f − t)] = 0.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp.experiment.expressions import OBSERVED
 from clusterdp.experiment.number import Number
 
 if TYPE_CHECKING:
@@ -62,14 +64,15 @@ def base_measure(categories: Categories) -> FloatArray:
     """What is assumed where nothing is declared; axes `[category]`.
 
     Values of an outcome count alike. So do the pieces of a number's range between cuts, each of
-    which is uniform: who declares a threshold expects people on both sides.
+    which is uniform: who declares a threshold expects people on both sides. A missing outcome
+    counts like one value, or like one piece.
     """
     measure = np.ones(categories.n_categories)
     grids = iter(categories.grids)
     for outcome, levels in zip(categories.declared.outcomes, categories.levels, strict=True):
         if isinstance(outcome.space, Number):
             cuts = categories.declared.cuts(outcome.name)
-            measure *= _number_measure(next(grids), cuts)[levels]
+            measure *= np.append(_number_measure(next(grids), cuts), 1.0)[levels]
     return np.asarray(measure / measure.sum())
 
 
@@ -90,13 +93,22 @@ def _constraints(
     """Functions of the category, the means they should have, and whose margin each is from."""
     functions, targets = [np.zeros((0, categories.n_categories))], [np.zeros(0)]
     owners: list[str] = []
-    for place, outcome in enumerate(categories.declared.outcomes):
+    for outcome, values, levels in zip(
+        categories.declared.outcomes, categories.level_values, categories.levels, strict=True
+    ):
+        known = np.array([float(value) for value in values if value is not None])
         if outcome.name in margins:
-            levels = np.array([float(value) for value in categories.level_values[place]])
-            wanted, means = margins[outcome.name].constraints(levels)
-            functions.append(wanted[:, categories.levels[place]])
-            targets.append(means)
+            wanted, means = margins[outcome.name].constraints(known)
+            missed = wanted - means[:, np.newaxis]
+            functions.append(np.column_stack([missed, np.zeros(len(means))])[:, levels])
+            targets.append(np.zeros(len(means)))
             owners += [outcome.name] * len(means)
+        share = margins.get(outcome.name + OBSERVED) if outcome.may_be_missing else None
+        if share is not None:
+            wanted, means = share.constraints(np.array([0.0, 1.0]))
+            functions.append(wanted[:, (levels < len(known)).astype(np.int64)])
+            targets.append(means)
+            owners += [outcome.name + OBSERVED] * len(means)
     return np.concatenate(functions), np.concatenate(targets), owners
 
 
@@ -168,12 +180,14 @@ def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> Fl
         if name not in numbers:
             positions = positions + stride * levels
             continue
-        steps = np.array(next(fine_grids).points)[levels]
-        grid = next(coarse_grids)
+        points = np.array(next(fine_grids).points)
+        grid, missing = next(coarse_grids), levels == len(points)
+        steps = np.append(points, 0)[levels]
         lower = grid.lower(steps).astype(np.int64)
         up = (steps - np.array(grid.points)[lower]) / grid.widths[lower]
         # Nothing moves from the last point, so its neighbour above is never looked up.
         above = lower + (up > 0)
+        lower, above = (np.where(missing, len(grid.points), one) for one in (lower, above))
         positions = np.concatenate([positions + stride * lower, positions + stride * above])
         masses = np.concatenate([masses * (1 - up), masses * up])
     probs = np.zeros(coarse.n_categories)

@@ -2,7 +2,8 @@
 
 A margin is declared as `0.15` (the share of the larger of two values), `0.5,0.3,0.2` (a share for
 each value, or for equal parts of a number's range), `mean:2,std:1` or `mean:2`. It becomes linear
-constraints: the mean of some functions of the level is known.
+constraints: the mean of some functions of the level is known. Of an outcome that may be missing it
+is about those observed; their share has a margin of its own, `spend_observed=0.9`.
 """
 
 from __future__ import annotations

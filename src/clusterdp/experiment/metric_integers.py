@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.expressions import Comparison, Factor, Metric, OutcomeValue
+from clusterdp.experiment.expressions import CentredValue, Observed, OutcomeValue
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from clusterdp._arrays import IntArray
     from clusterdp.experiment.categories import Categories
+    from clusterdp.experiment.declared import DeclaredOutcomes
     from clusterdp.experiment.encoded_rows import EncodedRows
+    from clusterdp.experiment.expressions import Factor, Metric
+    from clusterdp.experiment.number import Number
 
 # Larger integers, and differences of them, do not fit 64 bits.
 _LARGEST_INTEGER = 2**62
@@ -37,14 +42,14 @@ class MetricIntegers:
         unit: What the integers are multiples of.
         contributions: What finite outcomes and comparisons contribute, for each combination of
             levels, and 0 for rows outside the space; axes `[position]`.
-        numbers: The numbers that are factors: their places among the numbers, and their lower ends
-            in units.
+        numbers: The numbers that are factors: their places among the numbers, how many units a
+            step is, and what 0 steps are.
         categories: The integer of each category; axes `[category]`.
     """
 
     unit: Fraction
     contributions: IntArray
-    numbers: tuple[tuple[int, int], ...]
+    numbers: tuple[tuple[int, int, int], ...]
     categories: IntArray
 
     @classmethod
@@ -56,15 +61,14 @@ class MetricIntegers:
         """
         declared = categories.declared
         units = dict(zip(declared.names, categories.units(), strict=True))
-        means = [factor for factor in metric.factors if isinstance(factor, OutcomeValue)]
         places = list(declared.numbers)
         return cls(
-            unit=math.prod((units[factor.outcome] for factor in means), start=Fraction(1)),
+            unit=_product(factor.unit(units[factor.outcome]) for factor in metric.factors),
             contributions=_contributions(metric, categories),
             numbers=tuple(
-                (places.index(factor.outcome), declared.numbers[factor.outcome].first_multiple)
-                for factor in means
-                if factor.outcome in places
+                (places.index(factor.outcome), *_line(factor, declared.numbers[factor.outcome]))
+                for factor in metric.factors
+                if _is_number(factor, declared)
             ),
             categories=_category_integers(metric, categories),
         )
@@ -80,8 +84,8 @@ class MetricIntegers:
         Metrics that share a number move together, and not at the ends of pieces alone: what their
         squares cost would not follow from pairs of categories.
         """
-        own = {place for place, _ in self.numbers}
-        holders = [one for one in others if own & {place for place, _ in one.numbers}]
+        own = {place for place, _, _ in self.numbers}
+        holders = [one for one in others if own & {place for place, _, _ in one.numbers}]
         return not own or len(holders) == 1
 
     @property
@@ -100,20 +104,38 @@ class MetricIntegers:
     def of_rows(self, rows: EncodedRows) -> IntArray:
         """The integer of each row; axes `[row]`. Rows outside the space count as 0."""
         integers = self.contributions[rows.positions]
-        for place, first_multiple in self.numbers:
-            integers *= rows.steps[place] + np.int64(first_multiple)
+        for place, slope, first in self.numbers:
+            integers *= slope * rows.steps[place].astype(np.int64) + first
         return integers
 
 
+def _product(units: Iterable[Fraction]) -> Fraction:
+    return math.prod(units, start=Fraction(1))
+
+
+def _is_number(factor: Factor, declared: DeclaredOutcomes) -> bool:
+    """Whether a factor moves with the steps of a number."""
+    takes_values = isinstance(factor, OutcomeValue | CentredValue)
+    return takes_values and factor.outcome in declared.numbers
+
+
+def _line(factor: Factor, number: Number) -> tuple[int, int]:
+    """A factor as a line in the steps of an observed number: how many units a step is, and 0."""
+    unit = factor.unit(number.unit)
+    first, _ = factor.exact_levels([number.value(0), number.value(number.n_steps)])
+    return int(number.unit / unit), int(first / unit)
+
+
 def _contributions(metric: Metric, categories: Categories) -> IntArray:
-    """The product of all factors but numbers themselves, for each position and for none."""
-    names, numbers = categories.declared.names, categories.declared.numbers
+    """The product of all factors, numbers being 1 if observed, for each position and for none."""
+    names = categories.declared.names
     product = np.ones(categories.shape, dtype=np.int64)
     for factor in metric.factors:
-        if isinstance(factor, Comparison) or factor.outcome not in numbers:
-            place = names.index(factor.outcome)
-            axes = [-1 if axis == place else 1 for axis in range(len(names))]
-            product *= np.array(_level_integers(factor, categories)).reshape(axes)
+        place = names.index(factor.outcome)
+        axes = [-1 if axis == place else 1 for axis in range(len(names))]
+        is_number = _is_number(factor, categories.declared)
+        held = Observed(outcome=factor.outcome) if is_number else factor
+        product *= np.array(_level_integers(held, categories)).reshape(axes)
     return np.append(product.ravel(), 0)
 
 
@@ -138,7 +160,5 @@ def _category_integers(metric: Metric, categories: Categories) -> IntArray:
 def _level_integers(factor: Factor, categories: Categories) -> list[int]:
     """A factor at each level of its outcome, in units."""
     place = categories.declared.names.index(factor.outcome)
-    levels = categories.level_values[place]
-    if isinstance(factor, Comparison):
-        return [int(value) for value in factor.of_levels(levels)]
-    return [int(level / categories.units()[place]) for level in levels]
+    unit = factor.unit(categories.units()[place])
+    return [int(value / unit) for value in factor.exact_levels(categories.level_values[place])]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.category_space import MetricLattice
+from clusterdp.experiment.category_space import MetricLattice, OfObserved
 from clusterdp.experiment.lists import parse_numbers
 
 if TYPE_CHECKING:
@@ -163,11 +163,16 @@ class OutcomeSpace:
             squared=(len(self.values) > 2,),
             is_number=(False,),
             shifts=(0,),
+            slacks=(1,),
         )
 
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:  # noqa: ARG002 - as others
         """One metric counts for all."""
         return np.ones(1)
+
+    def of_observed(self) -> dict[int, OfObserved]:
+        """No outcome is missing."""
+        return {}
 
     @property
     def span(self) -> float:

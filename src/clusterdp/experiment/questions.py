@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.decimals import exact, shown
 from clusterdp.experiment.expressions import Comparison, Metric, quoted
 from clusterdp.experiment.grammar import Parser
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _FORM = (
     "a metric reads rounds, rounds>=10, visit*spend, spend/visit, p90(rounds), median(rounds) or "
@@ -36,6 +40,11 @@ class Mean:
     def __str__(self) -> str:
         return str(self.metric)
 
+    @property
+    def valued(self) -> frozenset[str]:
+        """The names of the outcomes whose values it uses, not only whether they were observed."""
+        return self.metric.valued
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
@@ -51,6 +60,11 @@ class Ratio:
 
     def __str__(self) -> str:
         return f"{_within(self.above)}/{_within(self.below)}"
+
+    @property
+    def valued(self) -> frozenset[str]:
+        """The names of the outcomes whose values it uses, not only whether they were observed."""
+        return self.above.valued | self.below.valued
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +91,11 @@ class Quantile:
             return f"median({quoted(self.outcome)})"
         return f"p{shown(float(exact(self.share) * 100))}({quoted(self.outcome)})"
 
+    @property
+    def valued(self) -> frozenset[str]:
+        """The name of the outcome."""
+        return frozenset({self.outcome})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
@@ -91,15 +110,20 @@ class Distribution:
     def __str__(self) -> str:
         return f"dist({quoted(self.outcome)})"
 
+    @property
+    def valued(self) -> frozenset[str]:
+        """The name of the outcome."""
+        return frozenset({self.outcome})
+
 
 Question = Mean | Ratio | Quantile | Distribution
 
 
-def parse_question(text: str) -> Question:
-    """A question as people write it."""
+def parse_question(text: str, missing: Collection[str] = ()) -> Question:
+    """A question as people write it, of outcomes some of which may be missing, by their names."""
     parser = Parser(text, _FORM)
     called = parser.kind() == "name" and parser.kind(ahead=1) == "("
-    found = _called(parser) if called else _ratio_or_mean(parser)
+    found = _called(parser) if called else _ratio_or_mean(parser, missing)
     parser.end()
     return found
 
@@ -119,12 +143,12 @@ def _called(parser: Parser) -> Question:
     return Quantile(outcome=outcome, share=float(exact(float(percent[1])) / 100))
 
 
-def _ratio_or_mean(parser: Parser) -> Question:
-    above = parser.metric()
+def _ratio_or_mean(parser: Parser, missing: Collection[str]) -> Question:
+    above = parser.metric().with_missing(missing)
     if parser.kind() != "/":
         return Mean(metric=above)
     parser.take("/")
-    return Ratio(above=above, below=parser.metric())
+    return Ratio(above=above, below=parser.metric().with_missing(missing))
 
 
 def _within(metric: Metric) -> str:

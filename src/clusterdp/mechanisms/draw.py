@@ -46,6 +46,11 @@ def check_exact(layout: Layout, space: CategorySpace, mechanism: Mechanism) -> N
     mechanism.guarantee(space)
     if mechanism.releases_rows:
         mechanism.settled_rows(space).public_prior(space)
+    elif space.of_observed():
+        raise ParameterError(
+            f"{mechanism.name} publishes differences between arms, and an outcome that may be "
+            "missing is a ratio in each; choose a mechanism that releases rows"
+        )
     elif not layout.complete.all():
         raise ParameterError(
             f"{mechanism.name} compares arms in every cluster, and some lack an arm; choose a "

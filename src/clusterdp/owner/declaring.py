@@ -39,6 +39,7 @@ class Declaration:
         weight: Such as `rounds=2`.
         reference: Such as `visit=0.15`, or the name of a table.
         grids: Such as `rounds=0,1,5,493`; empty if the grids of numbers are to be placed.
+        missing: The names of outcomes that may be missing.
     """
 
     outcomes: tuple[str, ...]
@@ -47,12 +48,17 @@ class Declaration:
     weight: tuple[str, ...] = ()
     reference: tuple[str, ...] = ()
     grids: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def declared(self) -> DeclaredOutcomes:
         """The declared outcomes."""
         return declare(
-            self.outcomes, implications=self.implies, metrics=self.metric, weights=self.weight
+            self.outcomes,
+            implications=self.implies,
+            metrics=self.metric,
+            weights=self.weight,
+            missing=self.missing,
         )
 
     @property
@@ -76,7 +82,7 @@ class Declaration:
         repeated = [name for name in named if named.count(name) > 1]
         if repeated:
             raise ParameterError(f"reference gives {repeated[0]!r} twice; give it once")
-        return parse_margins(texts, declared.spaces)
+        return parse_margins(texts, declared.margin_spaces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -34,6 +34,7 @@ class _Keywords(TypedDict, total=False):
 
     outcomes: Mapping[str, Number | OutcomeSpace | str | Sequence[float]] | Sequence[str] | None
     implies: str | Sequence[str] | None
+    missing: str | Sequence[str] | None
     metric: str | Sequence[str] | None
     weight: Mapping[str, float] | Sequence[str] | None
     unit: str | None

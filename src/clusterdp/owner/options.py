@@ -28,6 +28,7 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
     Margins,
     MechanismName,
     Metrics,
+    Named,
     Names,
     Number,
     Numbers,
@@ -87,6 +88,11 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Conditions,
         "Combinations that exist: where the left side holds, the right side does, as in "
         "'conversion -> visit' or 'spend>0 -> conversion'.",
+    ] = None
+    missing: Annotated[
+        Named,
+        "Outcomes that may be missing (null or NaN). Who has an outcome is then private, too. "
+        "Effects are of those observed, and the share observed is an outcome beside them.",
     ] = None
     metric: Annotated[
         Metrics,
@@ -271,6 +277,7 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
             arm=self.arm or "",
             cluster=self.cluster,
             outcomes=self.declaration.declared.names,
+            missing=self.declaration.declared.missing,
             kept=parse_names(self.keep),
             breakdowns=self.breakdowns,
             assigned_by=self.assigned_by,
@@ -338,7 +345,7 @@ _PANELS = {
     "out": "Output",
 }
 # What is declared about outcomes.
-DECLARATION = ("outcomes", "implies", "metric", "weight", "reference", "grids")
+DECLARATION = ("outcomes", "implies", "missing", "metric", "weight", "reference", "grids")
 # What a mechanism is chosen by.
 REQUESTED = (
     "epsilon",

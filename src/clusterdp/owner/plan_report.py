@@ -75,7 +75,7 @@ class Report:
     ) -> Report:
         """The report of a comparison."""
         declared, alone = space.declared, None
-        if len(declared.metrics) > len(declared.outcomes):
+        if len(declared.metrics) > len(declared.outcomes) + len(declared.missing):
             mechanism = comparison.choice.mechanism
             alone = predict_outcomes_alone(mechanism, comparison.scenario, space)
         return cls(comparison=comparison, space=space, assumed=assumed, alone=alone, notes=notes)

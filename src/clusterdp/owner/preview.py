@@ -119,6 +119,7 @@ def describe(
             list(prepared.table.columns.public) if mechanism.releases_rows else []
         ),
         "outcomes": {one.name: str(one.space) for one in space.declared.outcomes},
+        "missing": list(space.declared.missing),
         "n_categories": space.n_categories,
         "expected": {metric: one._asdict() for metric, one in zip(metrics, expected, strict=True)},
         "assumed": options.assumption(layout),
@@ -169,6 +170,8 @@ def _outcome_notes(space: Categories) -> list[str]:
     """What effects are on, where that is not the outcome as it is."""
     notes = []
     for outcome in space.declared.outcomes:
+        if outcome.may_be_missing:
+            notes.append(f"effects on {outcome.name} are on those with {outcome.name} observed")
         if isinstance(outcome.space, Number):
             low, high = shown(outcome.space.low), shown(outcome.space.high)
             notes.append(

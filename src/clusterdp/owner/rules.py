@@ -50,6 +50,7 @@ Spaces = Annotated[
 Conditions = Annotated[
     list[str] | None, Rule("implications such as 'conversion -> visit'", "'A -> B'")
 ]
+Named = Annotated[list[str] | None, Rule("names of outcomes, such as ['spend']", "NAME")]
 Metrics = Annotated[list[str] | None, Rule("metrics such as 'rounds>=10'", "METRIC")]
 Weights = Annotated[
     list[str] | None, Rule("weights by metric, such as {'rounds': 2}", "METRIC=NUMBER")

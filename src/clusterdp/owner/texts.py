@@ -7,7 +7,17 @@ from typing import Any
 from clusterdp.experiment.decimals import shown
 
 # Options with a text for each outcome, metric or implication.
-LISTED = ("outcomes", "implies", "metric", "weight", "reference", "grids", "breakdown", "aggregate")
+LISTED = (
+    "outcomes",
+    "implies",
+    "missing",
+    "metric",
+    "weight",
+    "reference",
+    "grids",
+    "breakdown",
+    "aggregate",
+)
 
 
 def as_texts(option: str, given: Any) -> Any:

@@ -43,7 +43,11 @@ class Scenario(NamedTuple):
         """The mean and the standard deviation that are expected of each metric."""
         probs = self.reference.overall(self.layout)
         found = []
-        for values in self.space.metric_values():
+        every, of_observed = self.space.metric_values(), self.space.of_observed()
+        for place, values in enumerate(every):
+            if place in of_observed:
+                found.append(of_observed[place].moments(every, place, probs))
+                continue
             mean = float(probs @ values)
             found.append((mean, math.sqrt(float(probs @ (values - mean) ** 2))))
         return found

@@ -10,7 +10,7 @@ from clusterdp.planning.quick import expect_quickly
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.experiment.categories import Categories
-    from clusterdp.experiment.category_space import MetricLattice
+    from clusterdp.experiment.category_space import MetricLattice, OfObserved
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
     from clusterdp.precision.prediction import Prediction
@@ -30,8 +30,9 @@ class OutcomesAlone:
 
     @property
     def n_metrics(self) -> int:
-        """How many metrics are left: one per outcome, since outcomes come first."""
-        return len(self.categories.declared.outcomes)
+        """How many metrics are left: of outcomes, and of whether they were observed."""
+        declared = self.categories.declared
+        return len(declared.outcomes) + len(declared.missing)
 
     @property
     def n_categories(self) -> int:
@@ -49,6 +50,11 @@ class OutcomesAlone:
     def metric_weights(self, prior: FloatArray | None) -> FloatArray:
         """The weights that outcomes have anyway; axes `[metric]`."""
         return self.categories.metric_weights(prior)[: self.n_metrics]
+
+    def of_observed(self) -> dict[int, OfObserved]:
+        """The outcomes that are of those observed, by their places."""
+        every = self.categories.of_observed().items()
+        return {place: one for place, one in every if place < self.n_metrics}
 
 
 def predict_outcomes_alone(

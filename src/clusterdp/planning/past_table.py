@@ -10,8 +10,10 @@ import numpy as np
 from clusterdp.engines.local.sources import open_unstored
 from clusterdp.errors import DataError
 from clusterdp.experiment.chosen_grids import place_grids
+from clusterdp.experiment.encoded_columns import missing_rows
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.experiment.grid import Density
+from clusterdp.rows.encoding import outcome_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,17 +44,21 @@ def read_past(name: str, declared: DeclaredOutcomes) -> dict[str, npt.NDArray[An
             f"reference {name} has no column {missing[0]!r}; it needs a column for every outcome"
         )
     read = table.select(declared.names).collect(engine="streaming")
-    if any(column.null_count() for column in read):
-        raise DataError(_unusable(name))
-    return {column.name: column.to_numpy() for column in read}
+    return {column.name: outcome_array(column) for column in read}
 
 
 def past_categories(declared: DeclaredOutcomes, columns: Columns, n_points: int) -> Categories:
     """Categories whose grids are placed where the numbers of a past experiment were."""
-    densities = {}
+    densities: dict[str, Density | None] = {}
     for name, number in declared.numbers.items():
-        steps, counts = np.unique(number.quantise(columns[name])[0], return_counts=True)
-        densities[name] = Density(steps=steps.astype(np.int64), probs=counts / counts.sum())
+        absent = missing_rows(columns[name])
+        observed = columns[name] if absent is None else columns[name][~absent]
+        steps, counts = np.unique(number.quantise(observed)[0], return_counts=True)
+        densities[name] = (
+            Density(steps=steps.astype(np.int64), probs=counts / counts.sum())
+            if len(observed)
+            else None
+        )
     return place_grids(declared, densities, n_points)
 
 

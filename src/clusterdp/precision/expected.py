@@ -16,7 +16,7 @@ from clusterdp.statistics.contrasts import NoisyContrasts
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.channels.catalogue import Channel
-    from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.experiment.category_space import CategorySpace, OfObserved
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
 
@@ -107,7 +107,42 @@ def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is t
                 by_rows=against_control(by_rows, layout),
             )
         )
+    for place, one in space.of_observed().items():
+        found[place] = _of_those_observed(found, place, one, layout, space, probs)
     return tuple(found)
+
+
+def _of_those_observed(  # noqa: PLR0913, PLR0917 - what is expected, and what it is made of
+    found: list[Precision],
+    place: int,
+    one: OfObserved,
+    layout: Layout,
+    space: CategorySpace,
+    probs: FloatArray,
+) -> Precision:
+    """What to expect of a mean N/D among those observed, by linearisation: (N − θD)/E[D].
+
+    θ and E[D] are those of all clusters together. The noise of privacy on N and D counts as
+    independent.
+    """
+    values = space.metric_values()
+    overall = probs.mean(axis=(0, 1))
+    share = float(overall @ values[one.observed])
+    mean = float(overall @ values[place]) / share
+    linear = (values[place] - mean * values[one.observed]) / share
+    above, below = found[place], found[one.observed]
+
+    def both(first: FloatArray, second: FloatArray) -> FloatArray:
+        return np.asarray((first + mean**2 * second) / share**2)
+
+    by_rows = None
+    if above.by_rows is not None and below.by_rows is not None:
+        by_rows = both(above.by_rows, below.by_rows)
+    return Precision(
+        sampling=against_control(sampling_variances(layout, probs, linear), layout),
+        privacy=both(above.privacy, below.privacy),
+        by_rows=by_rows,
+    )
 
 
 def sampling_variances(layout: Layout, probs: FloatArray, values: FloatArray) -> FloatArray:

@@ -159,6 +159,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             arm=named.arm,
             cluster=named.cluster,
             outcomes=tuple(outcome.name for outcome in self.outcomes.declared.outcomes),
+            missing=self.outcomes.declared.missing,
             kept=named.kept,
             breakdowns=tuple(one.columns for one in self.breakdowns),
             assigned_by=named.assigned_by,

@@ -60,7 +60,8 @@ def _outcomes(manifest: Manifest) -> str:
     for outcome in declared.outcomes:
         is_number = outcome.name in manifest.outcomes.grids
         clipped = "; numbers beyond the range count as its nearest end" if is_number else ""
-        lines.append(f"- `{outcome.name}`: {outcome.space}{clipped}")
+        missing = "; it may be missing, and who has it is private" if outcome.may_be_missing else ""
+        lines.append(f"- `{outcome.name}`: {outcome.space}{clipped}{missing}")
     lines += [f"- impossible unless `{one}`" for one in declared.implications]
     lines += [f"- also measured: `{one}`" for one in declared.metrics]
     return "\n".join(lines)
@@ -81,6 +82,8 @@ def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
     published = ", ".join(f"`{name}`" for name in manifest.to_columns().published)
     debiased = manifest.to_columns().debiased
     first = debiased[0]
+    is_whole = manifest.to_columns().outcomes[0] not in manifest.to_columns().missing
+    true = "the true outcome" if is_whole else "the true outcome, 0 where it is missing"
     first_sql = _sql_name(first)
     source, table = f"'{glob}'", "mine"
     spread, fitted, counted_as = "and so any ordinary standard error, ", "units", "units"
@@ -101,11 +104,11 @@ def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
 - `manifest.json`: all of this for programs, with checksums.
 
 ## Use it
-**A mean of `{first}` is an unbiased mean of the true outcome**, over all units or over
+**A mean of `{first}` is an unbiased mean of {true}**, over all units or over
 any group of them that was not chosen by looking at outcomes. Use it like any outcome; its spread,
 {spread}includes the noise of privacy. It is right for means and for
 nothing else: a single value, a median or a share of it means nothing, and values can lie far
-outside the range of outcomes.{_assigned(manifest)}
+outside the range of outcomes.{_missing(manifest)}{_assigned(manifest)}
 
 SQL (DuckDB):
 ```sql
@@ -138,6 +141,22 @@ With clusterdp, compared within clusters, with intervals and segments{_better(ma
 clusterdp estimate .
 ```
 """
+
+
+def _missing(manifest: Manifest) -> str:
+    """How outcomes are used that may be missing."""
+    columns = manifest.to_columns()
+    if not columns.missing:
+        return ""
+    name = columns.missing[0]
+    above = columns.debiased[columns.outcomes.index(name)]
+    below = columns.debiased[len(columns.outcomes)]
+    return (
+        f"\n\n**`{name}` may be missing.** Its mean among those who have it is a ratio of means:\n"
+        f"of `{above}`, which is 0 where it is missing, over\n"
+        f"`{below}`, whether it was observed: `avg(a) / avg(b)`, never `avg(a / b)`.\n"
+        "Arms may differ in who is observed: `clusterdp estimate .` tests that, and gives bounds."
+    )
 
 
 def _assigned(manifest: Manifest) -> str:

@@ -72,10 +72,7 @@ class Release:
             "guarantee": self.guarantee.in_short(),
             "table": layout.in_words,
             "arms": ", ".join(arms),
-            **{
-                f"outcome {outcome.name}": str(outcome.space)
-                for outcome in self.space.declared.outcomes
-            },
+            **{f"outcome {outcome.name}": str(outcome) for outcome in self.space.declared.outcomes},
         }
         if self.units is None:
             facts["rows"] = "none; noisy statistics of cells alone"

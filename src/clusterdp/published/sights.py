@@ -91,7 +91,10 @@ def _assumed(manifest: Manifest, space: Categories) -> str:
     assumed = _UNIFORM
     if manifest.expected is not None:
         # Kinds of clusters are made so that they average to what was declared.
-        means = space.metric_values() @ np.array(manifest.expected).mean(axis=0)
+        probs, values = np.array(manifest.expected).mean(axis=0), space.metric_values()
+        means = values @ probs
+        for place, one in space.of_observed().items():
+            means[place], _ = one.moments(values, place, probs)
         named = zip(space.declared.metrics, means, strict=True)
         listed = ", ".join(f"{metric} with mean {mean:.4g}" for metric, mean in named)
         assumed = f"if outcomes are as the owner expected: {listed}"

@@ -20,6 +20,7 @@ from clusterdp.published.row_counts import (
     scan_units,
 )
 from clusterdp.published.sights import what_is_visible
+from clusterdp.rows.debiased import debiased_columns
 from clusterdp.rows.encoding import FOLD, RESPONSE
 from clusterdp.rows.keys import fold_numbers
 from clusterdp.storage.files import MANIFEST, README
@@ -115,10 +116,10 @@ def _check_debiased(release: Release) -> str | None:
     published = scan_units(release).select(*columns.cell, RESPONSE, *columns.debiased)
     distinct = collect_rows(published.unique())
     cells, responses = released_cells(distinct, columns, layout), distinct[RESPONSE].to_numpy()
-    decode = _published_decode(release)
-    for metric, name in enumerate(columns.debiased):
+    decoded = debiased_columns(_published_decode(release), release.space.declared)
+    for decode, name in zip(decoded, columns.debiased, strict=True):
         # To the last bit: what is left of a number could carry outcomes.
-        if not np.array_equal(distinct[name].to_numpy(), decode(metric)[cells, responses]):
+        if not np.array_equal(distinct[name].to_numpy(), decode[cells, responses]):
             return f"rows have values of {name!r} that their responses do not lead to"
     return None
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from clusterdp.errors import DataError
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
+from clusterdp.rows.debiased import debiased_columns
 from clusterdp.rows.encoding import (
     FOLD,
     RESPONSE,
@@ -190,11 +191,11 @@ class BatchRandomizer:
         pooled = None
         if encoder.cells.pooled is not None and encoder.columns.cluster is not None:
             pooled = pl.Series(encoder.columns.cluster, layout.clusters)
-        outcomes = encoder.columns.outcomes
-        aes_key = key.for_response(outcomes)
+        aes_key = key.for_response(encoder.columns.outcomes)
+        debiased = debiased_columns(channel.decode, encoder.space.declared)
         return cls(
             encoder=encoder,
-            row_randomizer=RowRandomizer.of(channel, len(outcomes), aes_key),
+            row_randomizer=RowRandomizer.of(channel, debiased, aes_key),
             rounding_keys=encoder.rounding_keys(key, "rows"),
             pooled=pooled,
             n_units=layout.n_units,

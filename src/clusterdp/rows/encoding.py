@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError
+from clusterdp.experiment.expressions import OBSERVED
 from clusterdp.experiment.missing import missing_column
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import CodeArray, IntArray
 
+# An outcome that may be missing, 0 where it is, has the name of the outcome and this.
+TIMES_OBSERVED = "_times_observed"
 # The number of a row's output in its channel.
 RESPONSE = "response"
 # The public fold that a unit is in.
@@ -57,6 +60,7 @@ class Columns:
         arm: Treatment arms.
         cluster: Clusters; None if there are none.
         outcomes: The sensitive outcomes.
+        missing: Those that may be missing.
         kept: Public columns that are published as they are.
         breakdowns: Columns that effects are going to be cut by; several in one entry are crossed.
             They are published like kept ones.
@@ -73,6 +77,7 @@ class Columns:
     breakdowns: tuple[tuple[str, ...], ...] = ()
     assigned_by: str | None = None
     folds: int = 1
+    missing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         cut_by = dict.fromkeys(name for names in self.breakdowns for name in names)
@@ -131,8 +136,16 @@ class Columns:
 
     @property
     def debiased(self) -> tuple[str, ...]:
-        """The published columns of debiased outcomes."""
-        return tuple(f"{name}_debiased" for name in self.outcomes)
+        """The published columns of debiased outcomes.
+
+        An outcome that may be missing has two: the outcome times whether it was observed, which is
+        0 where it is missing; and whether it was observed, after all outcomes.
+        """
+        values = (
+            f"{name}{TIMES_OBSERVED}" if name in self.missing else name for name in self.outcomes
+        )
+        observed = (f"{name}{OBSERVED}" for name in self.missing)
+        return tuple(f"{name}_debiased" for name in (*values, *observed))
 
     @property
     def published(self) -> tuple[str, ...]:
@@ -292,10 +305,14 @@ class CellEncoder:
 
 
 def outcome_array(column: pl.Series) -> npt.NDArray[Any]:
-    """A column of outcomes as an array, NaN where one is missing."""
+    """A column of outcomes as an array, NaN where one is missing.
+
+    Floats keep their precision, since 0.1 is then what 0.1 is written as.
+    """
     import polars as pl
 
-    return (column.cast(pl.Float64) if column.null_count() else column).to_numpy()
+    has_nan = column.dtype.is_float() or not column.null_count()
+    return (column if has_nan else column.cast(pl.Float64)).to_numpy()
 
 
 def check_types(schema: dict[str, Any], columns: Columns) -> None:

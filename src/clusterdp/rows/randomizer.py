@@ -32,7 +32,8 @@ class RowRandomizer:
         sampler: The channel as look-up tables.
         groups: The group of each cell, axes `[cell]`; None where every cell is its own group.
         n_outputs: How many different outputs a group has.
-        decode: What each output counts as for every outcome; axes `[outcome, group * output]`.
+        decode: What each output counts as in every published column; axes
+            `[column, group * output]`.
         aes_key: The key of the outcomes, from `ReleaseKey.for_response`.
     """
 
@@ -43,16 +44,16 @@ class RowRandomizer:
     aes_key: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, channel: Channel, n_outcomes: int, aes_key: bytes) -> RowRandomizer:
-        """The randomizer of a channel whose first metrics are the outcomes."""
+    def of(cls, channel: Channel, debiased: list[FloatArray], aes_key: bytes) -> RowRandomizer:
+        """The randomizer of a channel; `debiased` is what its outputs count as, by column."""
         groups = channel.groups.ravel()
         every_cell = np.array_equal(groups, np.arange(len(groups)))
-        decode = np.stack([channel.decode(metric) for metric in range(n_outcomes)])
+        decode = np.stack(debiased)
         return cls(
             sampler=channel.sampler(),
             groups=None if every_cell else groups,
             n_outputs=decode.shape[-1],
-            decode=decode.reshape(n_outcomes, -1),
+            decode=decode.reshape(len(decode), -1),
             aes_key=aes_key,
         )
 
@@ -68,13 +69,13 @@ class RowRandomizer:
             codes = self.sampler.draw(words, groups, categories[part])
             responses[part] = codes
             codes += groups * self.n_outputs
-            for outcome, decode in enumerate(self.decode):
-                debiased[outcome, part] = decode[codes]
+            for column, decode in enumerate(self.decode):
+                debiased[column, part] = decode[codes]
         return RandomizedRows(responses=responses, debiased=debiased)
 
 
 class RandomizedRows(NamedTuple):
-    """What becomes of a batch: axes `[row]`, and `[outcome, row]`."""
+    """What becomes of a batch: axes `[row]`, and `[column, row]`."""
 
     responses: npt.NDArray[np.int32]
     debiased: FloatArray

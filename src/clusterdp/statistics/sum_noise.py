@@ -94,7 +94,8 @@ def sum_noise(space: CategorySpace, epsilon: float, weight: int = 1) -> SumNoise
     """The noise at which all sums and squares of a level together cost ε.
 
     With D_j the span of metric j and w the largest weight of a unit, its sums have noise of scale
-    c·w·D_j/ε and its squares, in quarters, of c·w·4D_j²/ε (over 4^shift where distances lose bits).
+    c·w·D_j/ε, times its slack, and its squares, in quarters, of c·w·4D_j²/ε (over 4^shift where
+    distances lose bits).
     Replacing an outcome then costs at most ε if c is the largest value that the sum of `_moves`
     takes over pairs of categories.
 
@@ -106,7 +107,10 @@ def sum_noise(space: CategorySpace, epsilon: float, weight: int = 1) -> SumNoise
     lattice = space.metric_lattice()
     most, spans = weight * _most_moves(space), _spans(lattice)
     return SumNoise(
-        of_sums=tuple(noise_scale_for(most * span, epsilon) for span in spans),
+        of_sums=tuple(
+            noise_scale_for(most * span * slack, epsilon)
+            for span, slack in zip(spans, lattice.slacks, strict=True)
+        ),
         of_squares=tuple(
             noise_scale_for(most * Fraction(4 * span**2, 4**shift), epsilon) if squared else None
             for span, squared, shift in zip(spans, lattice.squared, lattice.shifts, strict=True)
@@ -178,7 +182,7 @@ def _moves(lattice: MetricLattice, metric: int, one: int, other: int) -> Fractio
     span = _spans(lattice)[metric]
     moved = Fraction(abs(one - other), 2 * span)
     if not lattice.squared[metric]:
-        return moved
+        return moved / lattice.slacks[metric]
     if lattice.is_number[metric]:
         return moved * (2 - moved) + _lost_bits(span, lattice.shifts[metric])
     return moved * (1 + Fraction(abs(one + other), 2 * span))

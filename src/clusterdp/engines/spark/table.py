@@ -247,7 +247,7 @@ class SparkTable(Table):
             kinds[self.columns.cluster] = StringType()
         schema = StructType()
         fold_and_response = [IntegerType()] * (2 if self.columns.folds > 1 else 1)
-        numbers = [DoubleType()] * len(self.columns.outcomes)
+        numbers = [DoubleType()] * len(self.columns.debiased)
         for place, kind in enumerate([*kinds.values(), *fold_and_response, *numbers]):
             schema = schema.add(f"c{place}", kind)
         return schema, list(self.columns.published)
