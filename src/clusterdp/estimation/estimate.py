@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +12,15 @@ import numpy as np
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import segments as cutting
 from clusterdp.estimation.effect_values import to_effect
+from clusterdp.estimation.families import VARYING, parse_family, with_families
+from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.metric_effects import Found, MetricRows, Wanted
 from clusterdp.estimation.moments import contrast_effects
+from clusterdp.estimation.notes import Note, Weight, sorted_notes
 from clusterdp.estimation.profiling import Profiling
 from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
+from clusterdp.estimation.segment_ratio import segment_ratio_notes
 from clusterdp.estimation.target import Target
 from clusterdp.experiment.category_space import Ends
 from clusterdp.published.folder import read_release
@@ -23,7 +29,10 @@ from clusterdp.published.release import Release
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp._arrays import IntArray
+    from clusterdp.estimation.differences import Differences
     from clusterdp.estimation.moments import EffectArrays, Estimator, Use
+    from clusterdp.estimation.profiles import Counted
     from clusterdp.experiment.layout import Layout
 
 _NO_SPREAD = "the release holds no estimate of the sampling variance; the largest possible is used"
@@ -39,7 +48,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     on: str | None = None,
     by: Sequence[str | Sequence[str]] | str | None = None,
     adjust: Sequence[str] | str = (),
-    differences: bool = False,
+    differences: Differences | None = None,
+    family: Sequence[str] | str = VARYING,
     holdout: int | None = None,
     shares: dict[Any, float] | None = None,
     level: float = 0.95,
@@ -59,8 +69,11 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             "tier,region"]`.
         adjust: Numeric columns, kept or joined, to adjust for. Adjusted effects are listed beside
             the others.
-        differences: Also compare each segment with the rest of its dimension, and test whether all
-            have the same effect.
+        differences: "rest" also compares each segment with the rest of its dimension, "pairs" with
+            each other one; both test whether all have the same effect.
+        family: What effects that are judged together differ in: some of "arms", "segments" and
+            "metrics". P-values of Holm and of Benjamini and Hochberg, and simultaneous intervals,
+            hold for all effects of a family.
         holdout: Use the rows of this fold alone, with the sums of this fold alone. Segments may
             then be chosen by looking at the other folds.
         shares: The planned share of each arm, for the check of sample ratios.
@@ -79,11 +92,13 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         raise ParameterError(f"on must be the name of a column, got {on!r}")
     if holdout is not None and (isinstance(holdout, bool) or not isinstance(holdout, int)):
         raise ParameterError(f"holdout must be the number of a fold, got {holdout!r}")
-    if not isinstance(differences, bool):
-        raise ParameterError(f"differences must be True or False, got {differences!r}")
+    if differences is not None:
+        _check_choice("differences", differences, ("rest", "pairs"))
+    varying = parse_family(family)
     layout = release.layout if control is None else release.layout.with_control(control)
     ratio_notes = sample_ratio_notes(layout, shares)
-    notes = [*release.notes, *_clipping_notes(release), *_group_notes(release)]
+    notes = [Note(text, Weight.SCOPE) for text in (*release.notes, *_clipping_notes(release))]
+    notes += [*ratio_notes, *_group_notes(release)]
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     if segments is not None and not dimensions and not covariates:
@@ -118,29 +133,32 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
     else:
         found = _from_statistics(release, wanted)
-    notes += [note for note in dict.fromkeys(found.notes) if note not in notes]
     overall = [effect for effect in found.effects if not effect.of.segment]
+    effects = (*overall, *(effect for effect in found.effects if effect.of.segment))
+    warnings, remarks = sorted_notes([*notes, *found.notes, *layout_notes(layout, estimator)])
     return Estimate(
-        effects=(*overall, *(effect for effect in found.effects if effect.of.segment)),
+        effects=with_families(effects, varying),
         treatment=release.columns.arm,
         estimator=estimator,
         mechanism=release.mechanism.name,
         guarantee=release.guarantee,
         level=level,
-        notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
+        family=varying,
+        warnings=warnings,
+        notes=remarks,
         tests=tuple(found.tests),
     )
 
 
-def _group_notes(release: Release) -> list[str]:
+def _group_notes(release: Release) -> list[Note]:
     """What standard errors are of, where arms were assigned to groups."""
     if release.columns.assigned_by is None:
         return []
-    note = (
+    text = (
         f"arms were assigned by {release.columns.assigned_by}: standard errors are of how its "
         "groups differ, never of how units do"
     )
-    return [note]
+    return [Note(text)]
 
 
 def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
@@ -150,20 +168,43 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
     found = Found([], [], [])
     if wanted.holdout is not None:
         n_held = int(rows.profiles.sizes.sum())
-        found.notes.append(
-            f"fold {wanted.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
-        )
+        text = f"fold {wanted.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
+        found.notes.append(Note(text, Weight.SCOPE))
+    if wanted.differences == "pairs":
+        _check_pairs(rows)
+    if release.columns.assigned_by is None:
+        found.notes.extend(_segment_ratio_notes(rows))
     for place in range(len(release.space.declared.metrics)):
         effects, tests, remarks = MetricRows.of(release, rows, wanted, place).estimate()
         found.effects.extend(effects)
         found.tests.extend(tests)
         found.notes.extend(remarks)
-    if rows.n_unmatched:
-        found.notes.append(
-            f"{rows.n_unmatched:,} of {release.layout.n_units:,} released units are not in the "
-            "segments table; they count overall and in no segment"
-        )
+    found.notes.extend([] if rows.joined is None else rows.joined.notes())
     return found
+
+
+def _check_pairs(rows: cutting.RowCounts) -> None:
+    """Raise a ParameterError if segments have more pairs than anyone reads."""
+    sizes = Counter(tuple(name for name, _ in segment) for segment, _ in rows.segments)
+    n_pairs = sum(math.comb(size, 2) for size in sizes.values())
+    if n_pairs > cutting.MOST_SEGMENTS:
+        raise ParameterError(
+            f'differences="pairs" makes {n_pairs:,} pairs of segments, and at most '
+            f'{cutting.MOST_SEGMENTS:,} are compared: use differences="rest" (--differences rest)'
+        )
+
+
+def _segment_ratio_notes(rows: cutting.RowCounts) -> list[Note]:
+    """Segments, and units in none, whose arms do not have their shares."""
+    profiles = rows.profiles
+
+    def cell_sizes(counted: Counted) -> IntArray:
+        sizes = np.bincount(counted.profiles, counted.counts, len(profiles.cells))
+        return profiles.sum_cells(sizes).astype(np.int64)
+
+    segments = [(segment_label(segment), cell_sizes(one)) for segment, one in rows.segments]
+    segments += [(f"no {' or '.join(names)}", cell_sizes(one)) for names, one in rows.without]
+    return segment_ratio_notes(segments, profiles.sum_cells(profiles.sizes).astype(np.int64))
 
 
 def _from_statistics(release: Release, wanted: Wanted) -> Found:
@@ -174,7 +215,7 @@ def _from_statistics(release: Release, wanted: Wanted) -> Found:
     for place, metric in enumerate(release.space.declared.metrics):
         contrasts = release.statistics[0].contrasts(layout, place)
         arrays = contrast_effects(contrasts, layout, Ends.of(release.space, place))
-        found.notes.extend([_NO_SPREAD] if arrays.degrees is None else [])
+        found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
         found.effects.extend(overall_effects(arrays, layout, str(metric)))
     return found
 
@@ -215,29 +256,32 @@ def _check_choice(parameter: str, value: Any, choices: tuple[str, str]) -> None:
         raise ParameterError(f'{parameter} must be "{choices[0]}" or "{choices[1]}", got {value!r}')
 
 
-def layout_notes(layout: Layout, estimator: Estimator) -> tuple[str, ...]:
+def layout_notes(layout: Layout, estimator: Estimator) -> list[Note]:
     """Remarks on estimates from cells of these sizes."""
     notes = []
     compared = layout.compared().sizes
     n_single = int((compared == 1).sum())
     if n_single and estimator == "stratified":
-        notes.append(
+        text = (
             f"cells with one unit: {n_single}; their variance is taken from the rest of their arm, "
             "which errs on the wide side"
         )
+        notes.append(Note(text))
     n_left_out = layout.n_units - int(compared.sum())
     if n_left_out and estimator == "stratified":
         n_clusters = len(layout.clusters) - len(compared)
-        notes.append(
+        text = (
             f"{n_clusters:,} of {len(layout.clusters):,} clusters have no unit in some arm, so no "
             f"effect can be compared there; their {n_left_out:,} units are left out"
         )
+        notes.append(Note(text, Weight.SCOPE))
     if layout.sizes.sum(axis=0).min() < FEW_UNITS:
-        notes.append(f"an arm has fewer than {FEW_UNITS} units: intervals are by Student's t")
+        notes.append(Note(f"an arm has fewer than {FEW_UNITS} units: intervals are by Student's t"))
     shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
     if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
-        notes.append(
+        text = (
             "arms have different shares in different clusters: if assignment was by cluster, the "
             "unstratified estimate mixes the effect with differences between clusters"
         )
-    return tuple(notes)
+        notes.append(Note(text, Weight.WARNING))
+    return notes

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._tables import terminal_width
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import formatting as report
 
@@ -39,10 +40,14 @@ class Effect:
         privacy_variance: The part of the variance that privacy cost.
         n_treated: Units in the treatment arm.
         n_control: Units in control.
-        family_size: How many segment effects simultaneous intervals cover together.
-        control_mean: Mean outcome of control; None if the release has no estimate of it.
+        treated_mean: Mean outcome of the treatment; None if there is no estimate of it.
+        treated_std_error: Its standard error.
+        control_mean: Mean outcome of control; None if there is no estimate of it.
         control_std_error: Its standard error.
         degrees: Degrees of freedom of the standard error; infinite if intervals are normal.
+        family_size: How many effects simultaneous intervals cover together.
+        holm_p_value: Holm's p-value in the family: of any false alarm; NaN without an interval.
+        bh_p_value: Benjamini and Hochberg's: of the share of false alarms.
     """
 
     of: Target
@@ -52,10 +57,14 @@ class Effect:
     privacy_variance: float
     n_treated: int
     n_control: int
-    family_size: int = 1
+    treated_mean: float | None = None
+    treated_std_error: float | None = None
     control_mean: float | None = None
     control_std_error: float | None = None
     degrees: float = math.inf
+    family_size: int = 1
+    holm_p_value: float = math.nan
+    bh_p_value: float = math.nan
 
     def __repr__(self) -> str:
         return report.effect_in_short(self)
@@ -84,8 +93,12 @@ class Effect:
         return self.effect - reach, self.effect + reach
 
     def simultaneous_ci(self, level: float = 0.95) -> tuple[float, float]:
-        """An interval that covers together with those of all other segments (Šidák)."""
-        return self.ci(level ** (1 / self.family_size))
+        """An interval that covers together with all others of its family (Bonferroni).
+
+        It leaves out zero only if Holm's p-value is below 1 − level.
+        """
+        check_level(level)
+        return self.ci(1 - (1 - level) / self.family_size)
 
     def lift(self, level: float = 0.95) -> tuple[float, float, float] | None:
         """Effect relative to control's mean, with its interval (Fieller, 1954).
@@ -135,6 +148,13 @@ class Effect:
             "simultaneous_ci_low": low_all,
             "simultaneous_ci_high": high_all,
             "p_value": self.p_value,
+            "holm_p_value": self.holm_p_value,
+            "bh_p_value": self.bh_p_value,
+            "family_size": self.family_size,
+            "treated_mean": self.treated_mean,
+            "treated_std_error": self.treated_std_error,
+            "control_mean": self.control_mean,
+            "control_std_error": self.control_std_error,
             "lift": lift[0],
             "lift_ci_low": lift[1],
             "lift_ci_high": lift[2],
@@ -199,7 +219,9 @@ class Estimate:
         mechanism: The name of the mechanism that released the data, or "true outcomes".
         guarantee: What the release cost, or None for true outcomes.
         level: The confidence level that intervals are shown at.
-        notes: Remarks for whoever uses these numbers.
+        family: What varies within a family of effects: arms, segments, metrics.
+        warnings: Reasons why numbers may be wrong.
+        notes: Remarks for whoever uses these numbers, the weightiest first.
         tests: Whether segments have the same effect, where differences were asked for.
     """
 
@@ -209,6 +231,8 @@ class Estimate:
     mechanism: str
     guarantee: Guarantee | None
     level: float = 0.95
+    family: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     tests: tuple[Homogeneity, ...] = ()
 
@@ -219,6 +243,11 @@ class Estimate:
     def metrics(self) -> tuple[str, ...]:
         """What the effects are on: outcomes, then functions of them."""
         return tuple(dict.fromkeys(effect.of.metric for effect in self.effects))
+
+    @property
+    def segment_columns(self) -> tuple[str, ...]:
+        """The columns that segments are cut by."""
+        return tuple(dict.fromkeys(name for one in self.effects for name, _ in one.of.segment))
 
     def __getitem__(self, key: Any) -> Effect:
         """The effect of a metric, an arm, a segment (`effect.of.label`), or of several of these."""
@@ -253,15 +282,26 @@ class Estimate:
             "delta": self.guarantee.delta if self.guarantee else None,
             "effects": [effect.to_dict(self.level) for effect in self.effects],
             "homogeneity": [test.to_dict() for test in self.tests],
+            "family": list(self.family),
+            "warnings": list(self.warnings),
             "notes": list(self.notes),
         }
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One flat row per effect; the segment as text."""
-        return [
-            {**effect.to_dict(self.level), "segment": report.segment_label(effect.of.segment)}
-            for effect in self.effects
-        ]
+        """One flat row per effect: the segment in words, and a column for each it is cut by.
+
+        A column that has the name of one of ours is called `segment_NAME`.
+        """
+        rows = []
+        for effect in self.effects:
+            numbers, values = effect.to_dict(self.level), dict(effect.of.segment)
+            words = {"segment": report.segment_label(effect.of.segment)}
+            cut = {
+                f"segment_{name}" if name in numbers else name: values.get(name)
+                for name in self.segment_columns
+            }
+            rows.append({**words, **cut, **numbers, **words})
+        return rows
 
     def to_polars(self) -> pl.DataFrame:
         """One row per effect, as a Polars frame."""
@@ -285,7 +325,7 @@ class Estimate:
         return self.to_polars().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        return report.as_text(self)
+        return report.as_text(self, terminal_width())
 
     def _repr_html_(self) -> str:
         return report.as_html(self)
