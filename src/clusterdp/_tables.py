@@ -24,12 +24,14 @@ class Column(NamedTuple):
         cells: Its cells.
         rank: When it is left out: the highest first, zero never.
         is_label: Whether it says what a row is of; labels are aligned at the left.
+        starts_line: Whether it starts a line of a stacked row.
     """
 
     name: str
     cells: tuple[str, ...]
     rank: int = 0
     is_label: bool = False
+    starts_line: bool = False
 
     @property
     def width(self) -> int:
@@ -88,7 +90,8 @@ def _stacked(columns: Sequence[Column], width: int) -> Fitted:
     for place, column in enumerate(kept):
         together = [*shown[-1], place]
         lengths = [len(kept[one].name) + 1 + max(map(len, kept[one].cells)) for one in together]
-        if sum(lengths) + len(_GAP) * (len(together) - 1) <= inner:
+        fits = sum(lengths) + len(_GAP) * (len(together) - 1) <= inner
+        if fits and not column.starts_line:
             shown[-1] = together
         elif column.rank == 0 or len(shown) < _STACKED_LINES:
             shown.append([place])

@@ -182,6 +182,72 @@ def test_units_without_a_segment_count_overall(
     assert sum(effect.n_treated + effect.n_control for effect in estimate.effects[1:]) == 500
 
 
+def test_ids_and_values_that_are_missing_are_counted(
+    release: cdp.Release, segments: pl.DataFrame
+) -> None:
+    gaps = segments.with_columns(
+        tier=pl.when(pl.int_range(pl.len()) < 30).then(None).otherwise("tier")
+    )
+    strangers = pl.DataFrame({"user": [10**6, 10**6 + 1]}, schema={"user": segments.schema["user"]})
+    theirs = pl.concat([gaps.head(500), strangers], how="diagonal")
+    found = cdp.estimate(release, segments=theirs, by=["tier", "tier,region"])
+    lacking = "100 of 600 released units are not in the segments table"
+    assert found.notes[:3] == (
+        f"{lacking}; they count overall and in no segment",
+        "2 of 502 ids of the segments table are not in the release",
+        "30 units of the segments table have no tier; they are in no segment by it",
+    )
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas"])
+def test_categories_keep_their_order(
+    library: str, release: cdp.Release, table: pl.DataFrame
+) -> None:
+    names = ["small", "large", "huge"]
+    sizes = table.select(
+        "user",
+        size=pl.Series(np.array(names)[table["user"] % 3], dtype=pl.Enum(names)),
+        age=table["user"] % 11,
+    )
+    theirs: Any = sizes
+    if library == "pandas":
+        theirs = sizes.to_pandas()
+        theirs["size"] = theirs["size"].astype(str).astype("category")
+        theirs["size"] = theirs["size"].cat.reorder_categories(names, ordered=True)
+    found = cdp.estimate(release, segments=theirs, by=["size", "age"])
+    assert [dict(one.of.segment).get("size") for one in found.effects[1:4]] == names
+    assert [dict(one.of.segment)["age"] for one in found.effects[4:]] == list(range(11))
+
+
+def test_segment_columns_are_columns(release: cdp.Release, segments: pl.DataFrame) -> None:
+    """Under their own names; one that is ours is told apart."""
+    theirs = segments.rename({"region": "effect"})
+    rows = cdp.estimate(release, segments=theirs, by=["tier", "tier,effect"]).to_polars()
+    assert rows["tier"].to_list() == [None, "gold", "silver", *["gold"] * 2, *["silver"] * 2]
+    assert rows["segment_effect"].to_list() == [None, None, None, 1, 2, 1, 2]
+    assert rows["effect"].dtype == pl.Float64
+    assert rows["segment"][3] == "tier=gold, effect=1"
+
+
+def test_notes_on_many_segments_are_gathered(release: cdp.Release, table: pl.DataFrame) -> None:
+    many = table.select("user", place=pl.col("user") % 20)
+    found = cdp.estimate(release, segments=many, by="place")
+    pooled = [note for note in found.notes if "were pooled" in note]
+    assert len(pooled) == 1
+    assert pooled[0].startswith("20 segments: clusters with few units")
+
+
+def test_absurd_cuts_are_refused(release: cdp.Release) -> None:
+    """With the number of segments, and where they come from."""
+    users = release.units["user"]
+    theirs = pl.DataFrame({"user": users, "a": users % 40, "b": users % 37, "c": users + 1})
+    message = r"by makes 1,200 segments, 600 of them by a,b \(a has 40 values, b has 37 values\)"
+    with pytest.raises(cdp.ParameterError, match=message):
+        cdp.estimate(release, segments=theirs, by=["a,b", "c"])
+    with pytest.raises(cdp.ParameterError, match=r'makes 1,446 pairs .*: use differences="rest"'):
+        cdp.estimate(release, segments=theirs, by=["a", "b"], differences="pairs")
+
+
 def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
     from clusterdp.releasing.in_memory import run_release
     from clusterdp.rows.encoding import Columns

@@ -97,8 +97,6 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     varying = parse_family(family)
     layout = release.layout if control is None else release.layout.with_control(control)
     ratio_notes = sample_ratio_notes(layout, shares)
-    notes = [Note(text, Weight.SCOPE) for text in (*release.notes, *_clipping_notes(release))]
-    notes += [*ratio_notes, *_group_notes(release)]
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     if segments is not None and not dimensions and not covariates:
@@ -133,9 +131,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
     else:
         found = _from_statistics(release, wanted)
-    overall = [effect for effect in found.effects if not effect.of.segment]
-    effects = (*overall, *(effect for effect in found.effects if effect.of.segment))
-    warnings, remarks = sorted_notes([*notes, *found.notes, *layout_notes(layout, estimator)])
+    effects = sorted(found.effects, key=_kind)
+    notes = [*ratio_notes, *found.notes, *_group_notes(release), *layout_notes(layout, estimator)]
+    notes += [Note(text, Weight.SCOPE) for text in (*_clipping_notes(release), *release.notes)]
+    warnings, remarks = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),
         treatment=release.columns.arm,
@@ -148,6 +147,11 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         notes=remarks,
         tests=tuple(found.tests),
     )
+
+
+def _kind(effect: Effect) -> tuple[bool, bool]:
+    """The order of effects: overall, in segments, differences between segments."""
+    return bool(effect.of.segment), effect.of.against is not None
 
 
 def _group_notes(release: Release) -> list[Note]:

@@ -159,7 +159,7 @@ def _columns(estimate: Estimate, effects: list[Effect]) -> list[Column]:
         ]
     if any(effect.treated_mean is not None for effect in effects):
         columns += [
-            Column("arm mean", numbers(lambda one: one.treated_mean)),
+            Column("arm mean", numbers(lambda one: one.treated_mean), starts_line=True),
             Column("arm error", numbers(lambda one: one.treated_std_error), rank=8),
             Column("control mean", numbers(lambda one: one.control_mean)),
             Column("control error", numbers(lambda one: one.control_std_error), rank=9),

@@ -213,7 +213,7 @@ class Estimate:
     as a table.
 
     Attributes:
-        effects: The overall effects, then those of segments.
+        effects: The overall effects, then those of segments, then differences between these.
         treatment: The column of arms.
         estimator: "stratified" or "unstratified".
         mechanism: The name of the mechanism that released the data, or "true outcomes".
