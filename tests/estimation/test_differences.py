@@ -23,6 +23,7 @@ from segment_releases import BY, of_group, of_segment, release_segments
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
     from clusterdp.estimation.differences import SegmentEffect
+    from clusterdp.estimation.results import Effect
     from clusterdp.mechanisms.mechanism import Mechanism
     from segment_releases import SegmentRelease
 
@@ -58,6 +59,10 @@ def assert_rate(hits: list[bool], low: float, high: float) -> None:
     assert least <= count <= most, count / n_draws
 
 
+def in_family(effect: Effect) -> tuple[float, float]:
+    return effect.holm_p_value, effect.bh_p_value
+
+
 def holds(found: SegmentEffect, truth: float) -> bool:
     error = found.effect.effects[0] - truth
     return bool(abs(error) <= stats.norm.isf(0.025) * np.sqrt(found.effect.variances[0]))
@@ -82,16 +87,12 @@ def test_segments_and_their_differences(
         found = []
         for parts in (segments, groups):
             rest, test = compare_segments(parts, release.calibration, "rest")
-            pairs, _ = compare_segments(parts, release.calibration, "pairs")
             assert test is not None
-            found += [*(one.p_value for one in (*rest, *pairs)), test.p_value]
-            in_family = with_families(pairs, VARYING)
-            in_families.append(
-                [
-                    min(one.holm_p_value for one in in_family),
-                    min(one.bh_p_value for one in in_family),
-                ]
-            )
+            found += [*(one.p_value for one in rest), test.p_value]
+        pairs = with_families(compare_segments(segments, release.calibration, "pairs")[0], VARYING)
+        found += [one.p_value for one in pairs]
+        holm, rate = (min(each) for each in zip(*map(in_family, pairs), strict=True))
+        in_families.append([holm, rate])
         p_values.append(found)
     for hits in zip(*covered, strict=True):
         assert_rate(list(hits), 0.935, 0.98)

@@ -87,6 +87,9 @@ def test_a_segment_made_after_treatment_is_found(rng: np.random.Generator) -> No
     assert "warning: sample-ratio mismatch in 2 segments: active=" in str(found)
     lacking = cdp.estimate(release, segments=made.filter("active"), by="active")
     assert any("no active (p = " in one for one in lacking.warnings)
+    visits = made.select("user", visits=pl.when("active").then(1.5))
+    adjusted = cdp.estimate(release, segments=visits, adjust="visits")
+    assert any("no visits (p = " in one for one in adjusted.warnings)
 
 
 MADE = {

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 import pytest
-import statsmodels.formula.api as smf
 from scipy import stats
 
 import clusterdp as cdp
@@ -286,7 +285,6 @@ def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
         (lambda s: s, {"by": ["colour"]}, "cannot cut by 'colour'"),
         (lambda s: s, {"by": ["treated"]}, "cannot cut by 'treated'"),
         (lambda s: s, {"adjust": ["colour"]}, "no such column"),
-        (lambda s: s, {"adjust": ["tier"]}, "cannot adjust for 'tier'"),
     ],
 )
 def test_segments_that_do_not_fit(
@@ -352,51 +350,6 @@ def test_aggregates_cannot_be_cut(table: pl.DataFrame, segments: pl.DataFrame) -
     release = cdp.release(table, mechanism=cdp.noisy_histogram(epsilon=1), **PARTS)
     with pytest.raises(cdp.ParameterError, match="publishes no rows"):
         cdp.estimate(release, segments=segments, by=["tier"])
-
-
-def test_adjustment_in_one_cluster_is_lins(table: pl.DataFrame, segments: pl.DataFrame) -> None:
-    """Against statsmodels: debiased ~ arm * centred covariates, HC2."""
-    one = table.with_columns(market=pl.lit("all"))
-    release = cdp.release(one, mechanism=MECHANISM, **PARTS)
-    estimate = cdp.estimate(release, segments=segments, adjust=["before", "region"], use="rows")
-    (adjusted,) = [effect for effect in estimate.effects if effect.of.adjusted]
-    frame = release.units.join(segments, on="user").to_pandas()
-    for name in ("before", "region"):
-        frame[name] -= frame[name].mean()
-    fit = smf.ols("clicks_debiased ~ treated * (before + region)", frame).fit(cov_type="HC2")
-    assert adjusted.effect == pytest.approx(fit.params["treated"])
-    assert adjusted.std_error == pytest.approx(fit.bse["treated"], rel=0.02)
-    assert not estimate.effects[0].of.adjusted
-
-
-def test_adjustment_lowers_sampling_noise(rng: np.random.Generator) -> None:
-    """A covariate that explains most of the outcome takes most of the sampling variance away."""
-    n_users = 20_000
-    before = rng.binomial(3, 0.5, n_users)
-    table = pl.DataFrame(
-        {
-            "user": np.arange(n_users),
-            "treated": rng.integers(0, 2, n_users),
-            "market": rng.integers(0, 10, n_users),
-            "clicks": before,
-        }
-    )
-    release = cdp.release(table, mechanism=cdp.uniform_prior_dp(epsilon=4), **PARTS)
-    known = pl.DataFrame({"user": np.arange(n_users), "before": before + 0.0})
-    estimate = cdp.estimate(release, segments=known, adjust=["before"], by=[])
-    plain, adjusted = estimate.effects
-    assert adjusted.sampling_variance < 0.4 * plain.sampling_variance
-    # What is left is privacy noise, of which a few thousand redrawn rows are a sample.
-    assert adjusted.std_error**2 == pytest.approx(plain.privacy_variance, rel=0.3)
-    assert abs(adjusted.effect) < 6 * adjusted.std_error
-
-
-def test_rows_without_covariates_are_said(release: cdp.Release, segments: pl.DataFrame) -> None:
-    gaps = segments.with_columns(
-        before=pl.when(pl.int_range(pl.len()) < 30).then(None).otherwise("before")
-    )
-    estimate = cdp.estimate(release, segments=gaps, adjust=["before"])
-    assert any(note.startswith("30 units lack a covariate") for note in estimate.notes)
 
 
 def test_sample_ratio_mismatch_is_reported(table: pl.DataFrame) -> None:

@@ -41,7 +41,7 @@ def estimate(
         list[str] | None,
         typer.Option(
             metavar="COL,...",
-            help="Numeric columns, known before treatment, to adjust for (Lin's regression).",
+            help="Columns known before treatment to adjust for: CUPED, by Lin's regression.",
         ),
     ] = None,
     differences: Annotated[

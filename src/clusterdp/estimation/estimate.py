@@ -18,6 +18,7 @@ from clusterdp.estimation.metric_effects import Found, MetricRows, Wanted
 from clusterdp.estimation.moments import contrast_effects
 from clusterdp.estimation.notes import Note, Weight, sorted_notes
 from clusterdp.estimation.profiling import Profiling
+from clusterdp.estimation.reporting import mark_reported
 from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
 from clusterdp.estimation.segment_ratio import segment_ratio_notes
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
     from clusterdp.estimation.differences import Differences
     from clusterdp.estimation.moments import EffectArrays, Estimator, Use
-    from clusterdp.estimation.profiles import Counted
     from clusterdp.experiment.layout import Layout
 
 _NO_SPREAD = "the release holds no estimate of the sampling variance; the largest possible is used"
@@ -67,8 +67,9 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         on: The column of ids in that table; by default named as in the release.
         by: Columns to cut by, kept or joined. Several in one entry are crossed: `["tier",
             "tier,region"]`.
-        adjust: Numeric columns, kept or joined, to adjust for. Adjusted effects are listed beside
-            the others.
+        adjust: Columns, kept or joined, that were known before treatment, to adjust for (CUPED):
+            numbers or categories. Adjusted effects are listed beside the others, and `to_report`
+            says which of the two to report.
         differences: "rest" also compares each segment with the rest of its dimension, "pairs" with
             each other one; both test whether all have the same effect.
         family: What effects that are judged together differ in: some of "arms", "segments" and
@@ -184,7 +185,10 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
         found.tests.extend(tests)
         found.notes.extend(remarks)
     found.notes.extend([] if rows.joined is None else rows.joined.notes())
-    return found
+    if rows.covariates is None:
+        return found
+    found.notes.extend(rows.covariates.notes())
+    return found._replace(effects=mark_reported(found.effects, len(rows.covariates.regressors)))
 
 
 def _check_pairs(rows: cutting.RowCounts) -> None:
@@ -199,15 +203,19 @@ def _check_pairs(rows: cutting.RowCounts) -> None:
 
 
 def _segment_ratio_notes(rows: cutting.RowCounts) -> list[Note]:
-    """Segments, and units in none, whose arms do not have their shares."""
+    """Segments, and units without a value, whose arms do not have their shares."""
     profiles = rows.profiles
 
-    def cell_sizes(counted: Counted) -> IntArray:
-        sizes = np.bincount(counted.profiles, counted.counts, len(profiles.cells))
+    def cell_sizes(places: IntArray, counts: IntArray | None = None) -> IntArray:
+        sizes = np.bincount(places, counts, len(profiles.cells))
         return profiles.sum_cells(sizes).astype(np.int64)
 
-    segments = [(segment_label(segment), cell_sizes(one)) for segment, one in rows.segments]
-    segments += [(f"no {' or '.join(names)}", cell_sizes(one)) for names, one in rows.without]
+    parts = [(segment_label(segment), one) for segment, one in rows.segments]
+    parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
+    segments = [(name, cell_sizes(one.profiles, one.counts)) for name, one in parts]
+    if rows.covariates is not None:
+        missing = rows.covariates.missing_profiles()
+        segments += [(f"no {name}", cell_sizes(places)) for name, places in missing.items()]
     return segment_ratio_notes(segments, profiles.sum_cells(profiles.sizes).astype(np.int64))
 
 

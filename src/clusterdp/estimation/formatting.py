@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp._tables import Column, fitted, html_lines, html_notes, html_table, wrapped
+from clusterdp.estimation.reporting import WHY_REPORTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ def as_text(estimate: Estimate, width: int | None = None) -> str:
         lines += [] if block.title is None else ["", *wrapped(block.title, width)]
         lines += table.lines
         left_out |= dict.fromkeys(table.left_out)
-    remarks = test_lines(estimate)
+    remarks = [*reported_lines(estimate), *test_lines(estimate)]
     remarks += [] if "Holm" in left_out else family_lines(estimate)
     remarks += [f"warning: {text}" for text in estimate.warnings]
     remarks += [f"note: {text}" for text in estimate.notes]
@@ -53,7 +54,8 @@ def as_html(estimate: Estimate) -> str:
         names = tuple(column.name for column in block.columns)
         rows = zip(*(column.cells for column in block.columns), strict=True)
         parts.append(html_table(names, rows))
-    parts.append(html_lines([*test_lines(estimate), *family_lines(estimate)]))
+    remarks = [*reported_lines(estimate), *test_lines(estimate), *family_lines(estimate)]
+    parts.append(html_lines(remarks))
     warnings = [f"warning: {text}" for text in estimate.warnings]
     return "".join([*parts, html_notes([*warnings, *estimate.notes])])
 
@@ -77,6 +79,12 @@ def test_lines(estimate: Estimate) -> list[str]:
         f"F = {test.statistic:.4g}, p-value {_p_value(test.p_value)}"
         for test in estimate.tests
     ]
+
+
+def reported_lines(estimate: Estimate) -> list[str]:
+    """Which effects to report, where some are adjusted, and why."""
+    is_adjusted = any(effect.of.adjusted for effect in estimate.effects)
+    return [f"* {WHY_REPORTED}"] if is_adjusted else []
 
 
 def family_lines(estimate: Estimate) -> list[str]:
@@ -191,10 +199,13 @@ def _labels(estimate: Estimate, effects: Sequence[Effect]) -> list[Column]:
     if any(effect.of.against is not None for effect in effects):
         columns.append(label("against", [effect.of.against for effect in effects]))
     if any(effect.of.adjusted for effect in effects):
-        columns.append(
-            label("adjusted", ["yes" if effect.of.adjusted else "no" for effect in effects])
-        )
+        columns.append(label("adjusted", [_is_adjusted(effect) for effect in effects]))
     return columns
+
+
+def _is_adjusted(effect: Effect) -> str:
+    """Whether covariates were adjusted for; with a star if this is the one to report."""
+    return ("yes" if effect.of.adjusted else "no") + (" *" if effect.to_report else "")
 
 
 def _has_several_arms(estimate: Estimate) -> bool:

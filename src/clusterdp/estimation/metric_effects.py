@@ -24,12 +24,11 @@ from clusterdp.estimation.target import Target
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import polars as pl
-
     from clusterdp._arrays import IntArray
     from clusterdp.estimation.arm_means import ArmMeans
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.covariates import Covariates
     from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.moments import CellMoments, Estimator
     from clusterdp.estimation.profiles import Counted, Profiles
@@ -122,7 +121,7 @@ class MetricRows:
             every = part.plain()
             found.notes.extend(part.notes(every) if segment else [])
             if self.rows.covariates is not None and not part.empty_arms:
-                every += part.adjusted(self.rows.covariates, found.notes)
+                every += part.adjusted(self.rows.covariates)
             for one in every:
                 found.effects.append(to_effect(one.effect, one.of, one.arm_sizes))
                 if segment and self.wanted.differences:
@@ -204,21 +203,15 @@ class Part(NamedTuple):
 
         return self._effects(self.moments.sizes, means, is_adjusted=False)
 
-    def adjusted(self, rows: pl.DataFrame, notes: list[Note]) -> list[SegmentEffect]:
-        """Effects arm by arm, adjusted for covariates; a note says how many units lack one."""
-        profiles, covariates = self.whole.rows.profiles, self.whole.wanted.covariates
-        known = adjustment.to_covariate_rows(
-            rows, covariates, self.segment, profiles, self.whole.outputs
-        )
-        n_lost = int(self.moments.sizes.sum() - known.sizes.sum())
-        if n_lost and not self.segment:
-            text = f"{n_lost:,} units lack a covariate; adjusted effects leave them out"
-            notes.append(Note(text, Weight.SCOPE))
+    def adjusted(self, given: Covariates) -> list[SegmentEffect]:
+        """Effects arm by arm, adjusted for covariates."""
+        profiles, n_slopes = self.whole.rows.profiles, len(given.regressors)
+        known = adjustment.to_covariate_rows(given, self.segment, profiles, self.whole.outputs)
 
         def means(arms: list[int], weights: CellWeights) -> PairMeans:
             rows, moments = adjustment.adjusted_means(known, weights, arms, len(profiles.cells))
             found = self.whole.calibration.apply(rows)
-            return PairMeans(found, to_means(found, moments, weights, n_slopes=len(covariates)))
+            return PairMeans(found, to_means(found, moments, weights, n_slopes=n_slopes))
 
         return self._effects(known.sizes, means, is_adjusted=True)
 

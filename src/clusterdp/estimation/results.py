@@ -48,6 +48,7 @@ class Effect:
         family_size: How many effects simultaneous intervals cover together.
         holm_p_value: Holm's p-value in the family: of any false alarm; NaN without an interval.
         bh_p_value: Benjamini and Hochberg's: of the share of false alarms.
+        to_report: Whether to report this one, where there is an adjusted effect beside a plain one.
     """
 
     of: Target
@@ -65,6 +66,7 @@ class Effect:
     family_size: int = 1
     holm_p_value: float = math.nan
     bh_p_value: float = math.nan
+    to_report: bool = True
 
     def __repr__(self) -> str:
         return report.effect_in_short(self)
@@ -140,6 +142,7 @@ class Effect:
         return {
             **self.of._asdict(),
             "segment": dict(self.of.segment),
+            "to_report": self.to_report,
             "effect": self.effect,
             "std_error": self.std_error,
             "ci_level": level,

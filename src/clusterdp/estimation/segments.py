@@ -9,7 +9,7 @@ import numpy as np
 
 from clusterdp._words import counted
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation.adjustment import check_covariates, with_covariates
+from clusterdp.estimation.covariates import Covariates, check_covariates, read_covariates
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.profiling import PROFILE
 from clusterdp.estimation.response_leak import ColumnCounts, check_columns
@@ -86,8 +86,8 @@ class RowCounts:
         segments: Every segment with the counts of its rows.
         without: Every dimension with the counts of rows that are in none of its segments.
         joined: How the analyst's table was joined; None if there is none.
-        covariates: Rows whose covariates are all known, with a column `PROFILE`; None if nothing
-            is adjusted for.
+        covariates: Rows with their covariates and a column `PROFILE`; None if nothing is adjusted
+            for.
     """
 
     profiles: Profiles
@@ -95,7 +95,7 @@ class RowCounts:
     segments: tuple[tuple[Segment, Counted], ...] = ()
     without: tuple[tuple[tuple[str, ...], Counted], ...] = ()
     joined: Joined | None = None
-    covariates: pl.DataFrame | None = None
+    covariates: Covariates | None = None
 
 
 class Cuts(NamedTuple):
@@ -171,7 +171,8 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
         without.append((dimension, found.count(_without(held, dimension))))
     covariates = None
     if cuts.covariates:
-        covariates = found.add_profiles(with_covariates(rows, cuts.covariates))
+        given = read_covariates(rows.collect(), cuts.covariates)
+        covariates = given._replace(rows=found.add_profiles(given.rows))
     return RowCounts(
         profiles=found.profiles,
         whole=found.count(found.table),
