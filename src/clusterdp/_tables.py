@@ -2,11 +2,111 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+_INDENT, _GAP = "  ", "  "
+# How many lines a stacked row may take for what can be left out.
+_STACKED_LINES = 2
+
+
+class Column(NamedTuple):
+    """A column of a table that adapts to the width of a terminal.
+
+    Attributes:
+        name: Its header.
+        cells: Its cells.
+        rank: When it is left out: the highest first, zero never.
+        is_label: Whether it says what a row is of; labels are aligned at the left.
+        starts_line: Whether it starts a line of a stacked row.
+    """
+
+    name: str
+    cells: tuple[str, ...]
+    rank: int = 0
+    is_label: bool = False
+    starts_line: bool = False
+
+    @property
+    def width(self) -> int:
+        """Of its header and of every cell."""
+        return max(map(len, (self.name, *self.cells)))
+
+    def lines(self) -> list[str]:
+        """Header and cells, all of one width."""
+        texts, width = (self.name, *self.cells), self.width
+        return [text.ljust(width) if self.is_label else text.rjust(width) for text in texts]
+
+
+class Fitted(NamedTuple):
+    """A table that fits: its lines, and the columns that were left out."""
+
+    lines: list[str]
+    left_out: tuple[str, ...]
+
+
+def terminal_width() -> int | None:
+    """How many characters a line of the terminal has; None if output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
+    """A text as lines that fit, those after the first indented; one line without a width."""
+    if width is None:
+        return [text]
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def fitted(columns: Sequence[Column], width: int | None) -> Fitted:
+    """A table as lines. Columns are left out from the highest rank on; then rows are stacked."""
+    kept = list(columns)
+    while width is not None and _line_width(kept) > width:
+        if all(column.rank == 0 for column in kept):
+            return _stacked(columns, width)
+        kept.remove(max(kept, key=lambda column: column.rank))
+    lines = zip(*(column.lines() for column in kept), strict=True)
+    flat = [(_INDENT + _GAP.join(cells)).rstrip() for cells in lines]
+    return Fitted(flat, tuple(column.name for column in columns if column not in kept))
+
+
+def _line_width(columns: Sequence[Column]) -> int:
+    gaps = len(_GAP) * (len(columns) - 1)
+    return len(_INDENT) + sum(column.width for column in columns) + gaps
+
+
+def _stacked(columns: Sequence[Column], width: int) -> Fitted:
+    """Each row as its labels in a line, and its other cells with their names below."""
+    labels = [column for column in columns if column.is_label]
+    kept = sorted((c for c in columns if not c.is_label), key=lambda column: column.rank)
+    entries = [f"{column.name} {{:>{max(map(len, column.cells))}}}" for column in kept]
+    shown: list[list[int]] = [[]]
+    inner = width - 2 * len(_INDENT)
+    for place, column in enumerate(kept):
+        together = [*shown[-1], place]
+        lengths = [len(kept[one].name) + 1 + max(map(len, kept[one].cells)) for one in together]
+        fits = sum(lengths) + len(_GAP) * (len(together) - 1) <= inner
+        if fits and not column.starts_line:
+            shown[-1] = together
+        elif column.rank == 0 or len(shown) < _STACKED_LINES:
+            shown.append([place])
+        else:
+            break
+    n_shown = sum(map(len, shown))
+    lines = []
+    for row in range(len(columns[0].cells)):
+        label = ", ".join(f"{column.name} {column.cells[row]}" for column in labels)
+        lines += wrapped(_INDENT + label, width, 2 * _INDENT) if label else []
+        for together in shown:
+            cells = (entries[one].format(kept[one].cells[row]) for one in together)
+            lines.append((2 * _INDENT + _GAP.join(cells)).rstrip())
+    names = {column.name for column in kept[n_shown:]}
+    return Fitted(lines, tuple(column.name for column in columns if column.name in names))
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -72,7 +72,7 @@ def test_intervals_cover_and_tests_of_homogeneity_hold_their_level(
     n_releases, error = 300, 3 * 0.0126
     covered = in_segments = rejected = 0.0
     for _ in range(n_releases):
-        found = estimate(schools(n_groups, rng), by="tier", differences=True)
+        found = estimate(schools(n_groups, rng), by="tier", differences="rest")
         overall, *segments = [one for one in found.effects if one.of.against is None]
         low, high = overall.ci()
         covered += low <= 0 <= high

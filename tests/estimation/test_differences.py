@@ -1,7 +1,7 @@
 """Breakdowns, segments, their differences and held-out folds: intervals cover, tests alarm at 5%.
 
-False alarms: ALPHA for each rate, if intervals cover between 93.5 and 98%, and tests of 5% alarm in
-4 to 6%.
+False alarms: ALPHA for each rate, if intervals cover between 93.5 and 98%, and tests of 5, 25 and
+50% alarm that often, up to a fifth of it: p-values are uniform. In a family none alarms that often.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA, assert_mean
 from clusterdp.estimation.differences import compare_segments
+from clusterdp.estimation.families import VARYING, with_families
 from clusterdp.theory.simulation import simulate_experiments
 from populations import from_units
 from segment_releases import BY, of_group, of_segment, release_segments
@@ -22,6 +23,7 @@ from segment_releases import BY, of_group, of_segment, release_segments
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
     from clusterdp.estimation.differences import SegmentEffect
+    from clusterdp.estimation.results import Effect
     from clusterdp.mechanisms.mechanism import Mechanism
     from segment_releases import SegmentRelease
 
@@ -57,6 +59,10 @@ def assert_rate(hits: list[bool], low: float, high: float) -> None:
     assert least <= count <= most, count / n_draws
 
 
+def in_family(effect: Effect) -> tuple[float, float]:
+    return effect.holm_p_value, effect.bh_p_value
+
+
 def holds(found: SegmentEffect, truth: float) -> bool:
     error = found.effect.effects[0] - truth
     return bool(abs(error) <= stats.norm.isf(0.025) * np.sqrt(found.effect.variances[0]))
@@ -70,7 +76,8 @@ def test_segments_and_their_differences(
 ) -> None:
     truth = GAIN * (space.n_categories - 1)
     covered: list[list[bool]] = []
-    alarms: list[list[bool]] = []
+    p_values: list[list[float]] = []
+    in_families: list[list[float]] = []
     for _ in range(N_RELEASES):
         release = release_segments(draw_counts(space, rng, 4000), space, MECHANISMS[name], rng)
         segments = [release.effect(one, of_segment(release, one)) for one in range(N_SEGMENTS)]
@@ -79,14 +86,21 @@ def test_segments_and_their_differences(
         covered.append([holds(one, truth) for one in every])
         found = []
         for parts in (segments, groups):
-            differences, test = compare_segments(parts, release.calibration, 1)
+            rest, test = compare_segments(parts, release.calibration, "rest")
             assert test is not None
-            found += [*(one.p_value for one in differences), test.p_value]
-        alarms.append([value < 0.05 for value in found])
+            found += [*(one.p_value for one in rest), test.p_value]
+        pairs = with_families(compare_segments(segments, release.calibration, "pairs")[0], VARYING)
+        found += [one.p_value for one in pairs]
+        holm, rate = (min(each) for each in zip(*map(in_family, pairs), strict=True))
+        in_families.append([holm, rate])
+        p_values.append(found)
     for hits in zip(*covered, strict=True):
         assert_rate(list(hits), 0.935, 0.98)
-    for hits in zip(*alarms, strict=True):
-        assert_rate(list(hits), 0.04, 0.06)
+    for level in (0.05, 0.25, 0.5):
+        for hits in (np.array(p_values) < level).T:
+            assert_rate(list(hits), 0.8 * level, 1.2 * level)
+        for hits in (np.array(in_families) < level).T:
+            assert_rate(list(hits), 0.0, 1.2 * level)
 
 
 @pytest.mark.slow

@@ -158,10 +158,10 @@ def test_unequal_shares_are_pointed_out(table: pl.DataFrame) -> None:
     uneven = uneven.filter(
         (pl.col("market") != 1) | (pl.col("treated") == 1) | (pl.col("user") < 300)
     )
-    notes = cdp.estimate(released(uneven), estimator="unstratified").notes
-    assert any("different shares" in note for note in notes)
-    even = cdp.estimate(released(table), estimator="unstratified").notes
-    assert not any("shares" in note for note in even)
+    warnings = cdp.estimate(released(uneven), estimator="unstratified").warnings
+    assert any("different shares" in warning for warning in warnings)
+    even = cdp.estimate(released(table), estimator="unstratified").warnings
+    assert not any("shares" in warning for warning in even)
 
 
 def test_the_variance_is_split_into_sampling_and_privacy(table: pl.DataFrame) -> None:
@@ -182,8 +182,15 @@ def test_an_estimate_in_every_form(table: pl.DataFrame) -> None:
     assert stream.column("effect").to_pylist() == [estimate.effect]
     assert pl.DataFrame(estimate)["ci_low"].to_list() == [low]
     text, page = str(estimate), estimate._repr_html_()
-    assert f"{estimate.effect:.4g}" in text
-    assert f"<td>{estimate.effect:.4g}</td>" in page
+    (effect,) = estimate.effects
+    decimals = 1 - math.floor(math.log10(effect.std_error))
+    for number in (effect.effect, effect.std_error, effect.treated_mean, effect.control_mean):
+        assert number is not None
+        assert f" {number:.{decimals}f}" in text
+        assert f"<td>{number:.{decimals}f}</td>" in page
+    assert effect.treated_mean - effect.control_mean == pytest.approx(effect.effect)  # type: ignore[operator]
+    assert as_dict["effects"][0]["treated_mean"] == effect.treated_mean
+    assert stream.column("control_std_error").to_pylist() == [effect.control_std_error]
     with pytest.raises(cdp.ParameterError, match="level"):
         estimate.ci(95)
 

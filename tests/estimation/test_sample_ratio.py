@@ -53,7 +53,7 @@ def test_sound_tables_of_small_clusters_raise_no_alarm(
         meant = {str(arm): share for arm, share in enumerate(shares)} if declared else None
         notes = checks.sample_ratio_notes(make_layout(sizes), meant)
         # Equal shares were not meant: what is said about them is right.
-        alarms += any(declared or "within" in note for note in notes)
+        alarms += any(declared or "within" in note.text for note in notes)
     assert alarms <= stats.binom(n_tables, 1e-3).isf(ALPHA)
 
 
@@ -65,10 +65,10 @@ def test_one_cluster_of_many_is_found(*, declared: bool) -> None:
         sizes[0] = (27, 73)
         meant = {"0": 0.5, "1": 0.5} if declared else None
         notes = checks.sample_ratio_notes(make_layout(sizes), meant)
-        assert any("within 1 of" in note for note in notes) == is_found
+        assert any("within 1 of" in note.text for note in notes) == is_found
 
 
 def test_one_cluster_has_nothing_to_be_compared_with() -> None:
     notes = checks.sample_ratio_notes(make_layout([[5000, 1000]]))
     assert len(notes) == 1
-    assert "equal shares" in notes[0]
+    assert "equal shares" in notes[0].text

@@ -52,7 +52,7 @@ LEVELS = {
 }
 # What is asked of `estimate`; the analyst's table has a tier and a covariate.
 ASKED: dict[str, dict[str, Any]] = {
-    "everything": {"by": ["tier", "region"], "differences": True},
+    "everything": {"by": ["tier", "region"], "differences": "rest"},
     "adjusted": {"adjust": "before"},
     "held out": {"holdout": 1},
     "unstratified": {"estimator": "unstratified", "by": "tier"},

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clusterdp.cli.console import console, errors_in_one_line, print_json, print_line
+from clusterdp.cli.console import errors_in_one_line, print_json, print_line
 from clusterdp.cli.options import AsJson, Folder
 from clusterdp.engines.local.sources import open_unstored
 from clusterdp.errors import OutputError, ParameterError
-from clusterdp.estimation import formatting as report
 from clusterdp.estimation.estimate import estimate as estimate_effects
+from clusterdp.estimation.families import VARYING
 from clusterdp.experiment.lists import parse_names
 
 if TYPE_CHECKING:
@@ -49,16 +49,24 @@ def estimate(
         list[str] | None,
         typer.Option(
             metavar="COL,...",
-            help="Numeric columns, known before treatment, to adjust for (Lin's regression).",
+            help="Columns known before treatment to adjust for: CUPED, by Lin's regression.",
         ),
     ] = None,
     differences: Annotated[
-        bool,
+        str | None,
         typer.Option(
-            "--differences",
-            help="Also compare each segment with the rest, and test whether all are the same.",
+            metavar="rest|pairs",
+            help="Also compare each segment with the rest of its dimension, or with each other "
+            "one, and test whether all are the same.",
         ),
-    ] = False,
+    ] = None,
+    family: Annotated[
+        str,
+        typer.Option(
+            help="What varies among effects that are judged together: arms, segments, metrics. "
+            "Holm's and BH's p-values and simultaneous intervals hold for a whole family.",
+        ),
+    ] = ",".join(VARYING),
     holdout: Annotated[
         int | None,
         typer.Option(
@@ -103,7 +111,8 @@ def estimate(
         on=on,
         by=by,
         adjust=parse_names(adjust),
-        differences=differences,
+        differences=differences,  # type: ignore[arg-type]  # it is checked there
+        family=family,
         holdout=holdout,
         shares=None if shares is None else _parse_shares(shares),
         level=level,
@@ -118,7 +127,7 @@ def estimate(
     if as_json:
         print_json(result.to_dict())
         return
-    _show(result)
+    sys.stdout.write(f"{result}\n")
     for path in written:
         print_line(f"wrote {path}")
 
@@ -148,25 +157,3 @@ def _write_csv(result: Estimate, path: Path) -> None:
         result.to_polars().write_csv(path)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or 'no such place'}") from None
-
-
-def _show(result: Estimate) -> None:
-    if not sys.stdout.isatty():
-        sys.stdout.write(f"{result}\n")
-        return
-    from rich.table import Table
-
-    header, rows = report.as_table(result)
-    table: Any = Table(box=None, padding=(0, 1), header_style="bold")
-    for name in header:
-        table.add_column(name, justify="left" if name == "segment" else "right", no_wrap=True)
-    for effect, row in zip(result.effects, rows, strict=True):
-        table.add_row(*row, style=None if effect.of.segment else "bold")
-    out = console()
-    for line in report.heading(result):
-        print_line(line)
-    out.print(table)
-    for line in (*report.test_lines(result), *report.distribution_lines(result)):
-        print_line(line)
-    for note in result.notes:
-        print_line(f"note: {note}")

@@ -8,64 +8,38 @@ adjusted mean is a weighted sum over rows like any other, with weights that foll
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.calibration import Functional
 from clusterdp.estimation.moments import CellMoments
 from clusterdp.estimation.profiling import PROFILE
 from clusterdp.rows.encoding import RESPONSE
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.covariates import Covariates
     from clusterdp.estimation.profiles import Outputs, Profiles
     from clusterdp.estimation.segments import Segment
-    from clusterdp.published.release import Release
 
-
-def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str, ...]) -> None:
-    """Raise a ParameterError unless covariates are numeric columns of the rows."""
-    import polars as pl
-
-    if len(set(covariates)) < len(covariates):
-        raise ParameterError(f"a covariate is named twice in {', '.join(covariates)}")
-    columns = release.columns
-    reserved = (columns.unit, *columns.cell, RESPONSE, *columns.debiased)
-    for name in covariates:
-        if name in reserved:
-            raise ParameterError(f"cannot adjust for {name!r}: it is not a covariate")
-        if name not in schema:
-            raise ParameterError(f"cannot adjust for {name!r}: there is no such column")
-        if not (schema[name].is_numeric() or schema[name] == pl.Boolean):
-            raise ParameterError(f"cannot adjust for {name!r}: it holds {schema[name]}")
-
-
-def with_covariates(rows: pl.LazyFrame, covariates: tuple[str, ...]) -> pl.DataFrame:
-    """The rows whose covariates are all known."""
-    import polars as pl
-
-    known = pl.all_horizontal(
-        pl.col(name).cast(pl.Float64).is_finite().fill_null(value=False) for name in covariates
-    )
-    return rows.filter(known).collect()
+# Columns of a regression that tell the same, up to this share of their variance, have one slope.
+_LEAST = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CovariateRows:
-    """Rows of a segment whose covariates are known; axes `[row]`.
+    """Rows of a segment; axes `[row]`.
 
     Attributes:
         cells: The cell of each row, its place in a flat `[cluster, arm]` array.
         profiles: The profile of each row.
         outcomes: Debiased outcomes, as distances from the middle of the metric's values.
         noise: Estimated variances of their noise.
-        covariates: Axes `[row, covariate]`.
+        covariates: The columns of the regression; axes `[row, covariate]`.
         sizes: How many rows each cell has; axes `[cluster, arm]`.
     """
 
@@ -84,33 +58,21 @@ class CovariateRows:
 
 
 def to_covariate_rows(
-    rows: pl.DataFrame,
-    covariates: tuple[str, ...],
-    segment: Segment,
-    profiles: Profiles,
-    outputs: Outputs,
+    given: Covariates, segment: Segment, profiles: Profiles, outputs: Outputs
 ) -> CovariateRows:
     """The rows of a segment with their covariates, as arrays.
 
     Args:
-        rows: Rows with a column of profiles.
-        covariates: Which columns to adjust for.
+        given: Rows with a column of profiles, and the columns of the regression.
         segment: Which rows.
         profiles: What profiles are of.
         outputs: What responses tell of a metric.
-
-    Raises:
-        DataError: If there are none.
     """
     import polars as pl
 
+    rows = given.rows
     for name, value in segment:
         rows = rows.filter(pl.col(name) == value)
-    if rows.is_empty():
-        where = "a segment" if segment else "the release"
-        raise DataError(
-            f"{where} has no row with all of {', '.join(covariates)}; adjust for fewer columns"
-        )
     places, responses = rows[PROFILE].to_numpy(), rows[RESPONSE].to_numpy()
     cells = profiles.cells[places]
     groups = outputs.groups.ravel()[cells]
@@ -120,7 +82,7 @@ def to_covariate_rows(
         profiles=places,
         outcomes=outputs.values[groups, responses],
         noise=outputs.noise[groups, responses],
-        covariates=rows.select(covariates).to_numpy().astype(np.float64),
+        covariates=rows.select(given.regressors).to_numpy(),
         sizes=np.bincount(cells, minlength=n_clusters * n_arms).reshape(n_clusters, n_arms),
     )
 
@@ -222,14 +184,14 @@ def _fit_arm(rows: CovariateRows, chosen: IntArray, cells: ArmCells, target: Flo
     clusters = rows.cells[chosen] // rows.sizes.shape[1]
     centred = rows.covariates[chosen] - cells.centres(cells.covariates)[clusters]
     residual = rows.outcomes[chosen] - cells.centres(cells.outcomes)[clusters]
-    slopes, *_ = np.linalg.lstsq(centred, residual, rcond=None)
+    slopes, *_ = np.linalg.lstsq(centred, residual, rcond=math.sqrt(_LEAST))
     residual = residual - centred @ slopes
     gap = cells.covariates - target
     means = cells.outcomes - gap @ slopes
     # A row moves the arm's mean by itself, and by what it does to the slopes: directly, and
     # through the mean of the pool.
     moved = np.where(cells.sizes > 0, cells.shares, 0.0) @ gap
-    by_slopes = np.linalg.pinv(centred.T @ centred) @ moved
+    by_slopes = np.linalg.pinv(centred.T @ centred, rcond=_LEAST) @ moved
     pool = centred[cells.pooled[clusters]].sum(axis=0) @ by_slopes
     of_pool = (cells.pool_shares / np.maximum(cells.sizes, 1))[clusters]
     weights = cells.of_units[clusters] - centred @ by_slopes + pool * of_pool

@@ -65,6 +65,8 @@ class ArmMeans(NamedTuple):
             privacy_variances=privacy,
             control_means=self.means[..., layout.control] + origin,
             control_variances=of_arms[..., layout.control],
+            treated_means=self.means[..., treated] + origin,
+            treated_variances=of_arms[..., treated],
             degrees=welch_degrees(of_arms, self.degrees, layout),
         )
 
@@ -251,5 +253,7 @@ def _joined(pairs: list[EffectArrays]) -> EffectArrays:
         privacy_variances=joined([one.privacy_variances for one in pairs]),
         control_means=pairs[0].control_means,
         control_variances=pairs[0].control_variances,
+        treated_means=joined([one.treated_means for one in pairs]),
+        treated_variances=joined([one.treated_variances for one in pairs]),
         degrees=joined([one.degrees for one in pairs]),
     )

@@ -13,6 +13,7 @@ from clusterdp.estimation.distribution import distributions
 from clusterdp.estimation.levels import Levels
 from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.metric_effects import Found, MetricRows
+from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.observed import of_those_observed
 from clusterdp.estimation.quantiles import quantile_effects
 from clusterdp.estimation.ratio import RatioRows
@@ -60,10 +61,10 @@ class Source(NamedTuple):
             MetricRows.of(self.measured(function), self.rows, self.wanted) for function in functions
         ]
 
-    def notes_on(self, name: str) -> list[str]:
+    def notes_on(self, name: str) -> list[Note]:
         """That something which is no mean was asked for beside what there is of means alone."""
         means_alone = self.wanted.differences or self.wanted.covariates
-        return [_MEANS_ALONE.format(name)] if means_alone else []
+        return [Note(_MEANS_ALONE.format(name), Weight.SCOPE)] if means_alone else []
 
 
 class Asked(Protocol):
@@ -86,11 +87,12 @@ class AskedMean(NamedTuple):
         smallest = int(source.release.layout.sizes.sum(axis=0).min())
         error = math.sqrt(measured.noise.variance / max(smallest, 1))
         if not measured.readings and error > measured.noise.ends.span:
-            found.notes.append(
+            text = (
                 f"{measured.name}: rows tell next to nothing of it, as the noise of an arm's mean "
                 f"is expected to be {error:.3g} where values span {measured.noise.ends.span:.3g}; "
                 f'the owner would have to declare it (--metric "{measured.name}")'
             )
+            found.notes.append(Note(text, Weight.WARNING))
         return found
 
 

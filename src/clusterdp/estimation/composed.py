@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.estimation.intervals import ArmPair
+from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.results import FEW_UNITS, Effect
 from clusterdp.estimation.target import Target
 
@@ -104,17 +105,13 @@ def _compared(parts: list[Part], pair: list[int], of: Target) -> Compared:
     return Compared(of, estimates(0, n_control), estimates(1, n_treated), n_control, n_treated)
 
 
-def composed_effect(
-    one: Compared, compose: Callable[[ArmEstimates], ArmValue], family: int
-) -> Effect:
+def composed_effect(one: Compared, compose: Callable[[ArmEstimates], ArmValue]) -> Effect:
     """The difference of what two arms' means are composed to.
 
     Args:
         one: The arms.
         compose: From an arm's means to a number with limits.
-        family: How many effects of segments are reported together.
     """
-    family = family if one.of.segment else 1
     if one.control is None or one.treated is None:
         return Effect(
             of=one.of,
@@ -124,12 +121,13 @@ def composed_effect(
             privacy_variance=math.nan,
             n_treated=one.n_treated,
             n_control=one.n_control,
-            family_size=family,
         )
     pair = ArmPair(compose(one.treated), compose(one.control))
     sampling = pair.treated.sampling_variance + pair.control.sampling_variance
     privacy = pair.treated.privacy_variance + pair.control.privacy_variance
-    of_control = pair.control.sampling_variance + pair.control.privacy_variance
+    of_treated, of_control = (
+        arm.sampling_variance + arm.privacy_variance for arm in (pair.treated, pair.control)
+    )
     return Effect(
         of=one.of,
         effect=pair.difference,
@@ -138,7 +136,8 @@ def composed_effect(
         privacy_variance=privacy,
         n_treated=one.n_treated,
         n_control=one.n_control,
-        family_size=family,
+        treated_mean=pair.treated.value,
+        treated_std_error=math.sqrt(of_treated),
         control_mean=pair.control.value,
         control_std_error=math.sqrt(of_control),
         degrees=min(one.control.degrees, one.treated.degrees),
@@ -146,11 +145,9 @@ def composed_effect(
     )
 
 
-def unbounded_note(name: str, segments: Sequence[Segment]) -> list[str]:
+def unbounded_notes(name: str, segments: Sequence[Segment]) -> list[Note]:
     """What to say of effects whose intervals have no bounds."""
     from clusterdp.estimation.formatting import segment_label
 
-    if not segments:
-        return []
-    labels = ", ".join(dict.fromkeys(map(segment_label, segments)))
-    return [f"{name}: no bounds in {labels}, as its denominator cannot be told from zero there"]
+    text = f"{name} has no bounds, as its denominator cannot be told from zero"
+    return [Note(text, Weight.SCOPE, segment_label(segment)) for segment in segments]

@@ -6,11 +6,13 @@ difference is a weighted sum over rows like any other effect, and has a variance
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from clusterdp.estimation.effect_values import to_effect
+from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.moments import EffectArrays
 from clusterdp.estimation.results import REST, Homogeneity
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.results import Effect
     from clusterdp.estimation.target import Target
+
+# What segments are compared with: the rest of their dimension, or each other.
+Differences = Literal["rest", "pairs"]
 
 
 class SegmentEffect(NamedTuple):
@@ -120,18 +125,23 @@ def _sampling(segments: Sequence[SegmentEffect]) -> FloatArray:
 
 
 def compare_segments(
-    segments: Sequence[SegmentEffect], calibration: Calibration, family: int
+    segments: Sequence[SegmentEffect], calibration: Calibration, between: Differences
 ) -> tuple[list[Effect], Homogeneity | None]:
-    """Each segment against the rest of its dimension, and a test that all effects are the same.
+    """Differences between the segments of a dimension, and a test that all effects are the same.
 
-    The rest is the mean effect of the other segments, weighted by their units. Segments without an
-    effect or a standard error are left out.
+    Segments without an effect or a standard error are left out.
     """
     segments = [one for one in segments if one.effect.variances[0] > 0]
     means = [one.found for one in segments if one.found is not None]
     if len(segments) < 2:
         return [], None
     errors = SegmentErrors.of(segments, means, calibration)
+    compare = {"rest": _against_rest, "pairs": _in_pairs}[between]
+    return compare(errors, segments), _homogeneity(errors, segments[0].of)
+
+
+def _against_rest(errors: SegmentErrors, segments: Sequence[SegmentEffect]) -> list[Effect]:
+    """Each segment against the mean effect of the others, weighted by their units."""
     sizes = np.array([one.n_units for one in segments])
     effects = []
     for place, one in enumerate(segments):
@@ -139,8 +149,19 @@ def compare_segments(
         weights = -rest / rest.sum()
         weights[place] = 1.0
         of = one.of._replace(against=REST)
-        effects.append(to_effect(errors.combine(weights), of, one.arm_sizes, family=family))
-    return effects, _homogeneity(errors, segments[0].of)
+        effects.append(to_effect(errors.combine(weights), of, one.arm_sizes))
+    return effects
+
+
+def _in_pairs(errors: SegmentErrors, segments: Sequence[SegmentEffect]) -> list[Effect]:
+    """Each segment against each that comes after it."""
+    effects, axes = [], np.eye(len(segments))
+    for first, second in combinations(range(len(segments)), 2):
+        one, other = segments[first], segments[second]
+        of = one.of._replace(against=segment_label(other.of.segment))
+        found = errors.combine(axes[first] - axes[second])
+        effects.append(to_effect(found, of, one.arm_sizes + other.arm_sizes))
+    return effects
 
 
 def _homogeneity(errors: SegmentErrors, of: Target) -> Homogeneity:

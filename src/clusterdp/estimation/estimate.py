@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +13,17 @@ from clusterdp.errors import ParameterError
 from clusterdp.estimation import segments as cutting
 from clusterdp.estimation.asked import Source, parse_metrics
 from clusterdp.estimation.effect_values import to_effect
+from clusterdp.estimation.families import VARYING, parse_family, with_families
+from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.metric_effects import Found, Wanted
 from clusterdp.estimation.moments import contrast_effects
+from clusterdp.estimation.notes import Note, Weight, sorted_notes
 from clusterdp.estimation.observed import attrition_notes, missing_notes
 from clusterdp.estimation.profiling import Profiling
+from clusterdp.estimation.reporting import mark_reported
 from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
+from clusterdp.estimation.segment_ratio import segment_ratio_notes
 from clusterdp.estimation.target import Target
 from clusterdp.experiment.category_space import Ends
 from clusterdp.published.folder import read_release
@@ -25,7 +32,9 @@ from clusterdp.published.release import Release
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp._arrays import IntArray
     from clusterdp.estimation.asked import Asked
+    from clusterdp.estimation.differences import Differences
     from clusterdp.estimation.moments import EffectArrays, Estimator, Use
     from clusterdp.experiment.layout import Layout
 
@@ -43,7 +52,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     on: str | None = None,
     by: Sequence[str | Sequence[str]] | str | None = None,
     adjust: Sequence[str] | str = (),
-    differences: bool = False,
+    differences: Differences | None = None,
+    family: Sequence[str] | str = VARYING,
     holdout: int | None = None,
     shares: dict[Any, float] | None = None,
     level: float = 0.95,
@@ -65,10 +75,14 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         on: The column of ids in that table; by default named as in the release.
         by: Columns to cut by, kept or joined. Several in one entry are crossed: `["tier",
             "tier,region"]`.
-        adjust: Numeric columns, kept or joined, to adjust for. Adjusted effects are listed beside
-            the others.
-        differences: Also compare each segment with the rest of its dimension, and test whether all
-            have the same effect.
+        adjust: Columns, kept or joined, that were known before treatment, to adjust for (CUPED):
+            numbers or categories. Adjusted effects are listed beside the others, and `to_report`
+            says which of the two to report.
+        differences: "rest" also compares each segment with the rest of its dimension, "pairs" with
+            each other one; both test whether all have the same effect.
+        family: What effects that are judged together differ in: some of "arms", "segments" and
+            "metrics". P-values of Holm and of Benjamini and Hochberg, and simultaneous intervals,
+            hold for all effects of a family.
         holdout: Use the rows of this fold alone, with the sums of this fold alone. Segments may
             then be chosen by looking at the other folds.
         shares: The planned share of each arm, for the check of sample ratios.
@@ -87,13 +101,12 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         raise ParameterError(f"on must be the name of a column, got {on!r}")
     if holdout is not None and (isinstance(holdout, bool) or not isinstance(holdout, int)):
         raise ParameterError(f"holdout must be the number of a fold, got {holdout!r}")
-    if not isinstance(differences, bool):
-        raise ParameterError(f"differences must be True or False, got {differences!r}")
+    if differences is not None:
+        _check_choice("differences", differences, ("rest", "pairs"))
+    varying = parse_family(family)
     layout = release.layout if control is None else release.layout.with_control(control)
     ratio_notes = sample_ratio_notes(layout, shares)
-    notes = [*release.notes, *_clipping_notes(release), *_group_notes(release)]
     asked = parse_metrics(metrics, release.space)
-    notes += missing_notes(release.space.declared)
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     if segments is not None and not dimensions and not covariates:
@@ -107,7 +120,6 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         use_sums=use == "everything",
         holdout=holdout,
         differences=differences,
-        n_metrics=len(asked),
         level=level,
         breakdowns=frozenset(
             frozenset(one.level) for one in release.statistics if one.level and use == "everything"
@@ -131,31 +143,41 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
     else:
         found = _from_statistics(release, wanted)
-    notes += [note for note in dict.fromkeys(found.notes) if note not in notes]
-    overall = [effect for effect in found.effects if not effect.of.segment]
+    effects = sorted(found.effects, key=_kind)
+    notes = [*ratio_notes, *found.notes, *_group_notes(release), *layout_notes(layout, estimator)]
+    scope = (*_clipping_notes(release), *missing_notes(release.space.declared), *release.notes)
+    notes += [Note(text, Weight.SCOPE) for text in scope]
+    warnings, remarks = sorted_notes(notes)
     return Estimate(
-        effects=(*overall, *(effect for effect in found.effects if effect.of.segment)),
+        effects=with_families(effects, varying),
         treatment=release.columns.arm,
         estimator=estimator,
         mechanism=release.mechanism.name,
         guarantee=release.guarantee,
         level=level,
-        notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
+        family=varying,
+        warnings=warnings,
+        notes=remarks,
         tests=tuple(found.tests),
         distributions=tuple(found.distributions),
         bounds=tuple(found.bounds),
     )
 
 
-def _group_notes(release: Release) -> list[str]:
+def _kind(effect: Effect) -> tuple[bool, bool]:
+    """The order of effects: overall, in segments, differences between segments."""
+    return bool(effect.of.segment), effect.of.against is not None
+
+
+def _group_notes(release: Release) -> list[Note]:
     """What standard errors are of, where arms were assigned to groups."""
     if release.columns.assigned_by is None:
         return []
-    note = (
+    text = (
         f"arms were assigned by {release.columns.assigned_by}: standard errors are of how its "
         "groups differ, never of how units do"
     )
-    return [note]
+    return [Note(text)]
 
 
 def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list[Asked]) -> Found:
@@ -165,19 +187,49 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list
     found = Found()
     if wanted.holdout is not None:
         n_held = int(rows.profiles.sizes.sum())
-        found.notes.append(
-            f"fold {wanted.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
-        )
+        text = f"fold {wanted.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
+        found.notes.append(Note(text, Weight.SCOPE))
+    if wanted.differences == "pairs":
+        _check_pairs(rows)
+    if release.columns.assigned_by is None:
+        found.notes.extend(_segment_ratio_notes(rows))
     source = Source(release, rows, wanted)
     for one in asked:
         found.add(one.estimate(source))
-    found.notes[:0] = attrition_notes(release.space.declared, found.effects)
-    if rows.n_unmatched:
-        found.notes.append(
-            f"{rows.n_unmatched:,} of {release.layout.n_units:,} released units are not in the "
-            "segments table; they count overall and in no segment"
-        )
+    found.notes.extend(attrition_notes(release.space.declared, found.effects))
+    found.notes.extend([] if rows.joined is None else rows.joined.notes())
+    if rows.covariates is not None:
+        found.notes.extend(rows.covariates.notes())
+        found.effects[:] = mark_reported(found.effects, len(rows.covariates.regressors))
     return found
+
+
+def _check_pairs(rows: cutting.RowCounts) -> None:
+    """Raise a ParameterError if segments have more pairs than anyone reads."""
+    sizes = Counter(tuple(name for name, _ in segment) for segment, _ in rows.segments)
+    n_pairs = sum(math.comb(size, 2) for size in sizes.values())
+    if n_pairs > cutting.MOST_SEGMENTS:
+        raise ParameterError(
+            f'differences="pairs" makes {n_pairs:,} pairs of segments, and at most '
+            f'{cutting.MOST_SEGMENTS:,} are compared: use differences="rest" (--differences rest)'
+        )
+
+
+def _segment_ratio_notes(rows: cutting.RowCounts) -> list[Note]:
+    """Segments, and units without a value, whose arms do not have their shares."""
+    profiles = rows.profiles
+
+    def cell_sizes(places: IntArray, counts: IntArray | None = None) -> IntArray:
+        sizes = np.bincount(places, counts, len(profiles.cells))
+        return profiles.sum_cells(sizes).astype(np.int64)
+
+    parts = [(segment_label(segment), one) for segment, one in rows.segments]
+    parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
+    segments = [(name, cell_sizes(one.profiles, one.counts)) for name, one in parts]
+    if rows.covariates is not None:
+        missing = rows.covariates.missing_profiles()
+        segments += [(f"no {name}", cell_sizes(places)) for name, places in missing.items()]
+    return segment_ratio_notes(segments, profiles.sum_cells(profiles.sizes).astype(np.int64))
 
 
 def _from_statistics(release: Release, wanted: Wanted) -> Found:
@@ -188,7 +240,7 @@ def _from_statistics(release: Release, wanted: Wanted) -> Found:
     for place, metric in enumerate(release.space.declared.metrics):
         contrasts = release.statistics[0].contrasts(layout, place)
         arrays = contrast_effects(contrasts, layout, Ends.of(release.space, place))
-        found.notes.extend([_NO_SPREAD] if arrays.degrees is None else [])
+        found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
         found.effects.extend(overall_effects(arrays, layout, str(metric)))
     return found
 
@@ -229,29 +281,32 @@ def _check_choice(parameter: str, value: Any, choices: tuple[str, str]) -> None:
         raise ParameterError(f'{parameter} must be "{choices[0]}" or "{choices[1]}", got {value!r}')
 
 
-def layout_notes(layout: Layout, estimator: Estimator) -> tuple[str, ...]:
+def layout_notes(layout: Layout, estimator: Estimator) -> list[Note]:
     """Remarks on estimates from cells of these sizes."""
     notes = []
     compared = layout.compared().sizes
     n_single = int((compared == 1).sum())
     if n_single and estimator == "stratified":
-        notes.append(
+        text = (
             f"cells with one unit: {n_single}; their variance is taken from the rest of their arm, "
             "which errs on the wide side"
         )
+        notes.append(Note(text))
     n_left_out = layout.n_units - int(compared.sum())
     if n_left_out and estimator == "stratified":
         n_clusters = len(layout.clusters) - len(compared)
-        notes.append(
+        text = (
             f"{n_clusters:,} of {len(layout.clusters):,} clusters have no unit in some arm, so no "
             f"effect can be compared there; their {n_left_out:,} units are left out"
         )
+        notes.append(Note(text, Weight.SCOPE))
     if layout.sizes.sum(axis=0).min() < FEW_UNITS:
-        notes.append(f"an arm has fewer than {FEW_UNITS} units: intervals are by Student's t")
+        notes.append(Note(f"an arm has fewer than {FEW_UNITS} units: intervals are by Student's t"))
     shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
     if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
-        notes.append(
+        text = (
             "arms have different shares in different clusters: if assignment was by cluster, the "
             "unstratified estimate mixes the effect with differences between clusters"
         )
-    return tuple(notes)
+        notes.append(Note(text, Weight.WARNING))
+    return notes

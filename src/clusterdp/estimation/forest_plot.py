@@ -21,7 +21,7 @@ def forest_plot(estimate: Estimate, path: str | Path | None = None) -> Figure:
     """A figure of all effects, a panel for each metric; written to a file if a path is given.
 
     Overall effects are on top. Thick bars are intervals of one effect. Thin bars are intervals that
-    cover all segments at once.
+    cover all effects of a family at once.
     """
     path = None if path is None else Path(path)
     if not estimate.effects:
@@ -65,12 +65,9 @@ def _draw_panel(axes: Axes, rows: list[Effect], estimate: Estimate, arms: list[s
 
 def _draw_row(axes: Axes, position: int, effect: Effect, level: float, colour: str) -> None:
     if math.isnan(effect.effect):
-        axes.text(0, position, " no units in an arm", va="center", color="#888888", fontsize=9)
+        axes.text(0, position, " too few units", va="center", color="#888888", fontsize=9)
         return
-    if math.isnan(effect.std_error):
-        axes.plot(effect.effect, position, "o", color=colour, markersize=7, fillstyle="none")
-        return
-    intervals = [(effect.simultaneous_ci(level), 1.2)] if effect.of.segment else []
+    intervals = [(effect.simultaneous_ci(level), 1.2)] if effect.family_size > 1 else []
     for (low, high), width in [*intervals, (effect.ci(level), 3.5)]:
         if math.isfinite(high - low):  # that of a ratio may have no bounds
             axes.hlines(position, low, high, color=colour, linewidth=width)
@@ -85,8 +82,8 @@ def _set_texts(axes: Axes, rows: list[Effect], estimate: Estimate, *, several_ar
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_fontweight("normal" if row.of.segment else "bold")
     bars = f"{100 * estimate.level:.4g}% intervals"
-    if any(row.of.segment for row in rows):
-        bars += "; thin: all segments at once"
+    if any(row.family_size > 1 for row in rows):
+        bars += "; thin: all at once"
     of = rows[0].of
     against = f"against {estimate.treatment} = {of.control}"
     axes.set_xlabel(_verbatim(f"effect on {of.metric}, {against} ({bars})"))

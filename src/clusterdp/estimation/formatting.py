@@ -1,42 +1,77 @@
-"""Estimates as text and as HTML, from one table."""
+"""Estimates as text and as HTML, from the same columns."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from clusterdp._tables import aligned, html_lines, html_notes, html_table
+from clusterdp._tables import Column, fitted, html_lines, html_notes, html_table, wrapped
+from clusterdp.estimation.reporting import WHY_REPORTED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from clusterdp.estimation.results import Effect, Estimate
     from clusterdp.estimation.segments import Segment
 
+_NOTHING = "–"
+# Everyone, in a column of segments.
+_ALL = "all"
+# With more decimals than this a number is shown in powers of ten.
+_MOST_DECIMALS = 9
 
-def as_text(estimate: Estimate) -> str:
-    """A table of effects with a line on where they come from."""
-    header, body = as_table(estimate)
-    table = aligned([header, *body])
-    tests = [f"  {line}" for line in (*test_lines(estimate), *bound_lines(estimate))]
-    notes = [f"  note: {note}" for note in estimate.notes]
-    return "\n".join([*heading(estimate), *table, *tests, *distribution_lines(estimate), *notes])
+
+class Block(NamedTuple):
+    """A table of effects of one kind, with its title; none for effects themselves."""
+
+    title: str | None
+    columns: list[Column]
+
+
+def as_text(estimate: Estimate, width: int | None = None) -> str:
+    """Tables of effects, where they come from, tests and notes; every line fits the width."""
+    lines = [line for text in heading(estimate) for line in wrapped(text, width)]
+    left_out: dict[str, None] = {}
+    for block in as_blocks(estimate):
+        table = fitted(block.columns, width)
+        lines += [] if block.title is None else ["", *wrapped(block.title, width)]
+        lines += table.lines
+        left_out |= dict.fromkeys(table.left_out)
+    lines += [line for text in distribution_lines(estimate) for line in wrapped(text, width)]
+    remarks = [*reported_lines(estimate), *test_lines(estimate), *bound_lines(estimate)]
+    remarks += [] if "Holm" in left_out else family_lines(estimate)
+    remarks += [f"warning: {text}" for text in estimate.warnings]
+    remarks += [f"note: {text}" for text in estimate.notes]
+    if left_out:
+        remarks.append(f"not shown at this width: {', '.join(left_out)}; --json and --csv have all")
+    return "\n".join([*lines, *(line for text in remarks for line in wrapped(text, width, "  "))])
 
 
 def as_html(estimate: Estimate) -> str:
     """The same for notebooks."""
-    table, notes = html_table(*as_table(estimate)), html_notes(estimate.notes)
-    lines = [*test_lines(estimate), *bound_lines(estimate), *distribution_lines(estimate)]
-    return html_lines(heading(estimate)) + table + html_lines(lines) + notes
+    parts = [html_lines(heading(estimate))]
+    for block in as_blocks(estimate):
+        parts.append(html_lines([] if block.title is None else [block.title]))
+        names = tuple(column.name for column in block.columns)
+        rows = zip(*(column.cells for column in block.columns), strict=True)
+        parts.append(html_table(names, rows))
+    remarks = [*reported_lines(estimate), *test_lines(estimate), *bound_lines(estimate)]
+    remarks += [*family_lines(estimate), *distribution_lines(estimate)]
+    parts.append(html_lines(remarks))
+    warnings = [f"warning: {text}" for text in estimate.warnings]
+    return "".join([*parts, html_notes([*warnings, *estimate.notes])])
 
 
 def heading(estimate: Estimate) -> list[str]:
     """Where the numbers come from, in a line; and what the release cost, in another."""
-    how = f"{estimate.estimator}, from {estimate.mechanism}"
-    source = f"Distributions by {estimate.treatment}; {how}"
+    treatment, how = estimate.treatment, f"{estimate.estimator}, from {estimate.mechanism}"
+    source = f"Distributions by {treatment}; {how}"
     if estimate.effects:
-        control = estimate.effects[0].of.control
+        of = estimate.effects[0].of
+        arm = treatment if _has_several_arms(estimate) else f"{treatment} = {of.arm}"
         source = (
-            f"Effect on {', '.join(estimate.metrics)} of {estimate.treatment}, against "
-            f"{estimate.treatment} = {control}; {how}"
+            f"Effect on {', '.join(estimate.metrics)} of {arm}, against {treatment} = "
+            f"{of.control}; {how}"
         )
     return [source, *([estimate.guarantee.in_short()] if estimate.guarantee else [])]
 
@@ -46,7 +81,7 @@ def test_lines(estimate: Estimate) -> list[str]:
     return [
         f"{', '.join(test.by)}: do effects on {test.metric} of {test.arm} differ between "
         f"{test.n_segments} segments{' (adjusted)' if test.adjusted else ''}? "
-        f"F = {_number(test.statistic)}, p-value {_p_value(test.p_value)}"
+        f"F = {test.statistic:.4g}, p-value {_p_value(test.p_value)}"
         for test in estimate.tests
     ]
 
@@ -58,65 +93,148 @@ def distribution_lines(estimate: Estimate) -> list[str]:
 
 def bound_lines(estimate: Estimate) -> list[str]:
     """Bounds for attrition, each in a line."""
+
+    def show(number: float | None) -> str:
+        return _NOTHING if number is None else f"{number:.4g}"
+
     return [
         f"{one.of.metric} of {one.of.arm}, of those who would be observed in either arm: between "
-        f"{_number(one.low)} and {_number(one.high)}, {one.level:.0%} limits "
-        f"[{_number(one.limits[0])}, {_number(one.limits[1])}], if the arm moves who is observed "
-        "in one direction only"
+        f"{show(one.low)} and {show(one.high)}, {one.level:.0%} limits "
+        f"{_interval(one.limits, show)}, if the arm moves who is observed in one direction only"
         + ("; from the declared ends, as rows do not tell the distribution" * one.from_ends)
         for one in estimate.bounds
     ]
 
 
+def reported_lines(estimate: Estimate) -> list[str]:
+    """Which effects to report, where some are adjusted, and why."""
+    is_adjusted = any(effect.of.adjusted for effect in estimate.effects)
+    return [f"* {WHY_REPORTED}"] if is_adjusted else []
+
+
+def family_lines(estimate: Estimate) -> list[str]:
+    """What simultaneous intervals and corrected p-values hold for."""
+    sizes: dict[str, set[int]] = {}
+    for effect in estimate.effects:
+        if effect.family_size > 1:
+            sizes.setdefault(_kind(effect), set()).add(effect.family_size)
+    if not sizes:
+        return []
+    parts = [f"{'/'.join(map(str, sorted(each)))} {kind}" for kind, each in sizes.items()]
+    text = (
+        f"all at once, Holm and BH: families over {', '.join(estimate.family)} "
+        f"({'; '.join(parts)}). Holm bounds the chance of any false alarm, BH the share of false "
+        "alarms"
+    )
+    return [text]
+
+
+def _kind(effect: Effect) -> str:
+    where = "overall effects" if not effect.of.segment else "effects in segments"
+    kind = where if effect.of.against is None else "differences"
+    return f"adjusted {kind}" if effect.of.adjusted else kind
+
+
 def effect_in_short(effect: Effect, level: float = 0.95) -> str:
     """An effect in a line: what it is of, the number and its interval."""
     arms = f"{effect.of.arm} against {effect.of.control}"
-    interval = f"{100 * level:.4g}% interval {_interval(effect.ci(level))}"
+    show = _to_decimals([effect])
+    interval = f"{100 * level:.4g}% interval {_interval(effect.ci(level), show)}"
     return (
-        f"Effect({effect.of.metric}, {effect.of.label}, {arms}: {_number(effect.effect)}, "
-        f"std error {_number(effect.std_error)}, {interval})"
+        f"Effect({effect.of.metric}, {effect.of.label}, {arms}: {show(effect.effect)}, "
+        f"std error {show(effect.std_error)}, {interval})"
     )
 
 
-def as_table(estimate: Estimate) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows, with only the columns that this estimate needs."""
-    several = len({effect.of.label for effect in estimate.effects}) > 1
-    cut = any(effect.of.segment for effect in estimate.effects)
-    lifts = any(effect.lift() for effect in estimate.effects)
-    metrics = len(estimate.metrics) > 1
-    header = (["metric"] if metrics else []) + (["segment"] if several else [])
+def as_blocks(estimate: Estimate) -> list[Block]:
+    """The table of effects; that of differences between segments, if there are any."""
+    effects = [effect for effect in estimate.effects if effect.of.against is None]
+    differences = [effect for effect in estimate.effects if effect.of.against is not None]
+    found = [Block(None, _columns(estimate, effects))] if effects else []
+    if differences:
+        title = "Differences between the effects of segments"
+        found.append(Block(title, _columns(estimate, differences)))
+    return found
+
+
+def _columns(estimate: Estimate, effects: list[Effect]) -> list[Column]:
+    """The columns that these effects need; what matters least has the highest rank."""
+    by_metric = {
+        metric: _to_decimals([effect for effect in effects if effect.of.metric == metric])
+        for metric in estimate.metrics
+    }
+    shows = [by_metric[effect.of.metric] for effect in effects]
     percent = f"{100 * estimate.level:.4g}%"
-    header += [
-        estimate.treatment if estimate.treatment != "segment" else "arm",
-        "effect",
-        "std error",
-        f"{percent} interval",
+
+    def each(cell: Callable[[Effect], str]) -> tuple[str, ...]:
+        return tuple(map(cell, effects))
+
+    def numbers(cell: Callable[[Effect], float | None]) -> tuple[str, ...]:
+        return tuple(show(cell(effect)) for effect, show in zip(effects, shows, strict=True))
+
+    def intervals(cell: Callable[[Effect], tuple[float, float]]) -> tuple[str, ...]:
+        pairs = zip(effects, shows, strict=True)
+        return tuple(_interval(cell(effect), show) for effect, show in pairs)
+
+    columns = [
+        *_labels(estimate, effects),
+        Column("effect", numbers(lambda one: one.effect)),
+        Column("std error", numbers(lambda one: one.std_error)),
+        Column(f"{percent} interval", intervals(lambda one: one.ci(estimate.level))),
+        Column("p-value", each(lambda one: _p_value(one.p_value)), rank=1),
     ]
-    header += [f"{percent}, all segments at once"] if cut else []
-    header += ["p-value"] + (["lift"] if lifts else []) + ["privacy share", "units"]
-    return tuple(header), [
-        (
-            *([effect.of.metric] if metrics else []),
-            *_cells(effect, estimate.level, several=several, cut=cut, lifts=lifts),
-        )
-        for effect in estimate.effects
+    if any(effect.family_size > 1 for effect in effects):
+        together = intervals(lambda one: one.simultaneous_ci(estimate.level))
+        columns += [
+            Column(f"{percent} all at once", together, rank=3),
+            Column("Holm", each(lambda one: _p_value(one.holm_p_value)), rank=2),
+            Column("BH", each(lambda one: _p_value(one.bh_p_value)), rank=4),
+        ]
+    if any(effect.treated_mean is not None for effect in effects):
+        columns += [
+            Column("arm mean", numbers(lambda one: one.treated_mean), starts_line=True),
+            Column("arm error", numbers(lambda one: one.treated_std_error), rank=8),
+            Column("control mean", numbers(lambda one: one.control_mean)),
+            Column("control error", numbers(lambda one: one.control_std_error), rank=9),
+        ]
+    if any(effect.lift(estimate.level) for effect in effects):
+        columns.append(Column("lift", each(lambda one: _lift(one, estimate.level)), rank=5))
+    return [
+        *columns,
+        Column("privacy share", each(_share), rank=7),
+        Column("units", each(lambda one: f"{one.n_treated:,} vs {one.n_control:,}"), rank=6),
     ]
 
 
-def _cells(
-    effect: Effect, level: float, *, several: bool, cut: bool, lifts: bool
-) -> tuple[str, ...]:
-    cells = [effect.of.label] if several else []
-    cells += [str(effect.of.arm), _number(effect.effect), _number(effect.std_error)]
-    cells.append(_interval(effect.ci(level)))
-    if cut:
-        cells.append(_interval(effect.simultaneous_ci(level)) if effect.of.segment else "")
-    cells.append(_p_value(effect.p_value))
-    if lifts:
-        lift = effect.lift(level)
-        cells.append(f"{lift[0]:+.1%} [{lift[1]:+.1%}, {lift[2]:+.1%}]" if lift else "")
-    share = "" if math.isnan(effect.privacy_share) else f"{effect.privacy_share:.0%}"
-    return (*cells, share, f"{effect.n_treated:,} vs {effect.n_control:,}")
+def _labels(estimate: Estimate, effects: Sequence[Effect]) -> list[Column]:
+    """What each effect is of, in as few columns as tell effects apart."""
+
+    def label(name: str, cells: list[object]) -> Column:
+        return Column(_plain(name), tuple(map(_plain, cells)), is_label=True)
+
+    columns = []
+    if len(estimate.metrics) > 1:
+        columns.append(label("metric", [effect.of.metric for effect in effects]))
+    columns += [
+        label(name, [dict(one.of.segment).get(name, _ALL) for one in effects])
+        for name in estimate.segment_columns
+    ]
+    if _has_several_arms(estimate):
+        columns.append(label(estimate.treatment, [effect.of.arm for effect in effects]))
+    if any(effect.of.against is not None for effect in effects):
+        columns.append(label("against", [effect.of.against for effect in effects]))
+    if any(effect.of.adjusted for effect in effects):
+        columns.append(label("adjusted", [_is_adjusted(effect) for effect in effects]))
+    return columns
+
+
+def _is_adjusted(effect: Effect) -> str:
+    """Whether covariates were adjusted for; with a star if this is the one to report."""
+    return ("yes" if effect.of.adjusted else "no") + (" *" if effect.to_report else "")
+
+
+def _has_several_arms(estimate: Estimate) -> bool:
+    return len({effect.of.arm for effect in estimate.effects}) > 1
 
 
 def segment_label(segment: Segment) -> str:
@@ -124,16 +242,40 @@ def segment_label(segment: Segment) -> str:
     return ", ".join(f"{name}={value}" for name, value in segment) or "overall"
 
 
-def _interval(bounds: tuple[float, float]) -> str:
-    return f"[{_number(bounds[0])}, {_number(bounds[1])}]" if bounds[0] == bounds[0] else "–"
+def _plain(label: object) -> str:
+    """A label in one line, whatever it holds."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(label))
+
+
+def _to_decimals(effects: list[Effect]) -> Callable[[float | None], str]:
+    """How the numbers of a metric are shown: to two digits of the smallest standard error."""
+    errors = [effect.std_error for effect in effects if effect.std_error > 0]
+    decimals = max(0, 1 - math.floor(math.log10(min(errors)))) if errors else 4
+
+    def show(number: float | None) -> str:
+        if number is None or math.isnan(number):
+            return _NOTHING
+        return f"{number:z.{decimals}f}" if decimals <= _MOST_DECIMALS else f"{number:.4g}"
+
+    return show
+
+
+def _interval(bounds: tuple[float, float], show: Callable[[float | None], str]) -> str:
+    is_known = not math.isnan(bounds[0])
+    return f"[{show(bounds[0])}, {show(bounds[1])}]" if is_known else _NOTHING
 
 
 def _p_value(p_value: float) -> str:
     if math.isnan(p_value):
-        return "–"
+        return _NOTHING
     return f"{p_value:.4f}" if p_value >= 1e-4 else "<0.0001"
 
 
-def _number(number: float) -> str:
-    """Four significant digits."""
-    return f"{number:.4g}" if not math.isnan(number) else "–"
+def _lift(effect: Effect, level: float) -> str:
+    lift = effect.lift(level)
+    return f"{lift[0]:+.1%} [{lift[1]:+.1%}, {lift[2]:+.1%}]" if lift else _NOTHING
+
+
+def _share(effect: Effect) -> str:
+    share = effect.privacy_share
+    return _NOTHING if math.isnan(share) else f"{share:.0%}"

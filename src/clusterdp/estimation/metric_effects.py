@@ -11,24 +11,24 @@ import numpy as np
 from clusterdp.estimation import adjustment
 from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
 from clusterdp.estimation.calibration import calibrate
-from clusterdp.estimation.differences import SegmentEffect, compare_segments
+from clusterdp.estimation.differences import Differences, SegmentEffect, compare_segments
 from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.group_variance import profile_scores
 from clusterdp.estimation.moments import NO_EFFECT
+from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.profiles import ProfileSums, spread_cells
 from clusterdp.estimation.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import polars as pl
-
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.arm_means import ArmMeans
     from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.covariates import Covariates
     from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.measured import Measured
@@ -48,8 +48,7 @@ class Wanted(NamedTuple):
         covariates: What to adjust for.
         use_sums: Whether rows are calibrated by published sums.
         holdout: The fold whose rows are used alone; None for all rows.
-        differences: Whether segments are compared with each other.
-        n_metrics: How many metrics there are.
+        differences: What segments are compared with; None if with nothing.
         level: The confidence level.
         breakdowns: The columns of each breakdown whose groups have totals that are used.
     """
@@ -59,8 +58,7 @@ class Wanted(NamedTuple):
     covariates: tuple[str, ...]
     use_sums: bool
     holdout: int | None
-    differences: bool
-    n_metrics: int
+    differences: Differences | None
     level: float
     breakdowns: frozenset[frozenset[str]] = frozenset()
 
@@ -79,7 +77,7 @@ class Found:
 
     effects: list[Effect] = field(default_factory=list)
     tests: list[Homogeneity] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     distributions: list[ArmDistribution] = field(default_factory=list)
     bounds: list[AttritionBounds] = field(default_factory=list)
 
@@ -99,7 +97,6 @@ class MetricRows:
         rows: Counts of rows.
         outputs: What responses tell of the metric.
         calibration: By published sums.
-        family: How many effects of segments are reported together.
     """
 
     metric: str
@@ -107,7 +104,6 @@ class MetricRows:
     rows: RowCounts
     outputs: Outputs
     calibration: Calibration
-    family: int
 
     @classmethod
     def of(
@@ -125,14 +121,12 @@ class MetricRows:
             measured.noise,
             ridge,
         )
-        n_effects = len(rows.segments) * len(wanted.layout.treatments) * wanted.n_metrics
         return cls(
             metric=measured.name,
             wanted=wanted,
             rows=rows,
             outputs=measured.outputs,
             calibration=calibration,
-            family=max(1, n_effects),
         )
 
     def estimate(self) -> Found:
@@ -144,17 +138,19 @@ class MetricRows:
             every = part.plain()
             found.notes.extend(part.notes(every) if segment else [])
             if self.rows.covariates is not None and not part.empty_arms:
-                every += part.adjusted(self.rows.covariates, found.notes)
+                every += part.adjusted(self.rows.covariates)
             for one in every:
-                family = self.family if segment else 1
-                found.effects.append(to_effect(one.effect, one.of, one.arm_sizes, family=family))
+                found.effects.append(to_effect(one.effect, one.of, one.arm_sizes))
                 if segment and self.wanted.differences:
                     names = tuple(name for name, _ in segment)
                     compared.setdefault((names, one.of.arm, one.of.adjusted), []).append(one)
-        for segments in compared.values():
-            effects, test = compare_segments(segments, self.calibration, self.family)
-            found.effects.extend(effects)
-            found.tests.extend([] if test is None else [test])
+        if self.wanted.differences is not None:
+            for segments in compared.values():
+                effects, test = compare_segments(
+                    segments, self.calibration, self.wanted.differences
+                )
+                found.effects.extend(effects)
+                found.tests.extend([] if test is None else [test])
         return found
 
     def part(self, segment: Segment, counted: Counted) -> Part:
@@ -225,20 +221,15 @@ class Part(NamedTuple):
         scores = profile_scores(profiles.assigned, rows.weights, totals)
         return PairMeans(found, both.between_groups(scores, rows.square_noise), scores)
 
-    def adjusted(self, rows: pl.DataFrame, notes: list[str]) -> list[SegmentEffect]:
-        """Effects arm by arm, adjusted for covariates; a note says how many units lack one."""
-        profiles, covariates = self.whole.rows.profiles, self.whole.wanted.covariates
-        known = adjustment.to_covariate_rows(
-            rows, covariates, self.segment, profiles, self.whole.outputs
-        )
-        n_lost = int(self.moments.sizes.sum() - known.sizes.sum())
-        if n_lost and not self.segment:
-            notes.append(f"{n_lost:,} units lack a covariate; adjusted effects leave them out")
+    def adjusted(self, given: Covariates) -> list[SegmentEffect]:
+        """Effects arm by arm, adjusted for covariates."""
+        profiles, n_slopes = self.whole.rows.profiles, len(given.regressors)
+        known = adjustment.to_covariate_rows(given, self.segment, profiles, self.whole.outputs)
 
         def means(arms: list[int], weights: CellWeights) -> PairMeans:
             rows, moments = adjustment.adjusted_means(known, weights, arms, len(profiles.cells))
             found = self.whole.calibration.apply(rows)
-            return PairMeans(found, to_means(found, moments, weights, n_slopes=len(covariates)))
+            return PairMeans(found, to_means(found, moments, weights, n_slopes=n_slopes))
 
         return self._effects(known.sizes, means, is_adjusted=True)
 
@@ -278,28 +269,28 @@ class Part(NamedTuple):
         as_totals = frozenset(name for name, _ in self.segment) in wanted.breakdowns
         return weigh(sizes, wanted.layout, arms, wanted.estimator, as_totals=as_totals)
 
-    def notes(self, effects: list[SegmentEffect]) -> list[str]:
+    def notes(self, effects: list[SegmentEffect]) -> list[Note]:
         """Remarks on the effects of a segment."""
         layout, name = self.whole.wanted.layout, segment_label(self.segment)
         if self.empty_arms:
             empty = ", ".join(map(str, self.empty_arms))
-            return [f"{name}: no units in arm {empty}, so no effect"]
+            return [Note(f"no units in arm {empty}, so no effect", Weight.SCOPE, name)]
         notes, sizes = [], self.moments.sizes
         there = (sizes.sum(axis=1) > 0) & layout.complete
         weights = [self.weigh(sizes, [layout.control, arm]) for arm in layout.treatments]
         n_pooled = max(int((one.pooled[:, 0] & there).sum()) for one in weights)
         if n_pooled and self.whole.wanted.estimator == "stratified":
-            notes.append(
-                f"{name}: clusters with few units of the segment were pooled ({n_pooled}); units "
-                "there are weighted by the inverse of their arm's share"
+            text = (
+                "clusters with few units of the segment were pooled; units there are weighted by "
+                "the inverse of their arm's share"
             )
+            notes.append(Note(text, Weight.METHOD, name))
         lone = [str(layout.arms[arm]) for arm in np.flatnonzero(sizes.sum(axis=0) == 1)]
         if lone:
-            notes.append(f"{name}: one unit in arm {', '.join(lone)}, so no interval")
+            text = f"one unit in arm {', '.join(lone)}, so no interval, and no number is reported"
+            notes.append(Note(text, Weight.SCOPE, name))
         degrees = min(to_effect(one.effect, one.of, one.arm_sizes).degrees for one in effects)
         if math.isfinite(degrees):
-            notes.append(
-                f"{name}: few units, or a few with most of the weight: intervals are by Student's "
-                f"t with {degrees:.0f} degrees of freedom or more"
-            )
+            text = "few units, or a few with most of the weight: intervals are by Student's t"
+            notes.append(Note(text, Weight.METHOD, name))
         return notes

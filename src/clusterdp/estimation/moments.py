@@ -73,6 +73,8 @@ class EffectArrays:
         privacy_variances: The part of them that privacy cost.
         control_means: The mean outcome of control, axes `[...]`; None if it is not estimated.
         control_variances: Its estimated variance.
+        treated_means: The mean outcome of each treatment; None if they are not estimated.
+        treated_variances: Their estimated variances.
         degrees: Degrees of freedom of the variances; None where these are known, not estimated.
     """
 
@@ -81,6 +83,8 @@ class EffectArrays:
     privacy_variances: FloatArray
     control_means: FloatArray | None = None
     control_variances: FloatArray | None = None
+    treated_means: FloatArray | None = None
+    treated_variances: FloatArray | None = None
     degrees: FloatArray | None = None
 
 

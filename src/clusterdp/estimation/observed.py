@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp.estimation.attrition import attrition_bounds
 from clusterdp.estimation.measured import CategoryFunction
+from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.ratio import RatioRows
 from clusterdp.experiment.expressions import OBSERVED
 
@@ -47,9 +48,8 @@ def of_those_observed(release: Release, rows: RowCounts, wanted: Wanted, place: 
     ratio = RatioRows.of(above, below, release, rows, wanted, name=name)
     found = ratio.estimate()
     if wanted.covariates or wanted.differences:
-        found.notes.append(
-            f"{name}: a mean of those observed, neither adjusted nor compared between segments"
-        )
+        text = f"{name}: a mean of those observed, neither adjusted nor compared between segments"
+        found.notes.append(Note(text, Weight.SCOPE))
     if is_outcome:
         found.bounds.extend(attrition_bounds(ratio, release, rows, wanted, place))
     return found
@@ -60,7 +60,7 @@ def missing_notes(declared: DeclaredOutcomes) -> list[str]:
     return [f"{name}, of those observed" for name in declared.missing]
 
 
-def attrition_notes(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> list[str]:
+def attrition_notes(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> list[Note]:
     """Warnings where the share observed differs between arms, overall.
 
     Args:
@@ -69,9 +69,12 @@ def attrition_notes(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> li
     """
     shares = {name + OBSERVED: name for name in declared.missing}
     return [
-        f"attrition: {one.of.metric} differs between {one.of.arm} and {one.of.control} (p = "
-        f"{one.p_value:.2g}), so the effect on {shares[one.of.metric]} of those observed may be "
-        "due to who is observed; its bounds allow for that"
+        Note(
+            f"attrition: {one.of.metric} differs between {one.of.arm} and {one.of.control} (p = "
+            f"{one.p_value:.2g}), so the effect on {shares[one.of.metric]} of those observed may "
+            "be due to who is observed; its bounds allow for that",
+            Weight.WARNING,
+        )
         for one in effects
         if one.of.metric in shares and one.of.label == "overall" and one.p_value < _LEVEL
     ]

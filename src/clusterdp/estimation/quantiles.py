@@ -114,7 +114,7 @@ def quantile_effects(rows: Sequence[MetricRows], levels: Levels, share: float, n
     def compose(arm: ArmEstimates) -> ArmQuantile:
         return ArmQuantile(ArmLevels.of(levels, arm), share)
 
-    effects = [composed_effect(one, compose, rows[0].family) for one in compared_arms(rows, name)]
+    effects = [composed_effect(one, compose) for one in compared_arms(rows, name)]
     return Found(effects=effects)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.estimation.calibration import public_ridge
-from clusterdp.estimation.composed import compared_arms, composed_effect, unbounded_note
+from clusterdp.estimation.composed import compared_arms, composed_effect, unbounded_notes
 from clusterdp.estimation.intervals import EVERYTHING, quantile
 from clusterdp.estimation.measured import Measured
 from clusterdp.estimation.metric_effects import Found, MetricRows
@@ -190,13 +190,11 @@ class RatioRows(NamedTuple):
         """The effects on the ratio, overall and in every segment."""
         found, unbounded = Found(), []
         for one in compared_arms(self.rows, self.name):
-            effect = composed_effect(
-                one, lambda arm: ArmRatio.of(arm, self.factor), self.rows[0].family
-            )
+            effect = composed_effect(one, lambda arm: ArmRatio.of(arm, self.factor))
             found.effects.append(effect)
             if math.isinf(effect.ci(self.level)[0]):
                 unbounded.append(one.of.segment)
-        found.notes.extend(unbounded_note(self.name, unbounded))
+        found.notes.extend(unbounded_notes(self.name, unbounded))
         return found
 
 

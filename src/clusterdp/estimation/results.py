@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._tables import terminal_width
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import formatting as report
 from clusterdp.estimation.intervals import quantile
@@ -43,12 +44,17 @@ class Effect:
         privacy_variance: The part of the variance that privacy cost.
         n_treated: Units in the treatment arm.
         n_control: Units in control.
-        family_size: How many segment effects simultaneous intervals cover together.
-        control_mean: Mean outcome of control; None if the release has no estimate of it.
+        treated_mean: Mean outcome of the treatment; None if there is no estimate of it.
+        treated_std_error: Its standard error.
+        control_mean: Mean outcome of control; None if there is no estimate of it.
         control_std_error: Its standard error.
         degrees: Degrees of freedom of the standard error; infinite if intervals are normal.
         arms: Both arms with limits of their own, where intervals follow from these: of ratios and
             quantiles.
+        family_size: How many effects simultaneous intervals cover together.
+        holm_p_value: Holm's p-value in the family: of any false alarm; NaN without an interval.
+        bh_p_value: Benjamini and Hochberg's: of the share of false alarms.
+        to_report: Whether to report this one, where there is an adjusted effect beside a plain one.
     """
 
     of: Target
@@ -58,11 +64,16 @@ class Effect:
     privacy_variance: float
     n_treated: int
     n_control: int
-    family_size: int = 1
+    treated_mean: float | None = None
+    treated_std_error: float | None = None
     control_mean: float | None = None
     control_std_error: float | None = None
     degrees: float = math.inf
     arms: ArmPair | None = None
+    family_size: int = 1
+    holm_p_value: float = math.nan
+    bh_p_value: float = math.nan
+    to_report: bool = True
 
     def __repr__(self) -> str:
         return report.effect_in_short(self)
@@ -96,8 +107,12 @@ class Effect:
         return self.effect - reach, self.effect + reach
 
     def simultaneous_ci(self, level: float = 0.95) -> tuple[float, float]:
-        """An interval that covers together with those of all other segments (Šidák)."""
-        return self.ci(level ** (1 / self.family_size))
+        """An interval that covers together with all others of its family (Bonferroni).
+
+        It leaves out zero only if Holm's p-value is below 1 − level.
+        """
+        check_level(level)
+        return self.ci(1 - (1 - level) / self.family_size)
 
     def lift(self, level: float = 0.95) -> tuple[float, float, float] | None:
         """Effect relative to control's mean, with its interval (Fieller, 1954).
@@ -141,6 +156,7 @@ class Effect:
         return {
             **self.of._asdict(),
             "segment": dict(self.of.segment),
+            "to_report": self.to_report,
             "effect": self.effect,
             "std_error": self.std_error,
             "ci_level": level,
@@ -149,6 +165,13 @@ class Effect:
             "simultaneous_ci_low": _bounded(low_all),
             "simultaneous_ci_high": _bounded(high_all),
             "p_value": self.p_value,
+            "holm_p_value": self.holm_p_value,
+            "bh_p_value": self.bh_p_value,
+            "family_size": self.family_size,
+            "treated_mean": self.treated_mean,
+            "treated_std_error": self.treated_std_error,
+            "control_mean": self.control_mean,
+            "control_std_error": self.control_std_error,
             "lift": lift[0],
             "lift_ci_low": lift[1],
             "lift_ci_high": lift[2],
@@ -207,13 +230,15 @@ class Estimate:
     as a table.
 
     Attributes:
-        effects: The overall effects, then those of segments.
+        effects: The overall effects, then those of segments, then differences between these.
         treatment: The column of arms.
         estimator: "stratified" or "unstratified".
         mechanism: The name of the mechanism that released the data, or "true outcomes".
         guarantee: What the release cost, or None for true outcomes.
         level: The confidence level that intervals are shown at.
-        notes: Remarks for whoever uses these numbers.
+        family: What varies within a family of effects: arms, segments, metrics.
+        warnings: Reasons why numbers may be wrong.
+        notes: Remarks for whoever uses these numbers, the weightiest first.
         tests: Whether segments have the same effect, where differences were asked for.
         distributions: Of outcomes in every arm, where they were asked for.
         bounds: Of overall effects on outcomes that may be missing, for those who would be observed
@@ -226,6 +251,8 @@ class Estimate:
     mechanism: str
     guarantee: Guarantee | None
     level: float = 0.95
+    family: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     tests: tuple[Homogeneity, ...] = ()
     distributions: tuple[ArmDistribution, ...] = ()
@@ -238,6 +265,11 @@ class Estimate:
     def metrics(self) -> tuple[str, ...]:
         """What the effects are on: outcomes, then functions of them."""
         return tuple(dict.fromkeys(effect.of.metric for effect in self.effects))
+
+    @property
+    def segment_columns(self) -> tuple[str, ...]:
+        """The columns that segments are cut by."""
+        return tuple(dict.fromkeys(name for one in self.effects for name, _ in one.of.segment))
 
     def __getitem__(self, key: Any) -> Effect:
         """The effect of a metric, an arm, a segment (`effect.of.label`), or of several of these."""
@@ -274,15 +306,26 @@ class Estimate:
             "homogeneity": [test.to_dict() for test in self.tests],
             "distributions": [row for one in self.distributions for row in one.to_rows()],
             "attrition_bounds": [one.to_dict() for one in self.bounds],
+            "family": list(self.family),
+            "warnings": list(self.warnings),
             "notes": list(self.notes),
         }
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One flat row per effect; the segment as text."""
-        return [
-            {**effect.to_dict(self.level), "segment": report.segment_label(effect.of.segment)}
-            for effect in self.effects
-        ]
+        """One flat row per effect: the segment in words, and a column for each it is cut by.
+
+        A column that has the name of one of ours is called `segment_NAME`.
+        """
+        rows = []
+        for effect in self.effects:
+            numbers, values = effect.to_dict(self.level), dict(effect.of.segment)
+            words = {"segment": report.segment_label(effect.of.segment)}
+            cut = {
+                f"segment_{name}" if name in numbers else name: values.get(name)
+                for name in self.segment_columns
+            }
+            rows.append({**words, **cut, **numbers, **words})
+        return rows
 
     def to_polars(self) -> pl.DataFrame:
         """One row per effect, as a Polars frame."""
@@ -306,7 +349,7 @@ class Estimate:
         return self.to_polars().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        return report.as_text(self)
+        return report.as_text(self, terminal_width())
 
     def _repr_html_(self) -> str:
         return report.as_html(self)

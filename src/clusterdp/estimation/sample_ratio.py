@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import ParameterError
+from clusterdp.estimation.notes import Note, Weight
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
@@ -20,7 +21,7 @@ _LEVEL = 1e-3
 _CLUSTERS_SHOWN = 3
 
 
-def sample_ratio_notes(layout: Layout, expected: dict[Any, float] | None = None) -> list[str]:
+def sample_ratio_notes(layout: Layout, expected: dict[Any, float] | None = None) -> list[Note]:
     """Arms whose shares of units are not as planned, overall and cluster by cluster.
 
     Args:
@@ -30,12 +31,12 @@ def sample_ratio_notes(layout: Layout, expected: dict[Any, float] | None = None)
     """
     shares = _expected_shares(layout, expected)
     arm_sizes, cluster_sizes = layout.sizes.sum(axis=0), layout.sizes.sum(axis=1, keepdims=True)
-    p_value = float(_family_p_values(binomial_p_values(arm_sizes, layout.n_units, shares)))
+    p_value = float(for_all_arms(binomial_p_values(arm_sizes, layout.n_units, shares)))
     if expected:
         cell_p_values = binomial_p_values(layout.sizes, cluster_sizes, shares)
     else:
         cell_p_values = hypergeometric_p_values(layout.sizes, cluster_sizes, arm_sizes)
-    p_values = _family_p_values(cell_p_values)
+    p_values = for_all_arms(cell_p_values)
     notes = []
     if p_value < _LEVEL / 2:
         planned = "the stated shares" if expected else "equal shares, if these were planned"
@@ -43,16 +44,18 @@ def sample_ratio_notes(layout: Layout, expected: dict[Any, float] | None = None)
             f"{arm}: {size / layout.n_units:.2%}"
             for arm, size in zip(layout.arms, arm_sizes, strict=True)
         )
-        notes.append(f"sample-ratio mismatch: arms have {found}, not {planned} (p = {p_value:.2g})")
+        text = f"sample-ratio mismatch: arms have {found}, not {planned} (p = {p_value:.2g})"
+        notes.append(Note(text, Weight.WARNING))
     off = np.flatnonzero(p_values < _LEVEL / 2 / len(layout.clusters))
     if len(off):
         named = ", ".join(str(layout.clusters[index]) for index in off[:_CLUSTERS_SHOWN])
         more = f" and {len(off) - _CLUSTERS_SHOWN} more" if len(off) > _CLUSTERS_SHOWN else ""
-        notes.append(
+        text = (
             f"sample-ratio mismatch within {len(off)} of {len(layout.clusters)} clusters: "
             f"{named}{more}; expected if planned shares differ between clusters, else an error in "
             "assignment or logging"
         )
+        notes.append(Note(text, Weight.WARNING))
     return notes
 
 
@@ -106,7 +109,7 @@ def _two_sided(logs: FloatArray, rises: FloatArray, falls: FloatArray) -> FloatA
     return np.where(ratio < 1, np.minimum(2 * tail, 1.0), 1.0)
 
 
-def _family_p_values(p_values: FloatArray) -> FloatArray:
+def for_all_arms(p_values: FloatArray) -> FloatArray:
     """One p-value for all arms, the last axis (Bonferroni). Two arms have the same."""
     n_arms = p_values.shape[-1]
     n_tests = 1 if n_arms == 2 else n_arms

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from clusterdp._words import counted
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation.adjustment import check_covariates, with_covariates
+from clusterdp.estimation.covariates import Covariates, check_covariates, read_covariates
+from clusterdp.estimation.notes import Note, Weight
+from clusterdp.estimation.profiling import PROFILE
+from clusterdp.estimation.response_leak import ColumnCounts, check_columns
 from clusterdp.published.row_counts import (
     COUNT,
     check_whole,
@@ -28,8 +34,46 @@ if TYPE_CHECKING:
     from clusterdp.published.release import Release
 
 Segment = tuple[tuple[str, Any], ...]
+# More than this, nobody reads.
+MOST_SEGMENTS = 1000
 # True for units that the analyst's table has; null for the others.
 _MATCHED = "__clusterdp_matched"
+
+
+class Joined(NamedTuple):
+    """How the analyst's table was joined to the rows.
+
+    Attributes:
+        n_units: Released units.
+        n_ids: Ids of the table.
+        n_matched: Units that are in both.
+        n_nulls: Of the units in both, those without a value in a column.
+    """
+
+    n_units: int
+    n_ids: int
+    n_matched: int
+    n_nulls: dict[str, int]
+
+    def notes(self) -> list[Note]:
+        """What is missing on either side."""
+        texts = []
+        if self.n_matched < self.n_units:
+            texts.append(
+                f"{self.n_units - self.n_matched:,} of {self.n_units:,} released units are not in "
+                "the segments table; they count overall and in no segment"
+            )
+        if self.n_matched < self.n_ids:
+            texts.append(
+                f"{self.n_ids - self.n_matched:,} of {self.n_ids:,} ids of the segments table are "
+                "not in the release"
+            )
+        texts += [
+            f"{n_units:,} units of the segments table have no {name}; they are in no segment by it"
+            for name, n_units in self.n_nulls.items()
+            if n_units
+        ]
+        return [Note(text, Weight.SCOPE) for text in texts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,16 +84,18 @@ class RowCounts:
         profiles: What published sums distinguish.
         whole: Counts of all rows; of one fold alone if it is held out.
         segments: Every segment with the counts of its rows.
-        n_unmatched: Released units that the analyst's table does not have.
-        covariates: Rows whose covariates are all known, with a column `PROFILE`; None if nothing
-            is adjusted for.
+        without: Every dimension with the counts of rows that are in none of its segments.
+        joined: How the analyst's table was joined; None if there is none.
+        covariates: Rows with their covariates and a column `PROFILE`; None if nothing is adjusted
+            for.
     """
 
     profiles: Profiles
     whole: Counted
     segments: tuple[tuple[Segment, Counted], ...] = ()
-    n_unmatched: int = 0
-    covariates: pl.DataFrame | None = None
+    without: tuple[tuple[tuple[str, ...], Counted], ...] = ()
+    joined: Joined | None = None
+    covariates: Covariates | None = None
 
 
 class Cuts(NamedTuple):
@@ -90,8 +136,10 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
         return RowCounts(profiles=found.profiles, whole=found.count(found.table))
     rows, public = scan_units(release), profiling.names
     flags: tuple[str, ...] = ()
+    table = None
     if cuts.table is not None:
-        rows, flags = _join(rows, release, cuts.table, cuts.on), (_MATCHED,)
+        table = _read_table(release, cuts.table, cuts.on)
+        rows, flags = _join(rows, release, table), (_MATCHED,)
     _check_dimensions(rows, cuts.dimensions, release)
     if cuts.covariates:
         check_covariates(rows.collect_schema(), release, cuts.covariates)
@@ -103,38 +151,51 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
     finest = [one for one in every if not any(set(one) < set(other) for other in every)]
     tables = count_together(rows, [(*one, *flags, *public) for one in finest or [()]])
     check_whole(tables[0], release)
-    n_matched = release.layout.n_units
-    if cuts.table is not None:
-        n_matched = int(tables[0].filter(_MATCHED)[COUNT].sum())
-        if n_matched == 0:
+    _check_number(tables, every)
+    joined = None
+    if table is not None:
+        joined = _joined(tables, release, table, every)
+        if joined.n_matched == 0:
             raise DataError(
                 f"no id in column {cuts.on or release.columns.unit!r} of the segments table is in "
                 "the release; check that both use the same ids"
             )
     found = profiling.of(tables[0])
     profiled = [found.table, *map(found.add_profiles, tables[1:])]
+    _check_columns(profiled, found, every, release)
     segments: list[tuple[Segment, Counted]] = []
+    without = []
     for dimension in every:
-        place = next(i for i, one in enumerate(finest) if set(dimension) <= set(one))
-        segments += _cut(profiled[place], found, dimension)
+        held = _holding(profiled, dimension)
+        segments += _cut(held, found, dimension)
+        without.append((dimension, found.count(_without(held, dimension))))
     covariates = None
     if cuts.covariates:
-        covariates = found.add_profiles(with_covariates(rows, cuts.covariates))
+        given = read_covariates(rows.collect(), cuts.covariates)
+        covariates = given._replace(rows=found.add_profiles(given.rows))
     return RowCounts(
         profiles=found.profiles,
         whole=found.count(found.table),
         segments=tuple(segments),
-        n_unmatched=release.layout.n_units - n_matched,
+        without=tuple(without),
+        joined=joined,
         covariates=covariates,
     )
 
 
-def _join(units: pl.LazyFrame, release: Release, segments: Any, on: str | None) -> pl.LazyFrame:
-    """Released rows joined to the analyst's table by unit id, with a column `_MATCHED`."""
+def _read_table(release: Release, segments: Any, on: str | None) -> pl.DataFrame:
+    """The analyst's table, its ids named as in the release. Ordered categories keep their order."""
+    import narwhals as nw
     import polars as pl
 
     unit, key = release.columns.unit, on or release.columns.unit
-    table = read_frame(segments, "segments").to_polars()
+    frame = read_frame(segments, "segments")
+    ordered = {
+        name: pl.Enum(kind.categories)
+        for name, kind in frame.schema.items()
+        if isinstance(kind, nw.Enum)
+    }
+    table = frame.to_polars().cast(ordered)  # type: ignore[arg-type]  # names of columns
     if key not in table.columns:
         raise DataError(f"the segments table has no column {key!r} to join units on")
     if table[key].n_unique() < len(table):
@@ -143,7 +204,14 @@ def _join(units: pl.LazyFrame, release: Release, segments: Any, on: str | None) 
         raise DataError(
             f"the segments table has both {key!r} and {unit!r}; drop the one that is not the id"
         )
-    table = table.rename({key: unit}).with_columns(plain_column(table[key]).alias(unit))
+    return table.rename({key: unit}).with_columns(plain_column(table[key]).alias(unit))
+
+
+def _join(units: pl.LazyFrame, release: Release, table: pl.DataFrame) -> pl.LazyFrame:
+    """Released rows joined to the analyst's table by unit id, with a column `_MATCHED`."""
+    import polars as pl
+
+    unit = release.columns.unit
     clash = sorted((set(table.columns) & set(units.collect_schema().names())) - {unit})
     if clash:
         raise DataError(
@@ -164,6 +232,85 @@ def _join(units: pl.LazyFrame, release: Release, segments: Any, on: str | None) 
         how="left",
         maintain_order="left",
     )
+
+
+def _joined(
+    tables: list[pl.DataFrame],
+    release: Release,
+    table: pl.DataFrame,
+    dimensions: list[tuple[str, ...]],
+) -> Joined:
+    """What is in the rows and in the analyst's table, from counts of joined rows."""
+
+    def n_matched(counts: pl.DataFrame) -> int:
+        return int(counts.filter(_MATCHED)[COUNT].sum())
+
+    return Joined(
+        n_units=release.layout.n_units,
+        n_ids=len(table),
+        n_matched=n_matched(tables[0]),
+        n_nulls={
+            name: n_matched(_without(_holding(tables, (name,)), (name,)))
+            for name in _columns_of(dimensions)
+        },
+    )
+
+
+def _columns_of(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for dimension in dimensions for name in dimension))
+
+
+def _holding(tables: list[pl.DataFrame], dimension: tuple[str, ...]) -> pl.DataFrame:
+    """The counts that have every column of a dimension."""
+    return next(table for table in tables if set(dimension) <= set(table.columns))
+
+
+def _without(table: pl.DataFrame, dimension: tuple[str, ...]) -> pl.DataFrame:
+    """The counts of rows without a value in a dimension."""
+    import polars as pl
+
+    return table.filter(pl.any_horizontal(pl.col(dimension).is_null()))
+
+
+def _check_number(tables: list[pl.DataFrame], dimensions: list[tuple[str, ...]]) -> None:
+    """Raise a ParameterError if there are more segments than anyone reads."""
+    numbers = {
+        dimension: _holding(tables, dimension).select(dimension).drop_nulls().n_unique()
+        for dimension in dimensions
+    }
+    if sum(numbers.values()) <= MOST_SEGMENTS:
+        return
+    widest = max(numbers, key=lambda dimension: numbers[dimension])
+    columns = ", ".join(
+        f"{name} has {counted(_holding(tables, widest)[name].n_unique(), 'value')}"
+        for name in widest
+    )
+    raise ParameterError(
+        f"by makes {sum(numbers.values()):,} segments, {numbers[widest]:,} of them by "
+        f"{','.join(widest)} ({columns}); at most {MOST_SEGMENTS:,} are estimated at once: cut by "
+        "fewer columns, or by ranges and groups of their values"
+    )
+
+
+def _check_columns(
+    tables: list[pl.DataFrame],
+    found: ProfiledRows,
+    dimensions: list[tuple[str, ...]],
+    release: Release,
+) -> None:
+    """Raise a DataError if a column to cut by was made of released outcomes."""
+    assert release.channel is not None  # noqa: S101 - there are rows
+    n_groups, n_responses = release.channel.possible().shape
+    groups = release.channel.groups.ravel()[found.profiles.cells]
+    columns = []
+    for name in _columns_of(dimensions):
+        table = _holding(tables, (name,))
+        values = table[name].rank("dense").fill_null(0).to_numpy()
+        counts = np.zeros((int(values.max()) + 1, n_groups, n_responses), dtype=np.int64)
+        places = (values, groups[table[PROFILE].to_numpy()], table[RESPONSE].to_numpy())
+        np.add.at(counts, places, table[COUNT].to_numpy())
+        columns.append(ColumnCounts(name, counts[counts.sum(axis=(1, 2)) > 0]))
+    check_columns(columns, release.channel, len(release.space.declared.metrics))
 
 
 def parse_dimensions(by: Any, release: Release) -> list[tuple[str, ...]]:
@@ -211,14 +358,11 @@ def _check_dimensions(
 def _cut(
     table: pl.DataFrame, found: ProfiledRows, dimension: tuple[str, ...]
 ) -> Iterator[tuple[Segment, Counted]]:
-    """Each segment of a dimension, in sorted order, with its counts by profile and response.
+    """Each segment of a dimension, in the order of its values, with its counts.
 
     Rows without a value in the dimension belong to no segment.
     """
-    parts = table.drop_nulls(list(dimension)).partition_by(dimension, as_dict=True)
-    for key, group in sorted(parts.items(), key=lambda item: _sort_key(item[0])):
+    there = table.drop_nulls(list(dimension)).sort(dimension)
+    parts = there.partition_by(dimension, as_dict=True, maintain_order=True)
+    for key, group in parts.items():
         yield tuple(zip(dimension, key, strict=True)), found.count(group)
-
-
-def _sort_key(key: tuple[Any, ...]) -> tuple[tuple[str, Any], ...]:
-    return tuple((type(part).__name__, part) for part in key)

@@ -18,6 +18,7 @@ from clusterdp.estimation.composed import compared_arms, composed_effect
 from clusterdp.estimation.intervals import quantile
 from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.metric_effects import Found
+from clusterdp.estimation.notes import Note
 from clusterdp.experiment.decimals import shown
 
 if TYPE_CHECKING:
@@ -104,14 +105,11 @@ class ShareBounds(NamedTuple):
 
     def effects(self, rows: Sequence[MetricRows]) -> Found:
         """Effects on the share, overall and in every segment; `rows` are of both functions."""
-        effects = [
-            composed_effect(one, ArmBounds, rows[0].family)
-            for one in compared_arms(rows, self.name)
-        ]
+        effects = [composed_effect(one, ArmBounds) for one in compared_arms(rows, self.name)]
         low, high = map(shown, self.beside)
         note = (
             f"{self.name}: numbers between {low} and {high} were rounded to one of them, so shares "
             "are known up to bounds; estimates are half way, and intervals hold both; the owner "
             f'could declare --metric "{self.name}"'
         )
-        return Found(effects=effects, notes=[note])
+        return Found(effects=effects, notes=[Note(note)])

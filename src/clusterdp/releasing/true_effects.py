@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.estimation import moments
 from clusterdp.estimation.arm_means import true_effects
 from clusterdp.estimation.estimate import layout_notes, overall_effects
+from clusterdp.estimation.families import VARYING, with_families
+from clusterdp.estimation.notes import sorted_notes
 from clusterdp.estimation.results import Estimate
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
 from clusterdp.experiment.chosen_grids import choose_categories
@@ -47,11 +49,14 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
         true = moments.total_moments(found.totals, layout, space, place)
         arrays = true_effects(true, layout, estimator)
         effects += overall_effects(arrays, layout, str(measured))
+    warnings, notes = sorted_notes([*layout_notes(layout, estimator), *sample_ratio_notes(layout)])
     return Estimate(
-        effects=tuple(effects),
+        effects=with_families(effects, VARYING),
         treatment=arm,
         estimator=estimator,
         mechanism="true outcomes (not private)",
         guarantee=None,
-        notes=(*layout_notes(layout, estimator), *sample_ratio_notes(layout)),
+        family=VARYING,
+        warnings=warnings,
+        notes=notes,
     )
