@@ -22,6 +22,7 @@ from clusterdp.estimation import adjustment, cell_weights
 from clusterdp.estimation.arm_means import arm_effects, to_means
 from clusterdp.estimation.calibration import calibrate
 from clusterdp.estimation.effect_values import to_effect
+from clusterdp.estimation.measured import declared_noise
 from clusterdp.estimation.moments import EffectArrays
 from clusterdp.estimation.profiles import Counted, Outputs, Profiles, ProfileSums
 from clusterdp.estimation.target import Target
@@ -165,7 +166,7 @@ def segment_effects(
     profiles, outputs = Profiles.of_cells(layout), Outputs.of(cells.channel, SPACE)
     part, whole = (ProfileSums.of_cell_counts(counts, outputs) for counts in (released, everyone))
     readings = [reading for one in cells.statistics for reading in one.sum_readings()]
-    calibration = calibrate(readings, profiles, whole, mechanism=mechanism, space=SPACE)
+    calibration = calibrate(readings, profiles, whole, declared_noise(mechanism, SPACE))
     arrays = arm_effects(part, layout, "stratified", profiles, calibration, origin=outputs.middle)
     sizes = part.cell_moments(profiles).sizes.sum(axis=-2)
     return [as_effects(arrays, layout, sizes, arm) for arm in layout.treatments]
@@ -239,7 +240,7 @@ def release_rows(
     counted = Counted(cells, released, np.ones_like(cells))
     whole = ProfileSums.of_rows(counted, profiles, outputs)
     readings = [reading for one in statistics for reading in one.sum_readings()]
-    calibration = calibrate(readings, profiles, whole, mechanism=mechanism, space=SPACE)
+    calibration = calibrate(readings, profiles, whole, declared_noise(mechanism, SPACE))
     return released, outputs, calibration
 
 

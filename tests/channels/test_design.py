@@ -76,7 +76,9 @@ def test_noise_variances_are_those_of_the_transition(relative: list[int], keep_p
     variance = decode**2 @ transition - mean**2
     np.testing.assert_allclose(channel.noise_variance()[0], variance, rtol=1e-6)
     np.testing.assert_allclose(
-        channel.decode_noise_variance()[0] @ transition, channel.noise_variance()[0], rtol=1e-6
+        channel.read_numbers(channel.noise_variance())[0] @ transition,
+        channel.noise_variance()[0],
+        rtol=1e-6,
     )
 
 

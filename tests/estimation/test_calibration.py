@@ -14,6 +14,7 @@ import pytest
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
 from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.measured import declared_noise
 from clusterdp.estimation.profiles import Profiles, ProfileSums
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
@@ -176,7 +177,7 @@ def test_weights_are_public(rng: np.random.Generator) -> None:
             totals = CellTotals.of_counts(population.assign(1, rng)[0], space)
             cells = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
             readings = [reading for one in cells.statistics for reading in one.sum_readings()]
-            found = calibrate(readings, profiles, rows, mechanism=mechanism, space=space)
+            found = calibrate(readings, profiles, rows, declared_noise(mechanism, space))
             weights.append(found.solver.solve(shares @ found.solver.design))
         np.testing.assert_array_equal(weights[0], weights[1])
 

@@ -9,6 +9,7 @@ from scipy import stats
 
 from clusterdp.estimation.arm_means import arm_effects
 from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.measured import declared_noise
 from clusterdp.estimation.moments import EffectArrays
 from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums
 from clusterdp.mechanisms.draw import release_cells
@@ -71,9 +72,8 @@ def released_metrics(  # noqa: PLR0917 - the parts of a simulated release
             ProfileSums.of_cell_counts(counts, outputs) for counts in (released, everyone)
         )
         readings = [reading for one in statistics for reading in one.sum_readings(metric)]
-        calibration = calibrate(
-            readings, profiles, whole, mechanism=mechanism, space=space, metric=metric
-        )
+        noise = declared_noise(mechanism, space, metric)
+        calibration = calibrate(readings, profiles, whole, noise)
         return arm_effects(part, layout, "stratified", profiles, calibration, origin=outputs.middle)
 
     return [effects(metric) for metric in range(len(space.metric_values()))]

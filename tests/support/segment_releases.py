@@ -10,6 +10,7 @@ import numpy as np
 from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
 from clusterdp.estimation.calibration import calibrate
 from clusterdp.estimation.differences import SegmentEffect
+from clusterdp.estimation.measured import declared_noise
 from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums
 from clusterdp.estimation.published_sums import of_fold
 from clusterdp.estimation.target import Target
@@ -175,7 +176,7 @@ def read_segments(  # noqa: PLR0917 - the parts of a release
         squares=rows.squares.sum(axis=0),
         noise=rows.noise.sum(axis=0),
     )
-    calibration = calibrate(readings, profiles, whole, mechanism=mechanism, space=space)
+    calibration = calibrate(readings, profiles, whole, declared_noise(mechanism, space))
     return SegmentRelease(layout=layout, profiles=profiles, rows=rows, calibration=calibration)
 
 

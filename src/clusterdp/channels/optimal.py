@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.channels.alias_sampling import TableSampler
-from clusterdp.channels.decoding import residuals, without_bias
+from clusterdp.channels.decoding import decode_functions, residuals, without_bias
 from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal_table import write_channels
 from clusterdp.channels.plain import plain_design
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # How far E[debiased | true] may be from true, of the largest output: 1e-9 where that is 10,000.
 MOST_BIAS = 1e-13
+# The same of a function that the channel was not designed for.
+MOST_RESIDUAL = 1e-12
 # A smaller δ buys nothing that could be measured; channels are then designed without it.
 _LEAST_REVEAL = int(1e-5 * TABLE_TOTAL)
 # Shares of the room for rounding that are tried.
@@ -79,7 +81,11 @@ class OptimalChannel:
 
     def noise_variance(self, metric: int = 0) -> FloatArray:
         """Var(debiased | true) = Σ P(s|y)(s − y)² of a metric; axes `[channel, true]`."""
-        distance = self.outputs[:, metric, np.newaxis, :] - self.values[metric, :, np.newaxis]
+        return self.noise_of(self.values[metric], self.outputs[:, metric])
+
+    def noise_of(self, values: FloatArray, debiased: FloatArray) -> FloatArray:
+        """The same of any function `[category]`, from what outputs count as in it."""
+        distance = debiased[:, np.newaxis, :] - values[:, np.newaxis]
         return np.asarray((self.tables * distance**2).sum(axis=-1) / TABLE_TOTAL)
 
     def weighted_noise(self, weights: FloatArray) -> FloatArray:
@@ -87,15 +93,34 @@ class OptimalChannel:
         every = [weight * self.noise_variance(place) for place, weight in enumerate(weights)]
         return np.asarray(sum(every))
 
-    def decode_noise_variance(self, metric: int = 0) -> FloatArray:
-        """A reading of `noise_variance` from outputs; axes `[channel, released]`.
+    def read_numbers(self, numbers: FloatArray) -> FloatArray:
+        """A reading of numbers of categories `[channel, true]` from outputs `[channel, released]`.
 
-        Its expectation given the category is that category's noise variance as nearly as the
-        channel can distinguish categories. (Two outputs, for example, distinguish only means.)
+        Its expectation given the category is that category's number as nearly as the channel can
+        distinguish categories. (Two outputs, for example, distinguish only means.)
         """
         inverse = np.linalg.pinv(self.tables / TABLE_TOTAL, rcond=_LEAST_SINGULAR)
-        hidden = self.noise_variance(metric)[..., np.newaxis]
-        return np.asarray((inverse @ hidden)[..., 0])
+        return np.asarray((inverse @ numbers[..., np.newaxis])[..., 0])
+
+    def decode_function(self, values: FloatArray, priors: FloatArray) -> tuple[FloatArray, bool]:
+        """What each output counts as in any function of the category.
+
+        Args:
+            values: The function; axes `[category]`.
+            priors: What categories are thought to be like; axes `[channel, category]`.
+
+        Returns:
+            What outputs count as, axes `[channel, released]`; and whether its mean is the function
+            in all channels, as is so if the function is in their span.
+        """
+        found = [
+            decode_functions(table, prior, values[np.newaxis])
+            for table, prior in zip(self.tables, priors, strict=True)
+        ]
+        outputs = np.concatenate([one.outputs for one in found])
+        furthest = np.array([np.abs(one.residual).max() for one in found])
+        largest = np.maximum(np.abs(outputs).max(axis=-1), np.abs(values).max())
+        return outputs, bool((furthest <= MOST_RESIDUAL * largest).all())
 
     def with_groups(self, groups: IntArray) -> OptimalChannel:
         """The same channels for other cells."""

@@ -68,8 +68,14 @@ class ResamplingChannel:
 
         Its expectation is the true outcome, whatever the prior. Axes `[..., group, released]`.
         """
-        values = np.broadcast_to(self.values[metric], self.weights.shape).astype(np.longdouble)
-        exact = self._unmix(values)
+        return self._decode(self.values[metric])
+
+    def decode_function(self, values: FloatArray, priors: FloatArray) -> tuple[FloatArray, bool]:  # noqa: ARG002 - as other channels
+        """The same of any function of the category `[category]`, and that it is in the span."""
+        return self._decode(values), True
+
+    def _decode(self, values: FloatArray) -> FloatArray:
+        exact = self._unmix(np.broadcast_to(values, self.weights.shape).astype(np.longdouble))
         rounded = exact.astype(np.float64)
         # Rounding biases every outcome of a group alike, by λΣq̃(rounded − exact). It is taken back
         # from the one value where the smallest step of a float moves that sum the least.
@@ -90,18 +96,21 @@ class ResamplingChannel:
 
         m and v are the mean and the variance of the prior.
         """
-        deviation = self.values[metric] - self._prior_mean(self.values[metric])
+        return self.noise_of(self.values[metric])
+
+    def noise_of(self, values: FloatArray, debiased: FloatArray | None = None) -> FloatArray:  # noqa: ARG002 - as other channels
+        """The same of any function `[category]`."""
+        deviation = values - self._prior_mean(values)
         spread = self._prior_mean(deviation**2)
         odds = self.resample_prob / self.keep_prob
         return np.asarray(odds * deviation**2 + odds / self.keep_prob * spread)
 
-    def decode_noise_variance(self, metric: int = 0) -> FloatArray:
-        """An unbiased reading of `noise_variance` from released outcomes.
+    def read_numbers(self, numbers: FloatArray) -> FloatArray:
+        """An unbiased reading of numbers of categories `[..., group, true]` from released ones.
 
-        Its expectation given the true outcome is that outcome's noise variance, so its mean over
-        rows estimates what privacy cost. Axes `[..., group, released]`.
+        That of `noise_variance` has a mean over rows that estimates what privacy cost.
         """
-        return self._unmix(self.noise_variance(metric))
+        return self._unmix(numbers)
 
     def possible(self) -> BoolArray:
         """Which outputs each group has: all categories; axes `[group, released]`."""

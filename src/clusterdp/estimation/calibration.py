@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.estimation.moments import KnownMeans
-from clusterdp.estimation.profiles import Outputs, times
+from clusterdp.estimation.profiles import times
 from clusterdp.estimation.published_sums import PublishedSums, arranged, n_sums
-from clusterdp.experiment.category_space import Ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.estimation.profiles import Profiles, ProfileSums
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.experiment.category_space import Ends
     from clusterdp.statistics.base import SumReading
 
 # Rows with less noise than this share of that of a sum are taken to have as much.
@@ -208,14 +206,32 @@ class SquareGaps(NamedTuple):
     chosen: BoolArray
 
 
-def calibrate(  # noqa: PLR0913 - the parts of a release, by name
+class UnitNoise(NamedTuple):
+    """What is public of a metric's values and of the noise of a unit's row.
+
+    Nothing noisy may go into the noise: it decides how rows are weighed against sums.
+
+    Attributes:
+        ends: The least and the largest value.
+        variance: v̄, the noise variance of a row.
+        square_variance: The same of (ỹ − middle)² − v̂, which estimates (y − middle)².
+        two_values: Whether units have no values but the two ends.
+        origin: What published sums add up distances from, if the middle is subtracted from them.
+    """
+
+    ends: Ends
+    variance: float
+    square_variance: float
+    two_values: bool
+    origin: float
+
+
+def calibrate(
     readings: Sequence[SumReading],
     profiles: Profiles,
     whole: ProfileSums,
-    *,
-    mechanism: Mechanism,
-    space: CategorySpace,
-    metric: int = 0,
+    noise: UnitNoise,
+    ridge: FloatArray | None = None,
 ) -> Calibration:
     """The calibration of a metric by published sums.
 
@@ -223,30 +239,28 @@ def calibrate(  # noqa: PLR0913 - the parts of a release, by name
         readings: The sums; none for rows alone.
         profiles: What the sums distinguish.
         whole: All rows.
-        mechanism: What was run.
-        space: The categories.
-        metric: Which metric.
+        noise: What is public of the metric.
+        ridge: W/v̄ of another metric, to calibrate with its coefficients; None for the metric's own.
     """
     readings = arranged(readings)
-    ends = Ends.of(space, metric)
-    sums = PublishedSums.of(readings, profiles, ends.middle)
-    noise = public_noise_variance(mechanism, space, metric)
-    solver = SumSolver(sums.design, profiles.sizes, _ridge(sums, noise), *n_sums(readings)[:1])
+    sums = PublishedSums.of(readings, profiles, noise.origin)
+    ridge = _ridge(sums, noise.variance) if ridge is None else ridge
+    solver = SumSolver(sums.design, profiles.sizes, ridge, *n_sums(readings)[:1])
     gaps = times(whole.sums, sums.design) - sums.values
     # (ỹ − m)² − v̂ is (ỹ² − v̂) − 2mỹ + m², distances from the middle; the last is no gap.
-    linear = -2 * _means(sums, gaps, profiles.sizes, noise, ends.span / 2) * gaps
-    squares = None
-    if readings and space.metric_lattice().has_two_values(metric):
+    means = _means(sums, gaps, profiles.sizes, noise.variance, noise.ends.span / 2)
+    linear, squares = -2 * means * gaps, None
+    if readings and noise.two_values:
         every = np.ones(len(sums.variances), dtype=np.bool_)
         squares = SquareGaps(solver, linear, every)  # the first is known
     elif any(one.squares is not None for one in readings):
         squared = [one for one in readings if one.squares is not None]
         of_squares = PublishedSums.of_squares(squared, profiles)
-        ridge = _ridge(of_squares, public_square_noise(mechanism, space, metric))
+        of_squares_ridge = _ridge(of_squares, noise.square_variance)
         rows = times(whole.squares - whole.noise, of_squares.design)
         chosen = np.repeat([one.squares is not None for one in readings], n_sums(readings))
         squares = SquareGaps(
-            SumSolver(of_squares.design, profiles.sizes, ridge, *n_sums(squared)[:1]),
+            SumSolver(of_squares.design, profiles.sizes, of_squares_ridge, *n_sums(squared)[:1]),
             rows - of_squares.values + linear[..., chosen],
             chosen,
         )
@@ -257,7 +271,7 @@ def calibrate(  # noqa: PLR0913 - the parts of a release, by name
         noise=whole.noise,
         sizes=profiles.sizes,
         squares=squares,
-        cells=_known_means(readings, profiles, whole, ends.middle, noise),
+        cells=_known_means(readings, profiles, whole, noise.origin, noise.variance),
     )
 
 
@@ -295,26 +309,13 @@ def _means(
     return np.asarray(np.clip(means, -furthest, furthest))
 
 
+def public_ridge(
+    readings: Sequence[SumReading], profiles: Profiles, noise: UnitNoise
+) -> FloatArray:
+    """W/v̄ of a metric, by which its sums are weighed against rows; arguments as of `calibrate`."""
+    return _ridge(PublishedSums.of(arranged(readings), profiles, noise.origin), noise.variance)
+
+
 def _ridge(sums: PublishedSums, unit_noise: float) -> FloatArray:
     """W/v̄; rows without noise count for next to everything."""
     return np.asarray(sums.variances / np.maximum(unit_noise, _LEAST_NOISE * sums.variances))
-
-
-def public_noise_variance(mechanism: Mechanism, space: CategorySpace, metric: int = 0) -> float:
-    """v̄, the noise variance of a unit as far as it is public: of a channel without statistics.
-
-    It decides how rows are weighed against sums, so nothing noisy may go into it.
-    """
-    rows = mechanism.settled_rows(space)
-    return float(rows.public_channel(space).noise_variance(metric)[0] @ rows.public_prior(space))
-
-
-def public_square_noise(mechanism: Mechanism, space: CategorySpace, metric: int = 0) -> float:
-    """The same of (ỹ − middle)² − v̂, which estimates (y − middle)²."""
-    rows = mechanism.settled_rows(space)
-    channel = rows.public_channel(space)
-    outputs = Outputs.of(channel, space, metric)
-    read = outputs.values[0] ** 2 - outputs.noise[0]  # [released]
-    true = (space.metric_values()[metric] - outputs.middle) ** 2
-    errors = (channel.transition()[0] * (read[:, np.newaxis] - true) ** 2).sum(axis=0)
-    return float(errors @ rows.public_prior(space))

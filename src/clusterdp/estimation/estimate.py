@@ -9,8 +9,9 @@ import numpy as np
 
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import segments as cutting
+from clusterdp.estimation.asked import Source, parse_metrics
 from clusterdp.estimation.effect_values import to_effect
-from clusterdp.estimation.metric_effects import Found, MetricRows, Wanted
+from clusterdp.estimation.metric_effects import Found, Wanted
 from clusterdp.estimation.moments import contrast_effects
 from clusterdp.estimation.profiling import Profiling
 from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
@@ -23,6 +24,7 @@ from clusterdp.published.release import Release
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp.estimation.asked import Asked
     from clusterdp.estimation.moments import EffectArrays, Estimator, Use
     from clusterdp.experiment.layout import Layout
 
@@ -32,6 +34,7 @@ _NO_SPREAD = "the release holds no estimate of the sampling variance; the larges
 def estimate(  # noqa: PLR0913 - what to estimate, all by name
     release: Release | str | os.PathLike[str],
     *,
+    metrics: Any = None,
     control: Any = None,
     estimator: Estimator = "stratified",
     use: Use = "everything",
@@ -48,6 +51,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
 
     Args:
         release: A published folder, or a release from `release` or `read_release`.
+        metrics: What to measure, every declared metric by default. A text or a list of them:
+            `rounds` (the mean), `rounds>=10` (a share), `p90(rounds)`, `median(rounds)`,
+            `dist(rounds)` (the distribution in every arm), `spend/visit` (a ratio of means). Or a
+            mapping of a name to values by category, for the mean of any function.
         control: The arm to compare with; the release's own by default.
         estimator: "stratified" compares within clusters and weights clusters by size;
             "unstratified" compares overall means.
@@ -84,6 +91,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     layout = release.layout if control is None else release.layout.with_control(control)
     ratio_notes = sample_ratio_notes(layout, shares)
     notes = [*release.notes, *_clipping_notes(release), *_group_notes(release)]
+    asked = parse_metrics(metrics, release.space)
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     if segments is not None and not dimensions and not covariates:
@@ -97,6 +105,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         use_sums=use == "everything",
         holdout=holdout,
         differences=differences,
+        n_metrics=len(asked),
+        level=level,
         breakdowns=frozenset(
             frozenset(one.level) for one in release.statistics if one.level and use == "everything"
         ),
@@ -108,13 +118,14 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
     if differences and not dimensions:
         raise ParameterError("differences are between segments: give by=... (--by)")
+    cut = bool(dimensions or covariates)
     if release.units is not None:
         cuts = cutting.Cuts(segments, on, dimensions, covariates)
-        found = _from_rows(release, cuts, wanted)
-    elif use == "rows" or dimensions or covariates or segments is not None or holdout is not None:
+        found = _from_rows(release, cuts, wanted, asked)
+    elif use == "rows" or any(one is not None for one in (metrics, segments, holdout)) or cut:
         raise ParameterError(
-            f"{release.mechanism.name} publishes no rows; leave out use, segments, by, adjust and "
-            "holdout"
+            f"{release.mechanism.name} publishes no rows; leave out metrics, use, segments, by, "
+            "adjust and holdout"
         )
     else:
         found = _from_statistics(release, wanted)
@@ -129,6 +140,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         level=level,
         notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
         tests=tuple(found.tests),
+        distributions=tuple(found.distributions),
     )
 
 
@@ -143,7 +155,7 @@ def _group_notes(release: Release) -> list[str]:
     return [note]
 
 
-def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
+def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list[Asked]) -> Found:
     """Effects on every metric, from rows and what was published beside them."""
     profiling = Profiling.for_sums(release, use_sums=wanted.use_sums, holdout=wanted.holdout)
     rows = cutting.read_rows(release, cuts, profiling)
@@ -153,11 +165,13 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
         found.notes.append(
             f"fold {wanted.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
         )
-    for place in range(len(release.space.declared.metrics)):
-        effects, tests, remarks = MetricRows.of(release, rows, wanted, place).estimate()
+    source = Source(release, rows, wanted)
+    for one in asked:
+        effects, tests, remarks, distributions = one.estimate(source)
         found.effects.extend(effects)
         found.tests.extend(tests)
         found.notes.extend(remarks)
+        found = found._replace(distributions=[*found.distributions, *distributions])
     if rows.n_unmatched:
         found.notes.append(
             f"{rows.n_unmatched:,} of {release.layout.n_units:,} released units are not in the "

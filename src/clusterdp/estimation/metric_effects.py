@@ -16,26 +16,26 @@ from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.group_variance import profile_scores
 from clusterdp.estimation.moments import NO_EFFECT
-from clusterdp.estimation.profiles import Outputs, ProfileSums, spread_cells
-from clusterdp.estimation.published_sums import of_fold
+from clusterdp.estimation.profiles import ProfileSums, spread_cells
 from clusterdp.estimation.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import polars as pl
 
-    from clusterdp._arrays import IntArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.arm_means import ArmMeans
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.group_variance import GroupScores
+    from clusterdp.estimation.measured import Measured
     from clusterdp.estimation.moments import CellMoments, Estimator
-    from clusterdp.estimation.profiles import Counted, Profiles
+    from clusterdp.estimation.profiles import Counted, Outputs, Profiles
     from clusterdp.estimation.results import Effect, Homogeneity
     from clusterdp.estimation.segments import RowCounts, Segment
     from clusterdp.experiment.layout import Layout
-    from clusterdp.published.release import Release
 
 
 class Wanted(NamedTuple):
@@ -48,6 +48,8 @@ class Wanted(NamedTuple):
         use_sums: Whether rows are calibrated by published sums.
         holdout: The fold whose rows are used alone; None for all rows.
         differences: Whether segments are compared with each other.
+        n_metrics: How many metrics there are.
+        level: The confidence level.
         breakdowns: The columns of each breakdown whose groups have totals that are used.
     """
 
@@ -57,15 +59,18 @@ class Wanted(NamedTuple):
     use_sums: bool
     holdout: int | None
     differences: bool
+    n_metrics: int
+    level: float
     breakdowns: frozenset[frozenset[str]] = frozenset()
 
 
 class Found(NamedTuple):
-    """Effects on a metric, tests of homogeneity, and notes about them."""
+    """Effects on a metric, tests of homogeneity, notes about them, and distributions."""
 
     effects: list[Effect]
     tests: list[Homogeneity]
     notes: list[str]
+    distributions: Sequence[ArmDistribution] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,29 +94,27 @@ class MetricRows:
     family: int
 
     @classmethod
-    def of(cls, release: Release, rows: RowCounts, wanted: Wanted, place: int) -> MetricRows:
-        """The rows as they are read by the metric of some place."""
-        assert release.channel is not None  # noqa: S101 - there are rows
-        metrics = release.space.declared.metrics
-        outputs = Outputs.of(release.channel, release.space, place)
-        used = release.statistics if wanted.use_sums else ()
-        readings = tuple(reading for one in used for reading in one.sum_readings(place))
-        if wanted.holdout is not None:
-            readings = of_fold(readings, wanted.holdout)
+    def of(
+        cls,
+        measured: Measured,
+        rows: RowCounts,
+        wanted: Wanted,
+        ridge: FloatArray | None = None,
+    ) -> MetricRows:
+        """The rows as they are read by a metric; `ridge` as in `calibrate`."""
         calibration = calibrate(
-            readings,
+            measured.readings,
             rows.profiles,
-            ProfileSums.of_rows(rows.whole, rows.profiles, outputs),
-            mechanism=release.mechanism,
-            space=release.space,
-            metric=place,
+            ProfileSums.of_rows(rows.whole, rows.profiles, measured.outputs),
+            measured.noise,
+            ridge,
         )
-        n_effects = len(rows.segments) * len(wanted.layout.treatments) * len(metrics)
+        n_effects = len(rows.segments) * len(wanted.layout.treatments) * wanted.n_metrics
         return cls(
-            metric=str(metrics[place]),
+            metric=measured.name,
             wanted=wanted,
             rows=rows,
-            outputs=outputs,
+            outputs=measured.outputs,
             calibration=calibration,
             family=max(1, n_effects),
         )
@@ -121,7 +124,7 @@ class MetricRows:
         found = Found([], [], [])
         compared: dict[tuple[Any, ...], list[SegmentEffect]] = {}
         for segment, counted in [((), self.rows.whole), *self.rows.segments]:
-            part = self._part(segment, counted)
+            part = self.part(segment, counted)
             every = part.plain()
             found.notes.extend(part.notes(every) if segment else [])
             if self.rows.covariates is not None and not part.empty_arms:
@@ -138,7 +141,8 @@ class MetricRows:
             found.tests.extend([] if test is None else [test])
         return found
 
-    def _part(self, segment: Segment, counted: Counted) -> Part:
+    def part(self, segment: Segment, counted: Counted) -> Part:
+        """The rows of a segment, or of everyone."""
         places, found = np.unique(counted.profiles, return_inverse=True)
         profiles = self.rows.profiles.chosen(places)
         sums = ProfileSums.of_rows(counted._replace(profiles=found), profiles, self.outputs)
@@ -188,22 +192,22 @@ class Part(NamedTuple):
 
     def plain(self) -> list[SegmentEffect]:
         """Effects arm by arm."""
+        return self._effects(self.moments.sizes, self.pair_means, is_adjusted=False)
 
-        def means(arms: list[int], weights: CellWeights) -> PairMeans:
-            profiles = self.profiles
-            rows = weighted_rows(self.sums, weights, arms, profiles)
-            found = self.whole.calibration.apply(rows._replace(places=self.places))
-            known = None if self.segment else self.whole.calibration.cells
-            if known is not None:
-                known = known.of_arms(arms)
-            both = to_means(found, self.moments.of_arms(arms), weights, known=known)
-            if profiles.assigned is None:
-                return PairMeans(found, both)
-            totals = spread_cells(weights.of_units(), profiles, arms) * self.sums.sums
-            scores = profile_scores(profiles.assigned, rows.weights, totals)
-            return PairMeans(found, both.between_groups(scores, rows.square_noise), scores)
-
-        return self._effects(self.moments.sizes, means, is_adjusted=False)
+    def pair_means(self, arms: list[int], weights: CellWeights) -> PairMeans:
+        """The means of two arms, cells weighed as given."""
+        profiles = self.profiles
+        rows = weighted_rows(self.sums, weights, arms, profiles)
+        found = self.whole.calibration.apply(rows._replace(places=self.places))
+        known = None if self.segment else self.whole.calibration.cells
+        if known is not None:
+            known = known.of_arms(arms)
+        both = to_means(found, self.moments.of_arms(arms), weights, known=known)
+        if profiles.assigned is None:
+            return PairMeans(found, both)
+        totals = spread_cells(weights.of_units(), profiles, arms) * self.sums.sums
+        scores = profile_scores(profiles.assigned, rows.weights, totals)
+        return PairMeans(found, both.between_groups(scores, rows.square_noise), scores)
 
     def adjusted(self, rows: pl.DataFrame, notes: list[str]) -> list[SegmentEffect]:
         """Effects arm by arm, adjusted for covariates; a note says how many units lack one."""

@@ -110,17 +110,27 @@ class Outputs(NamedTuple):
 
     @classmethod
     def of(cls, channel: Channel, space: CategorySpace, metric: int = 0) -> Outputs:
-        """The outputs of a channel, for one metric.
+        """The outputs of a channel, for one metric."""
+        return cls.decoded(channel, channel.decode(metric), space.metric_values()[metric])
+
+    @classmethod
+    def decoded(cls, channel: Channel, debiased: FloatArray, values: FloatArray) -> Outputs:
+        """The outputs of a channel, for a function of the category.
 
         Two values are equally far from their middle. So the squared distance of a debiased outcome
         exceeds a known number by the variance of its noise, on average.
+
+        Args:
+            channel: The channel.
+            debiased: What its outputs count as; axes `[..., group of cells, output]`.
+            values: The function; axes `[category]`.
         """
-        ends, values = Ends.of(space, metric), channel.decode(metric)
-        distances = values - ends.middle
-        if space.metric_lattice().has_two_values(metric):
+        ends = Ends.of_values(values)
+        distances = debiased - ends.middle
+        if len(np.unique(values)) <= 2:
             noise = np.where(channel.possible(), distances**2 - (ends.span / 2) ** 2, 0.0)
         else:
-            noise = channel.decode_noise_variance(metric)
+            noise = channel.read_numbers(channel.noise_of(values, debiased))
         return cls(distances, noise, channel.groups, ends.middle)
 
 

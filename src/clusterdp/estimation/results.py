@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import formatting as report
+from clusterdp.estimation.intervals import quantile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+    from clusterdp.estimation.distribution import ArmDistribution
+    from clusterdp.estimation.intervals import ArmPair
     from clusterdp.estimation.moments import Estimator
     from clusterdp.estimation.target import Target
     from clusterdp.privacy.accounting import Guarantee
@@ -43,6 +46,8 @@ class Effect:
         control_mean: Mean outcome of control; None if the release has no estimate of it.
         control_std_error: Its standard error.
         degrees: Degrees of freedom of the standard error; infinite if intervals are normal.
+        arms: Both arms with limits of their own, where intervals follow from these: of ratios and
+            quantiles.
     """
 
     of: Target
@@ -56,6 +61,7 @@ class Effect:
     control_mean: float | None = None
     control_std_error: float | None = None
     degrees: float = math.inf
+    arms: ArmPair | None = None
 
     def __repr__(self) -> str:
         return report.effect_in_short(self)
@@ -69,6 +75,8 @@ class Effect:
     @property
     def p_value(self) -> float:
         """Two-sided p-value of no effect, by the distribution that intervals are made with."""
+        if self.arms is not None:
+            return self.arms.p_value
         if self.std_error == 0:
             return 1.0 if self.effect == 0 else 0.0
         distance = abs(self.effect) / self.std_error
@@ -80,6 +88,9 @@ class Effect:
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """A confidence interval: normal, or Student's t where an arm has few units."""
+        if self.arms is not None:
+            check_level(level)
+            return self.arms.ci(level)
         reach = _quantile(level, self.degrees) * self.std_error
         return self.effect - reach, self.effect + reach
 
@@ -97,6 +108,8 @@ class Effect:
         None where control's mean or the standard error is unknown, or where control's mean is not
         above zero at this level: such a set of ratios has no bounds.
         """
+        if self.arms is not None:
+            return self.arms.lift(level)
         if self.control_mean is None or self.control_std_error is None:
             return None
         if math.isnan(self.std_error):
@@ -130,10 +143,10 @@ class Effect:
             "effect": self.effect,
             "std_error": self.std_error,
             "ci_level": level,
-            "ci_low": low,
-            "ci_high": high,
-            "simultaneous_ci_low": low_all,
-            "simultaneous_ci_high": high_all,
+            "ci_low": _bounded(low),
+            "ci_high": _bounded(high),
+            "simultaneous_ci_low": _bounded(low_all),
+            "simultaneous_ci_high": _bounded(high_all),
             "p_value": self.p_value,
             "lift": lift[0],
             "lift_ci_low": lift[1],
@@ -201,6 +214,7 @@ class Estimate:
         level: The confidence level that intervals are shown at.
         notes: Remarks for whoever uses these numbers.
         tests: Whether segments have the same effect, where differences were asked for.
+        distributions: Of outcomes in every arm, where they were asked for.
     """
 
     effects: tuple[Effect, ...]
@@ -211,6 +225,7 @@ class Estimate:
     level: float = 0.95
     notes: tuple[str, ...] = ()
     tests: tuple[Homogeneity, ...] = ()
+    distributions: tuple[ArmDistribution, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -253,6 +268,7 @@ class Estimate:
             "delta": self.guarantee.delta if self.guarantee else None,
             "effects": [effect.to_dict(self.level) for effect in self.effects],
             "homogeneity": [test.to_dict() for test in self.tests],
+            "distributions": [row for one in self.distributions for row in one.to_rows()],
             "notes": list(self.notes),
         }
 
@@ -323,7 +339,9 @@ def check_level(level: Any) -> None:
 def _quantile(level: float, degrees: float = math.inf) -> float:
     """How many standard errors an interval reaches to each side."""
     check_level(level)
-    from scipy.special import ndtri, stdtrit
+    return quantile(level, degrees)
 
-    prob = (1 + level) / 2
-    return float(ndtri(prob) if math.isinf(degrees) else stdtrit(degrees, prob))
+
+def _bounded(limit: float) -> float | None:
+    """A limit of an interval; None where there is none."""
+    return None if math.isinf(limit) else limit

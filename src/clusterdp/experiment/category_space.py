@@ -86,7 +86,11 @@ class Ends(NamedTuple):
     @classmethod
     def of(cls, space: CategorySpace, metric: int) -> Ends:
         """The ends of a metric of some space."""
-        values = space.metric_values()[metric]
+        return cls.of_values(space.metric_values()[metric])
+
+    @classmethod
+    def of_values(cls, values: FloatArray) -> Ends:
+        """The ends of some numbers."""
         return cls(float(np.min(values)), float(np.max(values)))
 
     @property

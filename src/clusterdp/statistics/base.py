@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
     import polars as pl
@@ -93,6 +93,23 @@ class SumReading(NamedTuple):
     squares_variance: float = 0.0
 
 
+def combined(readings: Sequence[SumReading], coefficients: FloatArray) -> SumReading:
+    """A weighted sum of readings of different metrics, whose noise is independent.
+
+    Squares are known of one metric alone: those of a sum need products.
+    """
+    value = sum(each * one.value for each, one in zip(coefficients, readings, strict=True))
+    variances = np.array([one.variance for one in readings])
+    first, (scale, *others) = readings[0], coefficients**2
+    squares = None if others or first.squares is None else scale * first.squares
+    return first._replace(
+        value=np.asarray(value),
+        variance=float(coefficients**2 @ variances),
+        squares=squares,
+        squares_variance=0.0 if squares is None else float(scale**2 * first.squares_variance),
+    )
+
+
 class ClusterContrasts(NamedTuple):
     """Differences in means against control, cluster by cluster, from a statistic alone.
 
@@ -150,6 +167,20 @@ class DrawnStatistic(ABC):
 
     def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:  # noqa: ARG002 - for other kinds
         """Sums of a metric that estimates from rows can be calibrated by, if it has any."""
+        return ()
+
+    def readings_of(
+        self,
+        values: FloatArray,  # noqa: ARG002 - for other kinds
+        combination: FloatArray | None,  # noqa: ARG002 - for other kinds
+    ) -> tuple[SumReading, ...]:
+        """Sums of any function of the category, if it tells them.
+
+        Args:
+            values: The function; axes `[category]`.
+            combination: The same as a weighted sum of declared metrics, axes `[metric]`; None if
+                it is none.
+        """
         return ()
 
     def contrasts(self, layout: Layout, metric: int = 0) -> ClusterContrasts:

@@ -168,13 +168,20 @@ class DrawnCounts(DrawnStatistic):
         return Histogram(self.noisy_counts, sizes, groups)
 
     def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:
+        """Sums of a metric; see `readings_of`."""
+        return self.readings_of(self.space.metric_values()[metric], None)
+
+    def readings_of(
+        self,
+        values: FloatArray,
+        combination: FloatArray | None,  # noqa: ARG002 - counts tell every function
+    ) -> tuple[SumReading, ...]:
         """Sums of cells, or of arms, each unit with weight one.
 
         Sizes are public. So a constant may be subtracted from the numbers that are added up, and
         added back afterwards; the noise is least if the constant is their average.
         """
-        values, sizes = self.space.metric_values()[metric], self.layout.sizes
-        squares = (values - Ends.of(self.space, metric).middle) ** 2
+        sizes, squares = self.layout.sizes, (values - Ends.of_values(values).middle) ** 2
         by_cluster = self.statistic.scope == "cluster"
         noisy = self._by_cell() if by_cluster else self.noisy_counts[..., np.newaxis, :, :]
         n_units = sizes if by_cluster else sizes.sum(axis=0, keepdims=True)

@@ -9,16 +9,16 @@ import msgspec
 import numpy as np
 
 from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon
-from clusterdp.statistics.base import DrawnStatistic, NoisyStatistic
+from clusterdp.statistics.base import DrawnStatistic, NoisyStatistic, combined
 from clusterdp.statistics.sum_noise import MetricScale, SumNoise, sum_noise
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp._arrays import IntArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
-    from clusterdp.statistics.base import Arrays, MetricSums
+    from clusterdp.statistics.base import Arrays, MetricSums, SumReading
     from clusterdp.statistics.noise import NoiseSource
 
 _SUMS, _SQUARES = "noisy_sum", "noisy_squares"
@@ -136,6 +136,18 @@ class DrawnMetricSums(DrawnStatistic):
             pl.Series(name, drawn.reshape(-1, drawn.shape[-1])).arr.to_list()
             for name, drawn in self.arrays().items()
         ]
+
+    def readings_of(
+        self,
+        values: FloatArray,  # noqa: ARG002 - for other kinds
+        combination: FloatArray | None,
+    ) -> tuple[SumReading, ...]:
+        """The same weighted sum of the sums of metrics; nothing of other functions."""
+        if combination is None:
+            return ()
+        places = np.flatnonzero(combination)
+        parts = [self.sum_readings(int(place)) for place in places]
+        return tuple(combined(one, combination[places]) for one in zip(*parts, strict=True))
 
     def squares_of(self, metric: int) -> IntArray | None:
         """The squares of one metric; None if they are not published."""

@@ -14,6 +14,7 @@ import numpy as np
 from clusterdp.channels.resampled_rows import ResampledRows
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.calibration import Functional, calibrate
+from clusterdp.estimation.measured import declared_noise
 from clusterdp.estimation.profiles import Profiles, ProfileSums, spread_cells
 from clusterdp.mechanisms.draw import complete, draw_statistics
 from clusterdp.statistics.base import CellTotals
@@ -108,9 +109,7 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
     # What is public of sums is used alone: which there are, and how noisy they are.
     profiles, nothing = Profiles.of_cells(layout), np.zeros(layout.sizes.size)
     no_rows = ProfileSums(sizes=profiles.sizes, sums=nothing, squares=nothing, noise=nothing)
-    calibration = calibrate(
-        readings, profiles, no_rows, mechanism=mechanism, space=space, metric=metric
-    )
+    calibration = calibrate(readings, profiles, no_rows, declared_noise(mechanism, space, metric))
 
     def draw() -> FloatArray:
         per_unit = unit_noise(counts, layout, space, mechanism, rng)[metric]

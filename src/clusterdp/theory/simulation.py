@@ -11,6 +11,7 @@ import numpy as np
 from clusterdp.estimation import moments as estimators
 from clusterdp.estimation.arm_means import arm_effects
 from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.measured import declared_noise
 from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums
 from clusterdp.experiment.category_space import Ends
 from clusterdp.mechanisms.draw import release_cells
@@ -122,9 +123,8 @@ def simulate_estimates(  # noqa: PLR0913, PLR0917 - as its callers
     whole = replace(whole, sizes=profiles.sizes)  # alike in all replicates
     used = statistics if use == "everything" else ()
     readings = [reading for one in used for reading in one.sum_readings(metric)]
-    calibration = calibrate(
-        readings, profiles, whole, mechanism=mechanism, space=space, metric=metric
-    )
+    noise = declared_noise(mechanism, space, metric)
+    calibration = calibrate(readings, profiles, whole, noise)
     return arm_effects(whole, layout, estimator, profiles, calibration, origin=outputs.middle)
 
 

@@ -1,0 +1,211 @@
+"""What a release tells of a metric: any function f of the category.
+
+Outputs of a channel count as g, whose mean given the category is f. Where f is a weighted sum of
+declared metrics, g is the same sum of what is published for them, and so are the published sums.
+Any other f is decoded from the channel; only noisy counts tell its sums.
+
+A number is rounded at random to the grid, which keeps the mean of what is linear between grid
+points. Declared metrics are that, and so are weighted sums of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.channels.priors import project_prior, with_every_outcome
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.calibration import UnitNoise
+from clusterdp.estimation.profiles import Outputs
+from clusterdp.estimation.published_sums import of_fold
+from clusterdp.experiment.category_space import Ends
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp._arrays import FloatArray
+    from clusterdp.channels.catalogue import Channel
+    from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.published.release import Release
+    from clusterdp.statistics.base import DrawnStatistic, SumReading
+
+# How far, as a share of its span, a function may be from a weighted sum of metrics that it is.
+_SAME = 1e-9
+
+
+class CategoryFunction(NamedTuple):
+    """A function of the category.
+
+    Attributes:
+        name: What it is called.
+        values: f; axes `[category]`.
+        combination: Its weights, if it is a weighted sum of declared metrics and `constant`; axes
+            `[metric]`. None if it is none.
+        constant: What is added to the weighted sum.
+    """
+
+    name: str
+    values: FloatArray
+    combination: FloatArray | None
+    constant: float = 0.0
+
+    @classmethod
+    def declared(cls, name: str, space: CategorySpace, place: int) -> CategoryFunction:
+        """The declared metric at some place."""
+        every = space.metric_values()
+        return cls(name, every[place], np.eye(len(every))[place])
+
+    @classmethod
+    def of(cls, name: str, values: FloatArray, space: CategorySpace) -> CategoryFunction:
+        """Any function: as a weighted sum of as few declared metrics as are needed, one or all."""
+        every, span = space.metric_values(), np.ptp(values)
+        for places in [*([place] for place in range(len(every))), list(range(len(every)))]:
+            scale = np.ptp(every[places], axis=1)
+            design = np.vstack([np.ones(len(values)), every[places] / scale[:, np.newaxis]])
+            weights, *_ = np.linalg.lstsq(design.T, values, rcond=None)
+            if np.abs(weights @ design - values).max() <= _SAME * span:
+                combination = np.zeros(len(every))
+                combination[places] = weights[1:] / scale
+                return cls(name, values, combination, float(weights[0]))
+        return cls(name, values, None)
+
+    def from_counts_alone(self) -> CategoryFunction:
+        """The same, as if it were no weighted sum of declared metrics."""
+        return self._replace(combination=None, constant=0.0)
+
+    def minus(self, factor: float, other: CategoryFunction) -> CategoryFunction:
+        """This minus a multiple of another; both are weighted sums of metrics, or neither is."""
+        values = self.values - factor * other.values
+        combination = None
+        if self.combination is not None and other.combination is not None:
+            combination = self.combination - factor * other.combination
+        constant = self.constant - factor * other.constant
+        return CategoryFunction(
+            f"{self.name}-{factor:.4g}*{other.name}", values, combination, constant
+        )
+
+    def has_two_values(self, space: CategorySpace) -> bool:
+        """Whether units have two values at most; a number has those between its categories'."""
+        numbers = np.array(space.metric_lattice().is_number)
+        used = self.combination is not None and bool((numbers & (self.combination != 0)).any())
+        return not used and len(np.unique(self.values)) <= 2
+
+    def outputs(self, channel: Channel, priors: FloatArray) -> Outputs:
+        """What outputs of a channel tell of it.
+
+        Args:
+            channel: The channel.
+            priors: What categories are thought to be like; axes `[..., channel, category]`.
+
+        Raises:
+            ParameterError: If it is not in the span of the channel.
+        """
+        if self.combination is None:
+            debiased, spanned = channel.decode_function(self.values, priors)
+            if not spanned:
+                raise ParameterError(
+                    f"the released rows do not tell {self.name}: it is not in the span of their "
+                    f'channel; the owner would have to declare it (--metric "{self.name}")'
+                )
+        else:
+            places = np.flatnonzero(self.combination)
+            parts = [self.combination[place] * channel.decode(int(place)) for place in places]
+            debiased = np.asarray(sum(parts) + self.constant)
+        return Outputs.decoded(channel, debiased, self.values)
+
+    def readings(self, statistics: Sequence[DrawnStatistic]) -> tuple[SumReading, ...]:
+        """Published sums of its values, less `constant` for every unit."""
+        linear = self.values - self.constant
+        return tuple(
+            reading for one in statistics for reading in one.readings_of(linear, self.combination)
+        )
+
+    def unit_noise(self, mechanism: Mechanism, space: CategorySpace) -> UnitNoise:
+        """What is public of the noise of rows: that of a channel without statistics."""
+        rows = mechanism.settled_rows(space)
+        channel, prior = rows.public_channel(space), rows.public_prior(space)
+        outputs = self.outputs(channel, with_every_outcome(prior)[np.newaxis])
+        ends, true = Ends.of_values(self.values), self.values - outputs.middle
+
+        def spread(read: FloatArray, numbers: FloatArray) -> float:
+            errors = channel.transition()[0] * (read[0][:, np.newaxis] - numbers) ** 2
+            return float(errors.sum(axis=0) @ prior)
+
+        return UnitNoise(
+            ends=ends,
+            variance=spread(outputs.values, true),
+            square_variance=spread(outputs.values**2 - outputs.noise, true**2),
+            two_values=self.has_two_values(space),
+            origin=ends.middle - self.constant,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """A function of the category as a release tells it.
+
+    Attributes:
+        name: What it is called.
+        outputs: What responses tell of it.
+        readings: Published sums that tell it; none for rows alone.
+        noise: What is public of the noise of a row.
+    """
+
+    name: str
+    outputs: Outputs
+    readings: tuple[SumReading, ...]
+    noise: UnitNoise
+
+    @classmethod
+    def of(
+        cls, function: CategoryFunction, release: Release, *, use_sums: bool, holdout: int | None
+    ) -> Measured:
+        """A function as a release of rows tells it.
+
+        Args:
+            function: The function.
+            release: The release.
+            use_sums: Whether rows are calibrated by published sums.
+            holdout: The fold whose sums are used alone; None for all.
+
+        Raises:
+            ParameterError: If the rows do not tell it.
+        """
+        assert release.channel is not None  # noqa: S101 - there are rows
+        readings = function.readings(release.statistics) if use_sums else ()
+        if holdout is not None:
+            readings = of_fold(readings, holdout)
+        return cls(
+            name=function.name,
+            outputs=function.outputs(release.channel, channel_priors(release)),
+            readings=readings,
+            noise=function.unit_noise(release.mechanism, release.space),
+        )
+
+
+def declared_noise(mechanism: Mechanism, space: CategorySpace, metric: int = 0) -> UnitNoise:
+    """What is public of the noise of a declared metric."""
+    return CategoryFunction.declared(f"metric {metric}", space, metric).unit_noise(mechanism, space)
+
+
+def channel_priors(release: Release) -> FloatArray:
+    """What each channel's categories are thought to be like; axes `[channel, category]`.
+
+    The public prior; or, with noisy counts, the mean of what these say of the channel's cells.
+    """
+    assert release.channel is not None  # noqa: S101 - there are rows
+    space, n_channels = release.space, release.channel.possible().shape[-2]
+    public = release.mechanism.settled_rows(space).public_prior(space)
+    priors = np.tile(with_every_outcome(public), (n_channels, 1))
+    for one in release.statistics:
+        if (histogram := one.histogram()) is not None:
+            by_group = project_prior(histogram.noisy_counts, histogram.group_sizes)
+            np.add.at(
+                priors,
+                release.channel.groups.ravel(),
+                release.layout.sizes.ravel()[:, np.newaxis] * by_group[histogram.groups.ravel()],
+            )
+    return np.asarray(priors / priors.sum(axis=-1, keepdims=True))
