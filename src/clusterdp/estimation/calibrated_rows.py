@@ -17,8 +17,10 @@ import numpy as np
 
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.arm_means import weigh
+from clusterdp.estimation.calibration import calibrate
 from clusterdp.estimation.estimate import open_release
-from clusterdp.estimation.metric_effects import MetricRows, Wanted
+from clusterdp.estimation.measured import CategoryFunction, Measured
+from clusterdp.estimation.profiles import ProfileSums
 from clusterdp.estimation.profiling import PROFILE, Profiling
 from clusterdp.estimation.segments import RowCounts
 from clusterdp.published.row_counts import count_released, scan_units
@@ -69,15 +71,15 @@ def calibrated_rows(
     found = profiling.of(count_released(release, profiling.names))
     rows = RowCounts(profiles=found.profiles, whole=found.count(found.table))
     places, responses = (found.table[name].to_numpy() for name in (PROFILE, RESPONSE))
-    wanted = Wanted(
-        release.layout, "unstratified", (), use_sums=True, holdout=holdout, differences=False
-    )
     moved = {}
-    for place in range(len(release.space.declared.metrics)):
-        metric = MetricRows.of(release, rows, wanted, place)
-        groups = metric.outputs.groups.ravel()[rows.profiles.cells]
-        debiased = metric.outputs.values[groups[places], responses] + metric.outputs.middle
-        moved[f"{metric.metric}_calibrated"] = debiased + metric.calibration.shifts()[places]
+    for place, name in enumerate(map(str, release.space.declared.metrics)):
+        function = CategoryFunction.declared(name, release.space, place)
+        metric = Measured.of(function, release, use_sums=True, holdout=holdout)
+        sums = ProfileSums.of_rows(rows.whole, rows.profiles, metric.outputs)
+        shifts = calibrate(metric.readings, rows.profiles, sums, metric.noise).shifts()
+        groups = metric.outputs.groups.ravel()[rows.profiles.cells[places]]
+        debiased = metric.outputs.values[groups, responses] + metric.outputs.middle
+        moved[f"{name}_calibrated"] = debiased + shifts[places]
     weights = _stratified_weights(release, rows)[rows.profiles.cells][places]
     return _with_columns(release, found.table, {**moved, STRATIFIED_WEIGHT: weights}, profiling)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError, FormatError
-from clusterdp.published.levels import Levels, Tally, encode_batch
+from clusterdp.published.tallies import ColumnCodes, Tally, encode_batch
 from clusterdp.rows.encoding import RESPONSE, CellEncoder, Labels
 from clusterdp.rows.frames import is_spark
 
@@ -72,7 +72,7 @@ def count_together(units: pl.LazyFrame, several: list[tuple[str, ...]]) -> list[
     """
     lists = [tuple(dict.fromkeys((*one, RESPONSE))) for one in several]
     read = units.select(dict.fromkeys(name for one in lists for name in one).keys())
-    levels = {name: Levels(kind) for name, kind in read.collect_schema().items()}
+    levels = {name: ColumnCodes(kind) for name, kind in read.collect_schema().items()}
     tallies = [Tally(one, levels, COUNT) for one in lists]
     with read_errors():
         for batch in read.collect_batches(

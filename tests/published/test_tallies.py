@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from clusterdp.errors import DataError
-from clusterdp.published.levels import Levels, Tally, encode_batch
+from clusterdp.published.tallies import ColumnCodes, Tally, encode_batch
 from clusterdp.published.row_counts import COUNT
 
 VALUES = {
@@ -24,7 +24,7 @@ VALUES = {
 
 
 def tallied(batches: list[pl.DataFrame], several: list[tuple[str, ...]]) -> list[pl.DataFrame]:
-    levels = {name: Levels(kind) for name, kind in batches[0].schema.items()}
+    levels = {name: ColumnCodes(kind) for name, kind in batches[0].schema.items()}
     tallies = [Tally(names, levels, COUNT) for names in several]
     for batch in batches:
         codes = encode_batch(batch, levels)

@@ -17,7 +17,7 @@ _KEY = "__clusterdp_key"
 _LARGEST_KEY = 2**63
 
 
-class Levels:
+class ColumnCodes:
     """The values of a column that were met so far. A value's code is its place; that of null is 0.
 
     Attributes:
@@ -52,7 +52,7 @@ class Levels:
         return found.cast(pl.String) if isinstance(found.dtype, pl.Categorical) else found
 
 
-def encode_batch(batch: pl.DataFrame, levels: Mapping[str, Levels]) -> pl.DataFrame:
+def encode_batch(batch: pl.DataFrame, levels: Mapping[str, ColumnCodes]) -> pl.DataFrame:
     """Codes instead of values, all columns at once."""
     import polars as pl
 
@@ -70,7 +70,9 @@ class Tally:
         count: The name of the column of counts.
     """
 
-    def __init__(self, names: tuple[str, ...], levels: Mapping[str, Levels], count: str) -> None:
+    def __init__(
+        self, names: tuple[str, ...], levels: Mapping[str, ColumnCodes], count: str
+    ) -> None:
         import polars as pl
 
         self.names = names
