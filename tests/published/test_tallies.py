@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from clusterdp.errors import DataError
-from clusterdp.published.tallies import ColumnCodes, Tally, encode_batch
 from clusterdp.published.row_counts import COUNT
+from clusterdp.published.tallies import ColumnCodes, Tally, encode_batch
 
 VALUES = {
     "text": pl.Series(["b", "a", None, "c"]),
