@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         OwnerNotice,
         ParameterError,
     )
+    from clusterdp.estimation.calibrated_rows import calibrated_rows
     from clusterdp.estimation.estimate import estimate
     from clusterdp.estimation.results import Effect, Estimate
     from clusterdp.experiment.number import Number
@@ -57,6 +58,7 @@ _HOMES = {
         "OwnerNotice",
         "ParameterError",
     ),
+    "estimation.calibrated_rows": ("calibrated_rows",),
     "estimation.estimate": ("estimate",),
     "estimation.results": ("Effect", "Estimate"),
     "experiment.number": ("Number",),
@@ -104,6 +106,7 @@ __all__ = [
     "Release",
     "SumShares",
     "__version__",
+    "calibrated_rows",
     "cluster_dp",
     "cluster_free_dp",
     "estimate",

@@ -304,7 +304,7 @@ def test_a_file_that_makes_polars_panic(
 
     release = cdp.read_release(tmp_path / "folder")
     with monkeypatch.context() as patch:
-        patch.setattr(pl.LazyFrame, "collect", panic)
+        patch.setattr(pl.LazyFrame, "collect_batches", panic)
         with pytest.raises(cdp.FormatError, match=r"cannot be read \(PanicException\)"):
             cdp.estimate(release)
     monkeypatch.setattr(pl, "read_parquet", panic)

@@ -101,8 +101,8 @@ TABLES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     "by another column": (TOTALS, lambda t: t.with_columns(by=pl.lit("region")), NOT_IN_ORDER),
     "no totals": (
         TOTALS,
-        lambda t: t.with_columns(noisy_sum=pl.lit(None, pl.List(pl.Int64))),
-        "column 'noisy_sum' of the totals",
+        lambda t: t.with_columns(noisy_sum_in_units=pl.lit(None, pl.List(pl.Int64))),
+        "column 'noisy_sum_in_units' of the totals",
     ),
     "totals of two metrics": (
         TOTALS,
@@ -111,8 +111,13 @@ TABLES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     ),
     "fractional totals": (
         TOTALS,
-        lambda t: t.with_columns(pl.col("noisy_sum").cast(pl.List(pl.Float64))),
-        "column 'noisy_sum' of the totals",
+        lambda t: t.with_columns(pl.col("noisy_sum_in_units").cast(pl.List(pl.Float64))),
+        "column 'noisy_sum_in_units' of the totals",
+    ),
+    "totals in another unit": (
+        TOTALS,
+        lambda t: t.with_columns(pl.col("noisy_sum").list.eval(pl.element() * 2)),
+        "does not follow from 'noisy_sum_in_units'",
     ),
     "groups as lists": (
         "units.parquet",

@@ -35,7 +35,7 @@ _CELLS, _CHANNELS, _TOTALS = "cells.parquet", "channels.parquet", "totals.parque
 _COLUMNS = {
     "counts": ["noisy_counts"],
     "contrasts": ["noisy_contrast"],
-    "sums": ["noisy_sum", "noisy_squares"],
+    "sums": ["noisy_sum", "noisy_sum_in_units", "noisy_squares"],
     "totals": [],
     "resampling": ["prior", "decode"],
     "optimal": ["channel"],
@@ -250,9 +250,13 @@ def _check_statistics(content: dict[str, Any], cells: pl.DataFrame, arms: list[A
         for arm, contrast in zip(arms, cells["noisy_contrast"].to_list(), strict=True):
             told = type(contrast) is float and math.isfinite(contrast)
             need("contrasts", holds=contrast is None if arm == content["control"] else told)
-    for name in ("noisy_sum", "noisy_squares"):
+    for name in ("noisy_sum_in_units", "noisy_squares"):
         if name in cells.columns:
             need(name, holds=all(_is_one(listed, int) for listed in cells[name].to_list()))
+    if "noisy_sum" in cells.columns:
+        (unit,) = content["noise"]["sums"]["unit"]
+        expected = [[unit * number] for (number,) in cells["noisy_sum_in_units"].to_list()]
+        need("noisy_sum", holds=cells["noisy_sum"].to_list() == expected)
     if "channel" in cells.columns:
         need("channel", holds=all(type(number) is int for number in cells["channel"].to_list()))
 

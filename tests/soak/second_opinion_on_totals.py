@@ -74,7 +74,7 @@ def _first_word(given: Any, key: bytes) -> int:
 def check_totals(content: dict[str, Any], levels: list[list[str]], totals: pl.DataFrame) -> None:
     """One row for each breakdown, group, fold and arm, in this order; with whole numbers."""
     arm, folds = content["columns"]["arm"], range(content["folds"])
-    names = ["by", "group", "fold", arm, "noisy_sum", "noisy_squares"]
+    names = ["by", "group", "fold", arm, "noisy_sum", "noisy_sum_in_units", "noisy_squares"]
     need("columns of totals", holds=totals.columns == names)
     groups = {tuple(one["columns"]): one["labels"] for one in content["breakdowns"]}
     wanted = [
@@ -88,7 +88,11 @@ def check_totals(content: dict[str, Any], levels: list[list[str]], totals: pl.Da
     for name in names[4:]:
         listed = totals[name].to_list()
         need(name, holds=all(isinstance(one, list) and len(one) == 1 for one in listed))
-        need("whole", holds=all(type(one[0]) is int for one in listed))
+        kind = float if name == "noisy_sum" else int
+        need("numbers", holds=all(type(one[0]) is kind for one in listed))
+    (unit,) = next(one["unit"] for name, one in content["noise"].items() if "totals" in name)
+    expected = [[unit * number] for (number,) in totals["noisy_sum_in_units"].to_list()]
+    need("sums in units", holds=totals["noisy_sum"].to_list() == expected)
 
 
 def _named(labels: Sequence[Sequence[str]]) -> list[str]:

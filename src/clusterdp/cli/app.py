@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterdp.cli import estimate, folders, ledger, plan, release, reproduce
+from clusterdp.cli import calibrate, estimate, folders, ledger, plan, release, reproduce
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -21,6 +21,7 @@ for command in (
     release.release,
     plan.plan,
     estimate.estimate,
+    calibrate.calibrate,
     folders.inspect,
     folders.verify,
     reproduce.reproduce,

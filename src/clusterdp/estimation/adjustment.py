@@ -70,18 +70,20 @@ def to_covariate_rows(
     """
     import polars as pl
 
-    rows = given.rows
+    needed = (PROFILE, RESPONSE, *given.regressors, *(name for name, _ in segment))
+    rows = given.rows.select(dict.fromkeys(needed).keys())
     for name, value in segment:
         rows = rows.filter(pl.col(name) == value)
     places, responses = rows[PROFILE].to_numpy(), rows[RESPONSE].to_numpy()
     cells = profiles.cells[places]
     groups = outputs.groups.ravel()[cells]
+    entries = groups * outputs.values.shape[-1] + responses
     n_clusters, n_arms = profiles.shape
     return CovariateRows(
         cells=cells,
         profiles=places,
-        outcomes=outputs.values[groups, responses],
-        noise=outputs.noise[groups, responses],
+        outcomes=outputs.values.ravel()[entries],
+        noise=outputs.noise.ravel()[entries],
         covariates=rows.select(given.regressors).to_numpy(),
         sizes=np.bincount(cells, minlength=n_clusters * n_arms).reshape(n_clusters, n_arms),
     )
@@ -106,6 +108,7 @@ def adjusted_means(
     fits = [
         _fit_arm(
             rows,
+            row_clusters,
             np.flatnonzero((row_arms == arm) & compared),
             ArmCells(
                 outcomes=outcome_means[:, position, 0],
@@ -179,9 +182,15 @@ class ArmFit(NamedTuple):
     noise: FloatArray
 
 
-def _fit_arm(rows: CovariateRows, chosen: IntArray, cells: ArmCells, target: FloatArray) -> ArmFit:
-    """The adjusted mean of an arm."""
-    clusters = rows.cells[chosen] // rows.sizes.shape[1]
+def _fit_arm(
+    rows: CovariateRows,
+    row_clusters: IntArray,
+    chosen: IntArray,
+    cells: ArmCells,
+    target: FloatArray,
+) -> ArmFit:
+    """The adjusted mean of an arm, whose rows are the chosen ones."""
+    clusters = row_clusters[chosen]
     centred = rows.covariates[chosen] - cells.centres(cells.covariates)[clusters]
     residual = rows.outcomes[chosen] - cells.centres(cells.outcomes)[clusters]
     slopes, *_ = np.linalg.lstsq(centred, residual, rcond=math.sqrt(_LEAST))

@@ -158,6 +158,10 @@ class Calibration:
             noise_sums=noise_sums,
         )
 
+    def shifts(self) -> FloatArray:
+        """−XM⁻¹(X'ỹ − Z): what units of each profile are moved by, whatever their weights."""
+        return -times(self.solver.solve(self.gaps), self.solver.transposed)
+
     def covariances(
         self, *, coefficients: FloatArray, noise_sums: FloatArray
     ) -> tuple[FloatArray, FloatArray]:

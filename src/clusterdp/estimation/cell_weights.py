@@ -119,7 +119,8 @@ def weigh_cells(
     beale = 1 + (inverse - 1) * spare / np.maximum(pool_size, 1)
     weight = np.where(pooled, found * inverse * beale, 0.0)
     of_pool = pool_size * _ratio(weight, weight.sum(axis=-2, keepdims=True), missing=np.nan)
-    shares = np.where(pooled, of_pool, inside) / inside.sum(axis=-2, keepdims=True)
+    whole_inside = inside.sum(axis=-2, keepdims=True)  # zero if every cluster lacks an arm
+    shares = _ratio(np.where(pooled, of_pool, inside), whole_inside, missing=np.nan)
     return CellWeights(
         shares=np.asarray(shares),
         sizes=found,

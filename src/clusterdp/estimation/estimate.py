@@ -93,7 +93,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         FormatError: If the folder is not a release, or was damaged or edited.
         DataError: If the analyst's table does not fit the release.
     """
-    release = _open(release)
+    release = open_release(release)
     _check_choice("estimator", estimator, ("stratified", "unstratified"))
     _check_choice("use", use, ("everything", "rows"))
     check_level(level)
@@ -265,7 +265,8 @@ def _clipping_notes(release: Release) -> list[str]:
     return [f"{name}, clipped to {number.low:g}..{number.high:g}" for name, number in numbers]
 
 
-def _open(release: Any) -> Release:
+def open_release(release: Any) -> Release:
+    """A release as it is, or from the path of its folder."""
     if isinstance(release, str | os.PathLike):
         return read_release(os.fspath(release))
     if not isinstance(release, Release):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from clusterdp._tables import aligned
 from clusterdp.experiment.layout import units_in_words
 from clusterdp.published.manifest import what_is_public
+from clusterdp.published.readme_advice import cautions, sql_name, sum_queries
 from clusterdp.storage.files import UNIT_PARTS, UNITS
 
 if TYPE_CHECKING:
@@ -78,20 +79,20 @@ def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
     columns = manifest.columns
     arm, unit = columns.arm, columns.unit
     rows, glob, in_r = names
-    in_sql = _sql_name(arm)
+    in_sql = sql_name(arm)
     published = ", ".join(f"`{name}`" for name in manifest.to_columns().published)
     debiased = manifest.to_columns().debiased
     first = debiased[0]
     is_whole = manifest.to_columns().outcomes[0] not in manifest.to_columns().missing
     true = "the true outcome" if is_whole else "the true outcome, 0 where it is missing"
-    first_sql = _sql_name(first)
+    first_sql = sql_name(first)
     source, table = f"'{glob}'", "mine"
     spread, fitted, counted_as = "and so any ordinary standard error, ", "units", "units"
     if columns.assigned_by is not None:
         # One row per group: units of a group were not assigned one by one.
         group = columns.assigned_by
         source = (
-            f"(select {in_sql}, {_sql_name(group)}, avg({first_sql}) as {first_sql}\n"
+            f"(select {in_sql}, {sql_name(group)}, avg({first_sql}) as {first_sql}\n"
             f"      from '{glob}' group by all)"
         )
         table = f"mine.groupby([{arm!r}, {group!r}], as_index=False)[{first!r}].mean()"
@@ -107,8 +108,8 @@ def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
 **A mean of `{first}` is an unbiased mean of {true}**, over all units or over
 any group of them that was not chosen by looking at outcomes. Use it like any outcome; its spread,
 {spread}includes the noise of privacy. It is right for means and for
-nothing else: a single value, a median or a share of it means nothing, and values can lie far
-outside the range of outcomes.{_missing(manifest)}{_assigned(manifest)}
+nothing else (see below), and values can lie far outside the range of
+outcomes.{_missing(manifest)}{_assigned(manifest)}
 
 SQL (DuckDB):
 ```sql
@@ -136,11 +137,13 @@ coefficients(fit)
 sqrt(diag(sandwich::vcovHC(fit, "HC2")))
 ```
 
+{sum_queries(manifest, glob)}
 With clusterdp, compared within clusters, with intervals and segments{_better(manifest)}:
 ```
 clusterdp estimate .
+clusterdp calibrate . --out ../rows.parquet  # rows whose means in any tool are these
 ```
-"""
+{cautions(manifest)}"""
 
 
 def _missing(manifest: Manifest) -> str:
@@ -168,10 +171,6 @@ def _assigned(manifest: Manifest) -> str:
         f"\n\n**Arms were assigned by `{group}`, not unit by unit.** Standard errors must be of\n"
         "how its groups differ: the recipes below compare means of groups."
     )
-
-
-def _sql_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _files(manifest: Manifest) -> str:

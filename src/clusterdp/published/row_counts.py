@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError, FormatError
+from clusterdp.published.tallies import ColumnCodes, Tally, encode_batch
 from clusterdp.rows.encoding import RESPONSE, CellEncoder, Labels
 from clusterdp.rows.frames import is_spark
 
@@ -56,40 +57,31 @@ def count_released(release: Release, more: tuple[str, ...] = ()) -> pl.DataFrame
 
         groups = count_groups(release.units, [*names, RESPONSE], COUNT)
     else:
-        groups = collect_rows(group_rows(scan_units(release), names))
+        (groups,) = count_together(scan_units(release), [names])
     check_whole(groups, release)
     return groups
 
 
-def group_rows(units: pl.LazyFrame, names: tuple[str, ...]) -> pl.LazyFrame:
-    """Rows counted by some columns and response, in a column `COUNT`."""
-    import polars as pl
-
-    return units.group_by(*dict.fromkeys((*names, RESPONSE))).agg(pl.len().alias(COUNT))
-
-
 def count_together(units: pl.LazyFrame, several: list[tuple[str, ...]]) -> list[pl.DataFrame]:
-    """Rows counted by each of some lists of columns, see `group_rows`, in one pass.
+    """Rows counted by response and each of some lists of columns, in one pass.
 
-    Memory holds a batch of rows and the counts.
+    Counts are in a column `COUNT`. Memory holds a batch of rows and the counts.
 
     Raises:
         FormatError: If the files of rows cannot be read.
     """
-    import polars as pl
-
-    if len(several) == 1:
-        return [collect_rows(group_rows(units, several[0]))]
-    names = (*(name for one in several for name in one), RESPONSE)
-    read = units.select(dict.fromkeys(names).keys())
-    counts = [group_rows(read.clear(), one).collect() for one in several]
+    lists = [tuple(dict.fromkeys((*one, RESPONSE))) for one in several]
+    read = units.select(dict.fromkeys(name for one in lists for name in one).keys())
+    levels = {name: ColumnCodes(kind) for name, kind in read.collect_schema().items()}
+    tallies = [Tally(one, levels, COUNT) for one in lists]
     with read_errors():
-        for batch in read.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
-            for place, one in enumerate(several):
-                more = group_rows(batch.lazy(), one).collect()
-                both = pl.concat([counts[place], more])
-                counts[place] = both.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
-    return counts
+        for batch in read.collect_batches(
+            chunk_size=_BATCH_ROWS, engine="streaming", maintain_order=False
+        ):
+            codes = encode_batch(batch, levels)
+            for tally in tallies:
+                tally.add(codes)
+    return [tally.table() for tally in tallies]
 
 
 def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:

@@ -39,6 +39,7 @@ PUBLISHED_COLUMNS = frozenset(
         "noisy_counts",
         "noisy_contrast",
         "noisy_sum",
+        "noisy_sum_in_units",
         "noisy_squares",
         "prior",
         "decode",

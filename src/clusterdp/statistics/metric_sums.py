@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 import numpy as np
 
+from clusterdp.errors import FormatError
 from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon
 from clusterdp.statistics.base import DrawnStatistic, NoisyStatistic, combined
 from clusterdp.statistics.sum_noise import MetricScale, SumNoise, sum_noise
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from clusterdp.statistics.noise import NoiseSource
 
 _SUMS, _SQUARES = "noisy_sum", "noisy_squares"
+# The published integers; beside them, sums are published as numbers of the metric.
+_INTEGERS = "noisy_sum_in_units"
 
 
 class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
@@ -64,16 +67,17 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
         return self.noise(space).facts(space)
 
     def column_types(self, space: CategorySpace) -> dict[str, pl.DataType]:
-        """A column of lists by metric, and one of squares where there are any."""
+        """Columns of lists by metric: sums, the same in units, and squares where there are any."""
         import polars as pl
 
-        names = [_SUMS, _SQUARES] if any(space.metric_lattice().squared) else [_SUMS]
-        return dict.fromkeys(names, pl.List(pl.Int64))
+        squares = [_SQUARES] if any(space.metric_lattice().squared) else []
+        integers = dict.fromkeys([_INTEGERS, *squares], pl.List(pl.Int64))
+        return {_SUMS: pl.List(pl.Float64), **integers}
 
     def lengths(self, space: CategorySpace) -> dict[str, int]:
         """How many numbers the lists of each column have."""
         squared = space.metric_lattice().squared
-        return {_SUMS: len(squared), _SQUARES: sum(squared)}
+        return {_SUMS: len(squared), _INTEGERS: len(squared), _SQUARES: sum(squared)}
 
     def with_noise(
         self, true: MetricSums, space: CategorySpace, add_noise: NoiseSource
@@ -94,12 +98,26 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
     def read_columns(
         self, table: pl.DataFrame, space: CategorySpace, shape: tuple[int, ...]
     ) -> dict[str, IntArray]:
-        """Noisy sums from the columns of a published table; axes `[*shape, metric]`."""
+        """Noisy sums from the columns of a published table; axes `[*shape, metric]`.
+
+        Raises:
+            FormatError: If sums are not what they are in units.
+        """
         lengths = self.lengths(space)
-        return {
+        read = {
             name: table[name].list.to_array(lengths[name]).to_numpy().reshape(*shape, lengths[name])
             for name in self.column_types(space)
         }
+        published, sums = read.pop(_SUMS), read.pop(_INTEGERS)
+        if not np.array_equal(published, in_metric(sums, space)):
+            raise FormatError(f"{_SUMS!r} does not follow from {_INTEGERS!r}")
+        return {_SUMS: sums, **read}
+
+
+def in_metric(sums: IntArray, space: CategorySpace) -> FloatArray:
+    """Integers as sums of metrics; last axis `[metric]`."""
+    units = np.array([float(unit) for unit in space.metric_lattice().units])
+    return np.asarray(units * sums, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,12 +147,14 @@ class DrawnMetricSums(DrawnStatistic):
         return {_SUMS: self.sums} | ({} if self.squares is None else {_SQUARES: self.squares})
 
     def to_columns(self) -> list[pl.Series]:
-        """A column of lists of each."""
+        """A column of lists of each, and one of sums as numbers of the metrics."""
         import polars as pl
 
+        columns = {_SUMS: in_metric(self.sums, self.space), _INTEGERS: self.sums}
+        columns |= {} if self.squares is None else {_SQUARES: self.squares}
         return [
             pl.Series(name, drawn.reshape(-1, drawn.shape[-1])).arr.to_list()
-            for name, drawn in self.arrays().items()
+            for name, drawn in columns.items()
         ]
 
     def readings_of(

@@ -1,0 +1,120 @@
+"""Released rows moved by their calibration, for the tools of others.
+
+A calibrated mean is s'ỹ − b'(X'ỹ − Z), with b = M⁻¹X's and M = X'X + W/v̄, see `calibration.py`. It
+is linear in s:
+
+    s'ỹ − (X'ỹ − Z)'M⁻¹X's = s'y*,   y* = ỹ − XM⁻¹(X'ỹ − Z)
+
+So one column y* gives every calibrated mean: of everyone and of any segment, with any weights s
+that do not depend on outcomes. A unit is moved by a number that all units of its profile share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp.errors import DataError, ParameterError
+from clusterdp.estimation.arm_means import weigh
+from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.estimate import open_release
+from clusterdp.estimation.measured import CategoryFunction, Measured
+from clusterdp.estimation.profiles import ProfileSums
+from clusterdp.estimation.profiling import PROFILE, Profiling
+from clusterdp.estimation.segments import RowCounts
+from clusterdp.published.row_counts import count_released, scan_units
+from clusterdp.rows.encoding import FOLD, RESPONSE
+from clusterdp.rows.frames import frame_like, read_frame
+
+if TYPE_CHECKING:
+    import os
+
+    import polars as pl
+
+    from clusterdp._arrays import FloatArray
+    from clusterdp.published.release import Release
+
+# What a unit counts in a comparison within clusters.
+STRATIFIED_WEIGHT = "stratified_weight"
+
+
+def calibrated_rows(
+    release: Release | str | os.PathLike[str], *, holdout: int | None = None
+) -> Any:
+    """The released rows with a column such as `clicks_calibrated` for each metric.
+
+    Its plain means by arm are those of `estimate` with `estimator="unstratified"`, of everyone and
+    of any segment. Means weighted by the column `stratified_weight` are those of `estimate` as it
+    compares by default, of everyone. Standard errors that other tools compute from it are too
+    large wherever published sums tell much: take those of `estimate`.
+
+    Args:
+        release: A published folder, or a release from `release` or `read_release`.
+        holdout: The rows of this fold alone, moved by the sums of this fold alone.
+
+    Returns:
+        A Polars query over a folder, or a frame of the library that the rows came in.
+
+    Raises:
+        ParameterError: If an argument is of another type or out of its range, or the release has
+            no rows.
+        FormatError: If the folder is not a release, or was damaged or edited.
+        DataError: If a column of the release has the name of a new one.
+    """
+    release = open_release(release)
+    if release.units is None:
+        raise ParameterError(
+            f"{release.mechanism.name} publishes no rows to calibrate; use estimate(release)"
+        )
+    profiling = Profiling.for_sums(release, use_sums=True, holdout=holdout)
+    found = profiling.of(count_released(release, profiling.names))
+    rows = RowCounts(profiles=found.profiles, whole=found.count(found.table))
+    places, responses = (found.table[name].to_numpy() for name in (PROFILE, RESPONSE))
+    moved = {}
+    for place, name in enumerate(map(str, release.space.declared.metrics)):
+        function = CategoryFunction.declared(name, release.space, place)
+        metric = Measured.of(function, release, use_sums=True, holdout=holdout)
+        sums = ProfileSums.of_rows(rows.whole, rows.profiles, metric.outputs)
+        shifts = calibrate(metric.readings, rows.profiles, sums, metric.noise).shifts()
+        groups = metric.outputs.groups.ravel()[rows.profiles.cells[places]]
+        debiased = metric.outputs.values[groups, responses] + metric.outputs.middle
+        moved[f"{name}_calibrated"] = debiased + shifts[places]
+    weights = _stratified_weights(release, rows)[rows.profiles.cells][places]
+    return _with_columns(release, found.table, {**moved, STRATIFIED_WEIGHT: weights}, profiling)
+
+
+def _stratified_weights(release: Release, rows: RowCounts) -> FloatArray:
+    """What a unit of each cell counts in a comparison within clusters, one on average of its arm.
+
+    That of control is the one of its first comparison. Axes `[cell]`.
+    """
+    layout = release.layout
+    sizes = np.asarray(rows.profiles.sum_cells(rows.profiles.sizes), dtype=np.int64)
+    weights = np.zeros(sizes.shape)
+    for arm in reversed(layout.treatments):
+        pair = [layout.control, arm]
+        weights[:, pair] = weigh(sizes, layout, pair).of_units() * sizes[:, pair].sum(axis=0)
+    return weights.ravel()
+
+
+def _with_columns(
+    release: Release, counted: pl.DataFrame, columns: dict[str, FloatArray], profiling: Profiling
+) -> Any:
+    """The rows of a release with more columns, which follow from profiles and responses."""
+    import polars as pl
+
+    clash = [name for name in columns if name in release.columns.published]
+    if clash:
+        raise DataError(f"the release has a column {clash[0]!r} of its own; rename it before")
+    keys = [*profiling.names, RESPONSE]
+    known = counted.select(keys).with_columns(
+        pl.Series(name, values) for name, values in columns.items()
+    )
+    rows = scan_units(release)
+    if profiling.holdout is not None:
+        rows = rows.filter(pl.col(FOLD) == profiling.holdout)
+    rows = rows.join(known.lazy(), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    if isinstance(release.units, pl.LazyFrame):
+        return rows
+    return frame_like(read_frame(release.units), release.units, rows.collect())

@@ -1,0 +1,104 @@
+"""What the README of a folder says of its columns: what they are not for, and queries on sums."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from clusterdp.experiment.decimals import shown
+from clusterdp.experiment.expressions import quoted
+
+if TYPE_CHECKING:
+    from clusterdp.published.manifest import Manifest
+
+
+def cautions(manifest: Manifest) -> str:
+    """What gives wrong answers, why, and the command that gives a right one."""
+    name, column = quoted(manifest.to_columns().outcomes[0]), manifest.to_columns().debiased[0]
+    levels = manifest.outcomes.categories().level_values[0]
+    level = shown(float(levels[len(levels) // 2]))
+    held = "--holdout 1" if manifest.folds > 1 else "--rows-only --by MINE"
+    split = "train on fold 0" if manifest.folds > 1 else "train on other units than you estimate on"
+    entries = [
+        (
+            f"a median, quantile or maximum of `{column}`",
+            "the noise of privacy decides it, not the outcomes",
+            f"clusterdp estimate . --metric {shlex.quote(f'p90({name})')}",
+        ),
+        (
+            "a histogram, or a count of values",
+            "a value is what a response counts as, and not an outcome",
+            f"clusterdp estimate . --metric {shlex.quote(f'dist({name})')}",
+        ),
+        (
+            f"a threshold, such as `{column} >= {level}`",
+            "a noisy value beyond it is no outcome beyond it",
+            f"clusterdp estimate . --metric {shlex.quote(f'{name}>={level}')}",
+        ),
+        (
+            "a logarithm, a square, a ratio or a product of values, row by row",
+            "the mean of a function of noisy values is not that of the outcomes",
+            f"clusterdp estimate . --metric METRIC  # such as {name}*other, {name}/other",
+        ),
+        (
+            "rows that are kept, dropped, sorted or grouped by it or by `response`",
+            "they were chosen by their noise, so their means are biased",
+            "clusterdp estimate . --by COLUMN  # a column that does not depend on outcomes",
+        ),
+        (
+            "segments, covariates or a model chosen and tested on the same rows",
+            "the test meets the noise that the choice was made by",
+            f"clusterdp estimate . {held}  # {split}",
+        ),
+    ]
+    lines = ["", "## What you may not do with these columns"]
+    for what, why, instead in entries:
+        lines += [f"- Not {what}: {why}. Instead:", f"  `{instead}`"]
+    return "\n".join(lines) + "\n"
+
+
+def sum_queries(manifest: Manifest, rows: str) -> str:
+    """Means of the first metric from noisy sums, in SQL; nothing if there are no sums.
+
+    Args:
+        manifest: Of the release.
+        rows: The files of rows, as a name in SQL.
+    """
+    statistics, space = manifest.mechanism.statistics, manifest.outcomes.categories()
+    arm = sql_name(manifest.columns.arm)
+    parts = []
+    if any(one.level is None and "noisy_sum" in one.column_types(space) for one in statistics):
+        parts.append(f"""select {arm}, sum(noisy_sum[1]) / sum(size) as mean
+from 'cells.parquet'
+group by {arm}
+order by {arm};""")
+    if any(one.level == () for one in statistics):
+        fold = ["fold"] if manifest.folds > 1 else []
+        cells = ", ".join(map(sql_name, manifest.to_columns().cell))
+        keys = ", ".join([*fold, arm])
+        parts.append(f"""with sizes as (
+    select {keys}, sum(weight) as size
+    from '{rows}' join 'cells.parquet' using ({cells})
+    group by {keys}
+)
+select {arm}, sum(noisy_sum[1]) / sum(size) as mean
+from 'totals.parquet' join sizes using ({keys})
+where "by" = ''
+group by {arm}
+order by {arm};""")
+    if not parts:
+        return ""
+    metrics = ", ".join(f"`{one}`" for one in space.declared.metrics)
+    queries = "\n".join(f"```sql\n{part}\n```" for part in parts)
+    return f"""
+Noisy sums are in the units of their metrics, one number for each: {metrics}. They have less noise
+than a sum over rows, and no spread that would give a standard error. In totals, a unit counts as
+often as the `weight` of its cell says.
+
+{queries}
+"""
+
+
+def sql_name(name: str) -> str:
+    """A name as SQL reads it, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,62 @@
+"""Rows counted by packed codes, beside Polars' own grouping."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import polars as pl
+import pytest
+
+from clusterdp.errors import DataError
+from clusterdp.published.row_counts import COUNT
+from clusterdp.published.tallies import ColumnCodes, Tally, encode_batch
+
+VALUES = {
+    "text": pl.Series(["b", "a", None, "c"]),
+    "number": pl.Series([3, -1, None, 2**40]),
+    "float": pl.Series([0.5, float("nan"), None, -1.0]),
+    "flag": pl.Series([True, False, None, True]),
+    "day": pl.Series([date(2024, 1, 2), None, date(1999, 1, 1), date(2024, 1, 3)]),
+    "ordered": pl.Series(["low", "high", None, "low"], dtype=pl.Enum(["low", "high"])),
+    "category": pl.Series(["x", "y", None, "z"], dtype=pl.Categorical),
+}
+
+
+def tallied(batches: list[pl.DataFrame], several: list[tuple[str, ...]]) -> list[pl.DataFrame]:
+    levels = {name: ColumnCodes(kind) for name, kind in batches[0].schema.items()}
+    tallies = [Tally(names, levels, COUNT) for names in several]
+    for batch in batches:
+        codes = encode_batch(batch, levels)
+        for tally in tallies:
+            tally.add(codes)
+    return [tally.table() for tally in tallies]
+
+
+@pytest.mark.parametrize("n_batches", [1, 7])
+def test_counts_are_those_of_a_grouping_whatever_the_types_and_batches(n_batches: int) -> None:
+    rng = np.random.default_rng(1)
+    table = pl.DataFrame(
+        {name: values.gather(rng.integers(0, 4, 2000)) for name, values in VALUES.items()}
+    ).sort("number")  # later batches have values that earlier ones lack
+    several = [("text", "number"), ("float", "flag", "day"), tuple(VALUES)]
+    size = -(-len(table) // n_batches)
+    found = tallied([table[first : first + size] for first in range(0, 2000, size)], several)
+    plain = table.with_columns(pl.col("category").cast(pl.String))
+    for names, counts in zip(several, found, strict=True):
+        expected = plain.group_by(names).agg(pl.len().cast(pl.Int64).alias(COUNT))
+        assert counts.sort(names).equals(expected.sort(names), null_equal=True)
+        assert counts.schema == expected.schema
+
+
+def test_no_rows_give_no_counts() -> None:
+    batch = pl.DataFrame(VALUES).clear()
+    (counts,) = tallied([batch], [("text", "number")])
+    assert counts.is_empty()
+    assert counts.columns == ["text", "number", COUNT]
+
+
+def test_too_many_combinations_are_refused() -> None:
+    numbers = pl.DataFrame({str(place): pl.Series(range(5000)) for place in range(6)})
+    with pytest.raises(DataError, match="cut by fewer columns"):
+        tallied([numbers], [tuple(numbers.columns)])
