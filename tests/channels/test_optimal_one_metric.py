@@ -15,8 +15,9 @@ import clusterdp as cdp
 from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_optimal
 from clusterdp.channels.optimal_rows import OptimalResponse
-from clusterdp.channels.priors import project_prior
+from clusterdp.channels.priors import learn_priors
 from clusterdp.statistics.base import Histogram
+from clusterdp.statistics.noise import noise_variance
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ def test_cells_share_channels_and_lose_little(rng: np.random.Generator) -> None:
         noisy_counts=noisy,
         group_sizes=layout.sizes.ravel(),
         groups=np.arange(n_cells).reshape(-1, 2),
+        noise_variance=noise_variance(5),
     )
     mechanism = cdp.optimal(epsilon=3, noise_scale=5)
     shared = mechanism.settled_rows(CLICKS).design(layout, CLICKS, histogram)
@@ -202,7 +204,7 @@ def test_cells_share_channels_and_lose_little(rng: np.random.Generator) -> None:
     assert isinstance(shared, OptimalChannel)
     assert shared.is_within(response)
     chosen = rng.choice(n_cells, 40, replace=False)
-    priors = project_prior(noisy[chosen], np.full(40, size))
+    priors = learn_priors(histogram, np.full(len(values), 1 / len(values)))[chosen]
     own = designed(priors, values, response).noise_variance()
     ours = shared.noise_variance()[shared.groups.ravel()[chosen]]
     frequencies = counts[chosen] / size

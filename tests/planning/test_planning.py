@@ -38,7 +38,8 @@ FALLING = Scenario(LAYOUT, SPACE, reference.histogram_reference(SPACE, [50, 25, 
     [
         Request(mechanism="optimal", epsilon=2),
         Request(mechanism="optimal", epsilon=2, delta=1e-5, sums_share=0.2),
-        Request(mechanism="optimal", epsilon=2, noise_scale=7),
+        Request(mechanism="optimal", epsilon=2, counts_share=0.1),
+        Request(mechanism="optimal", epsilon=2, counts_share=0.1, prior=(1, 1, 1, 1, 1, 5)),
         Request(mechanism="optimal", epsilon=2, prior=(1, 1, 1, 1, 1, 5)),
         Request(mechanism="cluster-dp", epsilon=2),
         Request(mechanism="cluster-free-dp", epsilon=2, delta=1e-5),
@@ -63,6 +64,10 @@ def test_what_is_chosen_keeps_the_budget_and_what_was_given(request_: Request) -
         counts = mechanism.find(NoisyCounts)
         assert counts is not None
         assert counts.noise_scale == request_.noise_scale
+    if request_.counts_share:
+        counts = mechanism.find(NoisyCounts)
+        assert counts is not None
+        assert 2 / counts.noise_scale == pytest.approx(2 * request_.counts_share)
     kinds = ((NoisySums, request_.sums_share), (NoisyTotals, request_.totals_share))
     for kind, share in kinds:
         if share is not None:
@@ -93,7 +98,8 @@ def test_the_split_is_within_a_hundredth_of_the_best(
     epsilon: float, known: Scenario, purpose: str | None
 ) -> None:
     """Against a fine search that designs every channel, without interpolation."""
-    chosen = planning.choose(Request(epsilon=epsilon, purpose=purpose), known)
+    request = Request(epsilon=epsilon, purpose=purpose, counts_share=0.0)
+    chosen = planning.choose(request, known)
     declared = known.reference
     prior = declared.overall(LAYOUT).tolist() if declared.is_declared else None
     shares = [0.0, *np.geomspace(0.003, 0.95, 16).tolist()]

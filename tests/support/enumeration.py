@@ -10,6 +10,7 @@ import numpy as np
 
 from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.statistics.base import Histogram
+from clusterdp.statistics.noise import noise_variance
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def joint_release(
         noisy_counts=noisy[:, np.newaxis, :],
         group_sizes=np.array([size]),
         groups=np.zeros((1, 2), dtype=np.int64),
+        noise_variance=noise_variance(noise_scale),
     )
     rows = mechanism.settled_rows(space)
     channel = rows.design(make_layout([[size, size]]), space, histogram)

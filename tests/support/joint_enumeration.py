@@ -17,6 +17,7 @@ import numpy as np
 from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.statistics.base import Histogram
 from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.noise import noise_variance
 from neighbour_tables import NeighbourTables, Row, shifts
 from populations import make_layout
 
@@ -194,7 +195,8 @@ def joint_release(
         axis = np.arange(-reach, 2 + reach + 1)
         noisy = crowd + np.array(list(itertools.product(axis, repeat=size)))
         groups = np.zeros((1, 2), dtype=np.int64)
-        histogram = Histogram(noisy[:, np.newaxis], np.array([n_crowd + 2]), groups)
+        variance = noise_variance(counts.noise_scale)
+        histogram = Histogram(noisy[:, np.newaxis], np.array([n_crowd + 2]), groups, variance)
     chances = np.array([category_chances(space, row) for row in rows])
     transition = _transition(mechanism, space, histogram)
     return JointRelease(

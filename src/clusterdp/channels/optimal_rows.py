@@ -20,7 +20,7 @@ from clusterdp.channels.integers import (
 )
 from clusterdp.channels.optimal import OptimalChannel, design_optimal
 from clusterdp.channels.optimal_table import read_channels
-from clusterdp.channels.priors import project_prior, with_every_outcome
+from clusterdp.channels.priors import learn_priors, with_every_outcome
 from clusterdp.channels.representatives import representative_priors
 from clusterdp.channels.resampled_rows import nothing_left
 from clusterdp.errors import FormatError, ParameterError
@@ -48,8 +48,8 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
     Attributes:
         epsilon: ε of the rows.
         delta: δ of the rows, which is also that of the release.
-        prior: The distribution that a channel is designed for where there are no noisy
-            counts; None for uniform. Known from outside the experiment, so it costs nothing.
+        prior: The distribution that a channel is designed for, or that noisy counts are shrunk
+            towards; None for uniform. Known from outside the experiment, so it costs nothing.
     """
 
     is_designed: ClassVar[bool] = True
@@ -128,7 +128,7 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
             one = self.public_channel(space)
             everywhere = np.zeros(layout.sizes.shape, dtype=np.int64)
             return one.with_groups(everywhere)
-        priors = project_prior(histogram.noisy_counts, histogram.group_sizes)
+        priors = learn_priors(histogram, self.public_prior(space))
         chosen_for = representative_priors(priors.reshape(-1, space.n_categories), MOST_CHANNELS)
         channel = _design(chosen_for, space, self.metric_weights(space), self.response(space))
         costs = channel.weighted_noise(self.metric_weights(space))  # [channel, category]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,9 +11,14 @@ from clusterdp.channels.integers import PRIOR_TOTAL
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.statistics.base import Histogram
 
 # The share of the uniform prior that is mixed in, for outcomes that noisy counts show too seldom.
 _UNIFORM_PART = 0.03
+# How much of the noise that shrinking leaves is taken off every outcome.
+_NOISE_PART = 0.8
+# Stands for a variance of zero, so that its inverse exists.
+_TINY = 1e-300
 
 
 def estimate_prior(noisy_counts: IntArray, sizes: IntArray, prior_floor: float) -> FloatArray:
@@ -39,24 +45,72 @@ def estimate_prior(noisy_counts: IntArray, sizes: IntArray, prior_floor: float) 
     return prior
 
 
-def project_prior(noisy_counts: IntArray, sizes: IntArray) -> FloatArray:
-    """The distribution nearest to noisy frequencies, with a little of every outcome.
+def learn_priors(histogram: Histogram, prior: FloatArray) -> FloatArray:
+    """A distribution for every group, from noisy counts: shrunk as far as they are noisy.
 
-    It serves to design a channel, where a small part of every outcome costs little and an outcome
-    thought impossible would cost much. Euclidean projection onto the simplex, which takes noise
-    away from outcomes that hardly occur.
+    The histogram of all groups together is shrunk towards what is known without counts, and that of
+    each group towards the result. So counts that are all noise lead back to the public prior, small
+    groups to the population's, and counts without noise to the frequencies of each group.
 
     Args:
-        noisy_counts: Axes `[..., outcome]`.
-        sizes: The number of units behind each histogram; axes `[...]`, broadcast.
+        histogram: The noisy counts.
+        prior: What is public of outcomes; axes `[outcome]`.
+
+    Returns:
+        Distributions with a little of every outcome; axes `[..., group, outcome]`.
     """
-    frequencies = noisy_counts / sizes[..., np.newaxis]
+    sizes, noise = histogram.group_sizes, histogram.noise_variance
+    everyone = histogram.noisy_counts.sum(axis=-2, keepdims=True)
+    population = shrink_frequencies(everyone, sizes.sum(keepdims=True), len(sizes) * noise, prior)
+    learned = shrink_frequencies(histogram.noisy_counts, sizes, noise, population)
+    return with_every_outcome(learned)
+
+
+def shrink_frequencies(
+    noisy_counts: IntArray, sizes: IntArray, noise_variance: float, towards: FloatArray
+) -> FloatArray:
+    """The distributions of groups, given how they are distributed on the whole.
+
+    Empirical Bayes: with m the distribution that groups are shrunk towards, n a group's size and W
+    the variance of the noise on a count, a frequency of outcome y is taken to have variance
+    ρ·m_y(1 − m_y) between groups. Its estimate is m + B·(count/n − m), B = ρm(1 − m)/(ρm(1 − m) +
+    W/n²). ρ follows from moments, Σ((count − nm)² − W)/Σn²m(1 − m), within 0 and 1. The result is
+    projected onto the simplex. Part of the noise that is left, B·√W/n, is then taken off every
+    outcome, because outcomes that hardly occur are often shown by noise alone.
+
+    Args:
+        noisy_counts: Axes `[..., group, outcome]`.
+        sizes: The number of units of each group; axes `[group]`.
+        noise_variance: W.
+        towards: m; axes `[..., group or 1, outcome]`.
+    """
+    n_units = sizes[:, np.newaxis].astype(np.float64)
+    centre = with_every_outcome(towards)  # no outcome is impossible, so every spread is positive
+    spread = centre * (1 - centre)
+    away = noisy_counts / n_units - centre
+    excess = ((n_units * away) ** 2 - noise_variance).sum(axis=(-2, -1), keepdims=True)
+    possible = (n_units**2 * spread).sum(axis=(-2, -1), keepdims=True)
+    between = np.clip(excess / possible, 0.0, 1.0) * spread
+    kept = between / np.maximum(between + noise_variance / n_units**2, _TINY)
+    nearest = nearest_distribution(centre + kept * away)
+    left = np.maximum(nearest - _NOISE_PART * kept * math.sqrt(noise_variance) / n_units, 0.0)
+    # Where noise is larger than all there is, the likeliest outcomes say nothing either.
+    shown = left.sum(axis=-1, keepdims=True)
+    return np.where(shown > 0, left / np.maximum(shown, _TINY), nearest)
+
+
+def nearest_distribution(frequencies: FloatArray) -> FloatArray:
+    """Euclidean projection onto the simplex, which takes noise away from rare outcomes.
+
+    Args:
+        frequencies: Any numbers; axes `[..., outcome]`.
+    """
     n_outcomes = frequencies.shape[-1]
     falling = -np.sort(-frequencies, axis=-1)
     above = (np.cumsum(falling, axis=-1) - 1) / np.arange(1, n_outcomes + 1)
     n_kept = (falling > above).sum(axis=-1, keepdims=True)
     taken = np.take_along_axis(above, n_kept - 1, axis=-1)
-    return with_every_outcome(np.maximum(frequencies - taken, 0.0))
+    return np.maximum(frequencies - taken, 0.0)
 
 
 def with_every_outcome(prior: FloatArray) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from clusterdp.channels.optimal_rows import OptimalBudget
 from clusterdp.channels.resampled_rows import ResampledRows, ResamplingBudget
@@ -92,11 +92,12 @@ def uniform_prior_dp(
     )
 
 
-def optimal(
+def optimal(  # noqa: PLR0913 - a budget, and what it is spent on
     *,
     epsilon: float,
     delta: float = 0.0,
     noise_scale: float | None = None,
+    scope: Literal["cluster", "population"] = "cluster",
     prior: Sequence[float] | None = None,
     sums: SumShares = NO_SUMS,
 ) -> Mechanism:
@@ -111,14 +112,14 @@ def optimal(
     Args:
         epsilon: ε of the whole release.
         delta: δ of the whole release.
-        noise_scale: σ of noisy counts of every cell, from which each cell's prior is taken. They
-            cost 2/σ of ε.
-        prior: The prior of every cell, one number per outcome, known from outside the experiment.
+        noise_scale: σ of noisy counts, from which each cell's prior is learned. They cost 2/σ
+            of ε.
+        scope: What is counted: every cell ("cluster"), or every arm ("population").
+        prior: The prior of every cell, one number per outcome, known from outside the experiment;
+            with counts, what they are shrunk towards.
         sums: The shares of ε that are spent on noisy sums, which estimates then use.
     """
-    if noise_scale is not None and prior is not None:
-        raise ParameterError("give a prior or a noise_scale to learn one with, and not both")
-    counts = () if noise_scale is None else (NoisyCounts(noise_scale=noise_scale),)
+    counts = () if noise_scale is None else (NoisyCounts(noise_scale=noise_scale, scope=scope),)
     return Mechanism(
         name="Optimal",
         statistics=(*counts, *sums.statistics(epsilon)),

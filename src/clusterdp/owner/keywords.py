@@ -81,6 +81,7 @@ class ReleaseKeywords(_Keywords, total=False):
     noise_scale: float | None
     prior_floor: float | None
     resample_prob: float | None
+    counts_share: float | None
     totals_share: float | None
     sums_share: float | None
     breakdown_share: float | None

@@ -149,6 +149,11 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resample_prob: Annotated[
         Number, "Probability that a row is redrawn. Give it instead of epsilon."
     ] = None
+    counts_share: Annotated[
+        Share,
+        "Share of epsilon for noisy counts of outcomes, which the optimal channel of each cell is "
+        "then designed for.",
+    ] = None
     totals_share: Annotated[
         Share, "Share of epsilon for noisy totals of arms, which estimates then use."
     ] = None
@@ -354,6 +359,7 @@ REQUESTED = (
     "noise_scale",
     "prior_floor",
     "resample_prob",
+    "counts_share",
     *SUM_SHARES,
     "prior",
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
+from clusterdp.planning.learning import scope_of_counts, share_of_counts
 from clusterdp.planning.predictions import is_joint
 from clusterdp.planning.purpose import parse_purpose
 from clusterdp.planning.split import Shares, best_split
@@ -46,6 +47,8 @@ class Request:
         noise_scale: σ.
         prior_floor: γ.
         resample_prob: λ.
+        counts_share: The share of ε for noisy counts that the optimal channel's priors are learned
+            from.
         totals_share: The share of ε for noisy totals of arms.
         sums_share: The share of ε for noisy sums of every cell.
         breakdown_share: The share of ε for noisy totals of groups, of all breakdowns together.
@@ -59,6 +62,7 @@ class Request:
     noise_scale: float | None = None
     prior_floor: float | None = None
     resample_prob: float | None = None
+    counts_share: float | None = None
     totals_share: float | None = None
     sums_share: float | None = None
     breakdown_share: float | None = None
@@ -72,7 +76,7 @@ class Request:
                 raise ParameterError(f"{name} must be a finite number above 0, got {given}")
         if self.epsilon is not None:
             checked_epsilon(self.epsilon)
-        for name in SUM_SHARES:
+        for name in ("counts_share", *SUM_SHARES):
             share = getattr(self, name)
             if share is not None and not 0 <= share < 1:
                 raise ParameterError(f"{name} must be at least 0 and below 1, got {share}")
@@ -118,8 +122,8 @@ def plan_mechanism(request: Request, scenario: Scenario) -> Planned:
 
 
 def _choose_optimal(request: Request, scenario: Scenario) -> Planned:
-    """The optimal channel: for a public prior, or for noisy counts where clusters differ."""
-    _refuse_given(request, "prior_floor", "resample_prob")
+    """The optimal channel: for a public prior, or for priors that are learned from noisy counts."""
+    _refuse_given(request, "noise_scale", "prior_floor", "resample_prob")
     if request.epsilon is None:
         raise ParameterError("optimal needs epsilon")
     layout, space, reference = scenario
@@ -128,30 +132,35 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Planned:
         prior = tuple(reference.overall(layout).tolist())
 
     def build(split: Split) -> Mechanism:
+        noise_scale = _noise_scale(request, split)
         return builders.optimal(
             epsilon=request.epsilon or 0.0,
             delta=request.delta,
-            noise_scale=_noise_scale(request, split),
-            prior=None if split.counts else prior,
-            sums=split.sum_shares(scenario.layout),
+            noise_scale=noise_scale,
+            scope=scope_of_counts(layout, space, noise_scale or 0.0),
+            prior=prior,
+            sums=split.sum_shares(layout),
         )
 
-    counts: tuple[float, ...] = (0.0,)
-    if request.noise_scale is not None:
-        counts = (2 / request.noise_scale / request.epsilon,)
-    elif request.prior is None and _counts_could_pay(scenario):
-        counts = (0.0, *_COUNT_SHARES)
-    return _split(request, scenario, build, counts)
+    return _split(request, scenario, build, _shares_of_counts(request, scenario))
 
 
-def _counts_could_pay(scenario: Scenario) -> bool:
-    """Whether a channel for every cell could be worth its noisy counts, and be designed in time."""
+def _shares_of_counts(request: Request, scenario: Scenario) -> tuple[float, ...]:
+    """Shares of ε for noisy counts that could pay: predicted, or where nothing is known."""
     _, space, reference = scenario
-    return reference.differs and space.n_categories > 2 and not is_joint(space)
+    if request.counts_share is not None:
+        return (request.counts_share,)
+    if request.prior is not None or space.n_categories == 2 or is_joint(space):
+        return (0.0,)
+    if reference.differs:
+        return (0.0, *_COUNT_SHARES)
+    if reference.is_declared or request.purpose == "overall":
+        return (0.0,)
+    return (share_of_counts(scenario, request.epsilon or 0.0),)
 
 
 def _choose_clustered(request: Request, scenario: Scenario) -> Planned:
-    _refuse_given(request, "prior")
+    _refuse_given(request, "counts_share", "prior")
     by_cluster = request.mechanism == "cluster-dp"
     make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
     by_hand = (request.noise_scale, request.prior_floor, request.resample_prob)
@@ -190,7 +199,7 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Planned:
 
 
 def _choose_uniform(request: Request, scenario: Scenario) -> Planned:
-    _refuse_given(request, "noise_scale", "prior_floor", "prior")
+    _refuse_given(request, "counts_share", "noise_scale", "prior_floor", "prior")
     if request.epsilon is None or request.resample_prob is not None:
         made = builders.uniform_prior_dp(
             resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
@@ -209,7 +218,9 @@ def _choose_uniform(request: Request, scenario: Scenario) -> Planned:
 
 def _choose_contrasts(request: Request, _: Scenario) -> Planned:
     _refuse_given(
-        request, "noise_scale", "prior_floor", "resample_prob", "delta", *SUM_SHARES, "prior"
+        request,
+        *("counts_share", "noise_scale", "prior_floor", "resample_prob", "delta"),
+        *(*SUM_SHARES, "prior"),
     )
     if request.epsilon is None:
         raise ParameterError("noisy-horvitz-thompson needs epsilon")
@@ -217,7 +228,9 @@ def _choose_contrasts(request: Request, _: Scenario) -> Planned:
 
 
 def _choose_histogram(request: Request, _: Scenario) -> Planned:
-    _refuse_given(request, "prior_floor", "resample_prob", "delta", *SUM_SHARES, "prior")
+    _refuse_given(
+        request, "counts_share", "prior_floor", "resample_prob", "delta", *SUM_SHARES, "prior"
+    )
     return Planned(
         builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
     )

@@ -126,10 +126,11 @@ def _alike(option: Option, request: Request) -> Request:
     """A request for the same mechanism with the same counts or prior; sums are free."""
     named = request if request.mechanism == option.name else _named(option.name, request)
     counts = option.mechanism.find(NoisyCounts)
+    if isinstance(option.mechanism.rows, OptimalBudget):
+        share = _counts_share(option.mechanism, request.epsilon or 0.0)
+        return replace(named, counts_share=share, prior=option.mechanism.rows.prior)
     if counts is not None and option.mechanism.releases_rows:
         return replace(named, noise_scale=counts.noise_scale)
-    if isinstance(option.mechanism.rows, OptimalBudget):
-        return replace(named, prior=option.mechanism.rows.prior)
     return named
 
 
@@ -240,9 +241,8 @@ def explain(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, .
     if scenario.space.n_categories == 2:
         why = "binary outcome: clusters cannot reduce the noise of rows here"
     elif counts is not None:
-        cost = 2 / counts.noise_scale
-        pays = "clusters differ enough for" if scenario.reference.differs else "cells are better by"
-        why = f"{pays} noisy counts of {cost:.2g} of epsilon"
+        cost, of = 2 / counts.noise_scale, "cells" if counts.scope == "cluster" else "arms"
+        why = f"channels are designed for noisy counts of {of}, which cost {cost:.2g} of epsilon"
     elif scenario.reference.is_declared:
         why = "the channel is designed for the reference, which costs nothing"
     else:
@@ -271,12 +271,20 @@ def to_options(comparison: Comparison) -> dict[str, Any]:
     if delta:
         options["delta"] = delta
     counts = mechanism.find(NoisyCounts)
-    if counts is not None and name != "noisy-histogram":
+    if name == "optimal":
+        options["counts_share"] = _counts_share(mechanism, epsilon)
+    elif counts is not None and name != "noisy-histogram":
         options["noise_scale"] = counts.noise_scale
     if mechanism.rows is not None:
         options |= _sum_shares(mechanism, epsilon)
         options |= mechanism.rows.options()
     return options
+
+
+def _counts_share(mechanism: Mechanism, epsilon: float) -> float:
+    """The share of ε for noisy counts, as an option."""
+    counts = mechanism.find(NoisyCounts)
+    return 0.0 if counts is None else round(2 / counts.noise_scale / epsilon, 12)
 
 
 def _sum_shares(mechanism: Mechanism, epsilon: float) -> dict[str, float]:

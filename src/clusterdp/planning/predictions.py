@@ -61,7 +61,7 @@ def unit_noise(mechanism: Mechanism, scenario: Scenario) -> FloatArray:
     Clusters count as they do in the mean of an arm.
     """
     layout, space, reference = scenario
-    size = _sample_for(mechanism, space)
+    size = _sample_for(mechanism, scenario)
     chosen = layout.clusters_by_size(size.n_clusters)
     sample, probs = layout.of_clusters(chosen), reference.of_clusters(chosen)
     counts = cast("IntArray", sample.sizes[..., np.newaxis] * probs)  # expected; need not be whole
@@ -156,7 +156,11 @@ def takes_long(space: CategorySpace) -> bool:
     return is_joint(space) and space.n_categories > _MANY_CATEGORIES
 
 
-def _sample_for(mechanism: Mechanism, space: CategorySpace) -> Sample:
-    if not mechanism.designs_rows or mechanism.find(NoisyCounts) is None:
+def _sample_for(mechanism: Mechanism, scenario: Scenario) -> Sample:
+    counts, space = mechanism.find(NoisyCounts), scenario.space
+    if counts is None or not mechanism.designs_rows:
         return _ANY_CHANNEL
-    return _JOINT_CHANNEL_PER_CELL if is_joint(space) else _CHANNEL_PER_CELL
+    sample = _JOINT_CHANNEL_PER_CELL if is_joint(space) else _CHANNEL_PER_CELL
+    if counts.scope == "population":  # all are counted together, and arms share a channel
+        return sample._replace(n_clusters=len(scenario.layout.clusters))
+    return sample

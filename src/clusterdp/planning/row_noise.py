@@ -38,7 +38,7 @@ class RowNoise:
         counted = like.find(NoisyCounts) is not None
         per_cell = like.designs_rows and counted
         self._like, self._rows, self._space = like, like.settled_rows(space), space
-        chosen = layout.clusters_by_size(_n_clusters(scenario, per_cell=per_cell))
+        chosen = layout.clusters_by_size(_n_clusters(like, scenario))
         self._layout = layout.of_clusters(chosen)
         probs = reference.of_clusters(chosen)
         self._counts = cast("IntArray", self._layout.sizes[..., np.newaxis] * probs)
@@ -86,7 +86,10 @@ def _step(like: Mechanism, scenario: Scenario) -> float:
     return _STEP_PER_CELL if per_cell else _STEP
 
 
-def _n_clusters(scenario: Scenario, *, per_cell: bool) -> int:
-    if not per_cell:
+def _n_clusters(like: Mechanism, scenario: Scenario) -> int:
+    counts = like.find(NoisyCounts)
+    if counts is None or not like.designs_rows:
         return _CLUSTERS
+    if counts.scope == "population":
+        return len(scenario.layout.clusters)  # all that are counted together; arms share a channel
     return _JOINT_CLUSTERS_PER_CELL if is_joint(scenario.space) else _CLUSTERS_PER_CELL

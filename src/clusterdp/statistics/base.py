@@ -136,11 +136,13 @@ class Histogram(NamedTuple):
             not add up to the sizes.
         group_sizes: How many units each group has; axes `[group]`.
         groups: The group of each cell; axes `[cluster, arm]`.
+        noise_variance: The variance of the noise on every count.
     """
 
     noisy_counts: IntArray
     group_sizes: IntArray
     groups: IntArray
+    noise_variance: float
 
 
 class DrawnStatistic(ABC):

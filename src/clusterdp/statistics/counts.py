@@ -165,7 +165,8 @@ class DrawnCounts(DrawnStatistic):
     def histogram(self) -> Histogram:
         """The counts, with the group of each cell."""
         groups, sizes = self.statistic.groups(self.layout)
-        return Histogram(self.noisy_counts, sizes, groups)
+        variance = noise_variance(self.statistic.noise_scale)
+        return Histogram(self.noisy_counts, sizes, groups, variance)
 
     def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:
         """Sums of a metric; see `readings_of`."""
