@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from clusterdp.channels import pricing
-from clusterdp.channels.cone_program import ConeProgram, Prices, Pull, solve_cones
+from clusterdp.channels.cone_program import ConeProgram, Prices
 from clusterdp.channels.generation import find_optimum
 from clusterdp.channels.high_sets import all_sets, first_sets
+from clusterdp.channels.interior_point import solve_cones
 from clusterdp.channels.sphere_cells import n_cells
 
 
@@ -25,7 +26,7 @@ def random_program(rng: np.random.Generator, n_metrics: int, n_categories: int) 
 def random_prices(rng: np.random.Generator, program: ConeProgram) -> Prices:
     """Prices of a program that knows too few sets, as they occur in a search."""
     known = np.eye(program.n_categories, dtype=np.bool_)
-    mixture = solve_cones(program, np.vstack([known, ~known]), Pull(1e-6))
+    mixture = solve_cones(program, np.vstack([known, ~known]))
     assert mixture is not None
     noise = rng.normal(size=program.n_categories) * program.prior
     return Prices(mixture.prices.total + 0.1 * noise, mixture.prices.mean)
@@ -60,7 +61,7 @@ def test_all_sets_are_summed_right(rng: np.random.Generator) -> None:
 
 def test_local_search_claims_no_proof(rng: np.random.Generator) -> None:
     program = random_program(rng, 2, 8)
-    mixture = solve_cones(program, first_sets(program)[::7], Pull(1e-6))
+    mixture = solve_cones(program, first_sets(program)[::7])
     assert mixture is not None
     found = pricing.price_locally(program, mixture.prices, mixture)
     exact = pricing.price_all_sets(program, mixture.prices)
@@ -83,7 +84,7 @@ def test_the_bound_is_below_the_cost_and_near(
 def test_a_bound_from_too_few_sets_would_be_wrong(rng: np.random.Generator) -> None:
     """A negative control: prices that only some sets respect exceed the least cost."""
     program = random_program(rng, 2, 8)
-    few = solve_cones(program, np.eye(8, dtype=np.bool_), Pull(1e-9))
+    few = solve_cones(program, np.eye(8, dtype=np.bool_))
     found = find_optimum(program)
     assert few is not None
     assert found is not None

@@ -5,9 +5,7 @@ as fixed, the masses solve a linear program of (m + 1)·K equations, m metrics a
 simplex solution of it has at most as many outputs. For its high sets the equations are linear in
 masses and, apart from them, in means: both are then moved to hold to the precision of doubles.
 
-A solver's masses fulfil the equations but roughly, and where few steps are used, no small change of
-them would do better. So a tiny share of k-ary response, which can make up for anything, is mixed in
-first, and masses are changed by factors, never by terms: none falls below 0.
+Masses are changed by factors, never by terms: none falls below 0.
 """
 
 from __future__ import annotations
@@ -22,10 +20,7 @@ if TYPE_CHECKING:
     from clusterdp.channels.cone_program import ConeProgram, Mixture
 
 # Steps nowhere more probable than this are left out before; and after, if equations hold without.
-_UNUSED, _NEGLIGIBLE = 1e-9, (1e-6, 1e-8, 1e-10, 0.0)
-# Shares of k-ary response to mix in, which makes up for what a solver leaves of equations. The
-# first is taken that costs no more than so much of the excess variance that the solver promised.
-_K_ARY, _WORSE = (1e-7, 1e-5, 1e-4, 1e-3), 0.01
+_UNUSED, _NEGLIGIBLE = 1e-13, (1e-6, 1e-8, 1e-10, 0.0)
 # Steps of Newton's method, until equations are wrong by no more than rounding; and of refinement.
 _MOST_STEPS, _ROUNDING, _POLISHINGS = 40, 4e-15, 3
 # A direction that changes a mass by less, relative to the others, is taken not to change it.
@@ -58,45 +53,13 @@ class Reduced:
 
 def reduce_mixture(program: ConeProgram, mixture: Mixture) -> Reduced | None:
     """At most (m + 1)·K of a mixture's steps, as good as all; None if the equations are lost."""
-    used = mixture.mass > 0
-    promised = float((mixture.moved[used] ** 2 / mixture.mass[used, np.newaxis]).sum())
-    best: Reduced | None = None
-    for share in _K_ARY:
-        reduced = _few(program, _with_k_ary(program, mixture, share))
-        if reduced is not None and (best is None or reduced.cost < best.cost):
-            best = reduced
-        if best is not None and best.cost <= promised + _WORSE * (promised - program.spread):
-            break
-    return best
-
-
-def _few(program: ConeProgram, full: Reduced) -> Reduced | None:
-    """At most (m + 1)·K of some steps that fulfil the equations."""
+    used = _likeliest(program, mixture.high, mixture.mass) > _UNUSED
+    mass = mixture.mass[used]
+    outputs = mixture.moved[used] / mass[:, np.newaxis]
+    full = _polished(program, mixture.high[used], mass, outputs, mixture.reveals)
     if len(full.mass) <= (program.n_metrics + 1) * program.n_categories:
         return _best_exact(program, full, full.mass)
     return _best_exact(program, full, _eliminated(program, full))
-
-
-def _with_k_ary(program: ConeProgram, mixture: Mixture, share: float) -> Reduced:
-    """The steps that are used, with a share of k-ary response; the equations hold."""
-    used = _likeliest(program, mixture.high, mixture.mass) > _UNUSED
-    ratio, n_categories = program.ratio, program.n_categories
-    totals, means = _right(program, mixture.reveals)
-    single_mass = totals * (1 + (ratio - 1) * program.prior) / (ratio + n_categories - 1)
-    middle = means.mean(axis=1, keepdims=True)
-    single_outputs = middle + (means - middle) * (ratio + n_categories - 1) / (ratio - 1)
-    high = np.vstack([mixture.high[used], np.eye(n_categories, dtype=np.bool_)])
-    mass = np.concatenate([(1 - share) * mixture.mass[used], share * single_mass])
-    moved = np.vstack(
-        [(1 - share) * mixture.moved[used], share * single_mass[:, np.newaxis] * single_outputs.T]
-    )
-    _, first, place = np.unique(
-        np.packbits(high, axis=1), axis=0, return_index=True, return_inverse=True
-    )
-    together = np.zeros((len(first), 1 + program.n_metrics))
-    np.add.at(together, place, np.column_stack([mass, moved]))
-    outputs = together[:, 1:] / together[:, :1]
-    return _polished(program, high[first], together[:, 0], outputs, mixture.reveals)
 
 
 def _best_exact(program: ConeProgram, full: Reduced, mass: FloatArray) -> Reduced | None:
