@@ -71,9 +71,11 @@ def settle_outcomes(
 
 def onto_simplex(frequencies: FloatArray) -> FloatArray:
     """The distribution nearest to noisy frequencies; axes `[bin]`."""
-    falling = np.sort(frequencies)[::-1]
+    # A constant changes nothing, and neither does what lies more than 1 below the largest.
+    lowered = np.maximum(frequencies - frequencies.max(), -1.0)
+    falling = np.sort(lowered)[::-1]
     levels = (np.cumsum(falling) - 1) / np.arange(1, len(falling) + 1)
-    return np.asarray(np.maximum(frequencies - levels[falling > levels][-1], 0.0))
+    return np.asarray(np.maximum(lowered - levels[falling > levels][-1], 0.0))
 
 
 def _trust(frequencies: FloatArray, variance: float) -> float:

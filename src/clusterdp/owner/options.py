@@ -134,6 +134,12 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resample_prob: Annotated[
         Number, "Probability that a row is redrawn. Give it instead of epsilon."
     ] = None
+    look: Annotated[
+        Share,
+        "Share of epsilon for a look, such as 0.05: a noisy histogram of everyone, drawn before "
+        "anything else and published. Where numbers are clipped, inside the declared range, their "
+        "grids and the prior of the channel follow from it.",
+    ] = None
     totals_share: Annotated[
         Share, "Share of epsilon for noisy totals of arms, which estimates then use."
     ] = None
@@ -334,6 +340,7 @@ REQUESTED = (
     "noise_scale",
     "prior_floor",
     "resample_prob",
+    "look",
     *SUM_SHARES,
     "prior",
 )

@@ -46,6 +46,7 @@ class Request:
         noise_scale: σ.
         prior_floor: γ.
         resample_prob: λ.
+        look: The share of ε for a look.
         totals_share: The share of ε for noisy totals of arms.
         sums_share: The share of ε for noisy sums of every cell.
         breakdown_share: The share of ε for noisy totals of groups, of all breakdowns together.
@@ -59,6 +60,7 @@ class Request:
     noise_scale: float | None = None
     prior_floor: float | None = None
     resample_prob: float | None = None
+    look: float | None = None
     totals_share: float | None = None
     sums_share: float | None = None
     breakdown_share: float | None = None
@@ -72,7 +74,7 @@ class Request:
                 raise ParameterError(f"{name} must be a finite number above 0, got {given}")
         if self.epsilon is not None:
             checked_epsilon(self.epsilon)
-        for name in SUM_SHARES:
+        for name in ("look", *SUM_SHARES):
             share = getattr(self, name)
             if share is not None and not 0 <= share < 1:
                 raise ParameterError(f"{name} must be at least 0 and below 1, got {share}")
@@ -134,6 +136,7 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Planned:
             noise_scale=_noise_scale(request, split),
             prior=None if split.counts else prior,
             sums=split.sum_shares(scenario.layout),
+            look=request.look or 0.0,
         )
 
     counts: tuple[float, ...] = (0.0,)
@@ -151,7 +154,7 @@ def _counts_could_pay(scenario: Scenario) -> bool:
 
 
 def _choose_clustered(request: Request, scenario: Scenario) -> Planned:
-    _refuse_given(request, "prior")
+    _refuse_given(request, "prior", "look")
     by_cluster = request.mechanism == "cluster-dp"
     make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
     by_hand = (request.noise_scale, request.prior_floor, request.resample_prob)
@@ -190,7 +193,7 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Planned:
 
 
 def _choose_uniform(request: Request, scenario: Scenario) -> Planned:
-    _refuse_given(request, "noise_scale", "prior_floor", "prior")
+    _refuse_given(request, "noise_scale", "prior_floor", "prior", "look")
     if request.epsilon is None or request.resample_prob is not None:
         made = builders.uniform_prior_dp(
             resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
@@ -209,7 +212,8 @@ def _choose_uniform(request: Request, scenario: Scenario) -> Planned:
 
 def _choose_contrasts(request: Request, _: Scenario) -> Planned:
     _refuse_given(
-        request, "noise_scale", "prior_floor", "resample_prob", "delta", *SUM_SHARES, "prior"
+        request,
+        *("noise_scale", "prior_floor", "resample_prob", "delta", "look", *SUM_SHARES, "prior"),
     )
     if request.epsilon is None:
         raise ParameterError("noisy-horvitz-thompson needs epsilon")
@@ -217,7 +221,7 @@ def _choose_contrasts(request: Request, _: Scenario) -> Planned:
 
 
 def _choose_histogram(request: Request, _: Scenario) -> Planned:
-    _refuse_given(request, "prior_floor", "resample_prob", "delta", *SUM_SHARES, "prior")
+    _refuse_given(request, "prior_floor", "resample_prob", "delta", "look", *SUM_SHARES, "prior")
     return Planned(
         builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
     )

@@ -256,7 +256,7 @@ def explain(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, .
 
 def budget(mechanism: Mechanism, scenario: Scenario) -> dict[str, float]:
     """Where ε goes: shares of the whole, by what they are spent on."""
-    spent = {one.label: float(one.loss()[0].loss) for one in mechanism.statistics}
+    spent = {one.label: float(one.loss()[0].loss) for one in mechanism.noisy}
     if mechanism.releases_rows:
         spent = {"rows": mechanism.row_epsilon(scenario.space), **spent}
     whole = sum(spent.values())
@@ -270,6 +270,8 @@ def to_options(comparison: Comparison) -> dict[str, Any]:
     options: dict[str, Any] = {"mechanism": name, "epsilon": epsilon}
     if delta:
         options["delta"] = delta
+    if mechanism.look is not None:
+        options["look"] = round(mechanism.look.epsilon / epsilon, 12)
     counts = mechanism.find(NoisyCounts)
     if counts is not None and name != "noisy-histogram":
         options["noise_scale"] = counts.noise_scale

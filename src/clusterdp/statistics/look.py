@@ -108,4 +108,4 @@ def _labels(bins: Categories) -> pl.Series:
     """Each bin by the values at its lower ends."""
     import polars as pl
 
-    return pl.Series(_BIN, [bins.label(place) for place in range(bins.n_categories)])
+    return pl.Series(_BIN, bins.labels())
