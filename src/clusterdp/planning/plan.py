@@ -24,6 +24,7 @@ from clusterdp.statistics.totals import NoisyTotals
 if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
+    from clusterdp.planning.look_advice import LookAdvice
     from clusterdp.planning.merging import Clustering
     from clusterdp.planning.purpose import Purpose
     from clusterdp.planning.split import Loss
@@ -75,6 +76,7 @@ class Comparison:
         reason: Why, in a sentence.
         shown_share: The share of the segment that predictions are shown for.
         clusterings: What plans for the same table with other clusters would give.
+        advice: Why the recommended option has a look that was not asked for; None if it has none.
     """
 
     request: Request
@@ -84,6 +86,7 @@ class Comparison:
     reason: str
     shown_share: float
     clusterings: tuple[Clustering, ...]
+    advice: LookAdvice | None = None
 
     @property
     def choice(self) -> Option:
@@ -120,6 +123,17 @@ def compare(request: Request, scenario: Scenario) -> Comparison:
         shown_share=next((one.share for one in purposes if one.share < 1), USUAL_SEGMENT),
         clusterings=compare_clusters(_alike(best, request), scenario, best.precisions),
     )
+
+
+def with_look(comparison: Comparison, advice: LookAdvice) -> Comparison:
+    """The same, with a look recommended beside the mechanism that was."""
+    request, scenario = comparison.request, comparison.scenario
+    asked = replace(_alike(comparison.choice, request), look=advice.share)
+    made = planning.plan_mechanism(asked, scenario)
+    expected = expect_quickly(made.mechanism, scenario)
+    looking = Option(comparison.chosen, made.mechanism, expected, made.losses)
+    options = (looking if one.name == looking.name else one for one in comparison.options)
+    return replace(comparison, options=tuple(options), advice=advice)
 
 
 def _alike(option: Option, request: Request) -> Request:
