@@ -46,7 +46,7 @@ def test_categories_are_the_combinations_that_keep_the_implications() -> None:
     ]
     np.testing.assert_array_equal(categories.outcome_values().T, expected)
     assert categories.n_categories == 3 + len(points) - 1
-    assert categories.label(0) == "visit=0, conversion=0, spend=0"
+    assert categories.labels()[0] == "visit=0, conversion=0, spend=0"
 
 
 def test_metrics_are_functions_of_the_category() -> None:

@@ -104,15 +104,15 @@ def test_missing_rows_have_a_category_of_their_own(kind: type) -> None:
     rows = encoder.encode(table)
     assert (rows.n_missing, rows.n_outside, rows.n_broken) == (0, 0, 0)
     assert rows.n_clipped == (0, 0, 1)
-    labels = [FUNNEL.label(category) for category in encoder.table[rows.positions]]
+    labels = [FUNNEL.labels()[category] for category in encoder.table[rows.positions]]
     assert labels[0] == "visit=1, sale=1, spend=missing"
     assert labels[1] == "visit=1, sale=missing, spend=10"
     assert labels[3] == "visit=0, sale=missing, spend=missing"
     for words in (np.zeros((4, 1), np.uint64), np.full((4, 1), 2**64 - 1, np.uint64)):
         rounded = encoder.round(rows, words)
-        assert [FUNNEL.label(category) for category in rounded[[0, 1, 3]]] == labels[:2] + labels[
-            3:
-        ]
+        assert [FUNNEL.labels()[category] for category in rounded[[0, 1, 3]]] == labels[
+            :2
+        ] + labels[3:]
     only = category_probs(FUNNEL, {"visit": 1, "sale": 1, "spend": NAN})
     assert list(only.values()) == [Fraction(1)]
 

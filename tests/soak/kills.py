@@ -15,7 +15,7 @@ from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.journal import Drawn
+from clusterdp.releasing.journal import Drawn, KeptLook
 from clusterdp.releasing.prepare import Prepared
 from clusterdp.releasing.prepare import prepare as prepare_release
 from clusterdp.releasing.to_folder import Silence, write_with
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.statistics.look import DrawnLook
 
 # One for each kind of channel and of statistics.
 _MECHANISMS = (
     ("--epsilon", "2"),
     ("--epsilon", "2", "--mechanism", "cluster-dp", "--noise-scale", "8", "--prior-floor", "0.05"),
     ("--epsilon", "2", "--mechanism", "uniform-prior-dp"),
+    ("--epsilon", "2", "--look", "0.1"),
 )
 
 
@@ -187,6 +189,16 @@ class Replay:
 
     key: ReleaseKey
     drawn: Drawn
+    look: DrawnLook | None = None
+
+    def recall_look(self) -> bytes | None:
+        """The look, if there is one. Nobody asks which table it is of: all was drawn."""
+        look = self.look
+        return None if look is None else bytes(KeptLook(look.noisy_counts, table_tag=b""))
+
+    def keep_look(self, drawn: bytes) -> None:
+        """Never: it is known."""
+        raise NotImplementedError
 
     def recall(self) -> bytes:
         """The noise."""
@@ -228,7 +240,7 @@ def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: Release
         record.terms.mechanism,
         LocalFolder(again),
         Silence(),
-        journal=Replay(key, drawn),
+        journal=Replay(key, drawn, published.look),
         add_noise=add_exact_noise,  # not asked: the noise is known
     )
     return again

@@ -78,6 +78,10 @@ class NeighbourTables:
     @cached_property
     def prepared(self) -> Prepared:
         """The table as a release prepares it."""
+        return self.with_unit(0, self.others)
+
+    def with_unit(self, unit: int, row: Row) -> Prepared:
+        """The same where one unit has some outcomes."""
         columns = Columns(
             unit="user",
             arm="treated",
@@ -87,7 +91,7 @@ class NeighbourTables:
             breakdowns=(REGION, REGION_AND_TIER),
             folds=self.folds,
         )
-        table = self._with_outcomes(0, self.others)
+        table = self._with_outcomes(unit, row)
         return prepare(table, columns=columns, space=self.space)
 
     @cached_property

@@ -3,7 +3,7 @@
 The dual has few unknowns, (m + 1)·K prices x, and many constraints c_A(x) = U_A + |V_A|²/4 ≤ 0, one
 per high set. With slacks s_A = −c_A(x), masses are the multipliers, and on the central path
 
-    Σ_A μ_A·∇c_A(x) = ∇(dual objective),   c_A(x) + s_A = 0,   μ_A·s_A = τ    for a τ that falls to 0.
+    Σ_A μ_A·∇c_A(x) = ∇(dual objective),   c_A(x) + s_A = 0,   μ_A·s_A = τ   for a falling τ.
 
 The first line is the equations of the program. Newton's method makes it hold to rounding while all
 masses are above 0: they need no repair. A step solves one system in the prices alone. (A general
@@ -78,7 +78,7 @@ def _reveals(program: ConeProgram, means: FloatArray) -> FloatArray:
 
 
 class _Point(NamedTuple):
-    """Where the method is: prices in its coordinates `[1 + metric, coordinate]`, μ and s `[set]`."""
+    """Where the method is: prices `[1 + metric, coordinate]` in its coordinates, μ and s `[set]`."""
 
     prices: FloatArray
     mass: FloatArray

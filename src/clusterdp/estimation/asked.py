@@ -278,7 +278,7 @@ def _given_values(name: Any, values: Any, space: Categories) -> CategoryFunction
     except (TypeError, ValueError):
         numbers = np.full(0, np.nan)
     if numbers.shape != (space.n_categories,) or not np.isfinite(numbers).all():
-        labels = "; ".join(space.label(category) for category in range(space.n_categories))
+        labels = "; ".join(space.labels())
         raise ParameterError(
             f"metric {name!r} needs a finite number for each of {space.n_categories} categories, "
             f"in this order: {labels}"

@@ -67,7 +67,8 @@ class Levels(NamedTuple):
                 f"there is no outcome {outcome!r}; the outcomes are {', '.join(map(repr, names))}"
             )
         place = names.index(outcome)
-        values = np.array([float(value) for value in space.level_values[place]])
+        # None stands for a missing outcome, of which no distribution is asked.
+        values = np.array([float(one) for one in space.level_values[place] if one is not None])
         number = space.declared.spaces[outcome]
         step, divided = 0.0, np.ones(len(values) - 1, dtype=np.bool_)
         if isinstance(number, Number):

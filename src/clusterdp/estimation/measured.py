@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.channels.priors import project_prior, with_every_outcome
+from clusterdp.channels.priors import learn_priors, with_every_outcome
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.calibration import UnitNoise
 from clusterdp.estimation.profiles import Outputs
@@ -202,7 +202,7 @@ def channel_priors(release: Release) -> FloatArray:
     priors = np.tile(with_every_outcome(public), (n_channels, 1))
     for one in release.statistics:
         if (histogram := one.histogram()) is not None:
-            by_group = project_prior(histogram.noisy_counts, histogram.group_sizes)
+            by_group = learn_priors(histogram, public)
             np.add.at(
                 priors,
                 release.channel.groups.ravel(),

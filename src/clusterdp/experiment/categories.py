@@ -192,14 +192,16 @@ class Categories:
             ]
         )
 
-    def label(self, category: int) -> str:
-        """A category in words: `visit=1, rounds=12.5`."""
-        return ", ".join(
-            f"{name}={_shown_level(values[level])}"
-            for name, values, level in zip(
-                self.declared.names, self.level_values, self.levels[:, category], strict=True
-            )
-        )
+    def labels(self) -> list[str]:
+        """Every category in words: `visit=1, rounds=12.5`."""
+        parts = [
+            [f"{name}={_shown_level(value)}" for value in values]
+            for name, values in zip(self.declared.names, self.level_values, strict=True)
+        ]
+        return [
+            ", ".join(part[level] for part, level in zip(parts, levels, strict=True))
+            for levels in self.levels.T.tolist()
+        ]
 
     def record(self) -> CategoriesRecord:
         """The categories as a manifest holds them; its `categories` reads them back."""

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from clusterdp.experiment.declared import DeclaredOutcomes
     from clusterdp.experiment.margins import Margin
 
-# More points gain less than 1% when the reference is right.
-_POINTS = 16
+# Points of a number's grid: more gain less than 1% when the reference is right, and several
+# outcomes multiply.
+_POINTS, _JOINT_POINTS = 16, 12
 _FINE_POINTS = 160
 # The finest spacing of fine grids, next to where a number is thought to be: a share of its range.
 _FINEST_SPACING = 1e-4
@@ -62,6 +63,11 @@ def reference_prior(categories: Categories, margins: Mapping[str, Margin]) -> Jo
     fine, fitted = _fit(categories.declared, margins)
     probs = rounded_prior(fine, fitted.probs, categories)
     return JointPrior(probs=probs, misses=fitted.misses)
+
+
+def usual_points(declared: DeclaredOutcomes) -> int:
+    """How many points the grid of a number has, if they fit one channel."""
+    return _POINTS if len(declared.outcomes) == 1 else _JOINT_POINTS
 
 
 def _fit(

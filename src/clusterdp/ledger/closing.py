@@ -20,8 +20,8 @@ def secrets_problem(record: ReleaseRecord, kept: Secrets | None) -> str | None:
     """Why an unfinished release cannot be finished with the secrets that are stored."""
     if kept is None:
         return "its secrets are lost"
-    drawn = None if kept.drawn is None else sha256(kept.drawn).hexdigest()
-    if drawn != record.drawn_sha256:
+    found = [None if one is None else sha256(one).hexdigest() for one in (kept.looked, kept.drawn)]
+    if found != [record.looked_sha256, record.drawn_sha256]:
         return "what it drew was changed or is lost"
     return None
 

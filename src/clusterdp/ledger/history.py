@@ -28,9 +28,12 @@ _LARGEST_CAP = 100
 # Which event may follow which, for one release.
 _STEPS = {
     (None, "reserved"),
+    ("reserved", "looked"),
     ("reserved", "drawn"),
     ("reserved", "cancelled"),
     ("reserved", "closed"),
+    ("looked", "drawn"),
+    ("looked", "closed"),
     ("drawn", "committed"),
     ("drawn", "closed"),
 }
@@ -43,10 +46,11 @@ class ReleaseRecord:
     Attributes:
         release_id: Its id.
         population: The people it is about.
-        status: Its last event: "reserved", "drawn", "committed", "cancelled" or "closed".
+        status: Its last event: "reserved", "looked", "drawn", "committed", "cancelled" or "closed".
         at: When it was reserved, in UTC.
         who: The user who reserved it.
         content: Its parameters and options, from its reservation.
+        looked_sha256: The checksum of its look, as it is stored; None before.
         drawn_sha256: The checksum of what it drew, as it is stored; None before.
         manifest_sha256: The checksum of the published manifest; None before.
         folder: Where it was published; None before.
@@ -59,6 +63,7 @@ class ReleaseRecord:
     at: str
     who: str
     content: dict[str, Any]
+    looked_sha256: str | None = None
     drawn_sha256: str | None = None
     manifest_sha256: str | None = None
     folder: str | None = None
@@ -67,7 +72,7 @@ class ReleaseRecord:
     @property
     def is_unfinished(self) -> bool:
         """Whether it is neither published nor given up."""
-        return self.status in ("reserved", "drawn")
+        return self.status in ("reserved", "looked", "drawn")
 
     @property
     def guarantee(self) -> Guarantee:
@@ -107,7 +112,7 @@ def read_releases(entries: Sequence[Entry]) -> list[ReleaseRecord]:
         if entry.release_id in found:
             one = found[entry.release_id]
             one["status"] = entry.event
-            for name in ("drawn_sha256", "manifest_sha256", "folder"):
+            for name in ("looked_sha256", "drawn_sha256", "manifest_sha256", "folder"):
                 if name in entry.content:
                     one[name] = entry.content[name]
             if entry.event in ("cancelled", "closed"):

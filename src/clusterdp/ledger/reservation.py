@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from clusterdp.errors import LedgerError
 from clusterdp.rows.keys import ReleaseKey
@@ -61,14 +61,19 @@ class Reservation:
     @property
     def has_drawn(self) -> bool:
         """Whether something exists that depends on outcomes."""
-        return self._kept.drawn is not None
+        return self._kept.has_drawn
+
+    def recall_look(self) -> bytes | None:
+        """The look that an earlier run drew."""
+        return self._recall("looked")
+
+    def keep_look(self, drawn: bytes) -> None:
+        """Write down a look; raises as `keep` does."""
+        self._keep("looked", drawn)
 
     def recall(self) -> bytes | None:
         """What an earlier run drew."""
-        stored = self._kept.drawn
-        if stored is None:
-            return None
-        return self._encryption.decrypt(stored, secret_context(self.release_id, "drawn"))
+        return self._recall("drawn")
 
     def keep(self, drawn: bytes) -> None:
         """Write down what was drawn.
@@ -76,14 +81,24 @@ class Reservation:
         Raises:
             OvertakenError: If another run was faster, or the release was closed or cancelled.
         """
-        stored = self._encryption.encrypt(drawn, secret_context(self.release_id, "drawn"))
-        content = {"drawn_sha256": sha256(stored).hexdigest()}
+        self._keep("drawn", drawn)
+
+    def _recall(self, event: Literal["looked", "drawn"]) -> bytes | None:
+        stored = getattr(self._kept, event)
+        if stored is None:
+            return None
+        return self._encryption.decrypt(stored, secret_context(self.release_id, event))
+
+    def _keep(self, event: Literal["looked", "drawn"], drawn: bytes) -> None:
+        stored = self._encryption.encrypt(drawn, secret_context(self.release_id, event))
+        content = {f"{event}_sha256": sha256(stored).hexdigest()}
         with self._store.writing() as transaction:
             self._still_kept(transaction)
-            if not transaction.set_drawn(self.release_id, stored):
+            if not transaction.set_once(self.release_id, event, stored):
                 raise OvertakenError(f"another run is finishing release {self.release_id}")
-            transaction.append(event="drawn", release_id=self.release_id, content=content)
-        self._kept = self._kept._replace(drawn=stored)
+            transaction.append(event=event, release_id=self.release_id, content=content)
+        kept: dict[str, Any] = {event: stored}
+        self._kept = self._kept._replace(**kept)
 
     def seal(self, manifest: bytes) -> None:
         """Write down what is about to be published.
@@ -115,7 +130,7 @@ class Reservation:
     def _finish(self, event: str, content: dict[str, Any]) -> None:
         with self._store.writing() as transaction:
             kept = self._still_kept(transaction)
-            if event == "cancelled" and kept.drawn is not None:
+            if event == "cancelled" and kept.has_drawn:
                 raise OvertakenError(f"another run is finishing release {self.release_id}")
             transaction.append(event=event, release_id=self.release_id, content=content)
             transaction.wipe(self.release_id)

@@ -11,7 +11,7 @@ import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.connection import (
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
         number: Its position in the history, from 0.
         at: When it was added, in UTC.
         who: The user who added it.
-        event: "opened", "reserved", "drawn", "committed", "cancelled" or "closed".
+        event: "opened", "reserved", "looked", "drawn", "committed", "cancelled" or "closed".
         release_id: The release it is about; empty for the first entry.
         content: The details of the event.
         previous: The hash of the entry before.
@@ -69,15 +69,22 @@ class Secrets(NamedTuple):
 
     Attributes:
         key: The key of its rows.
+        looked: Its look; None before, and where there is none.
         drawn: The noisy statistics of its first pass; None before that pass.
         sealed: The checksum of the manifest it is about to publish; None before. Not a secret.
         place: Where it is about to be published; None if that is not known. Not a secret.
     """
 
     key: bytes
+    looked: bytes | None = None
     drawn: bytes | None = None
     sealed: str | None = None
     place: str | None = None
+
+    @property
+    def has_drawn(self) -> bool:
+        """Whether something exists that depends on outcomes."""
+        return self.looked is not None or self.drawn is not None
 
 
 class Store:
@@ -223,18 +230,18 @@ class Transaction:
         ).first()
         if found is None:
             return None
-        return Secrets(found.key, found.drawn, found.sealed, found.place)
+        return Secrets(found.key, found.looked, found.drawn, found.sealed, found.place)
 
     def add_key(self, release_id: str, key: bytes) -> None:
         """Store the key of a release."""
         table = self._tables["secrets"]
         self._connection.execute(table.insert().values(release_id=release_id, key=key))
 
-    def set_drawn(self, release_id: str, drawn: bytes) -> bool:
+    def set_once(self, release_id: str, event: Literal["looked", "drawn"], drawn: bytes) -> bool:
         """Store what was drawn; False if that is done already, or the release is finished."""
         table = self._tables["secrets"]
-        mine = (table.c.release_id == release_id) & table.c.drawn.is_(None)
-        changed = self._connection.execute(table.update().where(mine).values(drawn=drawn))
+        mine = (table.c.release_id == release_id) & table.c[event].is_(None)
+        changed = self._connection.execute(table.update().where(mine).values({event: drawn}))
         return changed.rowcount == 1
 
     def set_sealed(self, release_id: str, sealed: str, place: str | None) -> None:
@@ -248,7 +255,9 @@ class Transaction:
         table = self._tables["secrets"]
         # Overwritten first, so that a row that the database keeps after deletion holds no secret.
         mine = table.c.release_id == release_id
-        self._connection.execute(table.update().where(mine).values(key=b"", drawn=None))
+        self._connection.execute(
+            table.update().where(mine).values(key=b"", looked=None, drawn=None)
+        )
         self._connection.execute(table.delete().where(mine))
 
 
@@ -270,6 +279,7 @@ def _tables() -> dict[str, sa.Table]:
         metadata,
         sa.Column("release_id", sa.Text, primary_key=True),
         sa.Column("key", sa.LargeBinary, nullable=False),
+        sa.Column("looked", sa.LargeBinary),
         sa.Column("drawn", sa.LargeBinary),
         sa.Column("sealed", sa.Text),
         sa.Column("place", sa.Text),

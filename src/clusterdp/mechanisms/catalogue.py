@@ -13,6 +13,7 @@ from clusterdp.mechanisms.sum_shares import NO_SUMS, SumShares
 from clusterdp.privacy.accounting import checked_epsilon, noise_scale_for
 from clusterdp.statistics.contrasts import NoisyContrasts
 from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.look import NoisyLook
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,6 +101,7 @@ def optimal(  # noqa: PLR0913 - a budget, and what it is spent on
     scope: Literal["cluster", "population"] = "cluster",
     prior: Sequence[float] | None = None,
     sums: SumShares = NO_SUMS,
+    look: float = 0.0,
 ) -> Mechanism:
     """Rows through the unbiased channel of least variance that ε allows.
 
@@ -118,10 +120,15 @@ def optimal(  # noqa: PLR0913 - a budget, and what it is spent on
         prior: The prior of every cell, one number per outcome, known from outside the experiment;
             with counts, what they are shrunk towards.
         sums: The shares of ε that are spent on noisy sums, which estimates then use.
+        look: The share of ε that is spent on a look: a noisy histogram of everyone, before anything
+            else. Where numbers are clipped, their grids and the prior then follow from it.
     """
+    if not 0 <= look < 1:
+        raise ParameterError(f"look must be at least 0 and below 1, got {look:g}")
     counts = () if noise_scale is None else (NoisyCounts(noise_scale=noise_scale, scope=scope),)
     return Mechanism(
         name="Optimal",
+        look=NoisyLook(epsilon=look * checked_epsilon(epsilon)) if look else None,
         statistics=(*counts, *sums.statistics(epsilon)),
         rows=OptimalBudget(
             epsilon=epsilon, delta=delta, prior=None if prior is None else tuple(prior)

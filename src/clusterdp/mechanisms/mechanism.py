@@ -1,6 +1,6 @@
 """A mechanism: what is published, and what that costs.
 
-    statistics (optional, central)  →  prior  →  channel  →  rows (optional)
+    look (optional)  →  statistics (optional, central)  →  prior  →  channel  →  rows (optional)
 
 A mechanism states what it wants, by parameters or by budget; `Mechanism.settled` turns that into
 the numbers the machine uses, and `Mechanism.guarantee` states what those cost.
@@ -14,11 +14,13 @@ import msgspec
 import numpy as np
 
 from clusterdp.channels.catalogue import RowBudget, RowRule  # noqa: TC001 - for msgspec
+from clusterdp.channels.optimal_rows import OptimalBudget, OptimalRows
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.category_space import CategorySpace  # noqa: TC001 - for msgspec
 from clusterdp.privacy import accounting as acc
 from clusterdp.statistics.base import NoisyStatistic
 from clusterdp.statistics.catalogue import Statistic  # noqa: TC001 - for msgspec
+from clusterdp.statistics.look import NoisyLook  # noqa: TC001 - for msgspec
 from clusterdp.statistics.totals import NoisyTotals
 
 if TYPE_CHECKING:
@@ -33,18 +35,26 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Its name in reports.
+        look: A noisy histogram of everyone, from which clips, grids and the prior follow; None if
+            these are as declared.
         statistics: What is published about cells, with noise.
         rows: How rows are randomized, by parameters or by the budget of the whole release; None
             when no rows are published.
     """
 
     name: str
+    look: NoisyLook | None = None
     statistics: tuple[Statistic, ...] = ()
     rows: RowRule | RowBudget | None = None
 
     def __post_init__(self) -> None:
         if not self.statistics and self.rows is None:
             raise ParameterError(f"{self.name} would publish neither rows nor statistics")
+        if self.look is not None and not self.designs_rows:
+            raise ParameterError(
+                f"{self.name} has no channel to be designed from a look; leave out look, or choose "
+                "optimal"
+            )
         if len({one.label for one in self.statistics}) < len(self.statistics):
             raise ParameterError(f"{self.name} would publish two statistics of one kind; give one")
         totals = [one for one in self.statistics if isinstance(one, NoisyTotals)]
@@ -73,6 +83,11 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         """Whether rows go through an optimal channel, so that what is released are numbers."""
         return self.rows is not None and self.rows.is_designed
 
+    @property
+    def noisy(self) -> tuple[Statistic | NoisyLook, ...]:
+        """All that is drawn with noise before the rows, the look first."""
+        return self.statistics if self.look is None else (self.look, *self.statistics)
+
     def find(self, kind: type[S]) -> S | None:
         """Its statistic of some kind, if it has one."""
         return next((one for one in self.statistics if isinstance(one, kind)), None)
@@ -84,7 +99,7 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
 
     def statistics_loss(self) -> tuple[acc.LossAtom, ...]:
         """The privacy loss of all that is published beside the rows, largest first."""
-        return acc.together(*(one.loss() for one in self.statistics))
+        return acc.together(*(one.loss() for one in self.noisy))
 
     def settled_rows(self, space: CategorySpace) -> RowRule:
         """How rows are randomized, in the numbers that the machine uses.
@@ -102,10 +117,21 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
             return self
         return msgspec.structs.replace(self, rows=self.settled_rows(space))
 
+    @property
+    def prior(self) -> tuple[float, ...] | None:
+        """The public prior that its channel is designed for; None for uniform, or without one."""
+        return self.rows.prior if isinstance(self.rows, OptimalRows | OptimalBudget) else None
+
+    def with_prior(self, prior: tuple[float, ...] | None) -> Mechanism:
+        """The same with an optimal channel designed for another prior."""
+        if not isinstance(self.rows, OptimalRows | OptimalBudget):
+            raise ParameterError(f"{self.name} has no channel to be designed for a prior")
+        return msgspec.structs.replace(self, rows=msgspec.structs.replace(self.rows, prior=prior))
+
     def parameters(self, space: CategorySpace) -> dict[str, float]:
         """All its numbers, by the names that people are shown."""
         numbers: dict[str, float] = {}
-        for statistic in self.statistics:
+        for statistic in self.noisy:
             numbers |= statistic.parameters()
         return numbers if self.rows is None else numbers | self.settled_rows(space).parameters()
 

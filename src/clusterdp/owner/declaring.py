@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.categories import Categories, CategoriesRecord
-from clusterdp.experiment.chosen_grids import choose_categories, reference_prior
+from clusterdp.experiment.chosen_grids import choose_categories, reference_prior, usual_points
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.lists import parse_numbers
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from clusterdp.experiment.joint_prior import JointPrior
     from clusterdp.experiment.margins import Margin
 
-# Points of a number's grid: more gain less than 1%, and several outcomes multiply.
-_POINTS, _JOINT_POINTS = 16, 12
 # A margin that is missed by less is met: in shares, or in standard deviations.
 _MET = 0.01
 
@@ -125,7 +123,7 @@ def _chosen(declaration: Declaration, changed: int | None) -> ChosenOutcomes:
         categories = _with_grids(declared, declaration.grids)
         prior = reference_prior(categories, margins)
     else:
-        categories, prior = choose_categories(declared, margins, _n_points(declared))
+        categories, prior = choose_categories(declared, margins, usual_points(declared))
     return ChosenOutcomes(
         categories=categories,
         probs=prior.probs,
@@ -157,7 +155,7 @@ def _like_the_past(declaration: Declaration, past: str) -> ChosenOutcomes:
     if declaration.grids:
         categories = _with_grids(declared, declaration.grids)
     else:
-        categories = past_categories(declared, columns, _n_points(declared))
+        categories = past_categories(declared, columns, usual_points(declared))
     note = (
         f"the shares of outcomes in {past} become part of what is published; use a table that "
         "nobody in this experiment is in, or one that is public"
@@ -171,10 +169,6 @@ def _with_grids(declared: DeclaredOutcomes, texts: tuple[str, ...]) -> Categorie
     named = (text.partition("=") for text in texts)
     grids = {name: parse_numbers(points) for name, _, points in named}
     return CategoriesRecord(declared=declared.record(), grids=grids).categories()
-
-
-def _n_points(declared: DeclaredOutcomes) -> int:
-    return _POINTS if len(declared.outcomes) == 1 else _JOINT_POINTS
 
 
 def _missed(prior: JointPrior) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ class _Keywords(TypedDict, total=False):
     min_cell_size: int | None
     epsilon: float | None
     delta: float | None
+    look: float | None
     reference: (
         Mapping[str, str | float | Sequence[float]]
         | str

@@ -149,6 +149,12 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resample_prob: Annotated[
         Number, "Probability that a row is redrawn. Give it instead of epsilon."
     ] = None
+    look: Annotated[
+        Share,
+        "Share of epsilon for a look, such as 0.05: a noisy histogram of everyone, drawn before "
+        "anything else and published. Where numbers are clipped, inside the declared range, their "
+        "grids and the prior of the channel follow from it.",
+    ] = None
     counts_share: Annotated[
         Share,
         "Share of epsilon for noisy counts of outcomes, which the optimal channel of each cell is "
@@ -360,6 +366,7 @@ REQUESTED = (
     "prior_floor",
     "resample_prob",
     "counts_share",
+    "look",
     *SUM_SHARES,
     "prior",
 )

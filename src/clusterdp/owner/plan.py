@@ -18,7 +18,8 @@ from clusterdp.owner.options import DECIDED, DECLARATION, Options
 from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
 from clusterdp.owner.plan_report import Report
 from clusterdp.planning.figure import trade_off_plot
-from clusterdp.planning.plan import compare, smallest_epsilon, to_options
+from clusterdp.planning.look_advice import advise_look
+from clusterdp.planning.plan import compare, smallest_epsilon, to_options, with_look
 from clusterdp.releasing.prepare import named, open_engine, read_cells
 from clusterdp.rows.frames import column_names
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.base import Engine
     from clusterdp.experiment.layout import Layout
+    from clusterdp.planning.plan import Comparison
 
 
 @takes(PlanKeywords)
@@ -73,7 +75,7 @@ def make_plan(source: Any, options: Options) -> Plan:
     if options.mde is not None:
         metric, effect = options.target
         request = replace(request, epsilon=smallest_epsilon(request, effect, scenario, metric))
-    comparison = compare(request, scenario)
+    comparison = _with_advice(compare(request, scenario), options)
     decided = dict.fromkeys(DECIDED) | to_options(comparison)
     decided["grids"] = options.chosen.grid_texts or None
     kept = options.to_dict() | decided | {"out": None, "ledger": None, "population": None}
@@ -88,6 +90,16 @@ def make_plan(source: Any, options: Options) -> Plan:
     )
     report = Report.of(comparison, options.space, options.assumption(layout), every_note)
     return Plan(options=parse_options(kept), report=report)
+
+
+def _with_advice(comparison: Comparison, options: Options) -> Comparison:
+    """The comparison, with a look where one pays and none was asked for or declined."""
+    if options.look is not None:
+        return comparison
+    advice = advise_look(
+        comparison.choice.mechanism, comparison.scenario, options.space, comparison.epsilon
+    )
+    return comparison if advice is None else with_look(comparison, advice)
 
 
 def assignment_notes(assigned_by: str | None) -> list[str]:

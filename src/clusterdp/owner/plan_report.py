@@ -14,6 +14,7 @@ from clusterdp.precision.sights import sight_rows, sights
 
 if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
+    from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.merging import Clustering
     from clusterdp.planning.plan import Comparison, Option
     from clusterdp.precision.prediction import Prediction
@@ -110,9 +111,13 @@ class Report:
             "metrics": list(self.metrics),
             "recommended": compared.chosen,
             "reason": compared.reason,
+            "look": None if compared.advice is None else compared.advice._asdict(),
             "assumed": self.assumed,
             "guarantee": choice.mechanism.guarantee(self.space).in_short(),
-            "notes": list(disclosure_notes(choice.mechanism, self.space)),
+            "notes": [
+                *_look_notes(choice.mechanism, self.space),
+                *disclosure_notes(choice.mechanism, self.space),
+            ],
             "budget": budget(choice.mechanism, compared.scenario),
             "losses": self._losses(),
             "clusters": [self._clustering(one) for one in compared.clusterings],
@@ -133,6 +138,7 @@ class Report:
         overall = self._errors(choice.overall)
         remarks = [
             f"A plan for {layout.in_words}: {compared.reason}.",
+            *self._look_lines(),
             f"Assumed: {self.assumed}.",
             f"Expected standard error of the overall effect: {overall}",
         ]
@@ -263,12 +269,21 @@ class Report:
         return [
             f"recommended: {choice.name}" + (f" ({shown})" if shown else ""),
             f"because: {compared.reason}",
+            *self._look_lines(),
             *self._budget_lines(),
             *self._cluster_lines(),
             f"assumed: {self.assumed}",
             f"guarantee: {choice.mechanism.guarantee(self.space).in_short()}",
             *(f"note: {note}" for note in self._notes()),
         ]
+
+    def _look_lines(self) -> list[str]:
+        """Why a look is recommended, and how to do without."""
+        advice = self.comparison.advice
+        if advice is None:
+            return []
+        share = f"{_percent(advice.share)} of epsilon (--look {advice.share:g})"
+        return [f"With a look, at {share}: {advice.reason}. --look 0 does without."]
 
     def _budget_lines(self) -> list[str]:
         """Where ε goes, and what each purpose loses."""
@@ -295,7 +310,25 @@ class Report:
         return lines
 
     def _notes(self) -> tuple[str, ...]:
-        return (*self.notes, *disclosure_notes(self.comparison.choice.mechanism, self.space))
+        mechanism = self.comparison.choice.mechanism
+        return (
+            *self.notes,
+            *_look_notes(mechanism, self.space),
+            *disclosure_notes(mechanism, self.space),
+        )
+
+
+def _look_notes(mechanism: Mechanism, space: Categories) -> tuple[str, ...]:
+    """What predictions leave out where a look is going to clip numbers."""
+    numbers = ", ".join(space.declared.numbers)
+    if mechanism.look is None or not numbers:
+        return ()
+    return (
+        (
+            f"standard errors of {numbers} are of the declared range; the look may narrow it, and "
+            "they shrink with it"
+        ),
+    )
 
 
 def _percent(part: float) -> str:

@@ -49,6 +49,7 @@ class Request:
         resample_prob: λ.
         counts_share: The share of ε for noisy counts that the optimal channel's priors are learned
             from.
+        look: The share of ε for a look.
         totals_share: The share of ε for noisy totals of arms.
         sums_share: The share of ε for noisy sums of every cell.
         breakdown_share: The share of ε for noisy totals of groups, of all breakdowns together.
@@ -63,6 +64,7 @@ class Request:
     prior_floor: float | None = None
     resample_prob: float | None = None
     counts_share: float | None = None
+    look: float | None = None
     totals_share: float | None = None
     sums_share: float | None = None
     breakdown_share: float | None = None
@@ -76,7 +78,7 @@ class Request:
                 raise ParameterError(f"{name} must be a finite number above 0, got {given}")
         if self.epsilon is not None:
             checked_epsilon(self.epsilon)
-        for name in ("counts_share", *SUM_SHARES):
+        for name in ("look", "counts_share", *SUM_SHARES):
             share = getattr(self, name)
             if share is not None and not 0 <= share < 1:
                 raise ParameterError(f"{name} must be at least 0 and below 1, got {share}")
@@ -140,6 +142,7 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Planned:
             scope=scope_of_counts(layout, space, noise_scale or 0.0),
             prior=prior,
             sums=split.sum_shares(layout),
+            look=request.look or 0.0,
         )
 
     return _split(request, scenario, build, _shares_of_counts(request, scenario))
@@ -150,7 +153,7 @@ def _shares_of_counts(request: Request, scenario: Scenario) -> tuple[float, ...]
     _, space, reference = scenario
     if request.counts_share is not None:
         return (request.counts_share,)
-    if request.prior is not None or space.n_categories == 2 or is_joint(space):
+    if request.look or request.prior is not None or space.n_categories == 2 or is_joint(space):
         return (0.0,)
     if reference.differs:
         return (0.0, *_COUNT_SHARES)
@@ -160,7 +163,7 @@ def _shares_of_counts(request: Request, scenario: Scenario) -> tuple[float, ...]
 
 
 def _choose_clustered(request: Request, scenario: Scenario) -> Planned:
-    _refuse_given(request, "counts_share", "prior")
+    _refuse_given(request, "look", "counts_share", "prior")
     by_cluster = request.mechanism == "cluster-dp"
     make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
     by_hand = (request.noise_scale, request.prior_floor, request.resample_prob)
@@ -199,7 +202,7 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Planned:
 
 
 def _choose_uniform(request: Request, scenario: Scenario) -> Planned:
-    _refuse_given(request, "counts_share", "noise_scale", "prior_floor", "prior")
+    _refuse_given(request, "look", "counts_share", "noise_scale", "prior_floor", "prior")
     if request.epsilon is None or request.resample_prob is not None:
         made = builders.uniform_prior_dp(
             resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
@@ -219,7 +222,7 @@ def _choose_uniform(request: Request, scenario: Scenario) -> Planned:
 def _choose_contrasts(request: Request, _: Scenario) -> Planned:
     _refuse_given(
         request,
-        *("counts_share", "noise_scale", "prior_floor", "resample_prob", "delta"),
+        *("look", "counts_share", "noise_scale", "prior_floor", "resample_prob", "delta"),
         *(*SUM_SHARES, "prior"),
     )
     if request.epsilon is None:
@@ -229,7 +232,9 @@ def _choose_contrasts(request: Request, _: Scenario) -> Planned:
 
 def _choose_histogram(request: Request, _: Scenario) -> Planned:
     _refuse_given(
-        request, "counts_share", "prior_floor", "resample_prob", "delta", *SUM_SHARES, "prior"
+        request,
+        *("look", "counts_share", "prior_floor", "resample_prob", "delta"),
+        *(*SUM_SHARES, "prior"),
     )
     return Planned(
         builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)

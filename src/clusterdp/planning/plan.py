@@ -24,6 +24,7 @@ from clusterdp.statistics.totals import NoisyTotals
 if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
+    from clusterdp.planning.look_advice import LookAdvice
     from clusterdp.planning.merging import Clustering
     from clusterdp.planning.purpose import Purpose
     from clusterdp.planning.split import Loss
@@ -75,6 +76,7 @@ class Comparison:
         reason: Why, in a sentence.
         shown_share: The share of the segment that predictions are shown for.
         clusterings: What plans for the same table with other clusters would give.
+        advice: Why the recommended option has a look that was not asked for; None if it has none.
     """
 
     request: Request
@@ -84,6 +86,7 @@ class Comparison:
     reason: str
     shown_share: float
     clusterings: tuple[Clustering, ...]
+    advice: LookAdvice | None = None
 
     @property
     def choice(self) -> Option:
@@ -120,6 +123,17 @@ def compare(request: Request, scenario: Scenario) -> Comparison:
         shown_share=next((one.share for one in purposes if one.share < 1), USUAL_SEGMENT),
         clusterings=compare_clusters(_alike(best, request), scenario, best.precisions),
     )
+
+
+def with_look(comparison: Comparison, advice: LookAdvice) -> Comparison:
+    """The same, with a look recommended beside the mechanism that was."""
+    request, scenario = comparison.request, comparison.scenario
+    asked = replace(_alike(comparison.choice, request), look=advice.share)
+    made = planning.plan_mechanism(asked, scenario)
+    expected = expect_quickly(made.mechanism, scenario)
+    looking = Option(comparison.chosen, made.mechanism, expected, made.losses)
+    options = (looking if one.name == looking.name else one for one in comparison.options)
+    return replace(comparison, options=tuple(options), advice=advice)
 
 
 def _alike(option: Option, request: Request) -> Request:
@@ -256,7 +270,7 @@ def explain(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, .
 
 def budget(mechanism: Mechanism, scenario: Scenario) -> dict[str, float]:
     """Where ε goes: shares of the whole, by what they are spent on."""
-    spent = {one.label: float(one.loss()[0].loss) for one in mechanism.statistics}
+    spent = {one.label: float(one.loss()[0].loss) for one in mechanism.noisy}
     if mechanism.releases_rows:
         spent = {"rows": mechanism.row_epsilon(scenario.space), **spent}
     whole = sum(spent.values())
@@ -270,6 +284,8 @@ def to_options(comparison: Comparison) -> dict[str, Any]:
     options: dict[str, Any] = {"mechanism": name, "epsilon": epsilon}
     if delta:
         options["delta"] = delta
+    if mechanism.look is not None:
+        options["look"] = round(mechanism.look.epsilon / epsilon, 12)
     counts = mechanism.find(NoisyCounts)
     if name == "optimal":
         options["counts_share"] = _counts_share(mechanism, epsilon)

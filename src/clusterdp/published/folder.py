@@ -4,6 +4,7 @@ manifest.json     what this is and what it promises, with checksums of the other
 units.parquet     one row per unit; or units/part-*.parquet
 cells.parquet     one row per (cluster, arm)
 channels.parquet  the probabilities of optimal channels, where there are any
+look.parquet      the noisy histogram that outcomes were clipped by, where there is one
 totals.parquet    noisy totals of arms and of groups, where there are any
 README.md         how to use it with no software of ours, and what can be seen in it
 """
@@ -19,6 +20,7 @@ import numpy as np
 
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.layout import Layout, find_arm
+from clusterdp.experiment.look_bins import look_space
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.cells import WEIGHT, check_cells, has_totals, read_labels
 from clusterdp.published.manifest import plain, unseal
@@ -28,6 +30,7 @@ from clusterdp.rows.encoding import FOLD, RESPONSE, holds_groups, holds_ids
 from clusterdp.storage.files import (
     CELLS,
     CHANNELS,
+    LOOK,
     MANIFEST,
     PARTIAL_SUFFIX,
     README,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
     from clusterdp.published.manifest import Manifest
     from clusterdp.rows.encoding import Columns
+    from clusterdp.statistics.look import DrawnLook
 
 _PART_NAME = re.compile(rf"{UNIT_PARTS}/\w[\w.-]{{,200}}", re.ASCII)
 
@@ -124,7 +128,18 @@ def _assemble(folder: Path, manifest: Manifest) -> Release:
         statistics=statistics,
         channel=channel,
         notes=manifest.notes,
+        look=_read_look(folder, manifest),
     )
+
+
+def _read_look(folder: Path, manifest: Manifest) -> DrawnLook | None:
+    import polars as pl
+
+    look, before = manifest.mechanism.look, manifest.before_look
+    if look is None or before is None:
+        return None
+    bins = look_space(before.outcomes.declared.declared())
+    return look.read(pl.read_parquet(folder / LOOK, glob=False), bins)
 
 
 def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> Layout:
@@ -179,7 +194,7 @@ def _check_columns(
 
 def unit_files(manifest: Manifest) -> list[str]:
     """The files that hold the rows of a release, in order."""
-    return sorted(set(manifest.files) - {CELLS, CHANNELS, TOTALS, README})
+    return sorted(set(manifest.files) - {CELLS, CHANNELS, LOOK, TOTALS, README})
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
@@ -200,6 +215,8 @@ def _check_names(manifest: Manifest) -> None:
         expected |= {CHANNELS}
     if has_totals(mechanism):
         expected |= {TOTALS}
+    if mechanism.look is not None:
+        expected |= {LOOK}
     missing = expected - set(manifest.files)
     if missing:
         raise FormatError(f"{MANIFEST} does not name {min(missing)}")

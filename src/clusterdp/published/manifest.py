@@ -24,6 +24,7 @@ from clusterdp.rows.encoding import Columns
 from clusterdp.storage.files import FileSum, RowOrderKind  # noqa: TC001 - msgspec resolves hints
 
 if TYPE_CHECKING:
+    from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
 
 FORMAT, FORMAT_VERSION = "clusterdp release", 3
@@ -52,6 +53,23 @@ class BreakdownRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sizes: tuple[tuple[int, ...], ...]
 
 
+class BeforeLook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was declared before a look, from which a manifest's outcomes and prior follow.
+
+    Attributes:
+        outcomes: The declared outcomes, and the grids of numbers.
+        prior: The public prior of their categories; None if none was declared.
+    """
+
+    outcomes: CategoriesRecord
+    prior: tuple[float, ...] | None
+
+    @classmethod
+    def of(cls, space: Categories, mechanism: Mechanism) -> BeforeLook:
+        """What is declared of a release."""
+        return cls(outcomes=space.record(), prior=mechanism.prior)
+
+
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a release is, and what it promises.
 
@@ -70,6 +88,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row_order: How rows are ordered; None without rows.
         expected: What the owner expected outcomes to be like, see `Expected`.
         mechanism: What was published, by the parameters that the machine used.
+        before_look: What was declared before a look; None if there was none.
         noise: Numbers that follow from them and that readers need, by statistic.
         guarantee: What it costs.
         notes: Remarks for whoever uses the release.
@@ -91,6 +110,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     row_order: RowOrderKind | None
     expected: Expected | None
     mechanism: Mechanism
+    before_look: BeforeLook | None
     noise: dict[str, dict[str, list[float | None]]]
     guarantee: GuaranteeTerms
     notes: tuple[str, ...]
@@ -107,6 +127,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         terms: Terms,
         row_order: RowOrderKind,
         expected: Expected | None,
+        before_look: BeforeLook | None,
         notes: tuple[str, ...],
     ) -> Manifest:
         """The manifest of a release, but for its files and its checksum."""
@@ -136,6 +157,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             row_order=row_order if terms.mechanism.releases_rows else None,
             expected=expected,
             mechanism=terms.mechanism,
+            before_look=before_look,
             noise=terms.noise,
             guarantee=terms.guarantee,
             notes=notes,
@@ -219,6 +241,8 @@ def unseal(content: bytes) -> Manifest:
     manifest.terms.check()
     _check_labels(manifest)
     _check_expected(manifest)
+    if (manifest.before_look is None) != (manifest.mechanism.look is None):
+        raise FormatError("manifest.json does not hold together: see 'before_look'")
     return manifest
 
 

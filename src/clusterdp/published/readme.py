@@ -57,7 +57,8 @@ def _what(manifest: Manifest) -> str:
 def _outcomes(manifest: Manifest) -> str:
     """The declared outcomes, what is impossible, and what is measured."""
     declared = manifest.outcomes.declared
-    lines = ["Outcomes, as they were declared:", ""]
+    how = "declared" if manifest.before_look is None else "declared, and then clipped by a look"
+    lines = [f"Outcomes, as they were {how}:", ""]
     for outcome in declared.outcomes:
         is_number = outcome.name in manifest.outcomes.grids
         clipped = "; numbers beyond the range count as its nearest end" if is_number else ""
@@ -190,6 +191,11 @@ def _files(manifest: Manifest) -> str:
         parts.append(
             f"- `totals.parquet`: noisy totals {of}; of each group, fold and arm the sum of every\n"
             "  metric (`noisy_sum`), where a unit counts as often as the `weight` of its cell says."
+        )
+    if mechanism.look is not None:
+        parts.append(
+            "- `look.parquet`: how many units have outcomes in each bin, with noise; each bin by\n"
+            "  the values at its lower ends. Ranges of numbers and the channel follow from it."
         )
     if mechanism.designs_rows:
         parts.append(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def cautions(manifest: Manifest) -> str:
     """What gives wrong answers, why, and the command that gives a right one."""
     name, column = quoted(manifest.to_columns().outcomes[0]), manifest.to_columns().debiased[0]
-    levels = manifest.outcomes.categories().level_values[0]
+    levels = [one for one in manifest.outcomes.categories().level_values[0] if one is not None]
     level = shown(float(levels[len(levels) // 2]))
     held = "--holdout 1" if manifest.folds > 1 else "--rows-only --by MINE"
     split = "train on fold 0" if manifest.folds > 1 else "train on other units than you estimate on"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.rows.encoding import Columns
+    from clusterdp.statistics.look import DrawnLook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,6 +38,7 @@ class Release:
         statistics: The noisy statistics, as arrays.
         channel: The channel of the rows, as arrays.
         notes: Remarks for whoever uses this release.
+        look: The noisy histogram that outcomes were clipped by, as arrays; None without one.
     """
 
     units: Any
@@ -49,6 +51,7 @@ class Release:
     statistics: Statistics
     channel: Channel | None
     notes: tuple[str, ...]
+    look: DrawnLook | None = None
 
     def __repr__(self) -> str:
         lines = listed(list(self._facts().items()), self.notes)

@@ -97,7 +97,8 @@ def _assumed(manifest: Manifest, space: Categories) -> str:
             means[place], _ = one.moments(values, place, probs)
         named = zip(space.declared.metrics, means, strict=True)
         listed = ", ".join(f"{metric} with mean {mean:.4g}" for metric, mean in named)
-        assumed = f"if outcomes are as the owner expected: {listed}"
+        as_what = "the owner expected" if manifest.before_look is None else "the look showed them"
+        assumed = f"if outcomes are as {as_what}: {listed}"
     by = manifest.columns.assigned_by
     if by is not None:
         assumed += f"; arms were assigned by {by}, so the more its groups differ, the larger"

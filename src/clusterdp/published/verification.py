@@ -9,6 +9,7 @@ import numpy as np
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.draw import histogram_of
+from clusterdp.mechanisms.settling import settle
 from clusterdp.published.folder import read_folder, unit_files
 from clusterdp.published.manifest import software_name
 from clusterdp.published.readme import write_readme
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.release import Release
 
+# Machines may add up a prior in another order.
+_SAME_PRIOR = 1e-6
+
 
 def verify_folder(folder: Path) -> list[Check]:
     """Run every check; the first ones decide whether the others can run at all."""
@@ -56,6 +60,7 @@ def verify_folder(folder: Path) -> list[Check]:
     ]
     if release.channel is None:
         return checks
+    checks += _check_look(release, manifest)
     checks += _check_channel(release)
     steps: list[tuple[str, Callable[[Release], str | None]]] = [
         ("rows can be read", _check_readable),
@@ -87,6 +92,26 @@ def _check_readme(folder: Path, release: Release, manifest: Manifest) -> Check:
     return Check.of(
         name, f"{README} is not what was published", holds=not is_ours or there == written
     )
+
+
+def _check_look(release: Release, manifest: Manifest) -> list[Check]:
+    """Whether clips, grids and prior follow from the look; nothing is to be checked without one."""
+    look, before = release.look, manifest.before_look
+    if look is None or before is None:
+        return []
+    declared = before.outcomes.categories()
+    mechanism = release.mechanism.with_prior(before.prior)
+    settled = settle(declared, mechanism, release.layout, look)
+    priors = [np.array(one.prior or ()) for one in (settled.mechanism, release.mechanism)]
+    same = settled.space == release.space and len(priors[0]) == len(priors[1])
+    same = same and bool((np.abs(priors[0] - priors[1]) < _SAME_PRIOR).all())
+    return [
+        Check.of(
+            "clips, grids and prior follow from the look",
+            "the outcomes or the prior in manifest.json are not what look.parquet leads to",
+            holds=same,
+        )
+    ]
 
 
 def _check_channel(release: Release) -> list[Check]:

@@ -9,6 +9,8 @@ from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.mechanisms.draw import check_exact, release_cells
 from clusterdp.published.cells import cells_table
 from clusterdp.published.release import Release
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.encoding import TABLE_CHANGED
 
@@ -43,9 +45,10 @@ def release_in_memory(
     prepared: Prepared, mechanism: Mechanism, key: ReleaseKey, add_noise: NoiseSource
 ) -> Release:
     """Privatize every outcome of a table; what is published are frames of its own library."""
+    check_exact(prepared.layout, prepared.table.space, mechanism)
+    prepared, mechanism, look, _ = look_first(prepared, mechanism, Unrecorded(key), add_noise)
     table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
     space = table.space
-    check_exact(layout, space, mechanism)
     disclosed = disclosure_notes(mechanism, space)
     found = table.count(layout, encoder, asked=asked_of(mechanism, layout, key))
     for notice in found.notices:
@@ -67,4 +70,5 @@ def release_in_memory(
         statistics=about_cells.statistics,
         channel=about_cells.channel,
         notes=(*prepared.notes, *disclosed),
+        look=look,
     )

@@ -1,7 +1,8 @@
 """What must survive a crash, so that a release can be finished without spending its budget again.
 
-A release draws randomness twice: noise for cells, and a key for rows. Run again with the same key
-and the same noise it gives the same release, so a repeated run reveals nothing more.
+A release draws randomness up to three times: noise for a look, noise for cells, and a key for rows.
+Run again with the same key and the same noise it gives the same release, so a repeated run reveals
+nothing more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
+    from clusterdp._arrays import IntArray
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -41,19 +43,15 @@ class Drawn(NamedTuple):
             arrays |= {f"{place}.{name}": drawn for name, drawn in statistic.arrays().items()}
         if channel is not None:
             arrays |= {f"channel.{name}": part for name, part in channel.arrays().items()}
-        stored = io.BytesIO()
-        np.savez_compressed(stored, **arrays)
-        return stored.getvalue()
+        return _stored(arrays)
 
     @classmethod
     def from_bytes(
         cls, stored: bytes, mechanism: Mechanism, layout: Layout, space: CategorySpace
     ) -> Drawn:
         """What was kept of a release by this mechanism."""
-        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
-            kept = {name: arrays[name] for name in arrays.files}
         parts: dict[str, dict[str, Any]] = {}
-        for name, part in kept.items():
+        for name, part in _restored(stored).items():
             whose, _, own_name = name.rpartition(".")
             parts.setdefault(whose, {})[own_name] = part
         statistics = tuple(
@@ -67,12 +65,54 @@ class Drawn(NamedTuple):
         return cls(about_cells=CellRelease(statistics, channel), table_tag=tag)
 
 
+class KeptLook(NamedTuple):
+    """What a look leaves behind.
+
+    Attributes:
+        noisy_counts: Units in each bin, with noise; axes `[bin]`.
+        table_tag: Which table they are of, as in `Drawn`.
+    """
+
+    noisy_counts: IntArray
+    table_tag: bytes
+
+    def __bytes__(self) -> bytes:
+        """To be kept, and read back exactly."""
+        tag = np.frombuffer(self.table_tag, dtype=np.uint8)
+        return _stored({"noisy_counts": self.noisy_counts, "table_tag": tag})
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> KeptLook:
+        """What was kept."""
+        kept = _restored(stored)
+        return cls(noisy_counts=kept["noisy_counts"], table_tag=kept["table_tag"].tobytes())
+
+
+def _stored(arrays: dict[str, Any]) -> bytes:
+    stored = io.BytesIO()
+    np.savez_compressed(stored, **arrays)
+    return stored.getvalue()
+
+
+def _restored(stored: bytes) -> dict[str, Any]:
+    with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
 class Journal(Protocol):
     """Where a run writes down what it has done, before it goes on."""
 
     @property
     def key(self) -> ReleaseKey:
         """The key of the release's rows."""
+        ...
+
+    def recall_look(self) -> bytes | None:
+        """The look that an earlier run kept; None if there was none."""
+        ...
+
+    def keep_look(self, drawn: bytes) -> None:
+        """Write down a look: from now on the release uses no other, and its budget stays spent."""
         ...
 
     def recall(self) -> bytes | None:
@@ -97,6 +137,13 @@ class Unrecorded:
     """The journal of a release that is never resumed: it keeps a key, and that in memory alone."""
 
     key: ReleaseKey = field(default_factory=ReleaseKey.from_system)
+
+    def recall_look(self) -> None:
+        """Nothing: every run is the first."""
+        return
+
+    def keep_look(self, drawn: bytes) -> None:
+        """Nothing is kept."""
 
     def recall(self) -> None:
         """Nothing: every run is the first."""

@@ -17,16 +17,19 @@ from clusterdp.published.sights import what_is_visible
 from clusterdp.published.terms import Terms
 from clusterdp.published.totals import totals_table
 from clusterdp.releasing.journal import Drawn, Unrecorded
+from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.prepare import asked_of
-from clusterdp.rows.encoding import TABLE_CHANGED
+from clusterdp.rows.encoding import ANOTHER_TABLE, TABLE_CHANGED
 from clusterdp.statistics.noise import add_exact_noise
-from clusterdp.storage.files import CELLS, CHANNELS, MANIFEST, README, TOTALS, FileSum
+from clusterdp.storage.files import CELLS, CHANNELS, LOOK, MANIFEST, README, TOTALS, FileSum
 from clusterdp.storage.folder import private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.published.manifest import BeforeLook
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.statistics.noise import NoiseSource
@@ -88,22 +91,27 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     add_noise: NoiseSource,
 ) -> None:
     """As `write_release`, with the sources of randomness given, for tests."""
-    table, layout, space = prepared.table, prepared.layout, prepared.table.space
-    check_exact(layout, space, mechanism)
-    manifest = _describe(prepared, mechanism)
+    layout = prepared.layout
+    check_exact(layout, prepared.table.space, mechanism)
     with _plain_errors(target), target.staged() as staged:
+        prepared, mechanism, look, before = look_first(
+            prepared, mechanism, journal, add_noise, _look_progress(mechanism, layout, progress)
+        )
+        manifest = _describe(prepared, mechanism, before)
         drawn = _draw(prepared, mechanism, journal, progress, add_noise)
         about_cells = drawn.about_cells
         files: dict[str, FileSum] = {}
         if about_cells.channel is not None:
             randomizer = prepared.randomizer(about_cells.channel, journal.key)
             randomized = progress.stage("randomizing rows", layout.n_units)
-            written = table.write_rows(randomizer, staged.rows, randomized)
+            written = prepared.table.write_rows(randomizer, staged.rows, randomized)
             if journal.key.tag(written.seen) != drawn.table_tag:
                 raise DataError(TABLE_CHANGED)
             files |= written.files
         progress.stage("sealing the folder", 0)
         folder = staged.files
+        if look is not None:
+            write_parquet(look.to_table().lazy(), folder / LOOK)
         write_parquet(cells_table(prepared.encoder, layout, about_cells).lazy(), folder / CELLS)
         totals = totals_table(prepared.encoder.arms.values, layout, about_cells.statistics)
         if totals is not None:
@@ -150,14 +158,19 @@ def _draw(
         return drawn
     drawn = Drawn.from_bytes(kept, mechanism, layout, space)
     if drawn.table_tag != tag:
-        raise DataError(
-            "the table is not the one that the release began with; it can only be finished with "
-            "that one"
-        )
+        raise DataError(ANOTHER_TABLE)
     return drawn
 
 
-def _describe(prepared: Prepared, mechanism: Mechanism) -> Manifest:
+def _look_progress(
+    mechanism: Mechanism, layout: Layout, progress: Progress
+) -> Callable[[int], None]:
+    if mechanism.look is None:
+        return no_progress
+    return progress.stage("taking a look", layout.n_units)
+
+
+def _describe(prepared: Prepared, mechanism: Mechanism, before: BeforeLook | None) -> Manifest:
     table = prepared.table
     return Manifest.of(
         software=software_name(),
@@ -166,6 +179,7 @@ def _describe(prepared: Prepared, mechanism: Mechanism) -> Manifest:
         terms=Terms.of(table.space, mechanism),
         row_order=table.row_order,
         expected=prepared.expected,
+        before_look=before,
         notes=(*prepared.notes, *disclosure_notes(mechanism, table.space)),
     )
 

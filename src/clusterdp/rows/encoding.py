@@ -48,6 +48,9 @@ PUBLISHED_COLUMNS = frozenset(
     }
 )
 TABLE_CHANGED = "the table changed while it was being read; nothing was published"
+ANOTHER_TABLE = (
+    "the table is not the one that the release began with; it can only be finished with that one"
+)
 # A look-up table beats a search while it stays within a few cache-friendly megabytes.
 _LARGEST_LOOKUP = 2**20
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # Written last of all: a folder without a manifest is not a release.
 MANIFEST = "manifest.json"
 CELLS, CHANNELS, TOTALS = "cells.parquet", "channels.parquet", "totals.parquet"
+LOOK = "look.parquet"
 README = "README.md"
 # The rows: one file, or a folder of parts that many machines wrote.
 UNITS, UNIT_PARTS = "units.parquet", "units"

@@ -1,0 +1,68 @@
+"""What is released after a look: categories and a mechanism that follow from what was drawn.
+
+Every part's ε was fixed before the look, so that the losses of look, statistics and rows add up
+whatever it shows. Nothing here can refuse a release.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusterdp.errors import ParameterError
+from clusterdp.experiment.decimals import shown
+from clusterdp.experiment.look_outcomes import settle_outcomes
+from clusterdp.mechanisms.draw import check_exact
+
+if TYPE_CHECKING:
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.statistics.look import DrawnLook
+
+
+class Settled(NamedTuple):
+    """What a release has after a look.
+
+    Attributes:
+        space: The categories, with clipped numbers.
+        mechanism: With the prior that the look shows.
+        notes: What readers should know of it.
+    """
+
+    space: Categories
+    mechanism: Mechanism
+    notes: tuple[str, ...]
+
+
+def settle(declared: Categories, mechanism: Mechanism, layout: Layout, look: DrawnLook) -> Settled:
+    """What follows from a look; what was declared, where that could not be released.
+
+    Args:
+        declared: The categories as they were checked before the look.
+        mechanism: As it was checked before the look.
+        layout: The cells.
+        look: What was drawn.
+    """
+    before = mechanism.settled(declared)
+    share = look.statistic.epsilon / mechanism.guarantee(declared).epsilon
+    cost = f"a look that cost {100 * share:.2g}% of epsilon"
+    try:
+        found = settle_outcomes(look.bins, look.noisy_counts, look.variance, layout.n_units)
+        after = before.with_prior(found.prior)
+        check_exact(layout, found.categories, after)
+    except ParameterError:
+        return Settled(declared, before, (f"{cost} changed nothing",))
+    return Settled(found.categories, after, _notes(declared, found.categories, cost))
+
+
+def _notes(declared: Categories, space: Categories, cost: str) -> tuple[str, ...]:
+    """What a look decided, number by number; or of the prior alone."""
+    ranges = space.declared.numbers
+    clips = [
+        f"{name} was clipped to {shown(ranges[name].low)}..{shown(ranges[name].high)}"
+        for name, number in declared.declared.numbers.items()
+        if ranges[name] != number
+    ]
+    if not clips:
+        return (f"the channel is designed for the distribution of outcomes in {cost}",)
+    return tuple(f"{one}, found by {cost}; effects are on the clipped outcome" for one in clips)

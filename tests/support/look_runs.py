@@ -1,0 +1,140 @@
+"""Releases with a look as the tests run them: interrupted, resumed, and run again undisturbed."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+import clusterdp as cdp
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.ledger.reservation import Reservation
+from clusterdp.owner.task import python_task
+from clusterdp.releasing import looking, to_folder
+from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.statistics.look import NoisyLook
+from clusterdp.statistics.noise import add_exact_noise
+from clusterdp.storage.folder import LocalFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from clusterdp.ledger.ledger import Ledger
+    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.rows.keys import ReleaseKey
+
+N_PLAYERS = 4000
+EPSILON = 3
+LOOK = cdp.optimal(epsilon=EPSILON, look=0.2, sums=cdp.SumShares(totals=0.1))
+ASKED: dict[str, Any] = {
+    "outcomes": {"rounds": "number:0..1000000"},
+    "unit": "user",
+    "arm": "treated",
+    "cluster": "market",
+}
+
+
+def players() -> pl.DataFrame:
+    """A table whose rounds lie far below the end of their range."""
+    number = pl.int_range(N_PLAYERS)
+    return pl.select(
+        user=number,
+        treated=number % 2,
+        market=number // 2 % 2,
+        rounds=number.hash() % 6,
+    )
+
+
+def publish_players(folder: Path, ledger: Ledger) -> None:
+    """Publish the table, paid for by a ledger that is new."""
+    paid: dict[str, Any] = {"ledger": ledger, "population": "players", "new_population": True}
+    cdp.publish(players(), out=folder, mechanism=LOOK, **paid, **ASKED)
+
+
+def prepared_players() -> Prepared:
+    """The table as `publish_players` prepares it."""
+    task = python_task(players(), None, ASKED)
+    return task.prepare(task.open_engine(ExitStack()), None)
+
+
+class KilledError(BaseException):
+    """The end of a process, as far as this one can play it."""
+
+
+class Clock:
+    """Kills a run at one of the points where it passes from one step to the next.
+
+    Attributes:
+        passed: How many points were passed.
+        deadly: At which one the run ends; never if it is 0.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.passed, self.deadly = 0, 0
+        for owner, name in (
+            (LocalTable, "count"),
+            (LocalTable, "write_rows"),
+            (NoisyLook, "draw"),
+            (looking, "settle"),
+            (to_folder, "release_cells"),
+            *((Reservation, name) for name in ("recall_look", "keep_look", "keep", "seal")),
+        ):
+            self._watch(patch, owner, name)
+
+    def _watch(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        honest = getattr(owner, name)
+
+        def watched(*args: Any, **named: Any) -> Any:
+            self._tick()
+            result = honest(*args, **named)
+            self._tick()
+            return result
+
+        patch.setattr(owner, name, watched)
+
+    def _tick(self) -> None:
+        self.passed += 1
+        if self.passed == self.deadly:
+            raise KilledError
+
+
+class Replay:
+    """The journal of an undisturbed run, with a key, a look and noise that are known."""
+
+    def __init__(self, key: ReleaseKey, look: bytes, drawn: bytes) -> None:
+        self.key, self._look, self._drawn = key, look, drawn
+
+    def recall_look(self) -> bytes:
+        """The look."""
+        return self._look
+
+    def recall(self) -> bytes:
+        """The noise."""
+        return self._drawn
+
+    def keep_look(self, drawn: bytes) -> None:
+        """Never: it is known."""
+        raise NotImplementedError
+
+    keep = keep_look
+
+    def seal(self, manifest: bytes) -> None:
+        """Nothing to do."""
+
+    def commit(self, place: str) -> None:
+        """Nothing to do."""
+
+
+def publish_again(folder: Path, journal: Replay, mechanism: cdp.Mechanism) -> None:
+    """What is published undisturbed, with the key and the noise of a release."""
+    target = LocalFolder(folder)
+    prepared = prepared_players()
+    write_with(prepared, mechanism, target, Silence(), journal=journal, add_noise=add_exact_noise)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
