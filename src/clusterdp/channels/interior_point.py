@@ -3,9 +3,9 @@
 The dual has few unknowns, (m + 1)·K prices x, and many constraints c_A(x) = U_A + |V_A|²/4 ≤ 0, one
 per high set. With slacks s_A = −c_A(x), masses are the multipliers, and on the central path
 
-    Σ_A μ_A·∇c_A(x) = ∇(dual objective),   c_A(x) + s_A = 0,   μ_A·s_A = τ    for a τ that falls to 0.
+    Σ_A μ_A·∇c_A(x) = ∇(dual objective),   c_A(x) + s_A = 0,   μ_A·s_A = τ
 
-The first line is the equations of the program. Newton's method makes it hold to rounding while all
+for a τ that falls to 0. The first are the equations of the program. Newton's method makes them hold to rounding while all
 masses are above 0: they need no repair. A step solves one system in the prices alone. (A general
 solver of cones was slower, and left equations open by 1e-5 where they are nearly dependent; what
 makes up for that cost up to 40% of the variance at small ε.)
@@ -78,7 +78,13 @@ def _reveals(program: ConeProgram, means: FloatArray) -> FloatArray:
 
 
 class _Point(NamedTuple):
-    """Where the method is: prices in its coordinates `[1 + metric, coordinate]`, μ and s `[set]`."""
+    """Where the method is.
+
+    Attributes:
+        prices: In its coordinates; axes `[1 + metric, coordinate]`.
+        mass: μ; axes `[set]`.
+        slack: s; axes `[set]`.
+    """
 
     prices: FloatArray
     mass: FloatArray
