@@ -5,10 +5,10 @@ per high set. With slacks s_A = −c_A(x), masses are the multipliers, and on th
 
     Σ_A μ_A·∇c_A(x) = ∇(dual objective),   c_A(x) + s_A = 0,   μ_A·s_A = τ
 
-for a τ that falls to 0. The first are the equations of the program. Newton's method makes them hold to rounding while all
-masses are above 0: they need no repair. A step solves one system in the prices alone. (A general
-solver of cones was slower, and left equations open by 1e-5 where they are nearly dependent; what
-makes up for that cost up to 40% of the variance at small ε.)
+for a τ that falls to 0. The first are the equations of the program. Newton's method makes them hold
+to rounding while all masses are above 0: they need no repair. A step solves one system in the
+prices alone. (A general solver of cones was slower, and left equations open by 1e-5 where they are
+nearly dependent; to make up for that cost up to 40% of the variance at small ε.)
 
 Prices are unknowns in coordinates that suit small ε, where levels are nearly constant: the prior
 itself, on which every set's levels are 1, and e_y − p over (ratio − 1) for every category but the
