@@ -3,12 +3,12 @@
 The dual has few unknowns, (m + 1)·K prices x, and many constraints c_A(x) = U_A + |V_A|²/4 ≤ 0, one
 per high set. With slacks s_A = −c_A(x), masses are the multipliers, and on the central path
 
-    Σ_A μ_A·∇c_A(x) = ∇(dual objective),   c_A(x) + s_A = 0,   μ_A·s_A = τ   for a falling τ.
+    Σ_A μ_A·∇c_A(x) = ∇(dual objective),   c_A(x) + s_A = 0,   μ_A·s_A = τ
 
-The first line is the equations of the program. Newton's method makes it hold to rounding while all
-masses are above 0: they need no repair. A step solves one system in the prices alone. (A general
-solver of cones was slower, and left equations open by 1e-5 where they are nearly dependent; what
-makes up for that cost up to 40% of the variance at small ε.)
+for a τ that falls to 0. The first are the equations of the program. Newton's method makes them hold
+to rounding while all masses are above 0: they need no repair. A step solves one system in the
+prices alone. (A general solver of cones was slower, and left equations open by 1e-5 where they are
+nearly dependent; to make up for that cost up to 40% of the variance at small ε.)
 
 Prices are unknowns in coordinates that suit small ε, where levels are nearly constant: the prior
 itself, on which every set's levels are 1, and e_y − p over (ratio − 1) for every category but the
@@ -78,7 +78,13 @@ def _reveals(program: ConeProgram, means: FloatArray) -> FloatArray:
 
 
 class _Point(NamedTuple):
-    """Where the method is: prices `[1 + metric, coordinate]` in its coordinates, μ and s `[set]`."""
+    """Where the method is.
+
+    Attributes:
+        prices: In its coordinates; axes `[1 + metric, coordinate]`.
+        mass: μ; axes `[set]`.
+        slack: s; axes `[set]`.
+    """
 
     prices: FloatArray
     mass: FloatArray
