@@ -32,9 +32,10 @@ bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 	$(BIN)/python bench/files.py
 	$(BIN)/python bench/estimates.py
 
-bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others: docs/frontier.md, docs/joint_frontier.md. Minutes.
+bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others: docs/frontier.md, docs/joint_frontier.md, docs/sum_noise.md. Minutes.
 	$(BIN)/python -m bench.frontier
 	$(BIN)/python -m bench.joint_frontier
+	$(BIN)/python -m bench.sum_noise
 
 bench-coverage: .venv/dev ## Do 95% intervals cover, in segments and with few units: docs/coverage.md. Minutes.
 	$(BIN)/python bench/interval_coverage.py

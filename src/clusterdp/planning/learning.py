@@ -16,6 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from clusterdp.channels.optimal_rows import OptimalRows
+from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.planning.predictions import is_joint
 from clusterdp.planning.row_noise import warner
 
@@ -30,12 +31,14 @@ Scope = Literal["cluster", "population"]
 # At smaller budgets no prior pays for the counts that it is learned from.
 _LEAST_EPSILON = 2.0
 # Counts of n units are good enough if the noise on their frequencies, as a vector, has this length.
-_NOISE = 0.2
+_NOISE = 0.24
 # Counts take at most this much of ε, and this share of it: more would cost over 5% in standard
 # errors where outcomes are uniform.
 _MOST_LOSS, _MOST_SHARE = 0.1, 0.03
 # By this factor the standard error of segments must fall, on average over shapes.
 _WORTH_IT = 0.97
+# What a prior is worth hardly depends on how many more levels there are.
+_LEVELS = 12
 # At more noise than this, groups lead to worse priors than the population.
 _TOO_NOISY = 0.5
 
@@ -49,15 +52,11 @@ def share_of_counts(scenario: Scenario, epsilon: float) -> float:
     if epsilon < _LEAST_EPSILON or space.n_categories == 2 or is_joint(space):
         return 0.0
     most = min(_MOST_LOSS, _MOST_SHARE * epsilon)
-    sizes = (layout.n_units / layout.sizes.size, layout.sizes.sum(axis=0).min())
-    affordable = [loss for loss in (_loss(space, size) for size in sizes) if loss <= most]
-    if not affordable:
-        return 0.0
-    loss = max(affordable)
-    worth = _worth(space, epsilon - loss)
-    cost = math.sqrt(float(warner(epsilon - loss) / warner(epsilon)))
-    # Shares have few digits, so that people can read and repeat them.
-    return round(loss / epsilon, 4) if worth * cost <= _WORTH_IT else 0.0
+    for n_units in (layout.n_units / layout.sizes.size, int(layout.sizes.sum(axis=0).min())):
+        loss = _loss(space, n_units)
+        if loss <= most and _pays(space, epsilon, loss):
+            return round(loss / epsilon, 4)
+    return 0.0
 
 
 def scope_of_counts(layout: Layout, space: CategorySpace, noise_scale: float) -> Scope:
@@ -69,19 +68,28 @@ def scope_of_counts(layout: Layout, space: CategorySpace, noise_scale: float) ->
 def _loss(space: CategorySpace, n_units: float) -> float:
     """What counts of so many units cost if they are as noisy as they may be.
 
-    Noise of scale 2/loss has variance 2(2/loss)², and √K times its standard deviation, over n, is
-    the length.
+    Noise of scale 2/loss has variance 2(2/loss)². Its length is √K times its standard deviation,
+    over n.
     """
     return 2 * math.sqrt(2 * space.n_categories) / (_NOISE * n_units)
 
 
-@lru_cache(maxsize=64)
-def _worth(space: CategorySpace, epsilon: float) -> float:
+def _pays(space: CategorySpace, epsilon: float, loss: float) -> bool:
+    """Whether counts of such a loss are worth it, by what they leave for rows."""
+    values = np.unique(space.metric_values()[0])
+    places = np.linspace(0, len(values) - 1, min(len(values), _LEVELS)).astype(np.int64)
+    worth = _worth(tuple(values[places].tolist()), epsilon - loss)
+    cost = math.sqrt(float(warner(epsilon - loss) / warner(epsilon)))
+    return worth * cost <= _WORTH_IT
+
+
+@lru_cache(maxsize=256)
+def _worth(values: tuple[float, ...], epsilon: float) -> float:
     """By what factor standard errors of rows fall if a prior is known, on average over shapes."""
-    uniform = OptimalRows(epsilon=epsilon)
+    space, uniform = OutcomeSpace.of(values), OptimalRows(epsilon=epsilon)
     plain = uniform.public_channel(space).noise_variance()[0]
     ratios = []
-    for shape in _shapes(space.metric_values()[0]):
+    for shape in _shapes(np.array(values)):
         known = replace(uniform, prior=tuple(shape.tolist())).public_channel(space)
         ratios.append(float(known.noise_variance()[0] @ shape) / float(plain @ shape))
     return math.exp(0.5 * float(np.mean(np.log(ratios))))

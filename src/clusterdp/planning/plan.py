@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Predictions closer than this are treated as equal.
 _AS_GOOD = 1.001
+# Where nothing is declared they are for uniform outcomes, for which alone counts gain nothing.
+_AS_GOOD_BLINDLY = 1.05
 # The range of ε that is searched. Something must be left for sums beside the least rows.
 LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
 
@@ -189,7 +191,8 @@ def _best(options: list[Option], scenario: Scenario, purposes: tuple[Purpose, ..
     regrets = [
         max(found / best for found, best in zip(row, least, strict=True)) for row in variances
     ]
-    near = min(regrets) * _AS_GOOD**2
+    as_good = _AS_GOOD if scenario.reference.is_declared else _AS_GOOD_BLINDLY
+    near = min(regrets) * as_good**2
     return next(one for one, regret in zip(with_rows, regrets, strict=True) if regret <= near)
 
 
