@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test test-fast check format bench bench-variance bench-coverage bench-metrics soak reproduce venv clean
+.PHONY: help demo test test-fast check format bench bench-variance bench-look bench-coverage bench-metrics soak reproduce venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +36,9 @@ bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others
 	$(BIN)/python -m bench.frontier
 	$(BIN)/python -m bench.joint_frontier
 	$(BIN)/python -m bench.sum_noise
+
+bench-look: .venv/dev ## What a look costs and what it finds: docs/look.md. Minutes.
+	$(BIN)/python -m bench.look
 
 bench-coverage: .venv/dev ## Do 95% intervals cover, in segments and with few units: docs/coverage.md. Minutes.
 	$(BIN)/python bench/interval_coverage.py

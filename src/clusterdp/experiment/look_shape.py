@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.grid import Grid
 
 # The share of units that a clip may move to an end, and the most that noise may hide beyond it.
-_CLIPPED, _HIDDEN = 0.01, 0.05
+_CLIPPED, _HIDDEN = 0.01, 0.08
 # Sums of so many neighbouring bins show units where they are so many deviations above zero. Of a
 # thousand looks at 70 bins, noise alone passes in about one: the fewer bins, the longer its tail.
 _WINDOWS = {1: 8.0, 2: 7.0, 4: 6.0, 8: 5.5}
