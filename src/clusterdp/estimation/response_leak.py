@@ -6,9 +6,9 @@ itself, a probability between min_y P(B|y) and max_y P(B|y) of the published cha
 segment has so many or so few of them that this has a probability of less than 1e-6, whatever the
 true outcomes are, the column follows from responses.
 
-What is caught: any function of `response` or of a debiased column, alone or with noise, that tells
-more of responses than ε allows, in segments large enough for that to show (some hundreds of units;
-more for a large ε). What is not: a column that follows from responses weakly, such as predictions
+What is caught: any function of `response`, and thresholds of a debiased column (any function of it
+where all cells share a channel), alone or with noise, that tell more of responses than ε allows, in
+segments large enough for that to show (some hundreds of units; more for a large ε). What is not: a column that follows from responses weakly, such as predictions
 of a model that was trained on the same rows. These need a fold that was held out.
 """
 
