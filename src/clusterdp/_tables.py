@@ -33,14 +33,18 @@ class Column(NamedTuple):
     is_label: bool = False
     starts_line: bool = False
 
-    @property
-    def width(self) -> int:
-        """Of its header and of every cell."""
-        return max(map(len, (self.name, *self.cells)))
+    def broken(self) -> tuple[str, str]:
+        """Its header in two lines, if that makes it narrower."""
+        if len(self.name) <= max(map(len, self.cells)):
+            return "", self.name
+        words = self.name.split()
+        breaks = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(len(words))]
+        return min(breaks, key=lambda both: max(map(len, both)))
 
-    def lines(self) -> list[str]:
-        """Header and cells, all of one width."""
-        texts, width = (self.name, *self.cells), self.width
+    def lines(self, header: tuple[str, ...]) -> list[str]:
+        """A header of some lines and the cells, all of one width."""
+        texts = (*header, *self.cells)
+        width = max(map(len, texts))
         return [text.ljust(width) if self.is_label else text.rjust(width) for text in texts]
 
 
@@ -64,20 +68,29 @@ def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
 
 
 def fitted(columns: Sequence[Column], width: int | None) -> Fitted:
-    """A table as lines. Columns are left out from the highest rank on; then rows are stacked."""
+    """A table as lines.
+
+    Where it does not fit, headers are broken; columns are left out from the highest rank on; and at
+    last rows are stacked.
+    """
+    flat = _flat([column.lines((column.name,)) for column in columns])
+    if width is None or _fits(flat, width):
+        return Fitted(flat, ())
     kept = list(columns)
-    while width is not None and _line_width(kept) > width:
+    while not _fits(flat := _flat([column.lines(column.broken()) for column in kept]), width):
         if all(column.rank == 0 for column in kept):
             return _stacked(columns, width)
         kept.remove(max(kept, key=lambda column: column.rank))
-    lines = zip(*(column.lines() for column in kept), strict=True)
-    flat = [(_INDENT + _GAP.join(cells)).rstrip() for cells in lines]
     return Fitted(flat, tuple(column.name for column in columns if column not in kept))
 
 
-def _line_width(columns: Sequence[Column]) -> int:
-    gaps = len(_GAP) * (len(columns) - 1)
-    return len(_INDENT) + sum(column.width for column in columns) + gaps
+def _flat(columns: Sequence[list[str]]) -> list[str]:
+    """Columns of texts beside each other."""
+    return [(_INDENT + _GAP.join(cells)).rstrip() for cells in zip(*columns, strict=True)]
+
+
+def _fits(lines: list[str], width: int) -> bool:
+    return max(map(len, lines)) <= width
 
 
 def _stacked(columns: Sequence[Column], width: int) -> Fitted:

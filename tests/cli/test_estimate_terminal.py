@@ -124,8 +124,8 @@ def test_what_matters_is_shown(width: int, folders: dict[str, Path]) -> None:
     commands = [as_command(folders[name], asked) for name, asked in CASES.values()]
     for text, (name, asked) in zip(in_terminal(width, commands), CASES.values(), strict=True):
         assert max(map(len, text.splitlines())) <= width, text
-        for header in ("effect", "std error", "95% interval", "arm mean", "control mean"):
-            assert header in text
+        for word in ("effect", "error", "95% interval", "arm", "control", "mean", "p-value"):
+            assert word in text
         effects = cdp.estimate(folders[name], **asked).effects
         for line, effect in zip(shown_effects(text), effects, strict=True):
             assert_shown(effect, line, with_arm=name != "two")

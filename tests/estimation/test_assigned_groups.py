@@ -49,7 +49,7 @@ def test_standard_errors_are_of_groups_and_the_result_says_so(rng: np.random.Gen
     table = schools(40, rng)
     found = estimate(table)
     by_units = float(table["passed"].to_numpy().var()) * 4 / len(table)
-    assert found.std_error**2 > 3 * by_units
+    assert found.std_error**2 > 1.5 * by_units  # about 6 times; chance gives less than 3 at times
     assert "arms were assigned by school" in str(found)
     with pytest.raises(cdp.ParameterError, match="leave out adjust"):
         estimate(table, adjust="tier")

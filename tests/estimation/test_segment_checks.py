@@ -14,7 +14,7 @@ import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.channels.resampling import ResamplingChannel
-from clusterdp.estimation.response_leak import leak_surprises
+from clusterdp.estimation.response_leak import ColumnCounts, leak_surprises
 from clusterdp.estimation.segment_ratio import segment_p_value, segment_ratio_notes
 
 PARTS: dict[str, Any] = {
@@ -116,6 +116,8 @@ def test_segments_made_of_released_outcomes_are_refused(
     both = theirs.with_columns(tier=pl.col("user") % 3)
     with pytest.raises(cdp.DataError, match="'mine'"):  # beside others, and crossed
         cdp.estimate(release, segments=both, by=["tier", "tier,mine"])
+    with pytest.raises(cdp.DataError, match="'mine'"):
+        cdp.estimate(release, segments=theirs, adjust="mine")
 
 
 def test_true_outcomes_are_no_released_ones(rng: np.random.Generator) -> None:
@@ -137,11 +139,16 @@ def test_surprises_are_bounds_of_probabilities(truth: int) -> None:
     channel = release.channel
     assert isinstance(channel, OptimalChannel | ResamplingChannel)
     n_rows, prob = 80, channel.transition()[0, 1, truth]
-    others = np.array([[5000, 5000]])
     told = []
     for count in range(n_rows + 1):
-        counts = np.array([[[n_rows - count, count]], others])
-        told.append(leak_surprises(counts, channel, 1)[0])
+        column = ColumnCounts(
+            name="mine",
+            values=np.array([0, 0, 1, 1]),
+            groups=np.zeros(4, np.int64),
+            responses=np.array([0, 1, 0, 1]),
+            counts=np.array([n_rows - count, count, 5000, 5000]),
+        )
+        told.append(leak_surprises(column, channel, 1)[0])
     probs = stats.binom(n_rows, prob).pmf(np.arange(n_rows + 1))
     for surprise in (1.0, 5.0, 10.0, 14.0):
         assert probs[np.array(told) > surprise].sum() <= math.exp(-surprise)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # A category more than this needs a slope in every arm, which few tables can pay for.
 MOST_CATEGORIES = 50
+# How many classes of values a covariate is checked in.
+_CLASSES = 20
 # Of columns of the regression; no column of a user has such a name.
 _REGRESSOR = "__clusterdp_regressor_"
 
@@ -36,6 +38,14 @@ class Covariates(NamedTuple):
     rows: pl.DataFrame
     regressors: tuple[str, ...]
     n_missing: dict[str, int]
+
+    def classes(self, name: str) -> pl.Series:
+        """The values of a covariate as a few classes in their order; null where it is missing."""
+        import polars as pl
+
+        known = _known(self.rows[name])
+        ranks = known.rank("max") * _CLASSES / max(1, len(known) - known.null_count())
+        return ranks.ceil().cast(pl.Int64)
 
     def missing_profiles(self) -> dict[str, IntArray]:
         """The profiles of the units that lack each covariate."""

@@ -162,7 +162,11 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
             )
     found = profiling.of(tables[0])
     profiled = [found.table, *map(found.add_profiles, tables[1:])]
-    _check_columns(profiled, found, every, release)
+    checked = [
+        _column_counts(held, name, held[name].rank("dense"), release, found.profiles)
+        for name in _columns_of(every)
+        for held in [_holding(profiled, (name,))]
+    ]
     segments: list[tuple[Segment, Counted]] = []
     without = []
     for dimension in every:
@@ -173,6 +177,12 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
     if cuts.covariates:
         given = read_covariates(rows.collect(), cuts.covariates)
         covariates = given._replace(rows=found.add_profiles(given.rows))
+        checked += [
+            _column_counts(covariates.rows, name, covariates.classes(name), release, found.profiles)
+            for name in cuts.covariates
+        ]
+    assert release.channel is not None  # noqa: S101 - there are rows
+    check_columns(checked, release.channel, len(release.space.declared.metrics))
     return RowCounts(
         profiles=found.profiles,
         whole=found.count(found.table),
@@ -296,25 +306,20 @@ def _check_number(tables: list[pl.DataFrame], dimensions: list[tuple[str, ...]])
     )
 
 
-def _check_columns(
-    tables: list[pl.DataFrame],
-    found: ProfiledRows,
-    dimensions: list[tuple[str, ...]],
-    release: Release,
-) -> None:
-    """Raise a DataError if a column to cut by was made of released outcomes."""
+def _column_counts(
+    table: pl.DataFrame, name: str, values: pl.Series, release: Release, profiles: Profiles
+) -> ColumnCounts:
+    """Counts, or rows, by the values of a column; the places of the values are given."""
     assert release.channel is not None  # noqa: S101 - there are rows
-    n_groups, n_responses = release.channel.possible().shape
-    groups = release.channel.groups.ravel()[found.profiles.cells]
-    columns = []
-    for name in _columns_of(dimensions):
-        table = _holding(tables, (name,))
-        values = table[name].rank("dense").fill_null(0).to_numpy()
-        counts = np.zeros((int(values.max()) + 1, n_groups, n_responses), dtype=np.int64)
-        places = (values, groups[table[PROFILE].to_numpy()], table[RESPONSE].to_numpy())
-        np.add.at(counts, places, table[COUNT].to_numpy())
-        columns.append(ColumnCounts(name, counts[counts.sum(axis=(1, 2)) > 0]))
-    check_columns(columns, release.channel, len(release.space.declared.metrics))
+    groups = release.channel.groups.ravel()[profiles.cells]
+    counts = table[COUNT].to_numpy() if COUNT in table.columns else np.ones(len(table), np.int64)
+    return ColumnCounts(
+        name=name,
+        values=values.fill_null(0).to_numpy(),
+        groups=groups[table[PROFILE].to_numpy()],
+        responses=table[RESPONSE].to_numpy(),
+        counts=counts,
+    )
 
 
 def parse_dimensions(by: Any, release: Release) -> list[tuple[str, ...]]:
