@@ -25,6 +25,7 @@ from clusterdp.published.release import Release
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.moments import EffectArrays, Estimator, Use
     from clusterdp.experiment.layout import Layout
 
@@ -153,7 +154,8 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
     """Effects on every metric, from rows and what was published beside them."""
     profiling = Profiling.for_sums(release, use_sums=wanted.use_sums, holdout=wanted.holdout)
     rows = cutting.read_rows(release, cuts, profiling)
-    found, bounds = Found([], [], []), []
+    found = Found([], [], [])
+    bounds: list[AttritionBounds] = []
     if wanted.holdout is not None:
         n_held = int(rows.profiles.sizes.sum())
         found.notes.append(
