@@ -35,8 +35,9 @@ bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others
 	$(BIN)/python -m bench.frontier
 	$(BIN)/python -m bench.joint_frontier
 
-bench-coverage: .venv/dev ## Do 95% intervals cover, in segments and with few units: docs/coverage.md. Minutes.
+bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md. Minutes.
 	$(BIN)/python bench/interval_coverage.py
+	$(BIN)/python -m bench.attrition
 
 soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	PYTHONPATH=tests $(BIN)/python -m soak

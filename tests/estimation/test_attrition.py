@@ -103,6 +103,21 @@ def test_thresholds_are_of_those_observed(rng: np.random.Generator) -> None:
         assert estimate[name].effect == pytest.approx(means[1] - means[0], abs=1e-3)
 
 
+def test_true_effects_are_of_those_observed(rng: np.random.Generator) -> None:
+    """Against the difference of two means and its standard error, those observed taken as drawn."""
+    table = make_units("by outcome", "0..5").table(rng)
+    parts = {**PARTS, "outcomes": {"y": "0..5"}, "estimator": "unstratified"}
+    true = cdp.estimate_without_privacy(table, **parts)["y"]
+    control, treated = (
+        table.filter((pl.col("arm") == arm) & pl.col("y").is_not_nan())["y"].to_numpy()
+        for arm in range(2)
+    )
+    assert true.effect == pytest.approx(treated.mean() - control.mean())
+    assert true.control_mean == pytest.approx(control.mean())
+    variance = sum(one.var(ddof=1) / len(one) for one in (control, treated))
+    assert true.std_error == pytest.approx(np.sqrt(variance), rel=0.01)
+
+
 def test_in_segments_and_beside_what_is_not_given(rng: np.random.Generator) -> None:
     table = make_units("by arm", "0..5").table(rng).with_columns(vip=pl.col("unit") % 2 == 0)
     released = cdp.release(
