@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test test-fast check format bench bench-variance bench-coverage soak reproduce venv clean
+.PHONY: help demo test test-fast check format bench bench-variance bench-coverage bench-metrics soak reproduce venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,6 +38,9 @@ bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others
 bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md. Minutes.
 	$(BIN)/python bench/interval_coverage.py
 	$(BIN)/python -m bench.attrition
+
+bench-metrics: .venv/dev ## Do intervals of shares, quantiles and ratios cover: docs/metric_coverage.md. Minutes.
+	$(BIN)/python -m bench.metric_coverage
 
 soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	PYTHONPATH=tests $(BIN)/python -m soak

@@ -118,6 +118,21 @@ def test_true_effects_are_of_those_observed(rng: np.random.Generator) -> None:
     assert true.std_error == pytest.approx(np.sqrt(variance), rel=0.01)
 
 
+def test_metrics_are_asked_of_those_observed(rng: np.random.Generator) -> None:
+    table = make_units("by outcome", "0..5").table(rng)
+    mechanism = cdp.optimal(epsilon=20)
+    released = cdp.release(table, outcomes={"y": "0..5"}, mechanism=mechanism, **PARTS)
+    asked = ["y>=2", "y/y_observed", "y", "y_observed"]
+    estimate = cdp.estimate(released, metrics=asked, estimator="unstratified")
+    assert estimate.metrics == tuple(asked)
+    seen = table.filter(pl.col("y").is_not_nan())
+    means = dict(seen.group_by("arm").agg((pl.col("y") >= 2).mean()).iter_rows())
+    assert estimate["y>=2"].effect == pytest.approx(means[1] - means[0], abs=1e-3)
+    assert estimate["y/y_observed"].effect == pytest.approx(estimate["y"].effect)
+    with pytest.raises(cdp.ParameterError, match="'y' may be missing"):
+        cdp.estimate(released, metrics="p90(y)")
+
+
 def test_in_segments_and_beside_what_is_not_given(rng: np.random.Generator) -> None:
     table = make_units("by arm", "0..5").table(rng).with_columns(vip=pl.col("unit") % 2 == 0)
     released = cdp.release(
@@ -125,9 +140,7 @@ def test_in_segments_and_beside_what_is_not_given(rng: np.random.Generator) -> N
     )
     estimate = cdp.estimate(released, by="vip", differences=True)
     assert estimate["y", "vip=True"].std_error > estimate["y", "overall"].std_error
-    assert "y: a mean of those observed, neither adjusted nor compared between segments" in (
-        estimate.notes
-    )
+    assert any("are of means alone, not of y" in note for note in estimate.notes)
 
 
 def test_where_rows_do_not_tell_the_distribution(

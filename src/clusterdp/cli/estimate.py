@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 @errors_in_one_line()
 def estimate(
     folder: Folder,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What to measure: rounds (mean), rounds>=10 (share), p90(rounds), "
+            "median(rounds), dist(rounds) (distribution by arm), spend/visit (ratio). Repeatable; "
+            "every declared metric by default."
+        ),
+    ] = None,
     control: Annotated[str | None, typer.Option(help="The arm to compare with.")] = None,
     segments: Annotated[
         str | None,
@@ -82,9 +90,12 @@ def estimate(
     """Estimate effects with intervals from a published folder, overall and in your own segments.
 
     clusterdp estimate published/ --segments crm.csv --on user --by tier --by tier,region
+
+    clusterdp estimate published/ --metric "rounds>=10" --metric "p90(rounds)" --metric spend/visit
     """
     result = estimate_effects(
         folder,
+        metrics=metric or None,
         control=control,
         estimator="unstratified" if unstratified else "stratified",
         use="rows" if rows_only else "everything",
@@ -155,7 +166,7 @@ def _show(result: Estimate) -> None:
     for line in report.heading(result):
         print_line(line)
     out.print(table)
-    for line in report.test_lines(result):
+    for line in (*report.test_lines(result), *report.distribution_lines(result)):
         print_line(line)
     for note in result.notes:
         print_line(f"note: {note}")

@@ -56,7 +56,7 @@ class ArmEstimates(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A treatment beside control in a segment; None for both where one of them has no unit."""
+    """A treatment beside control in a segment; None for both where one shows no spread."""
 
     of: Target
     control: ArmEstimates | None
@@ -87,6 +87,8 @@ def _compared(parts: list[Part], pair: list[int], of: Target) -> Compared:
     if not (n_control and n_treated):
         return Compared(of, None, None, n_control, n_treated)
     found = [part.pair_means(pair, weights).means for part in parts]
+    if not all(np.isfinite(one.sampling + one.privacy).all() for one in found):
+        return Compared(of, None, None, n_control, n_treated)
     origins = np.array([part.whole.outputs.middle for part in parts])
 
     def estimates(place: int, n_units: int) -> ArmEstimates:

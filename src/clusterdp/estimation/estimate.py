@@ -9,11 +9,11 @@ import numpy as np
 
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import segments as cutting
+from clusterdp.estimation.asked import Source, parse_metrics
 from clusterdp.estimation.effect_values import to_effect
-from clusterdp.estimation.measured import CategoryFunction, Measured
-from clusterdp.estimation.metric_effects import Found, MetricRows, Wanted
+from clusterdp.estimation.metric_effects import Found, Wanted
 from clusterdp.estimation.moments import contrast_effects
-from clusterdp.estimation.observed import attrition_notes, missing_notes, of_those_observed
+from clusterdp.estimation.observed import attrition_notes, missing_notes
 from clusterdp.estimation.profiling import Profiling
 from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
@@ -25,7 +25,7 @@ from clusterdp.published.release import Release
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp.estimation.attrition import AttritionBounds
+    from clusterdp.estimation.asked import Asked
     from clusterdp.estimation.moments import EffectArrays, Estimator, Use
     from clusterdp.experiment.layout import Layout
 
@@ -35,6 +35,7 @@ _NO_SPREAD = "the release holds no estimate of the sampling variance; the larges
 def estimate(  # noqa: PLR0913 - what to estimate, all by name
     release: Release | str | os.PathLike[str],
     *,
+    metrics: Any = None,
     control: Any = None,
     estimator: Estimator = "stratified",
     use: Use = "everything",
@@ -51,6 +52,10 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
 
     Args:
         release: A published folder, or a release from `release` or `read_release`.
+        metrics: What to measure, every declared metric by default. A text or a list of them:
+            `rounds` (the mean), `rounds>=10` (a share), `p90(rounds)`, `median(rounds)`,
+            `dist(rounds)` (the distribution in every arm), `spend/visit` (a ratio of means). Or a
+            mapping of a name to values by category, for the mean of any function.
         control: The arm to compare with; the release's own by default.
         estimator: "stratified" compares within clusters and weights clusters by size;
             "unstratified" compares overall means.
@@ -88,6 +93,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     ratio_notes = sample_ratio_notes(layout, shares)
     notes = [*release.notes, *_clipping_notes(release), *_group_notes(release)]
     notes += missing_notes(release.space.declared)
+    asked = parse_metrics(metrics, release.space)
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     if segments is not None and not dimensions and not covariates:
@@ -101,7 +107,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         use_sums=use == "everything",
         holdout=holdout,
         differences=differences,
-        n_metrics=len(release.space.declared.metrics),
+        n_metrics=len(asked),
         level=level,
         breakdowns=frozenset(
             frozenset(one.level) for one in release.statistics if one.level and use == "everything"
@@ -114,13 +120,14 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
     if differences and not dimensions:
         raise ParameterError("differences are between segments: give by=... (--by)")
+    cut = bool(dimensions or covariates)
     if release.units is not None:
         cuts = cutting.Cuts(segments, on, dimensions, covariates)
-        found = _from_rows(release, cuts, wanted)
-    elif use == "rows" or dimensions or covariates or segments is not None or holdout is not None:
+        found = _from_rows(release, cuts, wanted, asked)
+    elif use == "rows" or any(one is not None for one in (metrics, segments, holdout)) or cut:
         raise ParameterError(
-            f"{release.mechanism.name} publishes no rows; leave out use, segments, by, adjust and "
-            "holdout"
+            f"{release.mechanism.name} publishes no rows; leave out metrics, use, segments, by, "
+            "adjust and holdout"
         )
     else:
         found = _from_statistics(release, wanted)
@@ -136,6 +143,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
         tests=tuple(found.tests),
         bounds=found.bounds,
+        distributions=tuple(found.distributions),
     )
 
 
@@ -150,38 +158,33 @@ def _group_notes(release: Release) -> list[str]:
     return [note]
 
 
-def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
+def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list[Asked]) -> Found:
     """Effects on every metric, from rows and what was published beside them."""
     profiling = Profiling.for_sums(release, use_sums=wanted.use_sums, holdout=wanted.holdout)
     rows = cutting.read_rows(release, cuts, profiling)
     found = Found([], [], [])
-    bounds: list[AttritionBounds] = []
     if wanted.holdout is not None:
         n_held = int(rows.profiles.sizes.sum())
         found.notes.append(
             f"fold {wanted.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
         )
-    declared = release.space.declared
-    for place, metric in enumerate(declared.metrics):
-        if declared.observed_place(place) is not None:
-            one = of_those_observed(release, rows, wanted, place)
-        else:
-            function = CategoryFunction.declared(str(metric), release.space, place)
-            measured = Measured.of(
-                function, release, use_sums=wanted.use_sums, holdout=wanted.holdout
-            )
-            one = MetricRows.of(measured, rows, wanted).estimate()
-        found.effects.extend(one.effects)
-        found.tests.extend(one.tests)
-        found.notes.extend(one.notes)
-        bounds.extend(one.bounds)
-    found.notes[:0] = attrition_notes(declared, found.effects)
+    source = Source(release, rows, wanted)
+    for one in asked:
+        more = one.estimate(source)
+        found.effects.extend(more.effects)
+        found.tests.extend(more.tests)
+        found.notes.extend(more.notes)
+        found = found._replace(
+            distributions=[*found.distributions, *more.distributions],
+            bounds=(*found.bounds, *more.bounds),
+        )
+    found.notes[:0] = attrition_notes(release.space.declared, found.effects)
     if rows.n_unmatched:
         found.notes.append(
             f"{rows.n_unmatched:,} of {release.layout.n_units:,} released units are not in the "
             "segments table; they count overall and in no segment"
         )
-    return found._replace(bounds=tuple(bounds))
+    return found
 
 
 def _from_statistics(release: Release, wanted: Wanted) -> Found:

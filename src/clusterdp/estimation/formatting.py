@@ -18,23 +18,26 @@ def as_text(estimate: Estimate) -> str:
     table = aligned([header, *body])
     tests = [f"  {line}" for line in (*test_lines(estimate), *bound_lines(estimate))]
     notes = [f"  note: {note}" for note in estimate.notes]
-    return "\n".join([*heading(estimate), *table, *tests, *notes])
+    return "\n".join([*heading(estimate), *table, *tests, *distribution_lines(estimate), *notes])
 
 
 def as_html(estimate: Estimate) -> str:
     """The same for notebooks."""
     table, notes = html_table(*as_table(estimate)), html_notes(estimate.notes)
-    lines = [*test_lines(estimate), *bound_lines(estimate)]
+    lines = [*test_lines(estimate), *bound_lines(estimate), *distribution_lines(estimate)]
     return html_lines(heading(estimate)) + table + html_lines(lines) + notes
 
 
 def heading(estimate: Estimate) -> list[str]:
     """Where the numbers come from, in a line; and what the release cost, in another."""
-    control = estimate.effects[0].of.control
-    source = (
-        f"Effect on {', '.join(estimate.metrics)} of {estimate.treatment}, against "
-        f"{estimate.treatment} = {control}; {estimate.estimator}, from {estimate.mechanism}"
-    )
+    how = f"{estimate.estimator}, from {estimate.mechanism}"
+    source = f"Distributions by {estimate.treatment}; {how}"
+    if estimate.effects:
+        control = estimate.effects[0].of.control
+        source = (
+            f"Effect on {', '.join(estimate.metrics)} of {estimate.treatment}, against "
+            f"{estimate.treatment} = {control}; {how}"
+        )
     return [source, *([estimate.guarantee.in_short()] if estimate.guarantee else [])]
 
 
@@ -58,6 +61,11 @@ def bound_lines(estimate: Estimate) -> list[str]:
         + ("; from the declared ends, as rows do not tell the distribution" * one.from_ends)
         for one in estimate.bounds
     ]
+
+
+def distribution_lines(estimate: Estimate) -> list[str]:
+    """Distributions of outcomes, a line for each value."""
+    return [line for one in estimate.distributions for line in one.lines()]
 
 
 def effect_in_short(effect: Effect, level: float = 0.95) -> str:

@@ -4,6 +4,9 @@ The method of variance estimates recovery (MOVER; Zou and Donner, 2008): how far
 its limit tells its variance near that limit. So θ₁ − θ₀, with limits l and u of each, has the lower
 limit θ̂₁ − θ̂₀ − √((θ̂₁ − l₁)² + (u₀ − θ̂₀)²), and the upper one likewise. Ratios θ₁/θ₀ are those ρ for
 which the interval of θ₁ − ρθ₀ holds zero (Donner and Zou, 2012).
+
+A number may be known up to bounds only, however many units there are. Distances are then those
+from the estimated bounds, and bounds are subtracted from each other as they are.
 """
 
 from __future__ import annotations
@@ -27,6 +30,11 @@ class ArmValue(Protocol):
     @property
     def value(self) -> float:
         """The estimate."""
+        ...
+
+    @property
+    def bounds(self) -> Limits:
+        """The estimated bounds of what can be known of it; the estimate twice, if it can be."""
         ...
 
     @property
@@ -63,20 +71,22 @@ class ArmPair(NamedTuple):
     def ci(self, level: float) -> Limits:
         """Limits of the difference."""
         treated, control = self.treated.limits(level), self.control.limits(level)
-        return _difference((self.treated.value, *treated), (self.control.value, *control))
+        (low, high), (rest_low, rest_high) = self.treated.bounds, self.control.bounds
+        down = math.hypot(low - treated[0], control[1] - rest_high)
+        up = math.hypot(treated[1] - high, rest_low - control[0])
+        return low - rest_high - down, high - rest_low + up
 
     def lift(self, level: float) -> tuple[float, float, float] | None:
         """The difference relative to control, with limits; None unless control is above zero."""
         treated, control = self.treated.limits(level), self.control.limits(level)
-        low, high = control
-        if not (low > 0 and math.isfinite(high) and all(map(math.isfinite, treated))):
+        if not (control[0] > 0 and all(map(math.isfinite, (*treated, control[1])))):
             return None
-        above, below = self.treated.value, self.control.value
-        first = _ratio_limit(above, treated[0], below, high, sign=-1)
-        last = _ratio_limit(above, treated[1], below, low, sign=1)
+        (low, high), (rest_low, rest_high) = self.treated.bounds, self.control.bounds
+        first = _ratio_limit(low, treated[0], rest_high, control[1], sign=-1)
+        last = _ratio_limit(high, treated[1], rest_low, control[0], sign=1)
         if first is None or last is None:
             return None
-        return above / below - 1, first - 1, last - 1
+        return self.treated.value / self.control.value - 1, first - 1, last - 1
 
     @property
     def p_value(self) -> float:
@@ -99,14 +109,6 @@ def quantile(level: float, degrees: float = math.inf) -> float:
     return float(ndtri(prob) if math.isinf(degrees) else stdtrit(degrees, prob))
 
 
-def _difference(one: tuple[float, float, float], other: tuple[float, float, float]) -> Limits:
-    """Limits of one minus other, each given with its limits."""
-    (value, low, high), (rest, rest_low, rest_high) = one, other
-    down = math.hypot(value - low, rest_high - rest)
-    up = math.hypot(high - value, rest - rest_low)
-    return value - rest - down, value - rest + up
-
-
 def _ratio_limit(
     above: float, above_limit: float, below: float, below_limit: float, *, sign: int
 ) -> float | None:
@@ -122,11 +124,12 @@ def _ratio_limit(
     Returns:
         The limit; None where there is none, as control may be too near to zero.
     """
-    leading = below**2 - (below_limit - below) ** 2
-    last = above**2 - (above_limit - above) ** 2
-    inside = (above * below) ** 2 - leading * last
-    if leading <= 0 or inside < 0:
+    far, far_below = (above_limit - above) ** 2, (below_limit - below) ** 2
+    leading = below**2 - far_below
+    if leading <= 0:
         return None
+    # (θ̂₁θ̂₀)² minus the product of the outer coefficients, without what cancels.
+    inside = far_below * above**2 + far * leading
     return (above * below + sign * math.sqrt(inside)) / leading
 
 

@@ -20,7 +20,7 @@ from clusterdp.estimation.profiles import ProfileSums, spread_cells
 from clusterdp.estimation.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import polars as pl
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.measured import Measured
     from clusterdp.estimation.moments import CellMoments, Estimator
@@ -65,11 +66,12 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Effects on a metric, tests of homogeneity, notes about them, and bounds for attrition."""
+    """Effects on a metric, tests of homogeneity, notes about them, and what else was found."""
 
     effects: list[Effect]
     tests: list[Homogeneity]
     notes: list[str]
+    distributions: Sequence[ArmDistribution] = ()
     bounds: tuple[AttritionBounds, ...] = ()
 
 

@@ -98,6 +98,11 @@ class ArmRatio(NamedTuple):
         return self.above / self.below if self.below else math.nan
 
     @property
+    def bounds(self) -> Limits:
+        """The estimate twice."""
+        return self.value, self.value
+
+    @property
     def sampling_variance(self) -> float:
         """What sampling adds to its variance, by linearisation."""
         return self._linearised(self.sampling)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from clusterdp.estimation.attrition import AttritionBounds
+    from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.intervals import ArmPair
     from clusterdp.estimation.moments import Estimator
     from clusterdp.estimation.target import Target
@@ -216,6 +217,7 @@ class Estimate:
         tests: Whether segments have the same effect, where differences were asked for.
         bounds: Of overall effects on outcomes that may be missing, for those who would be observed
             in either arm.
+        distributions: Of outcomes in every arm, where they were asked for.
     """
 
     effects: tuple[Effect, ...]
@@ -227,6 +229,7 @@ class Estimate:
     notes: tuple[str, ...] = ()
     tests: tuple[Homogeneity, ...] = ()
     bounds: tuple[AttritionBounds, ...] = ()
+    distributions: tuple[ArmDistribution, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -270,6 +273,7 @@ class Estimate:
             "effects": [effect.to_dict(self.level) for effect in self.effects],
             "homogeneity": [test.to_dict() for test in self.tests],
             "attrition_bounds": [one.to_dict() for one in self.bounds],
+            "distributions": [row for one in self.distributions for row in one.to_rows()],
             "notes": list(self.notes),
         }
 

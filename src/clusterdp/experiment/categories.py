@@ -141,6 +141,15 @@ class Categories:
         """The value of each metric in each category; axes `[metric, category]`."""
         return _metric_values(self)
 
+    def values_of(self, metric: Metric) -> FloatArray:
+        """The value of any metric in each category; axes `[category]`."""
+        places = [self.declared.names.index(factor.outcome) for factor in metric.factors]
+        taken = [
+            factor.of_levels(self.level_values[place])[self.levels[place]]
+            for factor, place in zip(metric.factors, places, strict=True)
+        ]
+        return np.asarray(np.prod(taken, axis=0))
+
     def metric_lattice(self) -> MetricLattice:
         """The metrics of categories as integers times a unit."""
         return _metric_lattice(self)
@@ -286,20 +295,7 @@ def _check_grids(declared: DeclaredOutcomes, grids: tuple[Grid, ...]) -> None:
 @lru_cache(maxsize=_REMEMBERED)
 def _metric_values(categories: Categories) -> FloatArray:
     """As `Categories.metric_values`; plans ask for it thousands of times."""
-    by_name = dict(
-        zip(
-            categories.declared.names,
-            zip(categories.level_values, categories.levels, strict=True),
-            strict=True,
-        )
-    )
-
-    def values(metric: Metric) -> FloatArray:
-        factors = ((factor, *by_name[factor.outcome]) for factor in metric.factors)
-        taken = [each.of_levels(of)[levels] for each, of, levels in factors]
-        return np.asarray(np.prod(taken, axis=0))
-
-    made = np.stack([values(metric) for metric in categories.declared.metrics])
+    made = np.stack([categories.values_of(metric) for metric in categories.declared.metrics])
     made.setflags(write=False)
     return made
 

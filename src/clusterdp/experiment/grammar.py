@@ -30,7 +30,7 @@ from clusterdp.experiment.expressions import (
 _SIGN = "|".join(re.escape(sign) for sign in SIGNS)
 _TOKEN = re.compile(
     rf'\s*(?:(?P<name>{PLAIN_NAME})|"(?P<quoted>[^"]+)"|(?P<decimal>{DECIMAL})'
-    rf"|(?P<sign>{_SIGN})|(?P<mark>[*()]))\s*"
+    rf"|(?P<sign>{_SIGN})|(?P<mark>[*()/]))\s*"
 )
 _FORM = "a metric reads visit, spend>0, visit*spend or visit*(spend>0), got {!r}"
 
@@ -47,62 +47,75 @@ def parse_metric(given: Metric | str) -> Metric:
     """A metric as people write it: `rounds`, `rounds>=10`, `visit*spend`, `visit*(spend>0)`."""
     if isinstance(given, Metric):
         return given
-    return _Parser(given).metric()
+    parser = Parser(given, _FORM)
+    metric = parser.metric()
+    parser.end()
+    return metric
 
 
-class _Parser:
-    """Reads tokens from the left, one look ahead."""
+class Parser:
+    """Reads tokens from the left, one look ahead.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = _split(text)
+    Args:
+        text: What to read.
+        form: What to say if it reads otherwise, with a place for the text.
+    """
+
+    def __init__(self, text: str, form: str) -> None:
+        self._text, self._form = text, form
+        self._tokens = _split(text, form)
         self._place = 0
 
     def metric(self) -> Metric:
-        """The whole text as a metric."""
+        """A comparison by itself, or a product."""
         factors = [self._factor()]
-        if isinstance(factors[0], OutcomeValue) and self._kind() == "sign":
-            factors = [self._comparison_of(factors[0].outcome)]
-        else:
-            while self._kind() == "*":
-                self._take("*")
-                factors.append(self._factor())
-        if self._kind() is not None:
-            self._refuse()
+        if isinstance(factors[0], OutcomeValue) and self.kind() == "sign":
+            return Metric(factors=(self._comparison_of(factors[0].outcome),))
+        while self.kind() == "*":
+            self.take("*")
+            factors.append(self._factor())
         return Metric(factors=tuple(factors))
 
-    def _factor(self) -> Factor:
-        if self._kind() != "(":
-            return OutcomeValue(outcome=self._take("name"))
-        self._take("(")
-        comparison = self._comparison_of(self._take("name"))
-        self._take(")")
-        return comparison
+    def end(self) -> None:
+        """Refuse what is left."""
+        if self.kind() is not None:
+            self.refuse()
 
-    def _comparison_of(self, name: str) -> Comparison:
-        sign = self._take("sign")
-        return Comparison(outcome=name, sign=sign, threshold=float(self._take("decimal")))
+    def kind(self, ahead: int = 0) -> str | None:
+        """The kind of the next token, or of one after it; None at the end."""
+        place = self._place + ahead
+        return self._tokens[place].kind if place < len(self._tokens) else None
 
-    def _kind(self) -> str | None:
-        """The kind of the next token; None at the end."""
-        return self._tokens[self._place].kind if self._place < len(self._tokens) else None
-
-    def _take(self, kind: str) -> str:
-        if self._kind() != kind:
-            self._refuse()
+    def take(self, kind: str) -> str:
+        """The text of the next token, which must be of this kind."""
+        if self.kind() != kind:
+            self.refuse()
         self._place += 1
         return self._tokens[self._place - 1].text
 
-    def _refuse(self) -> NoReturn:
-        raise ParameterError(_FORM.format(self._text))
+    def refuse(self) -> NoReturn:
+        """Say how it should read."""
+        raise ParameterError(self._form.format(self._text))
+
+    def _factor(self) -> Factor:
+        if self.kind() != "(":
+            return OutcomeValue(outcome=self.take("name"))
+        self.take("(")
+        comparison = self._comparison_of(self.take("name"))
+        self.take(")")
+        return comparison
+
+    def _comparison_of(self, name: str) -> Comparison:
+        sign = self.take("sign")
+        return Comparison(outcome=name, sign=sign, threshold=float(self.take("decimal")))
 
 
-def _split(text: str) -> list[_Token]:
+def _split(text: str, form: str) -> list[_Token]:
     tokens, place = [], 0
     while place < len(text):
         found = _TOKEN.match(text, place)
         if not found:
-            raise ParameterError(_FORM.format(text))
+            raise ParameterError(form.format(text))
         tokens.append(_token(found))
         place = found.end()
     return tokens

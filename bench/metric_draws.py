@@ -1,0 +1,324 @@
+"""Experiments for `bench/metric_coverage.py`, drawn and released as counts by cell.
+
+Means of arms, and the numbers that are composed of them, are those that `estimate` would find.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
+from clusterdp.estimation.calibration import calibrate, public_ridge
+from clusterdp.estimation.cell_weights import arm_variances
+from clusterdp.estimation.composed import ArmEstimates
+from clusterdp.estimation.intervals import quantile
+from clusterdp.estimation.levels import ArmLevels, Levels
+from clusterdp.estimation.measured import CategoryFunction
+from clusterdp.estimation.moments import CellMoments
+from clusterdp.estimation.profiles import Profiles, ProfileSums
+from clusterdp.estimation.quantiles import ArmQuantile
+from clusterdp.estimation.ratio import ArmRatio
+from clusterdp.estimation.results import FEW_UNITS
+from clusterdp.estimation.share_bounds import ArmBounds, ShareBounds
+from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.declared import declare
+from clusterdp.experiment.expressions import Comparison
+from clusterdp.experiment.grid import Density, Grid
+from clusterdp.experiment.layout import Layout
+from clusterdp.experiment.number import Number
+from clusterdp.mechanisms.draw import release_cells
+from clusterdp.statistics.base import CellTotals
+from clusterdp.statistics.noise import simulated_noise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.arm_means import ArmMeans
+    from clusterdp.estimation.calibration import Calibration
+    from clusterdp.estimation.intervals import ArmValue, Limits
+    from clusterdp.mechanisms.mechanism import Mechanism
+
+N_CLUSTERS = 4
+_ROUNDS = Number(0, 120)
+_GRID = (0, 9.99999, 10, 15, 22, 30, 45, 70, 120)
+
+
+class ArmMean(NamedTuple):
+    """A mean of an arm, with a normal interval."""
+
+    arm: ArmEstimates
+
+    @property
+    def value(self) -> float:
+        """The mean."""
+        return float(self.arm.means[0])
+
+    @property
+    def bounds(self) -> Limits:
+        """The mean twice."""
+        return self.value, self.value
+
+    @property
+    def sampling_variance(self) -> float:
+        """Of sampling."""
+        return max(float(self.arm.sampling[0]), 0.0)
+
+    @property
+    def privacy_variance(self) -> float:
+        """Of privacy."""
+        return float(self.arm.privacy[0])
+
+    def limits(self, level: float) -> Limits:
+        """A normal interval, or Student's."""
+        reach = quantile(level, self.arm.degrees) * math.sqrt(float(self.arm.variances[0]))
+        return self.value - reach, self.value + reach
+
+
+class Experiment(NamedTuple):
+    """How outcomes are distributed, and what is asked of them.
+
+    Attributes:
+        space: The categories of `visit` and `spend`, or of `spend` alone.
+        probs: How likely categories are in each arm; axes `[arm, category]`.
+    """
+
+    space: Categories
+    probs: FloatArray
+
+    @classmethod
+    def of(cls, n_outcomes: int) -> Experiment:
+        """Spend of 0 to K − 1: half of units spend nothing, the others less and less often."""
+        space = Categories(declared=declare({"spend": list(range(n_outcomes))}))
+        return cls(space, np.stack([_spend(n_outcomes, share) for share in (0.55, 0.62)]))
+
+    @classmethod
+    def with_visits(cls, n_outcomes: int) -> Experiment:
+        """Units that do not visit do not spend; there is one more category."""
+        declared = declare(
+            {"visit": "0,1", "spend": list(range(n_outcomes))}, implications=["spend>0 -> visit"]
+        )
+        probs = []
+        for visits, share in ((0.4, 0.55), (0.45, 0.62)):
+            probs.append(np.concatenate([[1 - visits], visits * _spend(n_outcomes, share)]))
+        return cls(Categories(declared=declared), np.stack(probs))
+
+
+def _spend(n_outcomes: int, share: float) -> FloatArray:
+    """A share of units spends; levels from 1 on become less likely by a fifth each."""
+    weights = 0.8 ** np.arange(n_outcomes - 1)
+    return np.concatenate([[1 - share], share * weights / weights.sum()])
+
+
+class Question(NamedTuple):
+    """What is asked, and how it follows from means of functions.
+
+    Attributes:
+        name: In words.
+        functions: The functions whose means are needed.
+        compose: From an arm's means to a number with limits.
+        truths: The true numbers of control and treatment.
+        ridge_of: The function by whose noise all are calibrated; None for each by its own.
+    """
+
+    name: str
+    functions: tuple[CategoryFunction, ...]
+    compose: Callable[[ArmEstimates], ArmValue]
+    truths: tuple[float, float]
+    ridge_of: CategoryFunction | None = None
+
+
+def questions(n_outcomes: int) -> list[tuple[Experiment, Question]]:
+    """A share, two quantiles and a ratio for outcomes with so many values."""
+    alone, joint = Experiment.of(n_outcomes), Experiment.with_visits(n_outcomes)
+    levels = Levels.of("spend", alone.space)
+    return [
+        (alone, _mean("share", levels.functions[n_outcomes // 2 - 1], alone.probs)),
+        (alone, _quantile(0.5, levels, alone.probs, levels.values)),
+        (alone, _quantile(0.9, levels, alone.probs, levels.values)),
+        (joint, _ratio(joint)),
+    ]
+
+
+def number_questions() -> list[tuple[Experiment, Question]]:
+    """Shares at a cut and between grid points, and two quantiles, of a number."""
+    grid = Grid(number=_ROUNDS, points=tuple(int(_ROUNDS.steps_to(point)) for point in _GRID))
+    space = Categories(declared=declare({"rounds": _ROUNDS}, metrics=["rounds>=10"]), grids=(grid,))
+    steps = np.unique(np.linspace(0, _ROUNDS.n_steps, 4001).astype(np.int64))
+    values = np.array([float(_ROUNDS.value(int(step))) for step in steps])
+    probs = np.stack([_heavy_tailed(values, middle) for middle in (11.0, 13.0)])
+    experiment = Experiment(
+        space, np.stack([grid.rounded(Density(steps=steps, probs=each)) for each in probs])
+    )
+    levels = Levels.of("rounds", space)
+    bounds = ShareBounds.of(Comparison(outcome="rounds", sign=">=", threshold=25.0), space)
+    shares = probs @ (values >= 25)
+    between = Question(
+        "share between", bounds.functions, ArmBounds, (float(shares[0]), float(shares[1]))
+    )
+    at_cut = CategoryFunction.declared("rounds>=10", space, 1)
+    return [
+        (experiment, _mean("share at a cut", at_cut, experiment.probs)),
+        (experiment, between),
+        (experiment, _quantile(0.5, levels, probs, values)),
+        (experiment, _quantile(0.9, levels, probs, values)),
+    ]
+
+
+def _heavy_tailed(values: FloatArray, middle: float) -> FloatArray:
+    """A lognormal distribution, cut off at the upper end."""
+    density = np.exp(-0.5 * np.log((values + 0.01) / middle) ** 2) / (values + 0.01)
+    return np.asarray(density / density.sum())
+
+
+def _mean(name: str, function: CategoryFunction, probs: FloatArray) -> Question:
+    control, treated = (float(true) for true in probs @ function.values)
+    return Question(name, (function,), ArmMean, (control, treated))
+
+
+def _quantile(share: float, levels: Levels, probs: FloatArray, values: FloatArray) -> Question:
+    """A quantile, with the true distribution of the outcome over some values."""
+    control, treated = (
+        float(values[np.argmax(np.cumsum(each) >= share - 1e-12)]) for each in probs
+    )
+    return Question(
+        "median" if share == 0.5 else f"P{100 * share:.0f}",
+        levels.functions,
+        lambda arm: ArmQuantile(ArmLevels.of(levels, arm), share),
+        (control, treated),
+    )
+
+
+def _ratio(joint: Experiment) -> Question:
+    """Spend per visit."""
+    below, above = (
+        CategoryFunction.declared(str(metric), joint.space, place)
+        for place, metric in enumerate(joint.space.declared.metrics)
+    )
+    control, treated = (float(each @ above.values / (each @ below.values)) for each in joint.probs)
+    third = above.minus(control, below)
+    return Question(
+        "ratio",
+        (above, below, third),
+        lambda arm: ArmRatio.of(arm, control),
+        (control, treated),
+        third,
+    )
+
+
+class Drawn(NamedTuple):
+    """Counts of replicates; axes `[replicate, cluster, arm, category]`.
+
+    Attributes:
+        inside: Units of the segment.
+        everyone: All units.
+        layout: The cells.
+    """
+
+    inside: IntArray
+    everyone: IntArray
+    layout: Layout
+
+
+def draw(
+    experiment: Experiment, n_units: int, share: float, n_replicates: int, rng: np.random.Generator
+) -> Drawn:
+    """Fresh outcomes, with a segment of about a share of units."""
+    sizes = np.full((N_CLUSTERS, 2), n_units // (2 * N_CLUSTERS))
+    layout = Layout(clusters=tuple(range(N_CLUSTERS)), arms=(0, 1), control=0, sizes=sizes)
+    shape = (n_replicates, N_CLUSTERS, 2)
+    counts = rng.multinomial(np.broadcast_to(sizes, shape), experiment.probs)
+    return Drawn(rng.binomial(counts, share), counts, layout)
+
+
+def released_estimates(
+    drawn: Drawn,
+    question: Question,
+    space: Categories,
+    mechanism: Mechanism,
+    rng: np.random.Generator,
+) -> list[tuple[ArmEstimates, ArmEstimates]]:
+    """Estimates of control and treatment in each replicate, from a release."""
+    layout, profiles = drawn.layout, Profiles.of_cells(drawn.layout)
+    totals = CellTotals.of_counts(drawn.everyone, space)
+    statistics, channel = release_cells(totals, layout, space, mechanism, simulated_noise(rng))
+    assert channel is not None  # noqa: S101 - all mechanisms here release rows
+    part = channel.simulate(drawn.inside, rng)
+    whole = part + channel.simulate(drawn.everyone - drawn.inside, rng)
+    prior = np.full((channel.possible().shape[-2], space.n_categories), 1 / space.n_categories)
+    ridge = None
+    if (by := question.ridge_of) is not None:
+        noise = by.unit_noise(mechanism, space)
+        ridge = public_ridge(by.readings(statistics), profiles, noise)
+    found, origins = [], []
+    for function in question.functions:
+        outputs = function.outputs(channel, prior)
+        inside, all_rows = (ProfileSums.of_cell_counts(one, outputs) for one in (part, whole))
+        noise, readings = function.unit_noise(mechanism, space), function.readings(statistics)
+        calibration = calibrate(readings, profiles, all_rows, noise, ridge)
+        everyone = np.array_equal(drawn.inside, drawn.everyone)
+        found.append(_means(inside, layout, profiles, calibration, everyone=everyone))
+        origins.append(outputs.middle)
+    return _by_replicate(found, np.array(origins), drawn)
+
+
+def _means(
+    part: ProfileSums,
+    layout: Layout,
+    profiles: Profiles,
+    calibration: Calibration,
+    *,
+    everyone: bool,
+) -> ArmMeans:
+    """Means of both arms, as `Part.pair_means` makes them."""
+    moments = part.cell_moments(profiles)
+    weights = weigh(moments.sizes, layout, [0, 1])
+    rows = calibration.apply(weighted_rows(part, weights, [0, 1], profiles))
+    known = calibration.cells if everyone else None
+    return to_means(rows, moments, weights, known=known)
+
+
+def true_estimates(drawn: Drawn, question: Question) -> list[tuple[ArmEstimates, ArmEstimates]]:
+    """The same from true outcomes."""
+    sizes, found = drawn.inside.sum(axis=-1), []
+    weights = weigh(sizes, drawn.layout, [0, 1])
+    for function in question.functions:
+        means = drawn.inside @ function.values / np.maximum(sizes, 1)
+        distances = function.values - means[..., np.newaxis]
+        moments = CellMoments(
+            sizes=sizes,
+            means=means,
+            squares=(drawn.inside * distances**2).sum(axis=-1),
+            noise=np.zeros_like(means),
+        )
+        sampling = arm_variances(moments, weights)
+        arms = (weights.shares * means).sum(axis=-2)
+        found.append((arms, sampling, np.zeros_like(sampling), weights.degrees(0)))
+    return _by_replicate(found, np.zeros(len(found)), drawn)
+
+
+def _by_replicate(
+    found: Sequence[tuple[FloatArray, ...]], origins: FloatArray, drawn: Drawn
+) -> list[tuple[ArmEstimates, ArmEstimates]]:
+    """Arrays of `ArmMeans` by function, as estimates by replicate."""
+    means, sampling, privacy, degrees = (
+        np.stack(part, axis=-1) for part in zip(*found, strict=True)
+    )
+    sizes = drawn.inside.sum(axis=(1, 3))  # [replicate, arm]
+    few = np.minimum(sizes, degrees.min(axis=-1)) < FEW_UNITS
+
+    def one(replicate: int, arm: int) -> ArmEstimates:
+        here = replicate, arm
+        least = float(degrees[here].min())
+        return ArmEstimates(
+            means=means[here] + origins,
+            sampling=sampling[here],
+            privacy=privacy[here],
+            degrees=least if few[here] else math.inf,
+            n_units=int(sizes[here]),
+        )
+
+    return [(one(replicate, 0), one(replicate, 1)) for replicate in range(len(means))]

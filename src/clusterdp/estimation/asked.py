@@ -1,0 +1,283 @@
+"""What an analyst asks of a release: each metric with how it is estimated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.calibration import MOST_EXCESS
+from clusterdp.estimation.distribution import distributions
+from clusterdp.estimation.levels import Levels
+from clusterdp.estimation.measured import CategoryFunction, Measured
+from clusterdp.estimation.metric_effects import Found, MetricRows
+from clusterdp.estimation.observed import AskedOfObserved
+from clusterdp.estimation.quantiles import quantile_effects
+from clusterdp.estimation.ratio import RatioRows
+from clusterdp.estimation.share_bounds import ShareBounds
+from clusterdp.experiment import questions
+from clusterdp.experiment.expressions import Comparison, Metric
+from clusterdp.experiment.number import Number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp.estimation.metric_effects import Wanted
+    from clusterdp.estimation.segments import RowCounts
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.published.release import Release
+
+_MEANS_ALONE = "differences between segments and adjusted effects are of means alone, not of {}"
+
+
+class Source(NamedTuple):
+    """What metrics are estimated from.
+
+    Attributes:
+        release: A release of rows.
+        rows: Its rows as counts.
+        wanted: What to estimate, whatever the metric.
+    """
+
+    release: Release
+    rows: RowCounts
+    wanted: Wanted
+
+    def measured(self, function: CategoryFunction) -> Measured:
+        """What the release tells of a function."""
+        return Measured.of(
+            function,
+            self.release,
+            use_sums=self.wanted.use_sums,
+            holdout=self.wanted.holdout,
+        )
+
+    def read(self, measured: Sequence[Measured]) -> list[MetricRows]:
+        """The rows as functions read them."""
+        return [MetricRows.of(one, self.rows, self.wanted) for one in measured]
+
+    def noise_notes(self, name: str, measured: Sequence[Measured]) -> list[str]:
+        """That rows are too noisy to tell what a metric is made of, as far as that is public."""
+        size = max(int(self.release.layout.sizes.sum(axis=0).min()), 1)
+        noise = [one.noise for one in measured if not one.readings]
+        declare = f'the owner would have to declare it (--metric "{measured[0].name}")'
+        errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
+        if errors and max(errors) > 1:
+            times = f"{max(errors):.3g} times what values span"
+            told = f"rows tell next to nothing of it: an arm's mean has noise of about {times}"
+            return [f"{name}: {told}; {declare}"]
+        if any(one.excess > MOST_EXCESS * size for one in noise):
+            told = "a few rows carry most of its noise, so standard errors are upper bounds"
+            return [f"{name}: {told}; {declare}"]
+        return []
+
+    def notes_on(self, name: str) -> list[str]:
+        """That something which is no mean was asked for beside what there is of means alone."""
+        means_alone = self.wanted.differences or self.wanted.covariates
+        return [_MEANS_ALONE.format(name)] if means_alone else []
+
+
+class Asked(Protocol):
+    """A metric that can be estimated."""
+
+    def estimate(self, source: Source) -> Found:
+        """Its effects."""
+        ...
+
+
+class AskedMean(NamedTuple):
+    """The mean of a function of the category."""
+
+    function: CategoryFunction
+
+    def estimate(self, source: Source) -> Found:
+        """Effects on the mean."""
+        measured = source.measured(self.function)
+        found = MetricRows.of(measured, source.rows, source.wanted).estimate()
+        found.notes.extend(source.noise_notes(measured.name, [measured]))
+        return found
+
+
+class AskedBounds(NamedTuple):
+    """A share that is known up to bounds."""
+
+    bounds: ShareBounds
+
+    def estimate(self, source: Source) -> Found:
+        """Effects on the share."""
+        measured = [source.measured(one) for one in self.bounds.functions]
+        found, name = self.bounds.effects(source.read(measured)), self.bounds.name
+        found.notes.extend([*source.notes_on(name), *source.noise_notes(name, measured)])
+        return found
+
+
+class AskedRatio(NamedTuple):
+    """The ratio of two means."""
+
+    name: str
+    above: CategoryFunction
+    below: CategoryFunction
+
+    def estimate(self, source: Source) -> Found:
+        """Effects on the ratio."""
+        ratio = RatioRows.of(self.above, self.below, *source, name=self.name)
+        found = ratio.estimate()
+        found.notes.extend(source.notes_on(self.name))
+        return found
+
+
+class AskedQuantile(NamedTuple):
+    """A quantile of an outcome."""
+
+    name: str
+    levels: Levels
+    share: float
+
+    def estimate(self, source: Source) -> Found:
+        """Effects on the quantile."""
+        measured = [source.measured(one) for one in self.levels.functions]
+        found = quantile_effects(source.read(measured), self.levels, self.share, self.name)
+        found.notes.extend([*source.notes_on(self.name), *source.noise_notes(self.name, measured)])
+        return found
+
+
+class AskedDistribution(NamedTuple):
+    """The distribution of an outcome in every arm."""
+
+    name: str
+    levels: Levels
+
+    def estimate(self, source: Source) -> Found:
+        """The distributions; there are no effects on them."""
+        measured = [source.measured(one) for one in self.levels.functions]
+        found = distributions(source.read(measured), self.levels)
+        return Found([], [], source.noise_notes(self.name, measured), found)
+
+
+def parse_metrics(given: Any, space: Categories) -> list[Asked]:
+    """What to estimate; every declared metric by default.
+
+    Args:
+        given: None; or a text such as `rounds>=10` or `p90(rounds)`, a mapping of a name to values
+            by category, or a list of these.
+        space: The categories of the release.
+
+    Raises:
+        ParameterError: If something else is given, or the outcomes do not have it.
+    """
+    if given is None:
+        return [_mean(metric, space) for metric in space.declared.metrics]
+    entries = given if isinstance(given, list | tuple) else [given]
+    if not entries:
+        raise ParameterError("metrics must name one at least, got none; leave it out for all")
+    return [asked for entry in entries for asked in _parse(entry, space)]
+
+
+def _parse(entry: Any, space: Categories) -> list[Asked]:
+    if isinstance(entry, Mapping):
+        return [AskedMean(_given_values(name, values, space)) for name, values in entry.items()]
+    if isinstance(entry, str):
+        return [_asked(questions.parse_question(entry), space)]
+    raise ParameterError(
+        "metrics must be texts such as 'p90(rounds)', or mappings of a name to values by "
+        f"category, got {type(entry).__name__}"
+    )
+
+
+def _asked(question: questions.Question, space: Categories) -> Asked:
+    match question:
+        case questions.Mean(metric=metric):
+            return _mean(metric, space)
+        case questions.Ratio(above=above, below=below):
+            functions = [
+                _function(metric.naming_observed(space.declared.missing), space)
+                for metric in (above, below)
+            ]
+            return AskedRatio(str(question), *functions)
+        case questions.Quantile(outcome=outcome, share=share):
+            return AskedQuantile(str(question), Levels.of(outcome, space), share)
+        case questions.Distribution(outcome=outcome):
+            return AskedDistribution(str(question), Levels.of(outcome, space))
+
+
+def _mean(metric: Metric, space: Categories) -> Asked:
+    """The mean of a metric: of everyone, or of those with an outcome observed."""
+    metric = metric.with_missing(space.declared.missing)
+    if metric.valued & set(space.declared.missing):
+        return AskedOfObserved.of(metric, _function(metric, space), space)
+    if (comparison := _uncut(metric, space)) is not None:
+        return AskedBounds(ShareBounds.of(comparison, space))
+    return AskedMean(_function(metric, space))
+
+
+def _uncut(metric: Metric, space: Categories) -> Comparison | None:
+    """The metric as a comparison that shares are bounded for; None if it is none."""
+    factor, *others = metric.factors
+    if others or not isinstance(factor, Comparison) or factor.sign in {"==", "!="}:
+        return None
+    metric.check_factors(space.declared.spaces)
+    return None if _is_exact(factor, space) else factor
+
+
+def _is_exact(comparison: Comparison, space: Categories) -> bool:
+    """Whether no number is rounded across a threshold."""
+    number = space.declared.spaces[comparison.outcome]
+    if not isinstance(number, Number):
+        return True
+    grid = space.grids[list(space.declared.numbers).index(comparison.outcome)]
+    return grid.holds_cuts(comparison.cuts(number))
+
+
+def _function(metric: Metric, space: Categories) -> CategoryFunction:
+    """A metric as a function of the category."""
+    declared, name = space.declared, str(metric)
+    if metric in declared.metrics:
+        return CategoryFunction.declared(name, space, declared.metrics.index(metric))
+    metric.check(declared.spaces)
+    for factor in metric.factors:
+        if isinstance(factor, Comparison) and not _is_exact(factor, space):
+            raise ParameterError(
+                f"{name!r} compares the number {factor.outcome!r} with a value that is no cut, "
+                "where units were rounded across it; the owner would have to declare it "
+                f'(--metric "{name}")'
+            )
+    values = space.values_of(metric)
+    if not np.ptp(values):
+        raise ParameterError(f"{name!r} is the same in every category; ask for something else")
+    return CategoryFunction.of(name, values, space)
+
+
+def _given_values(name: Any, values: Any, space: Categories) -> CategoryFunction:
+    """A function given by its value in each category."""
+    if isinstance(values, Mapping):
+        values = _by_key(name, values, space)
+    try:
+        numbers = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.full(0, np.nan)
+    if numbers.shape != (space.n_categories,) or not np.isfinite(numbers).all():
+        labels = "; ".join(space.label(category) for category in range(space.n_categories))
+        raise ParameterError(
+            f"metric {name!r} needs a finite number for each of {space.n_categories} categories, "
+            f"in this order: {labels}"
+        )
+    if not np.ptp(numbers):
+        raise ParameterError(f"metric {name!r} is the same in every category; give other values")
+    return CategoryFunction.of(str(name), numbers, space)
+
+
+def _by_key(name: Any, values: Mapping[Any, Any], space: Categories) -> list[Any]:
+    """Values in the order of categories, from those by outcome or by tuples of outcomes."""
+    keys = [
+        tuple(column) if len(column) > 1 else column[0]
+        for column in space.outcome_values().T.tolist()
+    ]
+    if set(keys) != set(values):
+        raise ParameterError(
+            f"metric {name!r} must have a value for each of {', '.join(map(str, keys))}, and for "
+            "nothing else"
+        )
+    return [values[key] for key in keys]

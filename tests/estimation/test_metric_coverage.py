@@ -1,0 +1,60 @@
+"""Intervals of shares, quantiles and ratios cover: a part of `make bench-metrics`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from bench.metric_coverage import LEVEL, MECHANISMS, OTHERS, rates, study
+from bench.metric_draws import draw, questions, released_estimates
+from scipy import stats
+
+from assertions import ALPHA
+
+if TYPE_CHECKING:
+    from clusterdp.mechanisms.mechanism import Mechanism
+
+N_REPLICATES = 500
+CASES: dict[str, tuple[int, int, dict[str, Mechanism]]] = {
+    "two values": (2, 2_000, {"ε=1": MECHANISMS["ε=1"]}),
+    "six values": (6, 2_000, {"ε=2": MECHANISMS["ε=2"]}),
+    "a channel by cell": (6, 20_000, {"Cluster-DP": OTHERS["Cluster-DP"]}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_intervals_cover(case: str, rng: np.random.Generator) -> None:
+    """False alarms: ALPHA for each rate if it is 93.5%, and for each bias.
+
+    Quantiles jump between values, and have a bias from true outcomes too.
+    """
+    fewest = stats.binom.ppf(ALPHA, N_REPLICATES, 0.935) / N_REPLICATES
+    # Two arms are counted as one, though they are independent.
+    n_outcomes, n_units, mechanisms = CASES[case]
+    for line in study(questions(n_outcomes), n_units, mechanisms, N_REPLICATES, rng):
+        (found,) = line.private.values()
+        assert found.arm >= fewest, line
+        assert found.difference >= fewest, line
+        if line.name == "share":
+            assert abs(found.bias) <= stats.norm.isf(ALPHA / 2), line
+
+
+def test_intervals_that_forget_privacy_do_not_cover(rng: np.random.Generator) -> None:
+    """The negative control, for every kind of metric that is not a few values."""
+    for experiment, question in questions(6):
+        if question.name not in {"share", "ratio"}:
+            continue
+        drawn = draw(experiment, 2_000, 0.2, N_REPLICATES, rng)
+        mechanism = MECHANISMS["ε=1"]
+        found = released_estimates(drawn, question, experiment.space, mechanism, rng)
+        blind = [
+            (
+                control._replace(privacy=np.zeros_like(control.privacy)),
+                treated._replace(privacy=np.zeros_like(treated.privacy)),
+            )
+            for control, treated in found
+        ]
+        covered = rates(blind, question)
+        assert covered.difference < LEVEL - 0.1
