@@ -40,8 +40,9 @@ bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others
 bench-look: .venv/dev ## What a look costs and what it finds: docs/look.md. Minutes.
 	$(BIN)/python -m bench.look
 
-bench-coverage: .venv/dev ## Do 95% intervals cover, in segments and with few units: docs/coverage.md. Minutes.
+bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md. Minutes.
 	$(BIN)/python bench/interval_coverage.py
+	$(BIN)/python -m bench.attrition
 
 bench-metrics: .venv/dev ## Do intervals of shares, quantiles and ratios cover: docs/metric_coverage.md. Minutes.
 	$(BIN)/python -m bench.metric_coverage

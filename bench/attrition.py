@@ -59,7 +59,7 @@ class Units(NamedTuple):
     @property
     def in_either_arm(self) -> float:
         """The effect on those who would be observed in either arm."""
-        always = self.observed.all(axis=1)
+        always = np.asarray(self.observed.all(axis=1))
         return self.mean(1, always) - self.mean(0, always)
 
     @property

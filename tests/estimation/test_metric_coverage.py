@@ -32,7 +32,8 @@ def test_intervals_cover(case: str, rng: np.random.Generator) -> None:
     """
     fewest = stats.binom.ppf(ALPHA, N_REPLICATES, 0.935) / N_REPLICATES
     # Two arms are counted as one, though they are independent.
-    for line in study(*CASES[case], N_REPLICATES, rng):
+    n_outcomes, n_units, mechanisms = CASES[case]
+    for line in study(questions(n_outcomes), n_units, mechanisms, N_REPLICATES, rng):
         (found,) = line.private.values()
         assert found.arm >= fewest, line
         assert found.difference >= fewest, line
@@ -55,5 +56,5 @@ def test_intervals_that_forget_privacy_do_not_cover(rng: np.random.Generator) ->
             )
             for control, treated in found
         ]
-        covered = rates(blind, question, experiment.probs)
+        covered = rates(blind, question)
         assert covered.difference < LEVEL - 0.1

@@ -17,6 +17,7 @@ from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
+from clusterdp.experiment.metric_integers import MetricIntegers
 from clusterdp.experiment.weights import LARGEST_WEIGHT, stratified_weights
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.privacy.accounting import together
@@ -33,7 +34,7 @@ from clusterdp.statistics.sum_noise import SumNoise
 from clusterdp.statistics.totals import DrawnTotals, NoisyTotals
 from clusterdp.storage.folder import LocalFolder
 from joint_enumeration import category_chances, joint_release, worst_loss
-from neighbour_tables import NOISE_IN_ROWS, REGION, NeighbourTables
+from neighbour_tables import NOISE_IN_ROWS, REGION, NeighbourTables, Row
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.channels.catalogue import Channel
     from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.experiment.encoded_rows import EncodedRows as EncodedOutcomes
     from clusterdp.experiment.layout import Layout
     from clusterdp.privacy.accounting import LossAtom
     from clusterdp.rows.batches import EncodedRows, RandomizedBatch
@@ -53,6 +55,7 @@ FUNNEL = Categories(
 ROUNDS = cdp.Number(0, 4)
 GRID = Grid(number=ROUNDS, points=(0, ROUNDS.n_steps // 4, ROUNDS.n_steps))
 NUMBER = Categories(declared=declare({"rounds": ROUNDS}), grids=(GRID,))
+MAY_BE_MISSING = Categories(declared=declare({"rounds": ROUNDS}, missing=["rounds"]), grids=(GRID,))
 NUMBER_ROWS = cdp.optimal(epsilon=0.5)
 # Words of each key in an exhaustive run.
 N_WORDS = 256
@@ -215,6 +218,37 @@ def draw_totals_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NoisyTotals, "draw", again)
 
 
+def audit_missing() -> None:
+    """The same of a number that may be missing, with sums of whether it is."""
+    mechanism = cdp.optimal(epsilon=1.5, sums=cdp.SumShares(clusters=0.4))
+    rows: tuple[Row, ...] = ((0,), (1.5,), (4,), (None,))
+    release = joint_release(mechanism, MAY_BE_MISSING, rows, 2)
+    loss = worst_loss(mechanism, NeighbourTables(MAY_BE_MISSING, rows[0]), release)
+    assert loss <= mechanism.guarantee(MAY_BE_MISSING).epsilon + 1e-9
+
+
+def count_missing_at_an_end(patch: pytest.MonkeyPatch) -> None:
+    """In sums a missing number is its lower end, as far from the upper one as can be."""
+    honest = MetricIntegers.of_rows
+
+    def counted(self: MetricIntegers, rows: EncodedOutcomes) -> IntArray:
+        is_missing = rows.positions == len(GRID.points)
+        return np.where(is_missing, self.categories.min(), honest(self, rows))
+
+    patch.setattr(MetricIntegers, "of_rows", counted)
+
+
+def halve_the_noise_on_shares(patch: pytest.MonkeyPatch) -> None:
+    """Sums of who is observed have noise as if no squares were beside them."""
+    honest = NoisyMetricSums.noise
+
+    def halved(self: NoisyMetricSums, space: CategorySpace) -> SumNoise:
+        noise = honest(self, space)
+        return noise._replace(of_sums=(noise.of_sums[0], noise.of_sums[1] / 2))
+
+    patch.setattr(NoisyMetricSums, "noise", halved)
+
+
 def responses_of(true: float) -> FloatArray:
     """P(response | true number) of the machine, over all words of its keys; axes `[response]`."""
     key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
@@ -288,6 +322,8 @@ def share_the_rounding(patch: pytest.MonkeyPatch) -> None:
         (audit_loss, draw_totals_twice),
         (audit_folder, publish_other_weights),
         (audit_folder, publish_other_folds),
+        (audit_missing, count_missing_at_an_end),
+        (audit_missing, halve_the_noise_on_shares),
         (audit_words, use_one_word),
         (audit_roundings, share_the_rounding),
     ],

@@ -129,7 +129,7 @@ class Followed:
     def _enumerated(self, settled: Settled) -> float:
         mechanism = replace(settled.mechanism, look=None)
         number = settled.space.declared.numbers
-        high = min((one.high for one in number.values()), default=np.inf)
+        high = min((one.high for one in number.values()), default=float("inf"))
         rows = tuple(dict.fromkeys(tuple(min(y, high) for y in row) for row in self.rows))
         tables = NeighbourTables(settled.space, rows[0])
         release = joint_release(mechanism, settled.space, rows, reach=1)

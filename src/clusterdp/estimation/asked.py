@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from clusterdp.errors import ParameterError
+from clusterdp.estimation.calibration import MOST_EXCESS
 from clusterdp.estimation.distribution import distributions
 from clusterdp.estimation.levels import Levels
 from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.metric_effects import Found, MetricRows
 from clusterdp.estimation.notes import Note, Weight
-from clusterdp.estimation.observed import of_those_observed
+from clusterdp.estimation.observed import AskedOfObserved
 from clusterdp.estimation.quantiles import quantile_effects
 from clusterdp.estimation.ratio import RatioRows
 from clusterdp.estimation.share_bounds import ShareBounds
@@ -55,11 +56,24 @@ class Source(NamedTuple):
             holdout=self.wanted.holdout,
         )
 
-    def read(self, functions: Sequence[CategoryFunction]) -> list[MetricRows]:
+    def read(self, measured: Sequence[Measured]) -> list[MetricRows]:
         """The rows as functions read them."""
-        return [
-            MetricRows.of(self.measured(function), self.rows, self.wanted) for function in functions
-        ]
+        return [MetricRows.of(one, self.rows, self.wanted) for one in measured]
+
+    def noise_notes(self, name: str, measured: Sequence[Measured]) -> list[Note]:
+        """That rows are too noisy to tell what a metric is made of, as far as that is public."""
+        size = max(int(self.release.layout.sizes.sum(axis=0).min()), 1)
+        noise = [one.noise for one in measured if not one.readings]
+        declare = f'the owner would have to declare it (--metric "{measured[0].name}")'
+        errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
+        if errors and max(errors) > 1:
+            times = f"{max(errors):.3g} times what values span"
+            told = f"rows tell next to nothing of it: an arm's mean has noise of about {times}"
+            return [Note(f"{name}: {told}; {declare}", Weight.WARNING)]
+        if any(one.excess > MOST_EXCESS * size for one in noise):
+            told = "a few rows carry most of its noise, so standard errors are upper bounds"
+            return [Note(f"{name}: {told}; {declare}", Weight.SCOPE)]
+        return []
 
     def notes_on(self, name: str) -> list[Note]:
         """That something which is no mean was asked for beside what there is of means alone."""
@@ -81,33 +95,11 @@ class AskedMean(NamedTuple):
     function: CategoryFunction
 
     def estimate(self, source: Source) -> Found:
-        """Effects on the mean, with a note where rows are too noisy to tell it."""
+        """Effects on the mean."""
         measured = source.measured(self.function)
         found = MetricRows.of(measured, source.rows, source.wanted).estimate()
-        smallest = int(source.release.layout.sizes.sum(axis=0).min())
-        error = math.sqrt(measured.noise.variance / max(smallest, 1))
-        if not measured.readings and error > measured.noise.ends.span:
-            text = (
-                f"{measured.name}: rows tell next to nothing of it, as the noise of an arm's mean "
-                f"is expected to be {error:.3g} where values span {measured.noise.ends.span:.3g}; "
-                f'the owner would have to declare it (--metric "{measured.name}")'
-            )
-            found.notes.append(Note(text, Weight.WARNING))
+        found.notes.extend(source.noise_notes(measured.name, [measured]))
         return found
-
-
-class AskedObserved(NamedTuple):
-    """The mean of a metric among those observed, for an outcome that may be missing.
-
-    Attributes:
-        place: The place of the metric among the declared ones.
-    """
-
-    place: int
-
-    def estimate(self, source: Source) -> Found:
-        """Effects on the mean, with bounds for attrition."""
-        return of_those_observed(*source, self.place)
 
 
 class AskedBounds(NamedTuple):
@@ -117,8 +109,9 @@ class AskedBounds(NamedTuple):
 
     def estimate(self, source: Source) -> Found:
         """Effects on the share."""
-        found = self.bounds.effects(source.read(self.bounds.functions))
-        found.notes.extend(source.notes_on(self.bounds.name))
+        measured = [source.measured(one) for one in self.bounds.functions]
+        found, name = self.bounds.effects(source.read(measured)), self.bounds.name
+        found.notes.extend([*source.notes_on(name), *source.noise_notes(name, measured)])
         return found
 
 
@@ -146,21 +139,23 @@ class AskedQuantile(NamedTuple):
 
     def estimate(self, source: Source) -> Found:
         """Effects on the quantile."""
-        rows = source.read(self.levels.functions)
-        found = quantile_effects(rows, self.levels, self.share, self.name)
-        found.notes.extend(source.notes_on(self.name))
+        measured = [source.measured(one) for one in self.levels.functions]
+        found = quantile_effects(source.read(measured), self.levels, self.share, self.name)
+        found.notes.extend([*source.notes_on(self.name), *source.noise_notes(self.name, measured)])
         return found
 
 
 class AskedDistribution(NamedTuple):
     """The distribution of an outcome in every arm."""
 
+    name: str
     levels: Levels
 
     def estimate(self, source: Source) -> Found:
         """The distributions; there are no effects on them."""
-        rows = source.read(self.levels.functions)
-        return Found(distributions=distributions(rows, self.levels))
+        measured = [source.measured(one) for one in self.levels.functions]
+        found = distributions(source.read(measured), self.levels)
+        return Found(notes=source.noise_notes(self.name, measured), distributions=found)
 
 
 def parse_metrics(given: Any, space: Categories) -> list[Asked]:
@@ -186,7 +181,7 @@ def _parse(entry: Any, space: Categories) -> list[Asked]:
     if isinstance(entry, Mapping):
         return [AskedMean(_given_values(name, values, space)) for name, values in entry.items()]
     if isinstance(entry, str):
-        return [_asked(questions.parse_question(entry, space.declared.missing), space)]
+        return [_asked(questions.parse_question(entry), space)]
     raise ParameterError(
         "metrics must be texts such as 'p90(rounds)', or mappings of a name to values by "
         f"category, got {type(entry).__name__}"
@@ -194,42 +189,29 @@ def _parse(entry: Any, space: Categories) -> list[Asked]:
 
 
 def _asked(question: questions.Question, space: Categories) -> Asked:
-    _refuse_missing(question, space)
     match question:
         case questions.Mean(metric=metric):
-            if (comparison := _uncut(metric, space)) is not None:
-                return AskedBounds(ShareBounds.of(comparison, space))
             return _mean(metric, space)
         case questions.Ratio(above=above, below=below):
-            functions = [_function(metric, space) for metric in (above, below)]
+            functions = [
+                _function(metric.naming_observed(space.declared.missing), space)
+                for metric in (above, below)
+            ]
             return AskedRatio(str(question), *functions)
         case questions.Quantile(outcome=outcome, share=share):
             return AskedQuantile(str(question), Levels.of(outcome, space), share)
         case questions.Distribution(outcome=outcome):
-            return AskedDistribution(Levels.of(outcome, space))
+            return AskedDistribution(str(question), Levels.of(outcome, space))
 
 
 def _mean(metric: Metric, space: Categories) -> Asked:
-    """The mean of a metric; of those observed where its outcome may be missing."""
-    declared = space.declared
-    if metric in declared.metrics:
-        place = declared.metrics.index(metric)
-        if declared.observed_place(place) is not None:
-            return AskedObserved(place)
+    """The mean of a metric: of everyone, or of those with an outcome observed."""
+    metric = metric.with_missing(space.declared.missing)
+    if metric.valued & set(space.declared.missing):
+        return AskedOfObserved.of(metric, _function(metric, space), space)
+    if (comparison := _uncut(metric, space)) is not None:
+        return AskedBounds(ShareBounds.of(comparison, space))
     return AskedMean(_function(metric, space))
-
-
-def _refuse_missing(question: questions.Question, space: Categories) -> None:
-    """Raise a ParameterError if something but a declared metric is asked of missing outcomes."""
-    declared = space.declared
-    if isinstance(question, questions.Mean) and question.metric in declared.metrics:
-        return
-    for name in declared.missing:
-        if name in question.valued:
-            raise ParameterError(
-                f"{str(question)!r} is about {name!r}, which may be missing: rows tell the mean of "
-                "those observed, and of metrics that the owner declared (--metric); ask for these"
-            )
 
 
 def _uncut(metric: Metric, space: Categories) -> Comparison | None:

@@ -87,9 +87,9 @@ class ClusterGain(NamedTuple):
 def estimate_homogeneity(release: Release) -> list[ClusterGain]:
     """What clusters give, by metric and arm, from all rows of a release.
 
-    It is of clusters with two units or more in every arm, and of metrics that are means of
-    everyone, not of those observed. Nothing where no rows are published, there are fewer than two
-    such clusters, or arms were assigned to groups as a whole.
+    It is of clusters with two units or more in every arm, and of means of everyone, not of those
+    observed. Nothing where no rows are published, there are fewer than two such clusters, or arms
+    were assigned to groups as a whole.
     """
     layout, columns = release.layout, release.columns
     chosen = np.asarray((layout.sizes >= _FEWEST).all(axis=1))

@@ -6,7 +6,7 @@ observed is the ratio E[R·f]/E[R] of each arm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.estimation.attrition import attrition_bounds
 from clusterdp.estimation.measured import CategoryFunction
@@ -17,42 +17,64 @@ from clusterdp.experiment.expressions import OBSERVED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterdp.estimation.metric_effects import Found, Wanted
+    from clusterdp.estimation.asked import Source
+    from clusterdp.estimation.metric_effects import Found
     from clusterdp.estimation.results import Effect
-    from clusterdp.estimation.segments import RowCounts
+    from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.declared import DeclaredOutcomes
-    from clusterdp.published.release import Release
+    from clusterdp.experiment.expressions import Metric
 
 # The level of the test that arms have the same share observed.
 _LEVEL = 0.01
 
 
-def of_those_observed(release: Release, rows: RowCounts, wanted: Wanted, place: int) -> Found:
-    """Effects on a metric among those observed, with bounds for attrition of an outcome itself.
+class AskedOfObserved(NamedTuple):
+    """The mean of a metric among those with an outcome observed.
 
-    Args:
-        release: The release.
-        rows: Its rows as counts.
-        wanted: What to estimate.
-        place: The place of a metric of an outcome that may be missing.
+    Attributes:
+        name: The name of the metric.
+        above: The metric, 0 where the outcome is missing.
+        below: Whether it was observed.
+        outcome: The place of the outcome, if the metric is the outcome itself.
     """
-    declared, name = release.space.declared, str(release.space.declared.metrics[place])
-    observed = declared.observed_place(place)
-    assert observed is not None  # noqa: S101 - by definition of the place
-    above = CategoryFunction.declared(name, release.space, place)
-    below = CategoryFunction.declared(str(declared.metrics[observed]), release.space, observed)
-    is_outcome = place < len(declared.outcomes)
-    if is_outcome:
+
+    name: str
+    above: CategoryFunction
+    below: CategoryFunction
+    outcome: int | None
+
+    @classmethod
+    def of(cls, metric: Metric, function: CategoryFunction, space: Categories) -> AskedOfObserved:
+        """A metric of an outcome that may be missing.
+
+        Args:
+            metric: The metric.
+            function: The same as a function of the category.
+            space: The categories.
+
+        Raises:
+            ParameterError: If it uses several such outcomes.
+        """
+        declared = space.declared
+        declared.check_missing(metric)
+        (name,) = metric.valued & set(declared.missing)
+        place = len(declared.outcomes) + declared.missing.index(name)
+        below = CategoryFunction.declared(name + OBSERVED, space, place)
+        if metric != declared.metrics[declared.names.index(name)]:
+            return cls(str(metric), function, below, None)
         # R·y is R·(y − middle) and middle·R.
-        above = above.minus(-declared.outcomes[place].middle, below)
-    ratio = RatioRows.of(above, below, release, rows, wanted, name=name)
-    found = ratio.estimate()
-    if wanted.covariates or wanted.differences:
-        text = f"{name}: a mean of those observed, neither adjusted nor compared between segments"
-        found.notes.append(Note(text, Weight.SCOPE))
-    if is_outcome:
-        found.bounds.extend(attrition_bounds(ratio, release, rows, wanted, place))
-    return found
+        outcome = declared.names.index(name)
+        above = function.minus(-declared.outcomes[outcome].middle, below)
+        return cls(str(metric), above, below, outcome)
+
+    def estimate(self, source: Source) -> Found:
+        """Effects on the mean, with bounds for attrition of an outcome itself."""
+        ratio = RatioRows.of(self.above, self.below, *source, name=self.name)
+        found = ratio.estimate()
+        found.notes.extend(source.notes_on(self.name))
+        if self.outcome is not None:
+            found.bounds.extend(attrition_bounds(ratio, *source, self.outcome))
+        return found
 
 
 def missing_notes(declared: DeclaredOutcomes) -> list[str]:

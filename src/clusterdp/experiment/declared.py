@@ -83,14 +83,18 @@ class DeclaredOutcomes:
         _check_distinct("metric", tuple(map(str, self.metrics)))
         for metric in self.metrics:
             metric.check(self.spaces)
-            if len(metric.valued & set(self.missing)) > 1:
-                raise ParameterError(
-                    f"a metric can use one outcome that may be missing, got {str(metric)!r}; "
-                    "declare the product as an outcome of its own"
-                )
+            self.check_missing(metric)
         from_metrics = {name: self._metric_cuts(name) for name in self.spaces}
         for implication in self.implications:
             implication.check(self.spaces, from_metrics)
+
+    def check_missing(self, metric: Metric) -> None:
+        """Raise a ParameterError if a metric uses several outcomes that may be missing."""
+        if len(metric.valued & set(self.missing)) > 1:
+            raise ParameterError(
+                f"a metric can use one outcome that may be missing, got {str(metric)!r}; "
+                "declare the product as an outcome of its own"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -215,11 +215,15 @@ class Metric:
         `spend_observed` is then no outcome of its own, and `spend` alone is measured from its
         middle.
         """
-        observed = {name + OBSERVED: Observed(outcome=name) for name in missing}
         if len(self.factors) == 1 and self.factors[0] in {
             OutcomeValue(outcome=name) for name in missing
         }:
             return Metric(factors=(CentredValue(outcome=self.factors[0].outcome),))
+        return self.naming_observed(missing)
+
+    def naming_observed(self, missing: Collection[str]) -> Metric:
+        """The same, where the name of an outcome and `_observed` says whether it was observed."""
+        observed = {name + OBSERVED: Observed(outcome=name) for name in missing}
         return Metric(
             factors=tuple(
                 observed.get(factor.outcome, factor) if isinstance(factor, OutcomeValue) else factor

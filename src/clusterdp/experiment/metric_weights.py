@@ -41,4 +41,4 @@ def metric_weights(categories: Categories, prior: FloatArray | None) -> FloatArr
     shared = weights.copy()
     for place, ratio in ratios.items():
         shared[categories.of_observed()[place].observed] += ratio**2 * weights[place]
-    return shared
+    return np.asarray(shared)

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.decimals import exact, shown
 from clusterdp.experiment.expressions import Comparison, Metric, quoted
 from clusterdp.experiment.grammar import Parser
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _FORM = (
     "a metric reads rounds, rounds>=10, visit*spend, spend/visit, p90(rounds), median(rounds) or "
@@ -40,11 +36,6 @@ class Mean:
     def __str__(self) -> str:
         return str(self.metric)
 
-    @property
-    def valued(self) -> frozenset[str]:
-        """The names of the outcomes whose values it uses, not only whether they were observed."""
-        return self.metric.valued
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
@@ -60,11 +51,6 @@ class Ratio:
 
     def __str__(self) -> str:
         return f"{_within(self.above)}/{_within(self.below)}"
-
-    @property
-    def valued(self) -> frozenset[str]:
-        """The names of the outcomes whose values it uses, not only whether they were observed."""
-        return self.above.valued | self.below.valued
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +77,6 @@ class Quantile:
             return f"median({quoted(self.outcome)})"
         return f"p{shown(float(exact(self.share) * 100))}({quoted(self.outcome)})"
 
-    @property
-    def valued(self) -> frozenset[str]:
-        """The name of the outcome."""
-        return frozenset({self.outcome})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
@@ -110,20 +91,15 @@ class Distribution:
     def __str__(self) -> str:
         return f"dist({quoted(self.outcome)})"
 
-    @property
-    def valued(self) -> frozenset[str]:
-        """The name of the outcome."""
-        return frozenset({self.outcome})
-
 
 Question = Mean | Ratio | Quantile | Distribution
 
 
-def parse_question(text: str, missing: Collection[str] = ()) -> Question:
-    """A question as people write it, of outcomes some of which may be missing, by their names."""
+def parse_question(text: str) -> Question:
+    """A question as people write it."""
     parser = Parser(text, _FORM)
     called = parser.kind() == "name" and parser.kind(ahead=1) == "("
-    found = _called(parser) if called else _ratio_or_mean(parser, missing)
+    found = _called(parser) if called else _ratio_or_mean(parser)
     parser.end()
     return found
 
@@ -143,12 +119,12 @@ def _called(parser: Parser) -> Question:
     return Quantile(outcome=outcome, share=float(exact(float(percent[1])) / 100))
 
 
-def _ratio_or_mean(parser: Parser, missing: Collection[str]) -> Question:
-    above = parser.metric().with_missing(missing)
+def _ratio_or_mean(parser: Parser) -> Question:
+    above = parser.metric()
     if parser.kind() != "/":
         return Mean(metric=above)
     parser.take("/")
-    return Ratio(above=above, below=parser.metric().with_missing(missing))
+    return Ratio(above=above, below=parser.metric())
 
 
 def _within(metric: Metric) -> str:

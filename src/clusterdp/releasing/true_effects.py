@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from clusterdp.estimation import moments
-from clusterdp.estimation.arm_means import true_effects
+from clusterdp.estimation.arm_means import true_effects, weigh
 from clusterdp.estimation.estimate import layout_notes, overall_effects
 from clusterdp.estimation.families import VARYING, with_families
-from clusterdp.estimation.notes import sorted_notes
+from clusterdp.estimation.moments import CellMoments
+from clusterdp.estimation.notes import Note, Weight, sorted_notes
+from clusterdp.estimation.observed import missing_notes
 from clusterdp.estimation.results import Estimate
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
 from clusterdp.experiment.chosen_grids import choose_categories
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
     from clusterdp.estimation.moments import Estimator
     from clusterdp.experiment.declared import Spaces
+    from clusterdp.experiment.layout import Layout
 
 
 def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by name
@@ -33,23 +38,36 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     cluster: str,
     implies: Iterable[str] = (),
     metric: Iterable[str] = (),
+    missing: Iterable[str] = (),
     control: Any = None,
     estimator: Estimator = "stratified",
     clip: bool = False,
 ) -> Estimate:
     """Effects from the true outcomes, for the owner's eyes: this result is not private."""
-    declared = declare(outcomes, implications=implies, metrics=metric)
+    declared = declare(outcomes, implications=implies, metrics=metric, missing=missing)
     space, _ = choose_categories(declared, {})
-    columns = Columns(unit=unit, arm=arm, cluster=cluster, outcomes=declared.names)
+    columns = Columns(
+        unit=unit, arm=arm, cluster=cluster, outcomes=declared.names, missing=declared.missing
+    )
     prepared = prepare(frame, columns=columns, space=space, control=control, clip=clip)
     layout = prepared.layout
     found = prepared.table.count(layout, prepared.encoder, asked=Asked(sums=True))
     effects = []
+    every = [
+        moments.total_moments(found.totals, layout, space, place)
+        for place in range(len(declared.metrics))
+    ]
+    of_observed = space.of_observed()
     for place, measured in enumerate(declared.metrics):
-        true = moments.total_moments(found.totals, layout, space, place)
+        true = every[place]
+        if place in of_observed:
+            observed, origin = of_observed[place]
+            true = _of_those_observed(true, every[observed], origin, layout, estimator)
         arrays = true_effects(true, layout, estimator)
         effects += overall_effects(arrays, layout, str(measured))
-    warnings, notes = sorted_notes([*layout_notes(layout, estimator), *sample_ratio_notes(layout)])
+    remarks = [*layout_notes(layout, estimator), *sample_ratio_notes(layout)]
+    remarks += [Note(text, Weight.SCOPE) for text in missing_notes(declared)]
+    warnings, notes = sorted_notes(remarks)
     return Estimate(
         effects=with_families(effects, VARYING),
         treatment=arm,
@@ -59,4 +77,24 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
         family=VARYING,
         warnings=warnings,
         notes=notes,
+    )
+
+
+def _of_those_observed(
+    above: CellMoments, below: CellMoments, origin: float, layout: Layout, estimator: Estimator
+) -> CellMoments:
+    """Moments whose means are N/D of every arm, by linearisation: θ + (N − θD)/D, θ the ratio.
+
+    N is 0 where R, which is 0 or 1, is: so N·R = N, and their covariance follows from their means.
+    """
+    shares = weigh(layout.sizes, layout, list(range(len(layout.arms))), estimator).shares
+    share = (shares * below.means).sum(axis=0)
+    ratio = (shares * above.means).sum(axis=0) / share
+    crossed = above.sizes * above.means * (1 - below.means)
+    squares = above.squares - 2 * ratio * crossed + ratio**2 * below.squares
+    return CellMoments(
+        sizes=above.sizes,
+        means=origin + ratio + (above.means - ratio * below.means) / share,
+        squares=np.maximum(squares, 0.0) / share**2,
+        noise=above.noise,
     )
