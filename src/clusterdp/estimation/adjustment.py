@@ -9,7 +9,7 @@ adjusted mean is a weighted sum over rows like any other, with weights that foll
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,29 @@ def with_covariates(rows: pl.LazyFrame, covariates: tuple[str, ...]) -> pl.DataF
     return rows.filter(known).collect()
 
 
+class RowsBySegment:
+    """Rows whose covariates are all known, cut by one dimension at a time.
+
+    Segments of a dimension are asked for one after another, so its cut is kept until the next.
+    """
+
+    def __init__(self, rows: pl.DataFrame, covariates: tuple[str, ...]) -> None:
+        self._rows = rows
+        self._needed = (PROFILE, RESPONSE, *covariates)
+        self._dimension: tuple[str, ...] = ()
+        self._parts: dict[tuple[Any, ...], pl.DataFrame] = {(): rows.select(self._needed)}
+
+    def of(self, segment: Segment) -> pl.DataFrame:
+        """The rows of a segment, or all of them."""
+        dimension = tuple(name for name, _ in segment)
+        if dimension != self._dimension:
+            columns = dict.fromkeys((*dimension, *self._needed)).keys()
+            self._parts = self._rows.select(columns).partition_by(dimension, as_dict=True)
+            self._dimension = dimension
+        values = tuple(value for _, value in segment)
+        return self._parts[values] if values in self._parts else self._rows.clear()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CovariateRows:
     """Rows of a segment whose covariates are known; axes `[row]`.
@@ -84,7 +107,7 @@ class CovariateRows:
 
 
 def to_covariate_rows(
-    rows: pl.DataFrame,
+    every: RowsBySegment,
     covariates: tuple[str, ...],
     segment: Segment,
     profiles: Profiles,
@@ -93,7 +116,7 @@ def to_covariate_rows(
     """The rows of a segment with their covariates, as arrays.
 
     Args:
-        rows: Rows with a column of profiles.
+        every: Rows with a column of profiles.
         covariates: Which columns to adjust for.
         segment: Which rows.
         profiles: What profiles are of.
@@ -102,12 +125,7 @@ def to_covariate_rows(
     Raises:
         DataError: If there are none.
     """
-    import polars as pl
-
-    needed = (PROFILE, RESPONSE, *covariates, *(name for name, _ in segment))
-    rows = rows.select(dict.fromkeys(needed).keys())
-    for name, value in segment:
-        rows = rows.filter(pl.col(name) == value)
+    rows = every.of(segment)
     if rows.is_empty():
         where = "a segment" if segment else "the release"
         raise DataError(

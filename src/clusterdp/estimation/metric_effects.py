@@ -22,9 +22,8 @@ from clusterdp.estimation.target import Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import polars as pl
-
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.adjustment import RowsBySegment
     from clusterdp.estimation.arm_means import ArmMeans
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
@@ -209,7 +208,7 @@ class Part(NamedTuple):
         scores = profile_scores(profiles.assigned, rows.weights, totals)
         return PairMeans(found, both.between_groups(scores, rows.square_noise), scores)
 
-    def adjusted(self, rows: pl.DataFrame, notes: list[str]) -> list[SegmentEffect]:
+    def adjusted(self, rows: RowsBySegment, notes: list[str]) -> list[SegmentEffect]:
         """Effects arm by arm, adjusted for covariates; a note says how many units lack one."""
         profiles, covariates = self.whole.rows.profiles, self.whole.wanted.covariates
         known = adjustment.to_covariate_rows(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation.adjustment import check_covariates, with_covariates
+from clusterdp.estimation.adjustment import RowsBySegment, check_covariates, with_covariates
 from clusterdp.published.row_counts import (
     COUNT,
     check_whole,
@@ -49,7 +49,7 @@ class RowCounts:
     whole: Counted
     segments: tuple[tuple[Segment, Counted], ...] = ()
     n_unmatched: int = 0
-    covariates: pl.DataFrame | None = None
+    covariates: RowsBySegment | None = None
 
 
 class Cuts(NamedTuple):
@@ -119,7 +119,8 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
         segments += _cut(profiled[place], found, dimension)
     covariates = None
     if cuts.covariates:
-        covariates = found.add_profiles(with_covariates(rows, cuts.covariates))
+        known = found.add_profiles(with_covariates(rows, cuts.covariates))
+        covariates = RowsBySegment(known, cuts.covariates)
     return RowCounts(
         profiles=found.profiles,
         whole=found.count(found.table),
