@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-EVERY_DOCUMENT = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+EVERY_DOCUMENT = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("docs/guides/*.md")]
 NAMED_CODE = re.compile(r"`([a-z_/]+/[a-z_]+\.py)(?:: ([\w.]+))?`")
 # The module that a worked example adds.
 EXAMPLE = "src/clusterdp/statistics/positives.py"
@@ -51,8 +51,6 @@ def names(table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return {"frame": table, "folder": tmp_path / "published", "segments": segments}
 
 
-# pyfixest and tea-tasting warn about their own dependencies.
-@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_examples_run(
     document: Path, names: dict[str, Any], capsys: pytest.CaptureFixture[str]

@@ -130,7 +130,11 @@ class Followed:
         mechanism = replace(settled.mechanism, look=None)
         number = settled.space.declared.numbers
         high = min((one.high for one in number.values()), default=float("inf"))
-        rows = tuple(dict.fromkeys(tuple(None if y is None else min(y, high) for y in row) for row in self.rows))
+        rows = tuple(
+            dict.fromkeys(
+                tuple(None if y is None else min(y, high) for y in row) for row in self.rows
+            )
+        )
         tables = NeighbourTables(settled.space, rows[0])
         release = joint_release(mechanism, settled.space, rows, reach=1)
         return worst_loss(mechanism, tables, release)

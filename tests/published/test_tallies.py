@@ -24,10 +24,10 @@ VALUES = {
 
 
 def tallied(batches: list[pl.DataFrame], several: list[tuple[str, ...]]) -> list[pl.DataFrame]:
-    levels = {name: ColumnCodes(kind) for name, kind in batches[0].schema.items()}
-    tallies = [Tally(names, levels, COUNT) for names in several]
+    columns = {name: ColumnCodes(kind) for name, kind in batches[0].schema.items()}
+    tallies = [Tally(names, columns, COUNT) for names in several]
     for batch in batches:
-        codes = encode_batch(batch, levels)
+        codes = encode_batch(batch, columns)
         for tally in tallies:
             tally.add(codes)
     return [tally.table() for tally in tallies]

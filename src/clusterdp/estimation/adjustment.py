@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from clusterdp.estimation.profiling import PROFILE
 from clusterdp.rows.encoding import RESPONSE
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
     from clusterdp.estimation.cell_weights import CellWeights
     from clusterdp.estimation.covariates import Covariates
@@ -28,6 +30,30 @@ if TYPE_CHECKING:
 
 # Columns of a regression that tell the same, up to this share of their variance, have one slope.
 _LEAST = 1e-10
+
+
+class RowsBySegment:
+    """Rows with the columns of a regression, cut by one dimension at a time.
+
+    Segments of a dimension are asked for one after another, so its cut is kept until the next.
+    """
+
+    def __init__(self, given: Covariates) -> None:
+        rows = given.rows
+        self._rows = rows
+        self._needed = (PROFILE, RESPONSE, *given.regressors)
+        self._dimension: tuple[str, ...] = ()
+        self._parts: dict[tuple[Any, ...], pl.DataFrame] = {(): rows.select(self._needed)}
+
+    def of(self, segment: Segment) -> pl.DataFrame:
+        """The rows of a segment, or all of them."""
+        dimension = tuple(name for name, _ in segment)
+        if dimension != self._dimension:
+            columns = dict.fromkeys((*dimension, *self._needed)).keys()
+            self._parts = self._rows.select(columns).partition_by(dimension, as_dict=True)
+            self._dimension = dimension
+        values = tuple(value for _, value in segment)
+        return self._parts[values] if values in self._parts else self._rows.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,22 +84,22 @@ class CovariateRows:
 
 
 def to_covariate_rows(
-    given: Covariates, segment: Segment, profiles: Profiles, outputs: Outputs
+    every: RowsBySegment,
+    regressors: tuple[str, ...],
+    segment: Segment,
+    profiles: Profiles,
+    outputs: Outputs,
 ) -> CovariateRows:
     """The rows of a segment with their covariates, as arrays.
 
     Args:
-        given: Rows with a column of profiles, and the columns of the regression.
+        every: Rows with a column of profiles.
+        regressors: The columns of the regression.
         segment: Which rows.
         profiles: What profiles are of.
         outputs: What responses tell of a metric.
     """
-    import polars as pl
-
-    needed = (PROFILE, RESPONSE, *given.regressors, *(name for name, _ in segment))
-    rows = given.rows.select(dict.fromkeys(needed).keys())
-    for name, value in segment:
-        rows = rows.filter(pl.col(name) == value)
+    rows = every.of(segment)
     places, responses = rows[PROFILE].to_numpy(), rows[RESPONSE].to_numpy()
     cells = profiles.cells[places]
     groups = outputs.groups.ravel()[cells]
@@ -84,7 +110,7 @@ def to_covariate_rows(
         profiles=places,
         outcomes=outputs.values.ravel()[entries],
         noise=outputs.noise.ravel()[entries],
-        covariates=rows.select(given.regressors).to_numpy(),
+        covariates=rows.select(regressors).to_numpy(),
         sizes=np.bincount(cells, minlength=n_clusters * n_arms).reshape(n_clusters, n_arms),
     )
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.adjustment import RowsBySegment
     from clusterdp.estimation.arm_means import ArmMeans
     from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
-    from clusterdp.estimation.covariates import Covariates
     from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.measured import Measured
@@ -137,8 +137,9 @@ class MetricRows:
             part = self.part(segment, counted)
             every = part.plain()
             found.notes.extend(part.notes(every) if segment else [])
-            if self.rows.covariates is not None and not part.empty_arms:
-                every += part.adjusted(self.rows.covariates)
+            given, cut = self.rows.covariates, self.rows.covariate_rows
+            if given is not None and cut is not None and not part.empty_arms:
+                every += part.adjusted(cut, given.regressors)
             for one in every:
                 found.effects.append(to_effect(one.effect, one.of, one.arm_sizes))
                 if segment and self.wanted.differences:
@@ -221,10 +222,12 @@ class Part(NamedTuple):
         scores = profile_scores(profiles.assigned, rows.weights, totals)
         return PairMeans(found, both.between_groups(scores, rows.square_noise), scores)
 
-    def adjusted(self, given: Covariates) -> list[SegmentEffect]:
+    def adjusted(self, every: RowsBySegment, regressors: tuple[str, ...]) -> list[SegmentEffect]:
         """Effects arm by arm, adjusted for covariates."""
-        profiles, n_slopes = self.whole.rows.profiles, len(given.regressors)
-        known = adjustment.to_covariate_rows(given, self.segment, profiles, self.whole.outputs)
+        profiles, n_slopes = self.whole.rows.profiles, len(regressors)
+        known = adjustment.to_covariate_rows(
+            every, regressors, self.segment, profiles, self.whole.outputs
+        )
 
         def means(arms: list[int], weights: CellWeights) -> PairMeans:
             rows, moments = adjustment.adjusted_means(known, weights, arms, len(profiles.cells))

@@ -9,6 +9,7 @@ import numpy as np
 
 from clusterdp._words import counted
 from clusterdp.errors import DataError, ParameterError
+from clusterdp.estimation.adjustment import RowsBySegment
 from clusterdp.estimation.covariates import Covariates, check_covariates, read_covariates
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.profiling import PROFILE
@@ -88,6 +89,7 @@ class RowCounts:
         joined: How the analyst's table was joined; None if there is none.
         covariates: Rows with their covariates and a column `PROFILE`; None if nothing is adjusted
             for.
+        covariate_rows: The same, cut by segments.
     """
 
     profiles: Profiles
@@ -96,6 +98,7 @@ class RowCounts:
     without: tuple[tuple[tuple[str, ...], Counted], ...] = ()
     joined: Joined | None = None
     covariates: Covariates | None = None
+    covariate_rows: RowsBySegment | None = None
 
 
 class Cuts(NamedTuple):
@@ -190,6 +193,7 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
         without=tuple(without),
         joined=joined,
         covariates=covariates,
+        covariate_rows=None if covariates is None else RowsBySegment(covariates),
     )
 
 

@@ -72,13 +72,13 @@ def count_together(units: pl.LazyFrame, several: list[tuple[str, ...]]) -> list[
     """
     lists = [tuple(dict.fromkeys((*one, RESPONSE))) for one in several]
     read = units.select(dict.fromkeys(name for one in lists for name in one).keys())
-    levels = {name: ColumnCodes(kind) for name, kind in read.collect_schema().items()}
-    tallies = [Tally(one, levels, COUNT) for one in lists]
+    columns = {name: ColumnCodes(kind) for name, kind in read.collect_schema().items()}
+    tallies = [Tally(one, columns, COUNT) for one in lists]
     with read_errors():
         for batch in read.collect_batches(
             chunk_size=_BATCH_ROWS, engine="streaming", maintain_order=False
         ):
-            codes = encode_batch(batch, levels)
+            codes = encode_batch(batch, columns)
             for tally in tallies:
                 tally.add(codes)
     return [tally.table() for tally in tallies]

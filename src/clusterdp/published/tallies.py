@@ -29,20 +29,21 @@ class ColumnCodes:
 
         self.values = pl.Series([None], dtype=kind)
 
-    def learn(self, found: pl.Series) -> None:
-        """Give codes to those of some distinct values that have none."""
+    def learn(self, column: pl.Series) -> None:
+        """Give codes to those values of a column that have none."""
         import polars as pl
 
+        found = column.unique()
         new = found.filter(~found.is_in(self.values.implode(), nulls_equal=True))
         self.values = pl.concat([self.values, new])
 
     def encode(self, name: str) -> pl.Expr:
-        """The codes of a column all of whose values have one."""
+        """The codes of a column; null for values that have none, and for null."""
         import polars as pl
 
         known = self.values[1:]
         codes = pl.int_range(1, len(known) + 1, eager=True)
-        return pl.col(name).replace_strict(known, codes, default=0, return_dtype=pl.Int64)
+        return pl.col(name).replace_strict(known, codes, default=None, return_dtype=pl.Int64)
 
     def decode(self, codes: pl.Series) -> pl.Series:
         """Values from their codes; categories without an order by their text."""
@@ -52,14 +53,14 @@ class ColumnCodes:
         return found.cast(pl.String) if isinstance(found.dtype, pl.Categorical) else found
 
 
-def encode_batch(batch: pl.DataFrame, levels: Mapping[str, ColumnCodes]) -> pl.DataFrame:
-    """Codes instead of values, all columns at once."""
-    import polars as pl
-
-    found = batch.select(pl.all().unique().implode())
-    for name in batch.columns:
-        levels[name].learn(found[name].explode(empty_as_null=False))
-    return batch.select(levels[name].encode(name) for name in batch.columns)
+def encode_batch(batch: pl.DataFrame, columns: Mapping[str, ColumnCodes]) -> pl.DataFrame:
+    """Codes instead of values, all columns at once; values that are new get codes."""
+    codes = batch.select(columns[name].encode(name) for name in batch.columns)
+    new = [one.name for one in batch if codes[one.name].null_count() > one.null_count()]
+    for name in new:
+        columns[name].learn(batch[name])
+    again = batch.select(columns[name].encode(name) for name in new)
+    return codes.with_columns(again).fill_null(0)
 
 
 class Tally:
@@ -71,13 +72,13 @@ class Tally:
     """
 
     def __init__(
-        self, names: tuple[str, ...], levels: Mapping[str, ColumnCodes], count: str
+        self, names: tuple[str, ...], columns: Mapping[str, ColumnCodes], count: str
     ) -> None:
         import polars as pl
 
         self.names = names
         self.count = count
-        self._levels = levels
+        self._columns = columns
         self._sizes = self._current_sizes()
         self._counts = pl.DataFrame(schema={_KEY: pl.Int64, count: pl.Int64})
 
@@ -100,7 +101,7 @@ class Tally:
         import polars as pl
 
         columns = [
-            self._levels[name].decode(codes).alias(name)
+            self._columns[name].decode(codes).alias(name)
             for name, codes in zip(self.names, self._unpack(self._counts[_KEY]), strict=True)
         ]
         return pl.DataFrame([*columns, self._counts[self.count]])
@@ -111,7 +112,7 @@ class Tally:
         Raises:
             DataError: If their combinations cannot be numbered.
         """
-        sizes = [len(self._levels[name].values) for name in self.names]
+        sizes = [len(self._columns[name].values) for name in self.names]
         if math.prod(sizes) >= _LARGEST_KEY:
             raise DataError(
                 f"rows have too many combinations of {', '.join(self.names)} to be counted by; cut "

@@ -1,0 +1,166 @@
+"""The guides for other people's tools run as they are printed, on two and on three arms."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from cli_runs import run
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from clusterdp.estimation.moments import Estimator
+
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+# A block of code: its language, none for commands, and its text.
+BLOCKS = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture(params=[2, 3], ids=["two arms", "three arms"])
+def folder(
+    request: pytest.FixtureRequest,
+    rng: np.random.Generator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """A published folder beside an analyst's table, where the guides are run."""
+    n_users = 3000
+    market = rng.integers(0, 4, n_users)
+    arm = (rng.random(n_users) ** (1 + market / 4) * request.param).astype(int)
+    age = rng.integers(18, 80, n_users)
+    users = pl.DataFrame(
+        {
+            "user": rng.permutation(n_users),
+            "arm": pl.Series(["control", "mail", "call"]).gather(arm),
+            "market": market,
+            "age": age,
+            "before": rng.normal(size=n_users),
+            "clicks": rng.binomial(3, 0.2 + 0.1 * arm + 0.1 * market / 4),
+        }
+    )
+    cdp.publish(
+        users,
+        out=tmp_path / "published",
+        unit="user",
+        arm="arm",
+        control="control",
+        cluster="market",
+        outcomes={"clicks": "0..3"},
+        keep=["age", "before"],
+        folds=2,
+        epsilon=2,
+    )
+    tiers = pl.Series(["gold", "basic"]).gather(age % 2)
+    users.select("user", tier=tiers).write_parquet(tmp_path / "crm.parquet")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "published"
+
+
+def run_page(name: str) -> tuple[dict[str, Any], list[list[tuple[Any, ...]]], list[str]]:
+    """Run a page: what Python's names stand for, what queries gave, and what R printed."""
+    names: dict[str, Any] = {}
+    rows, printed = [], []
+    for language, text in BLOCKS.findall((GUIDES / name).read_text()):
+        if language == "python":
+            exec(text, names)  # noqa: S102 - our own documents
+        elif language == "sql":
+            rows.append(duckdb.execute(text).fetchall())
+        elif language == "r":
+            printed.append(run_r(text))
+        else:
+            for line in text.splitlines():
+                program, *arguments = shlex.split(line)
+                done = run(*arguments)
+                assert (program, done.exit_code) == ("clusterdp", 0), done.output
+    return names, rows, printed
+
+
+def run_r(text: str) -> str:
+    rscript = shutil.which("Rscript")
+    if rscript is None:
+        pytest.skip("R is not on this machine")
+    Path("snippet.R").write_text(text)
+    done = subprocess.run([rscript, "snippet.R"], capture_output=True, text=True, check=True)  # noqa: S603
+    return done.stdout
+
+
+def effects_of(folder: Path, estimator: Estimator = "stratified") -> dict[str, float]:
+    effects = cdp.estimate(folder, estimator=estimator).effects
+    return {one.of.arm: one.effect for one in effects}
+
+
+# Libraries of the guides warn about their own dependencies.
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("page", "estimator"),
+    [
+        ("tea_tasting.md", "unstratified"),
+        ("pyfixest.md", "stratified"),
+        ("statsmodels.md", "stratified"),
+    ],
+)
+def test_the_effects_of_a_library_are_those_of_estimate(
+    page: str, estimator: Estimator, folder: Path
+) -> None:
+    names, _, _ = run_page(page)
+    assert names["effects"] == pytest.approx(effects_of(folder, estimator), abs=1e-9)
+
+
+@pytest.mark.filterwarnings("default")
+def test_tea_tasting_reports_the_intervals_of_estimate(folder: Path) -> None:
+    names, _, _ = run_page("tea_tasting.md")
+    for effect in cdp.estimate(folder).effects:
+        (report,) = names["reports"][effect.of.arm].values()
+        assert report.effect_size == pytest.approx(effect.effect, abs=1e-9)
+        low, high = effect.ci(0.95)
+        # Student's t, with as many degrees of freedom as there are units.
+        assert report.effect_size_ci_lower == pytest.approx(low, abs=0.01 * (high - low))
+        assert report.effect_size_ci_upper == pytest.approx(high, abs=0.01 * (high - low))
+
+
+def test_uplift_is_measured_on_the_fold_that_was_held_out(folder: Path) -> None:
+    names, _, _ = run_page("scikit_learn.md")
+    assert list(names["effects"]) == sorted(effects_of(folder))
+    held = cdp.calibrated_rows(folder, holdout=1).collect()
+    for arm, effect in names["effects"].items():
+        target = held.join(names["chosen"][arm], on="user").filter("target")
+        sizes = dict(target.group_by("arm").len().iter_rows())
+        assert (effect.n_treated, effect.n_control) == (sizes[arm], sizes["control"])
+
+
+def test_queries_give_the_means_of_estimate(folder: Path) -> None:
+    _, (means, effects, segments), _ = run_page("duckdb.md")
+    plain, within = cdp.estimate(folder, estimator="unstratified"), cdp.estimate(folder)
+    by_arm = {arm: (mean, compared) for arm, mean, compared, _ in means}
+    assert by_arm["control"][0] == pytest.approx(plain.effects[0].control_mean, abs=1e-9)
+    assert by_arm["control"][1] == pytest.approx(within.effects[0].control_mean, abs=1e-9)
+    assert dict(effects) == pytest.approx(effects_of(folder), abs=1e-9)
+    crm = pl.read_parquet("crm.parquet")
+    cut = cdp.estimate(folder, estimator="unstratified", segments=crm, by=["tier"])
+    found = {(tier, arm): mean for tier, arm, mean, _ in segments}
+    for tier in ("gold", "basic"):
+        effect = found[tier, "mail"] - found[tier, "control"]
+        assert effect == pytest.approx(cut["mail", f"tier={tier}"].effect, abs=1e-9)
+
+
+def test_r_fits_the_effects_of_estimate(folder: Path) -> None:
+    _, _, (printed,) = run_page("r.md")
+    names, values = printed.strip().split("\n")[-2:]
+    fitted = zip(names.split(), map(float, values.split()), strict=True)
+    found = {name.removeprefix("arm"): value for name, value in fitted}
+    assert found == pytest.approx(effects_of(folder), abs=1e-9)
+
+
+def test_the_first_page_shows_the_columns(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_page("README.md")
+    assert "clicks_calibrated" in capsys.readouterr().out
