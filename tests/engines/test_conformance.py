@@ -235,7 +235,7 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
     assert theirs.guarantee == ours.guarantee
     assert theirs.notes == ours.notes
     assert pl.DataFrame(theirs.cells.toArrow()).equals(ours.cells)
-    for one, other in zip(theirs.statistics, ours.statistics, strict=True):
+    for one, other in zip(theirs.blocks[0].statistics, ours.blocks[0].statistics, strict=True):
         for drawn, own in zip(one.arrays().values(), other.arrays().values(), strict=True):
             np.testing.assert_array_equal(drawn, own)
     if ours.units is None:
@@ -254,8 +254,10 @@ def test_folders_are_released_alike(
         unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("secret",)
     )
     tables: dict[str, Table] = {
-        "local": LocalTable(rows=table.lazy(), columns=columns, space=SPACE, clip=False),
-        "spark": SparkTable(rows=to_spark(spark, table), columns=columns, space=SPACE, clip=False),
+        "local": LocalTable(rows=table.lazy(), columns=columns, spaces=(SPACE,), clip=False),
+        "spark": SparkTable(
+            rows=to_spark(spark, table), columns=columns, spaces=(SPACE,), clip=False
+        ),
     }
     for name, opened in tables.items():
         write(opened, LocalFolder(tmp_path / name))
@@ -271,7 +273,7 @@ def write(table: Table, target: LocalFolder, progress: Any = None) -> None:
     """Write a release with both sources of randomness fixed."""
     write_with(
         prepare_table(table),
-        cdp.optimal(epsilon=2),
+        (cdp.optimal(epsilon=2),),
         target,
         progress or Silence(),
         journal=Unrecorded(ReleaseKey(b"k" * 32)),

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from categories import one_outcome
+from categories import one_block, one_outcome
 from cli_runs import COLUMNS, assert_refused, run
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.ledger import Ledger
@@ -386,8 +386,9 @@ def ledger(tmp_path: Path) -> Path:
     opened = Ledger.create(str(path), 8.0, 1e-6)
     opened.reserve(
         "users",
-        space=one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)),
-        mechanism=cdp.optimal(epsilon=1),
+        terms=one_block(
+            one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)), cdp.optimal(epsilon=1)
+        ),
         about={"n_units": 1, "n_clusters": 1, "options": {"out": "x"}},
     )
     return path
@@ -468,7 +469,7 @@ def test_releases_that_tell_nearly_everything(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "b.db", 100, 1e-6)
     for epsilon in (1, 80):
         mechanism = cdp.noisy_horvitz_thompson(epsilon=epsilon)
-        ledger.reserve("us", space=space, mechanism=mechanism, about={})
+        ledger.reserve("us", terms=one_block(space, mechanism), about={})
     assert run("ledger", "show", tmp_path / "b.db").exit_code == 0
     with pytest.raises(LedgerError, match="does not allow it"):
-        ledger.reserve("us", space=space, mechanism=cdp.noisy_histogram(epsilon=900), about={})
+        ledger.reserve("us", terms=one_block(space, cdp.noisy_histogram(epsilon=900)), about={})

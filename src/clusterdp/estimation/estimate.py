@@ -97,9 +97,6 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         use_sums=use == "everything",
         holdout=holdout,
         differences=differences,
-        breakdowns=frozenset(
-            frozenset(one.level) for one in release.statistics if one.level and use == "everything"
-        ),
     )
     if covariates and release.columns.assigned_by is not None:
         raise ParameterError(
@@ -113,7 +110,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         found = _from_rows(release, cuts, wanted)
     elif use == "rows" or dimensions or covariates or segments is not None or holdout is not None:
         raise ParameterError(
-            f"{release.mechanism.name} publishes no rows; leave out use, segments, by, adjust and "
+            f"{release.mechanism_names} publishes no rows; leave out use, segments, by, adjust and "
             "holdout"
         )
     else:
@@ -124,7 +121,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         effects=(*overall, *(effect for effect in found.effects if effect.of.segment)),
         treatment=release.columns.arm,
         estimator=estimator,
-        mechanism=release.mechanism.name,
+        mechanism=release.mechanism_names,
         guarantee=release.guarantee,
         level=level,
         notes=(*notes, *layout_notes(layout, estimator), *ratio_notes),
@@ -146,21 +143,24 @@ def _group_notes(release: Release) -> list[str]:
 def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted) -> Found:
     """Effects on every metric, from rows and what was published beside them."""
     profiling = Profiling.for_sums(release, use_sums=wanted.use_sums, holdout=wanted.holdout)
-    rows = cutting.read_rows(release, cuts, profiling)
+    read = cutting.read_rows(release, cuts, profiling)
     found = Found([], [], [])
     if wanted.holdout is not None:
-        n_held = int(rows.profiles.sizes.sum())
+        n_held = int(read[0].profiles.sizes.sum())
         found.notes.append(
             f"fold {wanted.holdout} alone: {n_held:,} of {release.layout.n_units:,} units"
         )
-    for place in range(len(release.space.declared.metrics)):
-        effects, tests, remarks = MetricRows.of(release, rows, wanted, place).estimate()
-        found.effects.extend(effects)
-        found.tests.extend(tests)
-        found.notes.extend(remarks)
-    if rows.n_unmatched:
+    n_metrics = sum(len(block.space.declared.metrics) for block in release.blocks)
+    for block, rows in zip(release.blocks, read, strict=True):
+        for place in range(len(block.space.declared.metrics)):
+            made = MetricRows.of(block, rows, wanted, place, n_metrics)
+            effects, tests, remarks = made.estimate()
+            found.effects.extend(effects)
+            found.tests.extend(tests)
+            found.notes.extend(remarks)
+    if read[0].n_unmatched:
         found.notes.append(
-            f"{rows.n_unmatched:,} of {release.layout.n_units:,} released units are not in the "
+            f"{read[0].n_unmatched:,} of {release.layout.n_units:,} released units are not in the "
             "segments table; they count overall and in no segment"
         )
     return found
@@ -171,11 +171,12 @@ def _from_statistics(release: Release, wanted: Wanted) -> Found:
     layout, found = wanted.layout, Found([], [], [])
     if wanted.estimator == "unstratified":
         raise ParameterError("a release without rows has stratified effects only")
-    for place, metric in enumerate(release.space.declared.metrics):
-        contrasts = release.statistics[0].contrasts(layout, place)
-        arrays = contrast_effects(contrasts, layout, Ends.of(release.space, place))
-        found.notes.extend([_NO_SPREAD] if arrays.degrees is None else [])
-        found.effects.extend(overall_effects(arrays, layout, str(metric)))
+    for block in release.blocks:
+        for place, metric in enumerate(block.space.declared.metrics):
+            contrasts = block.statistics[0].contrasts(layout, place)
+            arrays = contrast_effects(contrasts, layout, Ends.of(block.space, place))
+            found.notes.extend([_NO_SPREAD] if arrays.degrees is None else [])
+            found.effects.extend(overall_effects(arrays, layout, str(metric)))
     return found
 
 
@@ -195,8 +196,11 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
 
 def _clipping_notes(release: Release) -> list[str]:
     """What effects on numbers are effects on."""
-    numbers = release.space.declared.numbers.items()
-    return [f"{name}, clipped to {number.low:g}..{number.high:g}" for name, number in numbers]
+    return [
+        f"{name}, clipped to {number.low:g}..{number.high:g}"
+        for block in release.blocks
+        for name, number in block.space.declared.numbers.items()
+    ]
 
 
 def _open(release: Any) -> Release:

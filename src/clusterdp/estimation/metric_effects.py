@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.results import Effect, Homogeneity
     from clusterdp.estimation.segments import RowCounts, Segment
     from clusterdp.experiment.layout import Layout
-    from clusterdp.published.release import Release
+    from clusterdp.published.release import Block
 
 
 class Wanted(NamedTuple):
@@ -48,7 +48,6 @@ class Wanted(NamedTuple):
         use_sums: Whether rows are calibrated by published sums.
         holdout: The fold whose rows are used alone; None for all rows.
         differences: Whether segments are compared with each other.
-        breakdowns: The columns of each breakdown whose groups have totals that are used.
     """
 
     layout: Layout
@@ -57,7 +56,6 @@ class Wanted(NamedTuple):
     use_sums: bool
     holdout: int | None
     differences: bool
-    breakdowns: frozenset[frozenset[str]] = frozenset()
 
 
 class Found(NamedTuple):
@@ -79,6 +77,7 @@ class MetricRows:
         outputs: What responses tell of the metric.
         calibration: By published sums.
         family: How many effects of segments are reported together.
+        breakdowns: The columns of each breakdown whose groups have totals that are used.
     """
 
     metric: str
@@ -87,14 +86,24 @@ class MetricRows:
     outputs: Outputs
     calibration: Calibration
     family: int
+    breakdowns: frozenset[frozenset[str]]
 
     @classmethod
-    def of(cls, release: Release, rows: RowCounts, wanted: Wanted, place: int) -> MetricRows:
-        """The rows as they are read by the metric of some place."""
-        assert release.channel is not None  # noqa: S101 - there are rows
-        metrics = release.space.declared.metrics
-        outputs = Outputs.of(release.channel, release.space, place)
-        used = release.statistics if wanted.use_sums else ()
+    def of(
+        cls, block: Block, rows: RowCounts, wanted: Wanted, place: int, n_metrics: int
+    ) -> MetricRows:
+        """The rows as they are read by a metric.
+
+        Args:
+            block: The block that the metric is of.
+            rows: Counts of rows by the responses of this block.
+            wanted: What to estimate.
+            place: Which metric of the block.
+            n_metrics: How many metrics are reported together, of all blocks.
+        """
+        assert block.channel is not None  # noqa: S101 - there are rows
+        outputs = Outputs.of(block.channel, block.space, place)
+        used = block.statistics if wanted.use_sums else ()
         readings = tuple(reading for one in used for reading in one.sum_readings(place))
         if wanted.holdout is not None:
             readings = of_fold(readings, wanted.holdout)
@@ -102,18 +111,19 @@ class MetricRows:
             readings,
             rows.profiles,
             ProfileSums.of_rows(rows.whole, rows.profiles, outputs),
-            mechanism=release.mechanism,
-            space=release.space,
+            mechanism=block.mechanism,
+            space=block.space,
             metric=place,
         )
-        n_effects = len(rows.segments) * len(wanted.layout.treatments) * len(metrics)
+        n_effects = len(rows.segments) * len(wanted.layout.treatments) * n_metrics
         return cls(
-            metric=str(metrics[place]),
+            metric=str(block.space.declared.metrics[place]),
             wanted=wanted,
             rows=rows,
             outputs=outputs,
             calibration=calibration,
             family=max(1, n_effects),
+            breakdowns=frozenset(frozenset(one.level) for one in used if one.level),
         )
 
     def estimate(self) -> Found:
@@ -255,7 +265,7 @@ class Part(NamedTuple):
         """Weights of the cells of some arms; `sizes` are of all arms."""
         wanted = self.whole.wanted
         # A group that has totals of its own is calibrated best with the weights of these.
-        as_totals = frozenset(name for name, _ in self.segment) in wanted.breakdowns
+        as_totals = frozenset(name for name, _ in self.segment) in self.whole.breakdowns
         return weigh(sizes, wanted.layout, arms, wanted.estimator, as_totals=as_totals)
 
     def notes(self, effects: list[SegmentEffect]) -> list[str]:

@@ -9,6 +9,7 @@ from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.adjustment import check_covariates, with_covariates
 from clusterdp.published.row_counts import (
     COUNT,
+    Grouping,
     check_whole,
     collect_rows,
     count_released,
@@ -34,15 +35,15 @@ _MATCHED = "__clusterdp_matched"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowCounts:
-    """The released rows, reduced in one pass to what an estimate needs.
+    """The released rows, reduced in one pass to what an estimate in one block needs.
 
     Attributes:
         profiles: What published sums distinguish.
         whole: Counts of all rows; of one fold alone if it is held out.
         segments: Every segment with the counts of its rows.
         n_unmatched: Released units that the analyst's table does not have.
-        covariates: Rows whose covariates are all known, with a column `PROFILE`; None if nothing
-            is adjusted for.
+        covariates: Rows whose covariates are all known, with columns `PROFILE` and `RESPONSE`;
+            None if nothing is adjusted for.
     """
 
     profiles: Profiles
@@ -73,8 +74,10 @@ class Cuts(NamedTuple):
         return (*(name for dimension in self.dimensions for name in dimension), *self.covariates)
 
 
-def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
-    """Counts of the rows of a release. The rows are read once, however many segments there are.
+def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCounts]:
+    """Counts of the rows of a release, block by block.
+
+    The rows are read once, however many blocks and segments there are.
 
     Args:
         release: A release of rows.
@@ -86,8 +89,11 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
         ParameterError: If there is no such column to cut by or to adjust for.
     """
     if cuts.table is None and not cuts.names:
-        found = profiling.of(count_released(release, profiling.names))
-        return RowCounts(profiles=found.profiles, whole=found.count(found.table))
+        counted = count_released(release, profiling.names)
+        return [
+            RowCounts(profiles=found.profiles, whole=found.count(found.table))
+            for found in map(profiling.of, counted)
+        ]
     rows, public = scan_units(release), profiling.names
     flags: tuple[str, ...] = ()
     if cuts.table is not None:
@@ -96,37 +102,46 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
     if cuts.covariates:
         check_covariates(rows.collect_schema(), release, cuts.covariates)
         # A regression needs its rows in memory.
-        names = dict.fromkeys((*public, RESPONSE, *cuts.names, *flags))
+        names = dict.fromkeys((*public, *release.columns.responses, *cuts.names, *flags))
         rows = collect_rows(rows.select(names.keys())).lazy()
     # Counts by ("tier", "region") include those by ("tier",).
     every = cuts.dimensions
     finest = [one for one in every if not any(set(one) < set(other) for other in every)]
-    tables = count_together(rows, [(*one, *flags, *public) for one in finest or [()]])
-    check_whole(tables[0], release)
+    several = [(*one, *flags, *public) for one in finest or [()]]
+    groupings = [Grouping(one, of) for of in release.columns.responses for one in several]
+    tables = iter(count_together(rows, groupings))
+    by_block = [[next(tables) for _ in several] for _ in release.blocks]
+    for block, counted in zip(release.blocks, by_block, strict=True):
+        check_whole(counted[0], release, block)
     n_matched = release.layout.n_units
     if cuts.table is not None:
-        n_matched = int(tables[0].filter(_MATCHED)[COUNT].sum())
+        n_matched = int(by_block[0][0].filter(_MATCHED)[COUNT].sum())
         if n_matched == 0:
             raise DataError(
                 f"no id in column {cuts.on or release.columns.unit!r} of the segments table is in "
                 "the release; check that both use the same ids"
             )
-    found = profiling.of(tables[0])
-    profiled = [found.table, *map(found.add_profiles, tables[1:])]
-    segments: list[tuple[Segment, Counted]] = []
-    for dimension in every:
-        place = next(i for i, one in enumerate(finest) if set(dimension) <= set(one))
-        segments += _cut(profiled[place], found, dimension)
-    covariates = None
-    if cuts.covariates:
-        covariates = found.add_profiles(with_covariates(rows, cuts.covariates))
-    return RowCounts(
-        profiles=found.profiles,
-        whole=found.count(found.table),
-        segments=tuple(segments),
-        n_unmatched=release.layout.n_units - n_matched,
-        covariates=covariates,
-    )
+    known = with_covariates(rows, cuts.covariates) if cuts.covariates else None
+    counts = []
+    for counted, response in zip(by_block, release.columns.responses, strict=True):
+        found = profiling.of(counted[0])
+        profiled = [found.table, *map(found.add_profiles, counted[1:])]
+        segments: list[tuple[Segment, Counted]] = []
+        for dimension in every:
+            place = next(i for i, one in enumerate(finest) if set(dimension) <= set(one))
+            segments += _cut(profiled[place], found, dimension)
+        covariates = None
+        if known is not None:
+            covariates = found.add_profiles(known.rename({response: RESPONSE}))
+        made = RowCounts(
+            profiles=found.profiles,
+            whole=found.count(found.table),
+            segments=tuple(segments),
+            n_unmatched=release.layout.n_units - n_matched,
+            covariates=covariates,
+        )
+        counts.append(made)
+    return counts
 
 
 def _join(units: pl.LazyFrame, release: Release, segments: Any, on: str | None) -> pl.LazyFrame:
@@ -199,7 +214,7 @@ def _check_dimensions(
 ) -> None:
     """Raise a ParameterError unless segments can be cut by every column."""
     columns = release.columns
-    reserved = (columns.unit, columns.arm, RESPONSE, *columns.debiased, _MATCHED)
+    reserved = (columns.unit, columns.arm, *columns.responses, *columns.debiased, _MATCHED)
     offered = [name for name in rows.collect_schema().names() if name not in reserved]
     for name in (name for dimension in dimensions for name in dimension):
         if name not in offered:

@@ -7,7 +7,7 @@ from typing import Any
 from clusterdp.experiment.decimals import shown
 
 # Options with a text for each outcome, metric or implication.
-LISTED = ("outcomes", "implies", "metric", "weight", "reference", "grids", "breakdown")
+LISTED = ("outcomes", "implies", "metric", "weight", "reference", "grids", "breakdown", "block")
 
 
 def as_texts(option: str, given: Any) -> Any:
@@ -23,7 +23,7 @@ def as_texts(option: str, given: Any) -> Any:
         if not all(isinstance(value, str) for value in values.values()):
             return given
         return [f"{name}={value}" for name, value in values.items()]
-    if option == "breakdown" and isinstance(given, list):
+    if option in ("breakdown", "block") and isinstance(given, list):
         return [",".join(one) if _are_texts(one) else one for one in given]
     if option == "reference" and _are_numbers(given):
         return [_as_text(given)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import IntArray
     from clusterdp.experiment.layout import Layout
-    from clusterdp.published.release import Release
+    from clusterdp.published.release import Block, Release
     from clusterdp.rows.encoding import Columns
 
 
@@ -44,32 +44,52 @@ def scan_units(release: Release) -> pl.LazyFrame:
     return native.lazy()
 
 
-def count_released(release: Release, more: tuple[str, ...] = ()) -> pl.DataFrame:
-    """Rows counted by cell, response and more columns, in a column `COUNT`.
+class Grouping(NamedTuple):
+    """What rows are counted by.
+
+    Attributes:
+        names: Some columns.
+        response: The column of a block's responses.
+    """
+
+    names: tuple[str, ...]
+    response: str
+
+
+def count_released(release: Release, more: tuple[str, ...] = ()) -> list[pl.DataFrame]:
+    """Rows counted by cell, response and more columns, block by block; see `group_rows`.
 
     Raises:
         DataError: If the rows do not fill the cells.
     """
     names = tuple(dict.fromkeys((*release.columns.cell, *more)))
+    several = [Grouping(names, response) for response in release.columns.responses]
     if is_spark(release.units):
         from clusterdp.engines.spark.frame import count_groups  # only Spark can count its rows
 
-        groups = count_groups(release.units, [*names, RESPONSE], COUNT)
+        counts = [
+            count_groups(release.units, [*names, one.response], COUNT).rename(
+                {one.response: RESPONSE}
+            )
+            for one in several
+        ]
     else:
-        groups = collect_rows(group_rows(scan_units(release), names))
-    check_whole(groups, release)
-    return groups
+        counts = count_together(scan_units(release), several)
+    for block, groups in zip(release.blocks, counts, strict=True):
+        check_whole(groups, release, block)
+    return counts
 
 
-def group_rows(units: pl.LazyFrame, names: tuple[str, ...]) -> pl.LazyFrame:
-    """Rows counted by some columns and response, in a column `COUNT`."""
+def group_rows(units: pl.LazyFrame, by: Grouping) -> pl.LazyFrame:
+    """Rows counted in a column `COUNT`, with the responses of their block in `RESPONSE`."""
     import polars as pl
 
-    return units.group_by(*dict.fromkeys((*names, RESPONSE))).agg(pl.len().alias(COUNT))
+    counted = units.group_by(*dict.fromkeys((*by.names, by.response))).agg(pl.len().alias(COUNT))
+    return counted.rename({by.response: RESPONSE})
 
 
-def count_together(units: pl.LazyFrame, several: list[tuple[str, ...]]) -> list[pl.DataFrame]:
-    """Rows counted by each of some lists of columns, see `group_rows`, in one pass.
+def count_together(units: pl.LazyFrame, several: list[Grouping]) -> list[pl.DataFrame]:
+    """Rows counted in each of some ways, see `group_rows`, in one pass.
 
     Memory holds a batch of rows and the counts.
 
@@ -80,8 +100,7 @@ def count_together(units: pl.LazyFrame, several: list[tuple[str, ...]]) -> list[
 
     if len(several) == 1:
         return [collect_rows(group_rows(units, several[0]))]
-    names = (*(name for one in several for name in one), RESPONSE)
-    read = units.select(dict.fromkeys(names).keys())
+    read = units.select(dict.fromkeys(name for one in several for name in _names(one)).keys())
     counts = [group_rows(read.clear(), one).collect() for one in several]
     with read_errors():
         for batch in read.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
@@ -90,6 +109,10 @@ def count_together(units: pl.LazyFrame, several: list[tuple[str, ...]]) -> list[
                 both = pl.concat([counts[place], more])
                 counts[place] = both.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
     return counts
+
+
+def _names(by: Grouping) -> tuple[str, ...]:
+    return (*by.names, by.response)
 
 
 def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:
@@ -115,14 +138,14 @@ def read_errors() -> Iterator[None]:
         ) from None
 
 
-def check_whole(groups: pl.DataFrame, release: Release) -> None:
-    """Check counts of all rows.
+def check_whole(groups: pl.DataFrame, release: Release, block: Block) -> None:
+    """Check counts of all rows by the responses of a block.
 
     Raises:
         DataError: If the rows do not fill the cells, or hold responses that they cannot have.
     """
-    assert release.channel is not None  # noqa: S101 - there are rows
-    layout, channel = release.layout, release.channel
+    assert block.channel is not None  # noqa: S101 - there are rows
+    layout, channel = release.layout, block.channel
     cells = released_cells(groups, release.columns, layout)
     possible = channel.possible()
     responses = groups[RESPONSE].to_numpy()

@@ -39,12 +39,12 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     declared = declare(outcomes, implications=implies, metrics=metric)
     space, _ = choose_categories(declared, {})
     columns = Columns(unit=unit, arm=arm, cluster=cluster, outcomes=declared.names)
-    prepared = prepare(frame, columns=columns, space=space, control=control, clip=clip)
+    prepared = prepare(frame, columns=columns, spaces=(space,), control=control, clip=clip)
     layout = prepared.layout
-    found = prepared.table.count(layout, prepared.encoder, asked=Asked(sums=True))
+    found = prepared.table.count(layout, prepared.encoder, asked=[Asked(sums=True)])
     effects = []
     for place, measured in enumerate(declared.metrics):
-        true = moments.total_moments(found.totals, layout, space, place)
+        true = moments.total_moments(found.totals[0], layout, space, place)
         arrays = true_effects(true, layout, estimator)
         effects += overall_effects(arrays, layout, str(measured))
     return Estimate(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError
+from clusterdp.experiment.block_names import BLOCK, block_suffixes
 from clusterdp.experiment.missing import missing_column
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ PUBLISHED_COLUMNS = frozenset(
     {
         RESPONSE,
         FOLD,
+        BLOCK,
         "size",
         "weight",
         "by",
@@ -48,6 +50,11 @@ TABLE_CHANGED = "the table changed while it was being read; nothing was publishe
 _LARGEST_LOOKUP = 2**20
 
 
+def debiased_column(outcome: str) -> str:
+    """The published column of an outcome."""
+    return f"{outcome}_debiased"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """Which column of the table plays which part.
@@ -63,6 +70,7 @@ class Columns:
         assigned_by: The column of groups that arms were assigned to as a whole; None if arms were
             assigned to units.
         folds: How many public folds units are put in.
+        n_blocks: How many blocks outcomes are released in; each has a channel of its own.
     """
 
     unit: str
@@ -73,6 +81,7 @@ class Columns:
     breakdowns: tuple[tuple[str, ...], ...] = ()
     assigned_by: str | None = None
     folds: int = 1
+    n_blocks: int = 1
 
     def __post_init__(self) -> None:
         cut_by = dict.fromkeys(name for names in self.breakdowns for name in names)
@@ -96,9 +105,11 @@ class Columns:
                 "unit, arm, cluster, outcomes and kept columns must all differ, got "
                 + ", ".join(map(repr, names))
             )
-        given = {RESPONSE, FOLD, *self.debiased}
+        given = {*self.responses, FOLD, *self.debiased}
         taken = [name for name in self.public if name in given]
-        taken += [name for name in self.cell if name in PUBLISHED_COLUMNS]
+        endings = block_suffixes(self.n_blocks)
+        of_cells = {name + ending for name in PUBLISHED_COLUMNS for ending in ("", *endings)}
+        taken += [name for name in self.cell if name in of_cells]
         if taken:
             raise DataError(f"column {taken[0]!r} has a name that the release gives; rename it")
 
@@ -130,14 +141,20 @@ class Columns:
         return tuple(dict.fromkeys((self.unit, *self.cell, *cut_by, *self.outcomes)))
 
     @property
+    def responses(self) -> tuple[str, ...]:
+        """The published column of responses of each block."""
+        return tuple(RESPONSE + ending for ending in block_suffixes(self.n_blocks))
+
+    @property
     def debiased(self) -> tuple[str, ...]:
         """The published columns of debiased outcomes."""
-        return tuple(f"{name}_debiased" for name in self.outcomes)
+        return tuple(map(debiased_column, self.outcomes))
 
     @property
     def published(self) -> tuple[str, ...]:
         """All columns of published rows, in their order."""
-        return (*self.public, *((FOLD,) if self.folds > 1 else ()), RESPONSE, *self.debiased)
+        fold = (FOLD,) if self.folds > 1 else ()
+        return (*self.public, *fold, *self.responses, *self.debiased)
 
     @property
     def parts(self) -> dict[str, str]:
