@@ -92,6 +92,7 @@ def describe(
     mechanisms: Sequence[Mechanism],
     options: Options,
     budget: dict[str, Any] | None,
+    chosen_notes: tuple[str, ...],
 ) -> Preview:
     """What a release of a table would be.
 
@@ -100,6 +101,7 @@ def describe(
         mechanisms: What to publish of each block.
         options: What was asked for.
         budget: What it would take from a ledger; None without one.
+        chosen_notes: What the owner should know about the outcomes and their blocks.
     """
     layout, spaces = prepared.layout, options.spaces
     pairs = zip(mechanisms, options.scenarios(layout), strict=True)
@@ -107,7 +109,7 @@ def describe(
     metrics = [str(metric) for space in spaces for metric in space.declared.metrics]
     terms = Terms.of(spaces, mechanisms)
     guarantee = terms.to_guarantee()
-    notes = [*prepared.notes, *_planned_for(options, layout), *options.chosen.notes]
+    notes = [*prepared.notes, *_planned_for(options, layout), *chosen_notes]
     notes += assignment_notes(prepared.table.columns.assigned_by)
     for mechanism, space in zip(mechanisms, spaces, strict=True):
         notes += [note for note in _advice(mechanism, space) if note not in notes]

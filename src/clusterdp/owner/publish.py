@@ -184,6 +184,7 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         task: The release.
         out: Where it is going to be published; None if it is only previewed.
     """
+    chosen_notes = task.options.chosen.notes
     task = replace(task, options=task.options.with_grids())
     options, source = task.options, task.source
     with ExitStack() as stack:
@@ -202,7 +203,7 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         cost = None
         if budget is not None:
             cost = budget.describe(Terms.of(options.spaces, mechanisms))
-        shown = describe(prepared, mechanisms, options, cost)
+        shown = describe(prepared, mechanisms, options, cost, chosen_notes)
         yield Ready(prepared, mechanisms, shown, budget, target, options)
 
 

@@ -179,7 +179,7 @@ def _refuse_clash(asked: Mapping[str, Any], plan: Any) -> None:
     if plan is not None:
         raise ParameterError("give a plan, which decides the mechanism, or a mechanism; not both")
     for name in DECIDED:
-        if asked.get(name) is not None:
+        if name != "block" and asked.get(name) is not None:
             raise ParameterError(
                 f"{name} belongs to a mechanism by name; this one was made with its own: leave out "
                 f"{name}"

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def stacked(tables: Sequence[pl.DataFrame | None]) -> pl.DataFrame | None:
     """The tables of all blocks below each other; None if no block has one.
 
-    Where there are several blocks, the first column is the number of the block, from 1 on.
+    Where there are several blocks, the first column is the number of the block, from 1 on, and
+    columns that a block does not have are empty in its rows.
     """
     import polars as pl
 
@@ -31,7 +32,7 @@ def stacked(tables: Sequence[pl.DataFrame | None]) -> pl.DataFrame | None:
         for place, table in enumerate(tables, start=1)
         if table is not None
     ]
-    return pl.concat(numbered) if numbered else None
+    return pl.concat(numbered, how="diagonal") if numbered else None
 
 
 def unstacked(table: pl.DataFrame | None, present: Sequence[bool]) -> list[pl.DataFrame | None]:
@@ -57,6 +58,11 @@ def unstacked(table: pl.DataFrame | None, present: Sequence[bool]) -> list[pl.Da
     if found.null_count() or not found.is_sorted() or found.unique().sort().to_list() != numbers:
         raise FormatError("a table of several blocks does not have the blocks of the manifest")
     return [
-        table.filter(pl.col(BLOCK) == place).drop(BLOCK) if there else None
+        _held(table.filter(pl.col(BLOCK) == place).drop(BLOCK)) if there else None
         for place, there in enumerate(present, start=1)
     ]
+
+
+def _held(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns of a table that are not empty."""
+    return table.select(one for one in table if one.null_count() < len(table))
