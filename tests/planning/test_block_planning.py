@@ -96,7 +96,7 @@ def cost_at(declared: DeclaredOutcomes, epsilon: float) -> tuple[float, float]:
         for names in linked_outcomes(declared)
     ]
     block = planning._block(tuple(parts))  # noqa: SLF001 - what is compared
-    return block(epsilon), planning._one_metric_at_random(parts, epsilon)  # noqa: SLF001 - as above
+    return block(epsilon), planning._one_metric_at_random(parts)(epsilon)  # noqa: SLF001 - as above
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])

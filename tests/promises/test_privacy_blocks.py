@@ -129,7 +129,7 @@ def machine_rows(row: tuple[float, ...]) -> FloatArray:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.randomizer.unit_words", words)
         patch.setattr("clusterdp.rows.batches.unit_words", words)
-        named = dict(zip(("visit", "sale", "rounds"), row, strict=True))
+        named: dict[str, object] = dict(zip(("visit", "sale", "rounds"), row, strict=True))
         rows = made(batch_of(named, N_WORDS**3)).rows
     sizes = [one.row_randomizer.n_outputs for one in made.blocks]
     together = np.zeros(sizes)

@@ -109,7 +109,7 @@ def best_partition(
         blocks=names,
         shares=rounded_shares(best_shares([_block(one) for one in ordered], budget)),
         cost=_cost(best, budget),
-        one_block=_one_metric_at_random(parts, budget),
+        one_block=_one_metric_at_random(parts)(budget),
         separate=_cost(alone, budget),
     )
 
@@ -213,19 +213,21 @@ def _block(parts: tuple[_Part, ...]) -> Callable[[float], float]:
     weights = sum(part.weights for part in parts)
     uniform = sum(part.uniform for part in parts)
     rounding = 2 * sum(part.n_numbers for part in parts) / (n_points - 1) ** 2
+    at_random = _one_metric_at_random(parts)
 
     def cost(epsilon: float) -> float:
         kept = math.expm1(epsilon) / (math.exp(epsilon) + n_categories - 1)
         redrawn = 1 - kept
         k_ary = weights * redrawn / kept + uniform * redrawn / kept**2
-        return min(k_ary, _one_metric_at_random(parts, epsilon)) + rounding
+        return min(k_ary, at_random(epsilon)) + rounding
 
     return cost
 
 
-def _one_metric_at_random(parts: Sequence[_Part], epsilon: float) -> float:
+def _one_metric_at_random(parts: Sequence[_Part]) -> Callable[[float], float]:
+    """The noise at any ε if a unit's row tells of one metric alone, chosen at random."""
     halves, squares = sum(one.halves for one in parts), sum(one.squares for one in parts)
-    return (halves / math.tanh(epsilon / 2)) ** 2 - squares
+    return lambda epsilon: (halves / math.tanh(epsilon / 2)) ** 2 - squares
 
 
 def _points(parts: Sequence[_Part]) -> tuple[int, int] | None:
