@@ -83,29 +83,37 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "unknown key": ("Histogram", put("true_outcomes", [1, 2]), "unknown field `true_outcomes`"),
     "noise of sums": (
         "Optimal",
-        put("noise", "sums", "noise_scale", [9.0]),
+        put("blocks", 0, "noise", "sums", "noise_scale", [9.0]),
         "'noise' does not hold",
     ),
     "scale of counts": (
         "Optimal",
-        put("mechanism", "statistics", 0, "noise_scale", 9.0),
+        put("blocks", 0, "mechanism", "statistics", 0, "noise_scale", 9.0),
         "does not follow",
     ),
-    "unknown parameter": ("Optimal", put("mechanism", "rows", "true_prior", 1), "was edited"),
-    "text for a number": ("Histogram", put("outcomes", "grids", [0.75]), "$.outcomes.grids"),
+    "unknown parameter": (
+        "Optimal",
+        put("blocks", 0, "mechanism", "rows", "true_prior", 1),
+        "was edited",
+    ),
+    "text for a number": (
+        "Histogram",
+        put("blocks", 0, "outcomes", "grids", [0.75]),
+        ".outcomes.grids",
+    ),
     "number for a text": (
         "Histogram",
-        put("outcomes", "declared", "outcomes", 0, "space", 7),
-        "$.outcomes.declared.outcomes",
+        put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", 7),
+        ".outcomes.declared.outcomes",
     ),
     "too large a number": (
         "Contrasts",
-        put("outcomes", "declared", "weights", {"clicks": 10**400}),
-        "$.outcomes.declared.weights",
+        put("blocks", 0, "outcomes", "declared", "weights", {"clicks": 10**400}),
+        ".outcomes.declared.weights",
     ),
     "values beyond squares": (
         "Histogram",
-        put("outcomes", "declared", "outcomes", 0, "space", "0,1,1e200"),
+        put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", "0,1,1e200"),
         "at most 1e+100",
     ),
     "files of another kind": ("Histogram", put("files", []), "$.files"),
@@ -122,7 +130,7 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "an older format": ("Optimal", put("format_version", 2), "read it with clusterdp 0.1"),
     "a prior too short": (
         "Optimal, public",
-        put("mechanism", "rows", "prior", [0.5, 0.5]),
+        put("blocks", 0, "mechanism", "rows", "prior", [0.5, 0.5]),
         "prior has 2 numbers",
     ),
 }
@@ -424,9 +432,9 @@ def rewrite(path: Path, number: int, edit: Callable[[dict[str, Any]], None]) -> 
         (0, put("encryption", {"protection": ["none"]})),
         (0, put("format_version", None)),
         (1, put("guarantee", "epsilon", 0.1)),
-        (1, put("outcomes", "declared", "outcomes", 0, "space", "a,b")),
+        (1, put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", "a,b")),
         (1, put("population", ["users"])),
-        (1, lambda content: content.pop("mechanism")),
+        (1, lambda content: content.pop("blocks")),
     ],
 )
 def test_entries_that_make_no_sense(

@@ -13,6 +13,7 @@ import pytest
 import clusterdp as cdp
 from batch_runs import WordGrid, batch_of
 from clusterdp.engines.base import row_encoder
+from clusterdp.experiment.declared import declare
 from clusterdp.published.terms import Terms
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.batches import BatchRandomizer, RowEncoder
@@ -181,7 +182,9 @@ def test_shared_words_are_caught(plant: object, monkeypatch: pytest.MonkeyPatch)
 
 def test_every_key_of_a_release_is_another() -> None:
     """Also where the names of outcomes, written one after another, are the same."""
-    names = [("a", "b"), ("a,b",), ("a\x00b",), ('a", "b',), ("a",), ("b",)]
+    names = [("a", "b"), ("a,b",), ("ab",), ("a",), ("b",)]
+    with pytest.raises(cdp.ParameterError, match="rename the column"):
+        declare({"a\x00b": "0,1"})
     keys = [KEY.for_response(one) for one in names]
     for name in ("a", "b", "a,b"):
         keys += [KEY.for_rounding(name, "rows"), KEY.for_rounding(name, "counts")]
