@@ -93,9 +93,9 @@ def run_kept_order(source: Path, target: Path) -> dict[str, float]:
 def _run_release(source: Path, target: Path, *, keep_order: bool) -> dict[str, float]:
     watch = Stopwatch()
     space = Categories(declared=declare({"clicks": "-5..6"}))
-    prepared = prepare(source, columns=COLUMNS, space=space, keep_order=keep_order)
+    prepared = prepare(source, columns=COLUMNS, spaces=(space,), keep_order=keep_order)
     mechanism = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2)
-    write_release(prepared, mechanism, LocalFolder(target), watch)
+    write_release(prepared, [mechanism], LocalFolder(target), watch)
     return watch.seconds()
 
 

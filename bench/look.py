@@ -198,7 +198,7 @@ def play(rng: np.random.Generator) -> Play:
         totals_share=0.1,
         sums_share=0,
     )
-    high = release.space.declared.numbers["rounds"].high
+    high = release.blocks[0].space.declared.numbers["rounds"].high
     every = rng.normal(size=2_000_000)
     means = [np.minimum(rounds_of(every, np.array(one)), high).mean() for one in (0, 1)]
     effect = cdp.estimate(release).effects[0]

@@ -70,8 +70,8 @@ def interrupted(
 
 # Before which step, and how the release can be ended there.
 POINTS = [
-    ("release_cells", "close"),
-    ("release_cells", "cancel"),
+    ("draw_blocks", "close"),
+    ("draw_blocks", "cancel"),
     ("cells_table", "close"),
     ("write_readme", "close"),
 ]
@@ -213,7 +213,7 @@ def test_a_sealed_release_is_closed_with_its_checksum(
 
 
 def test_show_names_the_ways_on(source: Path, where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unfinished = interrupted(monkeypatch, "release_cells", source, where)
+    unfinished = interrupted(monkeypatch, "draw_blocks", source, where)
     text = run("ledger", "show", where).stdout
     ways = [line.split(": ")[1] for line in text.splitlines() if ": clusterdp " in line]
     assert [shlex.split(way)[1:3] for way in ways] == [

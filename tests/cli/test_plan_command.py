@@ -59,7 +59,8 @@ def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> Non
     release = cdp.read_release(out)
     shares = cdp.SumShares(totals=decided["totals_share"], clusters=decided["sums_share"])
     assert shares.totals > 0
-    assert release.mechanism == cdp.optimal(epsilon=2, sums=shares).settled(release.space)
+    (block,) = release.blocks
+    assert block.mechanism == cdp.optimal(epsilon=2, sums=shares).settled(block.space)
     assert release.guarantee.epsilon <= 2
     verified = run("verify", out)
     assert verified.exit_code == 0, verified.output
@@ -185,7 +186,7 @@ def test_every_combination_comes_back_whole(
         assert len(segments) == 8
         # Six standard errors: a false alarm in 1e8.
         assert abs(overall.effect - truth.effect) <= 6 * overall.std_error
-    if release.mechanism.designs_rows:
+    if release.blocks[0].mechanism.designs_rows:
         assert "clicks_debiased" in release.units.collect_schema()
 
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from categories import one_block
 from cli_runs import PARTS, assert_refused, release, run
 from clusterdp.cli.release import NO_LEDGER
 from clusterdp.engines.local.table import LocalTable
@@ -107,8 +108,8 @@ def test_it_is_confirmed_on_the_command_line_alone(
 def test_names_are_checked_where_the_budget_is_reserved(where: Path) -> None:
     """Between a look and a reservation another process may have opened the population."""
     ledger = Ledger(str(where))
-    asked: dict[str, Any] = {"space": SPACE, "about": {}}
-    asked["mechanism"] = cdp.uniform_prior_dp(epsilon=1)
+    terms = one_block(SPACE, cdp.uniform_prior_dp(epsilon=1))
+    asked: dict[str, Any] = {"terms": terms, "about": {}}
     with pytest.raises(LedgerError, match="is new to the ledger"):
         ledger.reserve("us", **asked, confirmed_new=False)
     ledger.reserve("us", **asked, confirmed_new=True)

@@ -18,7 +18,7 @@ from clusterdp.engines.local.table import LocalTable
 from clusterdp.ledger import store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.releasing import to_folder as publishing
-from clusterdp.releasing.journal import Drawn
+from released import drawn_of
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -132,11 +132,12 @@ def test_an_interrupted_release_is_finished(
     assert resumed.exit_code == 0, resumed.output
     published = cdp.read_release(tmp_path / "out")
     if kept is not None:
-        drawn = Drawn.from_bytes(kept, published.mechanism, published.layout, published.space)
-        assert drawn.about_cells.statistics
-        both = zip(published.statistics, drawn.about_cells.statistics, strict=True)
-        assert (published.channel is None) == (drawn.about_cells.channel is None)
-        channels = [(published.channel, drawn.about_cells.channel)] if published.channel else []
+        drawn = drawn_of(kept, published)
+        ((block, kept_block),) = zip(published.blocks, drawn.blocks, strict=True)
+        assert kept_block.statistics
+        both = zip(block.statistics, kept_block.statistics, strict=True)
+        assert (block.channel is None) == (kept_block.channel is None)
+        channels = [(block.channel, kept_block.channel)] if block.channel else []
         for ours, theirs in [*both, *channels]:
             assert ours is not None
             assert theirs is not None

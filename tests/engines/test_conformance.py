@@ -24,6 +24,10 @@ from clusterdp.rows.encoding import TABLE_CHANGED, Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
+from two_blocks import COLUMNS as BLOCK_COLUMNS
+from two_blocks import MECHANISMS as BLOCK_MECHANISMS
+from two_blocks import SPACES as BLOCK_SPACES
+from two_blocks import release_blocks, some_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -269,7 +273,7 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
     assert theirs.guarantee == ours.guarantee
     assert theirs.notes == ours.notes
     assert pl.DataFrame(theirs.cells.toArrow()).equals(ours.cells)
-    for one, other in zip(theirs.statistics, ours.statistics, strict=True):
+    for one, other in zip(theirs.blocks[0].statistics, ours.blocks[0].statistics, strict=True):
         for drawn, own in zip(one.arrays().values(), other.arrays().values(), strict=True):
             np.testing.assert_array_equal(drawn, own)
     if ours.units is None:
@@ -281,6 +285,33 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
     assert str(cdp.estimate(theirs)) == str(cdp.estimate(ours))
 
 
+def test_blocks_are_released_alike(
+    rng: np.random.Generator, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Bit for bit, in memory and in a folder."""
+    table, key = some_table(300, rng), ReleaseKey(b"k" * 32)
+    ours, theirs = (
+        release_blocks(frame, key, simulated_noise(np.random.default_rng(0)))
+        for frame in (table, to_spark(spark, table))
+    )
+    assert theirs.guarantee == ours.guarantee
+    assert pl.DataFrame(theirs.cells.toArrow()).equals(ours.cells)
+    assert pl.DataFrame(theirs.units.toArrow()).sort("user").equals(ours.units)
+    assert str(cdp.estimate(theirs)) == str(cdp.estimate(ours))
+    of_blocks: dict[str, Any] = {"columns": BLOCK_COLUMNS, "spaces": BLOCK_SPACES}
+    tables: dict[str, Table] = {
+        "local": LocalTable(rows=table.lazy(), **of_blocks),
+        "spark": SparkTable(rows=to_spark(spark, table), **of_blocks),
+    }
+    for name, opened in tables.items():
+        write(opened, LocalFolder(tmp_path / name), mechanisms=BLOCK_MECHANISMS)
+        assert [check.problem for check in verify_folder(tmp_path / name) if check.problem] == []
+    ours, theirs = cdp.read_release(tmp_path / "local"), cdp.read_release(tmp_path / "spark")
+    assert theirs.units.collect().equals(ours.units.collect())
+    for name in ("cells.parquet", "totals.parquet", "channels.parquet"):
+        assert (tmp_path / "local" / name).read_bytes() == (tmp_path / "spark" / name).read_bytes()
+
+
 def test_folders_are_released_alike(
     table: pl.DataFrame, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -288,8 +319,10 @@ def test_folders_are_released_alike(
         unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("secret",)
     )
     tables: dict[str, Table] = {
-        "local": LocalTable(rows=table.lazy(), columns=columns, space=SPACE, clip=False),
-        "spark": SparkTable(rows=to_spark(spark, table), columns=columns, space=SPACE, clip=False),
+        "local": LocalTable(rows=table.lazy(), columns=columns, spaces=(SPACE,), clip=False),
+        "spark": SparkTable(
+            rows=to_spark(spark, table), columns=columns, spaces=(SPACE,), clip=False
+        ),
     }
     for name, opened in tables.items():
         write(opened, LocalFolder(tmp_path / name))
@@ -301,11 +334,16 @@ def test_folders_are_released_alike(
     assert str(cdp.estimate(theirs, by="market")) == str(cdp.estimate(ours, by="market"))
 
 
-def write(table: Table, target: LocalFolder, progress: Any = None) -> None:
+def write(
+    table: Table,
+    target: LocalFolder,
+    progress: Any = None,
+    mechanisms: tuple[cdp.Mechanism, ...] = (cdp.optimal(epsilon=2),),
+) -> None:
     """Write a release with both sources of randomness fixed."""
     write_with(
         prepare_table(table),
-        cdp.optimal(epsilon=2),
+        mechanisms,
         target,
         progress or Silence(),
         journal=Unrecorded(ReleaseKey(b"k" * 32)),

@@ -24,10 +24,10 @@ from clusterdp.engines.spark.store import HadoopFolder
 from clusterdp.engines.spark.tasks import RandomizeRows
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.journal import Drawn
 from clusterdp.releasing.prepare import Prepared
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
+from released import drawn_of
 from spark_releases import KEY, to_table, write
 from spark_runs import MAX_RESULT_BYTES
 
@@ -344,8 +344,8 @@ def test_an_interrupted_release_is_finished(
     assert resumed.exit_code == 0, resumed.output
     published = cdp.read_release(out)
     assert kept is not None
-    drawn = Drawn.from_bytes(kept, published.mechanism, published.layout, published.space)
-    (sums,), (kept_sums,) = published.statistics, drawn.about_cells.statistics
+    drawn = drawn_of(kept, published)
+    (sums,), (kept_sums,) = published.blocks[0].statistics, drawn.blocks[0].statistics
     assert np.array_equal(sums.arrays()["noisy_sum"], kept_sums.arrays()["noisy_sum"])
     assert (out / "units" / "part-00000.parquet").exists()
     assert [one.status for one in Ledger(str(where)).releases()] == ["committed"]

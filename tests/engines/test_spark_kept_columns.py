@@ -44,7 +44,7 @@ def noticed(
 ) -> tuple[str, ...]:
     columns = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=kept)
     rows = spark.createDataFrame(table.to_arrow()).repartition(3)
-    prepared = prepare(rows, columns=columns, space=one_outcome("clicks", space))
+    prepared = prepare(rows, columns=columns, spaces=(one_outcome("clicks", space),))
     return prepared.table.count(prepared.layout, prepared.encoder).notices
 
 

@@ -17,7 +17,7 @@ from joint_populations import game_space
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
-    from clusterdp.published.release import Release
+    from clusterdp.published.release import Block, Release
 
 MECHANISMS: dict[str, dict[str, Any]] = {
     "optimal": {"mechanism": "optimal"},
@@ -55,31 +55,33 @@ def released(rng: np.random.Generator, **options: Any) -> Release:
     )
 
 
-def expected(release: Release, measured: Measured) -> FloatArray:
+def expected(block: Block, measured: Measured) -> FloatArray:
     """E[g | category], by all outputs; axes `[group, category]`."""
-    assert release.channel is not None
+    assert block.channel is not None
     values = measured.outputs.values + measured.outputs.middle
-    return np.asarray(np.einsum("gs,gsy->gy", values, release.channel.transition()))
+    return np.asarray(np.einsum("gs,gsy->gy", values, block.channel.transition()))
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_any_function_is_unbiased(name: str, rng: np.random.Generator) -> None:
     release = released(rng, **MECHANISMS[name])
+    (block,) = release.blocks
     for values in (*np.eye(5), rng.normal(size=5)):
-        function = CategoryFunction.of("f", values, release.space)
-        measured = Measured.of(function, release, use_sums=True, holdout=None)
-        means = expected(release, measured)
+        function = CategoryFunction.of("f", values, block.space)
+        measured = Measured.of(function, block, release.layout, use_sums=True, holdout=None)
+        means = expected(block, measured)
         np.testing.assert_allclose(means, np.broadcast_to(values, means.shape), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_the_noise_of_two_values_is_unbiased(name: str, rng: np.random.Generator) -> None:
     release = released(rng, **MECHANISMS[name])
-    assert release.channel is not None
+    (block,) = release.blocks
+    assert block.channel is not None
     values = np.array([0.0, 1.0, 0.0, 0.0, 1.0])
-    function = CategoryFunction.of("f", values, release.space)
-    outputs = Measured.of(function, release, use_sums=True, holdout=None).outputs
-    probs = release.channel.transition()
+    function = CategoryFunction.of("f", values, block.space)
+    outputs = Measured.of(function, block, release.layout, use_sums=True, holdout=None).outputs
+    probs = block.channel.transition()
     true = (probs * (outputs.values[..., np.newaxis] - values + outputs.middle) ** 2).sum(axis=1)
     np.testing.assert_allclose(np.einsum("gs,gsy->gy", outputs.noise, probs), true, atol=1e-9)
 
@@ -87,11 +89,12 @@ def test_the_noise_of_two_values_is_unbiased(name: str, rng: np.random.Generator
 def test_a_declared_metric_is_the_combination_of_itself(rng: np.random.Generator) -> None:
     """Also shifted and stretched; its sums and squares follow."""
     release = released(rng, **MECHANISMS["optimal, sums"])
-    spend = CategoryFunction.declared("spend", release.space, 1)
-    other = CategoryFunction.of("other", 3 - 2 * spend.values, release.space)
+    (block,) = release.blocks
+    spend = CategoryFunction.declared("spend", block.space, 1)
+    other = CategoryFunction.of("other", 3 - 2 * spend.values, block.space)
     assert other.combination is not None
     np.testing.assert_allclose(other.combination, [0, -2], atol=1e-12)
-    ours, theirs = (one.readings(release.statistics)[0] for one in (other, spend))
+    ours, theirs = (one.readings(block.statistics)[0] for one in (other, spend))
     np.testing.assert_allclose(ours.value, -2 * theirs.value)
     assert ours.variance == pytest.approx(4 * theirs.variance)
     assert ours.squares is not None
@@ -103,17 +106,16 @@ def test_a_declared_metric_is_the_combination_of_itself(rng: np.random.Generator
 def test_sums_of_two_metrics_combine(rng: np.random.Generator) -> None:
     """Noise is independent, so variances add up; nothing tells the products of both."""
     release = released(rng, **MECHANISMS["optimal, sums"])
-    visit, spend = (
-        CategoryFunction.declared(str(place), release.space, place) for place in range(2)
-    )
+    (block,) = release.blocks
+    visit, spend = (CategoryFunction.declared(str(place), block.space, place) for place in range(2))
     both = spend.minus(1.5, visit)
-    readings = [one.readings(release.statistics) for one in (both, spend, visit)]
+    readings = [one.readings(block.statistics) for one in (both, spend, visit)]
     assert readings[0]
     for ours, first, second in zip(*readings, strict=True):
         np.testing.assert_allclose(ours.value, first.value - 1.5 * second.value)
         assert ours.variance == pytest.approx(first.variance + 2.25 * second.variance)
         assert ours.squares is None
-    found = CategoryFunction.of("found", both.values, release.space)
+    found = CategoryFunction.of("found", both.values, block.space)
     assert found.combination is not None
     np.testing.assert_allclose(found.combination, [-1.5, 1], atol=1e-12)
 
@@ -121,9 +123,10 @@ def test_sums_of_two_metrics_combine(rng: np.random.Generator) -> None:
 def test_counts_tell_every_function(rng: np.random.Generator) -> None:
     """A weighted sum is not told by the sums of its parts: noise of counts is shared."""
     release = released(rng, **MECHANISMS["cluster"])
+    (block,) = release.blocks
     values = rng.normal(size=5)
-    (reading,) = CategoryFunction.of("f", values, release.space).readings(release.statistics)
-    histogram = release.statistics[0].histogram()
+    (reading,) = CategoryFunction.of("f", values, block.space).readings(block.statistics)
+    histogram = block.statistics[0].histogram()
     assert histogram is not None
     centred = values - values.mean()
     sums = histogram.noisy_counts[histogram.groups] @ centred
@@ -148,11 +151,13 @@ def test_functions_outside_the_span_are_refused() -> None:
 
 def test_channels_are_decoded_for_what_counts_say(rng: np.random.Generator) -> None:
     release = released(rng, **MECHANISMS["optimal, counts"])
-    priors = channel_priors(release)
+    (block,) = release.blocks
+    priors = channel_priors(block, release.layout)
     np.testing.assert_allclose(priors.sum(axis=1), 1)
-    assert release.channel is not None
-    assert len(priors) == len(release.channel.possible())
-    public = channel_priors(released(rng, **MECHANISMS["optimal"]))
+    assert block.channel is not None
+    assert len(priors) == len(block.channel.possible())
+    without = released(rng, **MECHANISMS["optimal"])
+    public = channel_priors(without.blocks[0], without.layout)
     np.testing.assert_allclose(public, np.full((1, 5), 0.2))
 
 

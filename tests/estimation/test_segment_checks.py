@@ -136,7 +136,7 @@ def test_surprises_are_bounds_of_probabilities(truth: int) -> None:
         mechanism=cdp.optimal(epsilon=1),
         **{**PARTS, "outcomes": {"clicks": "0,1"}},
     )
-    channel = release.channel
+    channel = release.blocks[0].channel
     assert isinstance(channel, OptimalChannel | ResamplingChannel)
     n_rows, prob = 80, channel.transition()[0, 1, truth]
     told = []

@@ -99,7 +99,7 @@ def effects(of: cdp.Release, asked: dict[str, Any]) -> tuple[FloatArray, FloatAr
 
 def every_response(of: cdp.Release) -> Iterator[tuple[float, cdp.Release]]:
     """The release with all responses that its rows can have, and their probabilities."""
-    channel = of.channel
+    channel = of.blocks[0].channel
     assert isinstance(channel, OptimalChannel)
     probs = channel.tables[0] / TABLE_TOTAL  # one channel for all cells
     table = eight_units()
@@ -210,7 +210,7 @@ def test_held_out_rows_use_their_fold_alone() -> None:
         noisy[:, 0] += 5  # [group, fold, arm]
         return noisy
 
-    moved = replace(changed, statistics=release(mechanism, shift).statistics)
+    moved = replace(changed, blocks=release(mechanism, shift).blocks)
     for asked, same in (({"holdout": 1}, True), ({"holdout": 0}, False), ({}, False)):
         before, after = effects(published, asked), effects(moved, asked)
         assert np.allclose(before[0], after[0]) == same

@@ -79,7 +79,7 @@ def test_closed_releases_count_in_both_totals(tmp_path: Path) -> None:
     assert together is not None
     assert together > 1.5
     assert not ledger.balance("us").allows(
-        Guarantee(epsilon=2), cdp.uniform_prior_dp(epsilon=2).loss(SPACE)
+        Guarantee(epsilon=2), [cdp.uniform_prior_dp(epsilon=2).loss(SPACE)]
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
+from categories import one_block
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.store import Store
@@ -56,10 +57,10 @@ def ledger(where: str) -> Ledger:
 def test_what_was_drawn_comes_back_exactly(mechanism: cdp.Mechanism) -> None:
     counts = np.stack([LAYOUT.sizes] + [np.zeros_like(LAYOUT.sizes)] * 3, axis=-1)
     totals = CellTotals.of_counts(counts, SPACE)
-    drawn = Drawn(release_cells(totals, LAYOUT, SPACE, mechanism, add_exact_noise), b"tag")
-    again = Drawn.from_bytes(bytes(drawn), mechanism, LAYOUT, SPACE)
+    drawn = Drawn((release_cells(totals, LAYOUT, SPACE, mechanism, add_exact_noise),), b"tag")
+    again = Drawn.from_bytes(bytes(drawn), [mechanism], LAYOUT, [SPACE])
     assert again.table_tag == b"tag"
-    for one, other in zip(drawn.about_cells.statistics, again.about_cells.statistics, strict=True):
+    for one, other in zip(drawn.blocks[0].statistics, again.blocks[0].statistics, strict=True):
         assert type(one) is type(other)
         for name, array in one.arrays().items():
             assert np.array_equal(array, other.arrays()[name])
@@ -114,7 +115,7 @@ def test_many_small_releases_fit_where_a_delta_is_allowed(tmp_path: Path) -> Non
         ledger = Ledger.create(tmp_path / name, 2, 1e-5, tight=tight)
         for n_releases in range(100):
             try:
-                ledger.reserve("us", space=SPACE, mechanism=mechanism, about={})
+                ledger.reserve("us", terms=one_block(SPACE, mechanism), about={})
             except LedgerError:
                 balance = ledger.balance("us")
                 together = balance.tight_epsilon()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clusterdp as cdp
+from categories import one_block
 from cli_runs import assert_refused, release, run
 from clusterdp.errors import LedgerError, ParameterError
 from clusterdp.ledger.ledger import Ledger
@@ -134,7 +135,7 @@ def test_sums_decide_unless_asked_otherwise(tmp_path: Path) -> None:
         ledger = Ledger(str(where))
         for n_releases in range(100):
             try:
-                ledger.reserve("us", space=SPACE, mechanism=mechanism, about={})
+                ledger.reserve("us", terms=one_block(SPACE, mechanism), about={})
             except LedgerError:
                 return n_releases
         raise AssertionError

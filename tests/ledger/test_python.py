@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clusterdp as cdp
+from categories import one_block
 from cli_runs import run
 from clusterdp.errors import DataError, LedgerError
 from clusterdp.ledger import store
@@ -83,7 +84,7 @@ class TestPaidRelease:
     @pytest.fixture
     def prepared(self) -> Any:
         class Table:
-            space = SPACE
+            spaces = (SPACE,)
 
         class Prepared:
             table, layout = Table(), LAYOUT
@@ -104,11 +105,11 @@ class TestPaidRelease:
 
         budget = self.budget(cdp.Ledger(tmp_path / "budget.db"), said)
         budget.check_population()
-        described = budget.describe(mechanism, SPACE)
+        described = budget.describe(one_block(SPACE, mechanism))
         assert described["remaining_epsilon"] == 4
         target = LocalFolder(tmp_path / "out")
         spec = {"out": "out", "ledger": "budget.db"}
-        finished = budget.release(prepared, mechanism, target, spec, write)
+        finished = budget.release(prepared, [mechanism], target, spec, write)
         (record,) = ledger.releases()
         assert finished == {"folder": "out", "release_id": record.release_id}
         assert record.status == "committed"
@@ -124,7 +125,7 @@ class TestPaidRelease:
         target, spec = LocalFolder(tmp_path / "out"), {"out": "out"}
         mechanism = cdp.uniform_prior_dp(epsilon=1)
         with pytest.raises(DataError, match="the budget was given back"):
-            self.budget(ledger, said).release(prepared, mechanism, target, spec, write)
+            self.budget(ledger, said).release(prepared, [mechanism], target, spec, write)
         assert ledger.balance("us").remaining == 4
 
     def test_an_interrupted_one_says_how_it_is_finished(
@@ -137,7 +138,7 @@ class TestPaidRelease:
         mechanism = cdp.uniform_prior_dp(epsilon=1)
         budget = self.budget(ledger, said, resume_hint=lambda release_id: f"resume={release_id!r}")
         with pytest.raises(KeyboardInterrupt):
-            budget.release(prepared, mechanism, target, spec, write)
+            budget.release(prepared, [mechanism], target, spec, write)
         (record,) = ledger.releases()
         assert record.status == "reserved"
         assert said[-1] == f"the budget stays reserved; finish with: resume='{record.release_id}'"

@@ -73,14 +73,15 @@ def visits(rng: np.random.Generator) -> pl.DataFrame:
 
 
 def declared_as(texts: dict[str, list[str]]) -> Declaration:
-    return Declaration(**{name: tuple(text) for name, text in texts.items()})
+    given: dict[str, Any] = {name: tuple(text) for name, text in texts.items()}
+    return Declaration(**given)
 
 
 def test_one_meaning_wherever_it_comes_from(tmp_path: Path) -> None:
     by_python, by_texts = parse_options(PYTHON), parse_options(TEXTS)
     assert by_texts.declaration == declared_as(TEXTS)
-    assert by_python.space == by_texts.space
-    np.testing.assert_array_equal(by_python.chosen.probs, by_texts.chosen.probs)
+    assert by_python.spaces == by_texts.spaces
+    np.testing.assert_array_equal(by_python.chosen.blocks[0].probs, by_texts.chosen.blocks[0].probs)
     for text in (ARRAYS, TABLES):
         path = tmp_path / "spec.toml"
         path.write_text(text)
@@ -113,15 +114,18 @@ def test_a_release_by_a_plan_has_the_plans_grids(visits: pl.DataFrame, tmp_path:
     plan.save(path)
     again = cdp.Plan.load(path)
     assert again.options == plan.options
-    assert again.options.space == plan.options.space
+    assert again.options.spaces[0] == plan.options.spaces[0]
     # The grids follow from the plan alone, also if the reference is another.
     other = path.read_text().replace("mean:2,std:8", "mean:20,std:20")
     path.write_text(other)
     moved = cdp.Plan.load(path).options
-    assert moved.space.grids == plan.options.space.grids
-    assert parse_options({**PYTHON, "reference": moved.reference}).space.grids != moved.space.grids
+    assert moved.spaces[0].grids == plan.options.spaces[0].grids
+    assert (
+        parse_options({**PYTHON, "reference": moved.reference}).spaces[0].grids
+        != moved.spaces[0].grids
+    )
     released = cdp.release(visits, plan, unit="user")
-    assert released.space == plan.options.space
+    assert released.blocks[0].space == plan.options.spaces[0]
 
 
 def test_a_plan_shows_every_metric(visits: pl.DataFrame) -> None:
@@ -148,7 +152,7 @@ def test_a_ledger_records_all_outcomes_and_their_grids(
     (entry,) = cdp.Ledger(ledger).balance("us").spent
     assert entry.outcomes == ("visit", "order", "spend")
     options = entry.content["options"]
-    assert parse_options({**options, "reference": None}).space == parse_options(PYTHON).space
+    assert parse_options({**options, "reference": None}).spaces == parse_options(PYTHON).spaces
 
 
 def test_a_past_experiment_as_reference(visits: pl.DataFrame, tmp_path: Path) -> None:
@@ -157,7 +161,8 @@ def test_a_past_experiment_as_reference(visits: pl.DataFrame, tmp_path: Path) ->
     visits.write_parquet(path)
     declaration = declared_as({**TEXTS, "reference": [str(path)]})
     chosen = choose_outcomes(declaration)
-    visit, order, spend, large = chosen.categories.metric_values() @ chosen.probs
+    (block,) = chosen.blocks
+    visit, order, spend, large = block.categories.metric_values() @ block.probs
     assert visit == pytest.approx(visits["visit"].mean())
     assert order == pytest.approx(visits["order"].mean())
     clipped = visits["spend"].clip(0, 50)
@@ -166,7 +171,8 @@ def test_a_past_experiment_as_reference(visits: pl.DataFrame, tmp_path: Path) ->
     assert any("become part of what is published" in note for note in chosen.notes)
     # Another table at the same place is read anew.
     visits.with_columns(visit=pl.lit(1)).write_parquet(path)
-    mean = choose_outcomes(declaration).probs @ chosen.categories.metric_values()[0]
+    (again,) = choose_outcomes(declaration).blocks
+    mean = again.probs @ block.categories.metric_values()[0]
     assert mean == pytest.approx(1)
 
 
@@ -210,7 +216,7 @@ def test_margins_that_contradict_implications_are_noted() -> None:
 
 
 def test_an_effect_on_a_metric() -> None:
-    assert parse_options({**PYTHON, "mde": 0.2}).target == (0, 0.2)
-    assert parse_options({**PYTHON, "mde": "0.2"}).target == (0, 0.2)
-    assert parse_options({**PYTHON, "mde": {"spend": 3}}).target == (2, 3.0)
-    assert parse_options({**PYTHON, "mde": "spend>=20=0.1"}).target == (3, 0.1)
+    assert parse_options({**PYTHON, "mde": 0.2}).target == (0, 0, 0.2)
+    assert parse_options({**PYTHON, "mde": "0.2"}).target == (0, 0, 0.2)
+    assert parse_options({**PYTHON, "mde": {"spend": 3}}).target == (0, 2, 3.0)
+    assert parse_options({**PYTHON, "mde": "spend>=20=0.1"}).target == (0, 3, 0.1)

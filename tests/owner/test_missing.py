@@ -136,5 +136,7 @@ def test_a_past_table_with_missing_outcomes_is_a_reference(
     past = tmp_path / "past.parquet"
     shop.write_parquet(past)
     options = parse_options({**PARTS, "missing": "spend", "reference": str(past)})
-    values, probs = options.space.metric_values(), options.chosen.probs
-    assert float(values[2] @ probs) == pytest.approx(share_observed(shop))
+    (block,) = options.chosen.blocks
+    assert float(block.categories.metric_values()[2] @ block.probs) == pytest.approx(
+        share_observed(shop)
+    )

@@ -104,8 +104,8 @@ def test_a_plan_comes_back_from_its_file(space: Any, table: pl.DataFrame, tmp_pa
     plan.save(path)
     again = cdp.Plan.load(path)
     assert again.options == plan.options
-    assert again.options.space == plan.options.space
-    assert again.options.space.declared.spaces == {"clicks": parse_space(space)}
+    assert again.options.spaces[0] == plan.options.spaces[0]
+    assert again.options.spaces[0].declared.spaces == {"clicks": parse_space(space)}
     assert "epsilon: 1.0" in repr(again)
     assert "epsilon: 1.0" in again._repr_html_()
     with pytest.raises(cdp.ParameterError, match="plan again"):

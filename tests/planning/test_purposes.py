@@ -98,8 +98,8 @@ def test_many_small_clusters_cost_the_overall_effect_little() -> None:
         )
     )
     layout = in_folds(np.stack([whole - treated, treated], axis=1))
-    known = histogram_reference(chosen.categories, chosen.probs.tolist())
-    found = planned(Scenario(layout, chosen.categories, known), purpose="overall")
+    known = histogram_reference(chosen.blocks[0].categories, chosen.blocks[0].probs.tolist())
+    found = planned(Scenario(layout, chosen.blocks[0].categories, known), purpose="overall")
     assert found.overall.privacy_std_error <= 0.6
 
 

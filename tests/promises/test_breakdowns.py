@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from categories import one_outcome
+from categories import one_block, one_outcome
 from cli_runs import assert_refused, release, run
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
@@ -63,8 +63,8 @@ def publish(
         folds=folds,
     )
     write_with(
-        prepare(table, columns=columns, space=SPACE),
-        mechanism_of(*by),
+        prepare(table, columns=columns, spaces=(SPACE,)),
+        (mechanism_of(*by),),
         LocalFolder(out),
         progress or Silence(),
         journal=journal or Unrecorded(KEY),
@@ -135,7 +135,7 @@ def leave_unfinished(
 ) -> str:
     """A release by tier that is killed after its noise was drawn."""
     reservation = ledger.reserve(
-        "users", space=SPACE, mechanism=mechanism_of(("tier",)), about={}, confirmed_new=True
+        "users", terms=one_block(SPACE, mechanism_of(("tier",))), about={}, confirmed_new=True
     )
     with monkeypatch.context() as patch:
         patch.setattr(to_folder, "totals_table", kill)

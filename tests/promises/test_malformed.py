@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from categories import one_outcome
+from categories import one_block, one_outcome
 from cli_runs import COLUMNS, assert_refused, run
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.ledger import Ledger
@@ -83,29 +83,37 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "unknown key": ("Histogram", put("true_outcomes", [1, 2]), "unknown field `true_outcomes`"),
     "noise of sums": (
         "Optimal",
-        put("noise", "sums", "noise_scale", [9.0]),
+        put("blocks", 0, "noise", "sums", "noise_scale", [9.0]),
         "'noise' does not hold",
     ),
     "scale of counts": (
         "Optimal",
-        put("mechanism", "statistics", 0, "noise_scale", 9.0),
+        put("blocks", 0, "mechanism", "statistics", 0, "noise_scale", 9.0),
         "does not follow",
     ),
-    "unknown parameter": ("Optimal", put("mechanism", "rows", "true_prior", 1), "was edited"),
-    "text for a number": ("Histogram", put("outcomes", "grids", [0.75]), "$.outcomes.grids"),
+    "unknown parameter": (
+        "Optimal",
+        put("blocks", 0, "mechanism", "rows", "true_prior", 1),
+        "was edited",
+    ),
+    "text for a number": (
+        "Histogram",
+        put("blocks", 0, "outcomes", "grids", [0.75]),
+        ".outcomes.grids",
+    ),
     "number for a text": (
         "Histogram",
-        put("outcomes", "declared", "outcomes", 0, "space", 7),
-        "$.outcomes.declared.outcomes",
+        put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", 7),
+        ".outcomes.declared.outcomes",
     ),
     "too large a number": (
         "Contrasts",
-        put("outcomes", "declared", "weights", {"clicks": 10**400}),
-        "$.outcomes.declared.weights",
+        put("blocks", 0, "outcomes", "declared", "weights", {"clicks": 10**400}),
+        ".outcomes.declared.weights",
     ),
     "values beyond squares": (
         "Histogram",
-        put("outcomes", "declared", "outcomes", 0, "space", "0,1,1e200"),
+        put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", "0,1,1e200"),
         "at most 1e+100",
     ),
     "files of another kind": ("Histogram", put("files", []), "$.files"),
@@ -122,7 +130,7 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "an older format": ("Optimal", put("format_version", 2), "read it with clusterdp 0.1"),
     "a prior too short": (
         "Optimal, public",
-        put("mechanism", "rows", "prior", [0.5, 0.5]),
+        put("blocks", 0, "mechanism", "rows", "prior", [0.5, 0.5]),
         "prior has 2 numbers",
     ),
 }
@@ -386,8 +394,9 @@ def ledger(tmp_path: Path) -> Path:
     opened = Ledger.create(str(path), 8.0, 1e-6)
     opened.reserve(
         "users",
-        space=one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)),
-        mechanism=cdp.optimal(epsilon=1),
+        terms=one_block(
+            one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)), cdp.optimal(epsilon=1)
+        ),
         about={"n_units": 1, "n_clusters": 1, "options": {"out": "x"}},
     )
     return path
@@ -423,9 +432,9 @@ def rewrite(path: Path, number: int, edit: Callable[[dict[str, Any]], None]) -> 
         (0, put("encryption", {"protection": ["none"]})),
         (0, put("format_version", None)),
         (1, put("guarantee", "epsilon", 0.1)),
-        (1, put("outcomes", "declared", "outcomes", 0, "space", "a,b")),
+        (1, put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", "a,b")),
         (1, put("population", ["users"])),
-        (1, lambda content: content.pop("mechanism")),
+        (1, lambda content: content.pop("blocks")),
     ],
 )
 def test_entries_that_make_no_sense(
@@ -468,7 +477,7 @@ def test_releases_that_tell_nearly_everything(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "b.db", 100, 1e-6)
     for epsilon in (1, 80):
         mechanism = cdp.noisy_horvitz_thompson(epsilon=epsilon)
-        ledger.reserve("us", space=space, mechanism=mechanism, about={})
+        ledger.reserve("us", terms=one_block(space, mechanism), about={})
     assert run("ledger", "show", tmp_path / "b.db").exit_code == 0
     with pytest.raises(LedgerError, match="does not allow it"):
-        ledger.reserve("us", space=space, mechanism=cdp.noisy_histogram(epsilon=900), about={})
+        ledger.reserve("us", terms=one_block(space, cdp.noisy_histogram(epsilon=900)), about={})

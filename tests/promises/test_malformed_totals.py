@@ -41,9 +41,10 @@ def in_columns(**parts: Any) -> Callable[[dict[str, Any]], None]:
 
 def by_region(content: dict[str, Any]) -> None:
     """Totals, and the noise on them, by a column that is not published."""
-    content["mechanism"]["statistics"][1]["by"] = ["region"]
-    content["noise"] = {
-        name.replace("tier", "region"): scales for name, scales in content["noise"].items()
+    (block,) = content["blocks"]
+    block["mechanism"]["statistics"][1]["by"] = ["region"]
+    block["noise"] = {
+        name.replace("tier", "region"): scales for name, scales in block["noise"].items()
     }
 
 

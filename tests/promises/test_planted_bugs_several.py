@@ -25,7 +25,7 @@ from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
 from clusterdp.rows.batches import BatchRandomizer
-from clusterdp.rows.counting import Asked, RowCounter, Tally
+from clusterdp.rows.counting import Asked, BlockTally, RowCounter
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizer import RowRandomizer
@@ -38,7 +38,7 @@ from neighbour_tables import NOISE_IN_ROWS, REGION, NeighbourTables, Row
 from populations import make_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.channels.catalogue import Channel
@@ -77,8 +77,8 @@ def audit_folder() -> None:
     mechanism = cdp.optimal(epsilon=2, sums=cdp.SumShares(totals=0.1, noise_in_rows=NOISE_IN_ROWS))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "out"
-        prepared = prepare(table, columns=columns, space=FUNNEL)
-        write_release(prepared, mechanism, LocalFolder(place))
+        prepared = prepare(table, columns=columns, spaces=(FUNNEL,))
+        write_release(prepared, [mechanism], LocalFolder(place))
         assert [check.problem for check in verify_folder(place) if check.problem] == []
 
 
@@ -86,7 +86,7 @@ def audit_debiased() -> None:
     """E[debiased | category] is the category's value of each outcome, from the integers."""
     randomizer = randomizer_of(FUNNEL, cdp.optimal(epsilon=2), 1, ReleaseKey(bytes(32)))
     channel = cdp.optimal(epsilon=2).settled_rows(FUNNEL).public_channel(FUNNEL)
-    means = randomizer.row_randomizer.decode @ channel.transition()[0]
+    means = randomizer.blocks[0].row_randomizer.decode @ channel.transition()[0]
     np.testing.assert_allclose(means, FUNNEL.outcome_values(), atol=1e-9)
 
 
@@ -193,18 +193,16 @@ def account_levels_in_parallel(patch: pytest.MonkeyPatch) -> None:
 
 
 def add_units_to_both_folds(patch: pytest.MonkeyPatch) -> None:
-    honest = Tally._add_groups  # noqa: SLF001 - what is broken
+    honest = BlockTally._add_groups  # noqa: SLF001 - what is broken
 
-    def twice(self: Tally, rows: EncodedRows, *parts: Any) -> None:
+    def twice(self: BlockTally, rows: EncodedRows, *parts: Any) -> None:
         honest(self, rows, *parts)
-        half = self.counter.level_sizes[0] // 2
-        honest(self, rows._replace(places=tuple(_moved(rows.places, half))), *parts)
+        sizes = self.counter.level_sizes
+        n_arms = sizes[()] // 2
+        moved = {level: (places + n_arms) % sizes[level] for level, places in rows.places.items()}
+        honest(self, rows._replace(places=moved), *parts)
 
-    def _moved(places: tuple[IntArray, ...], n_arms: int) -> Iterator[IntArray]:
-        for level, n_places in zip(places, (2 * n_arms, 6 * n_arms), strict=True):
-            yield (level + n_arms) % n_places
-
-    patch.setattr(Tally, "_add_groups", twice)
+    patch.setattr(BlockTally, "_add_groups", twice)
 
 
 def draw_totals_twice(patch: pytest.MonkeyPatch) -> None:
@@ -253,12 +251,13 @@ def responses_of(true: float) -> FloatArray:
     """P(response | true number) of the machine, over all words of its keys; axes `[response]`."""
     key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
     made = randomizer_of(NUMBER, NUMBER_ROWS, n_units, key)
-    words = WordGrid(N_WORDS, (made.row_randomizer.aes_key, *made.rounding_keys))
+    (block,) = made.blocks
+    words = WordGrid(N_WORDS, (block.row_randomizer.aes_key, *block.rounding_keys))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.randomizer.unit_words", words)
         patch.setattr("clusterdp.rows.batches.unit_words", words)
         rows = made(batch_of({"rounds": true}, n_units)).rows
-    drawn = np.bincount(rows["response"].to_numpy(), minlength=made.row_randomizer.n_outputs)
+    drawn = np.bincount(rows["response"].to_numpy(), minlength=block.row_randomizer.n_outputs)
     return np.asarray(drawn / n_units)
 
 
@@ -285,13 +284,15 @@ def audit_roundings() -> None:
     """Whether a number is rounded up for counts says nothing of how it is rounded for rows."""
     key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
     made = randomizer_of(NUMBER, NUMBER_ROWS, n_units, key)
-    counter = RowCounter.of(encoder_of(NUMBER), make_layout([[n_units, 1]]), Asked(count_key=key))
-    words = WordGrid(N_WORDS, (*counter.count_keys, *made.rounding_keys))
+    asked = [Asked(count_key=key)]
+    (counter,) = RowCounter.of(encoder_of(NUMBER), make_layout([[n_units, 1]]), asked).blocks
+    ((encoder,), (rounding,)) = made.encoder.blocks, [one.rounding_keys for one in made.blocks]
+    words = WordGrid(N_WORDS, (*counter.count_keys, *rounding))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.batches.unit_words", words)
         coded = made.encoder(batch_of({"rounds": 2.5}, n_units))
-        for_rows = made.encoder.round(coded, made.rounding_keys)
-        for_counts = counter.encoder.round(coded, counter.count_keys)
+        for_rows = encoder.round(coded.units, coded.blocks[0], rounding)
+        for_counts = counter.encoder.round(coded.units, coded.blocks[0], counter.count_keys)
     together = np.zeros((3, 3))
     np.add.at(together, (for_rows, for_counts), 1 / n_units)
     alone = category_chances(NUMBER, (2.5,))

@@ -86,7 +86,7 @@ class Followed:
             raise StopIteration(scale)
 
         with pytest.raises(StopIteration):
-            look_first(self.tables.with_unit(0, row), self.mechanism, Unrecorded(), write_down)
+            look_first(self.tables.with_unit(0, row), [self.mechanism], Unrecorded(), write_down)
         return found[0]
 
     def looks(self) -> Iterator[IntArray]:

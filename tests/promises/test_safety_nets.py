@@ -173,7 +173,7 @@ def test_a_table_that_changes_between_passes_is_not_published(
 ) -> None:
     path = tmp_path / "t.csv"
     table.write_csv(path)
-    prepared = prepare(path, columns=COLUMNS, space=SPACE)
+    prepared = prepare(path, columns=COLUMNS, spaces=(SPACE,))
 
     class Meddler:
         def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
@@ -183,7 +183,7 @@ def test_a_table_that_changes_between_passes_is_not_published(
 
     target = LocalFolder(tmp_path / "out")
     with pytest.raises(cdp.ClusterDPError):
-        write_release(prepared, cdp.uniform_prior_dp(epsilon=1), target, Meddler())
+        write_release(prepared, [cdp.uniform_prior_dp(epsilon=1)], target, Meddler())
     assert not (tmp_path / "out").exists()
 
 

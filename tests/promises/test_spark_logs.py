@@ -50,7 +50,7 @@ def logged_release(
     columns, mechanism = MECHANISMS[published]
     rows = spark.createDataFrame(table.to_arrow()).repartition(3, "user")
     before = len(read_log(spark))
-    opened = SparkTable(rows=rows, columns=columns, space=SPACE, clip=False)
+    opened = SparkTable(rows=rows, columns=columns, spaces=(SPACE,), clip=False)
     write(opened, LocalFolder(folder), mechanism)
     return comparable(read_log(spark)[before:], folder, folder.with_name(f".{folder.name}.partial"))
 
@@ -59,7 +59,7 @@ def write(table: SparkTable, target: LocalFolder, mechanism: cdp.Mechanism) -> N
     """Write a release with both sources of randomness fixed."""
     write_with(
         prepare_table(table),
-        mechanism,
+        (mechanism,),
         target,
         Silence(),
         journal=Unrecorded(KEY),

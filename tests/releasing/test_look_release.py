@@ -90,7 +90,7 @@ def audit_kill(folder: Path, clock: Clock, deadly: int) -> bool:
         assert np.array_equal(kept, published.noisy_counts), "the look was drawn again"
     if looked is not None and drawn is not None:
         again = folder / f"again-{deadly}"
-        publish_again(again, Replay(key, looked, drawn), record.terms.mechanism)
+        publish_again(again, Replay(key, looked, drawn), record.terms.mechanisms[0])
         assert contents(again) == contents(target)
     return True
 
@@ -163,11 +163,12 @@ def test_planted_bugs_are_caught(
 
 def test_what_follows_from_a_look_is_published_with_it() -> None:
     key = ReleaseKey(bytes(range(32)))
-    release = release_in_memory(prepared_players(), LOOK, key, add_exact_noise)
-    (number,) = release.space.declared.numbers.values()
+    release = release_in_memory(prepared_players(), [LOOK], key, add_exact_noise)
+    (block,) = release.blocks
+    (number,) = block.space.declared.numbers.values()
     assert number.high <= 100
     assert release.guarantee.epsilon == pytest.approx(EPSILON)
-    assert release.mechanism.prior is not None
+    assert block.mechanism.prior is not None
     assert any("rounds was clipped to 0.." in note for note in release.notes)
     assert any("cost 20% of epsilon" in note for note in release.notes)
     assert release.look is not None
@@ -175,19 +176,17 @@ def test_what_follows_from_a_look_is_published_with_it() -> None:
     truth = players().select(pl.col("rounds").clip(upper_bound=number.high).mean()).item()
     (effect,) = cdp.estimate(release).effects
     assert abs(effect.effect) < 6 * effect.std_error
-    assert release.space.metric_values()[0] @ release.mechanism.prior == pytest.approx(
-        truth, rel=0.2
-    )
+    assert block.space.metric_values()[0] @ block.mechanism.prior == pytest.approx(truth, rel=0.2)
 
 
 def test_the_same_look_and_key_give_the_same_release() -> None:
     def once() -> cdp.Release:
         noise = simulated_noise(np.random.default_rng(7))
-        return release_in_memory(prepared_players(), LOOK, ReleaseKey(bytes(32)), noise)
+        return release_in_memory(prepared_players(), [LOOK], ReleaseKey(bytes(32)), noise)
 
     one, other = once(), once()
     assert one.units.equals(other.units)
-    assert one.mechanism == other.mechanism
+    assert one.blocks[0].mechanism == other.blocks[0].mechanism
 
 
 @pytest.mark.parametrize("part", ["prior", "outcomes"])
@@ -197,15 +196,17 @@ def test_what_does_not_follow_from_the_look_is_found(part: str, tmp_path: Path) 
     assert problems(target) == []
     manifest = unseal((target / MANIFEST).read_bytes())
     assert manifest.before_look is not None
+    (block,) = manifest.blocks
     if part == "prior":
-        prior = tuple(reversed(manifest.mechanism.prior or ()))
-        edited = msgspec.structs.replace(manifest, mechanism=manifest.mechanism.with_prior(prior))
+        prior = tuple(reversed(block.mechanism.prior or ()))
+        other = msgspec.structs.replace(block, mechanism=block.mechanism.with_prior(prior))
+        edited = msgspec.structs.replace(manifest, blocks=(other,))
     else:
         declared = msgspec.structs.replace(
             manifest.before_look.outcomes.declared,
-            outcomes=manifest.outcomes.declared.outcomes,
+            outcomes=block.outcomes.declared.outcomes,
         )
-        outcomes = msgspec.structs.replace(manifest.outcomes, declared=declared)
+        outcomes = msgspec.structs.replace(block.outcomes, declared=declared)
         before = msgspec.structs.replace(manifest.before_look, outcomes=outcomes)
         edited = msgspec.structs.replace(manifest, before_look=before)
     (target / MANIFEST).write_bytes(_with_checksum(edited))
@@ -219,7 +220,7 @@ def test_where_what_follows_could_not_be_released_it_is_as_declared(
         raise cdp.ParameterError("too many bits")
 
     prepared = prepared_players()
-    declared, layout = prepared.table.space, prepared.layout
+    (declared,), layout = prepared.table.spaces, prepared.layout
     bins = look_space(declared.declared)
     assert LOOK.look is not None
     look = LOOK.look.draw(np.zeros(bins.n_categories, dtype=np.int64), bins, add_exact_noise)
@@ -258,7 +259,8 @@ def test_a_row_that_breaks_a_rule_is_refused_before_the_look() -> None:
 def test_the_options_of_a_look_make_it(tmp_path: Path) -> None:
     folder = cdp.publish(players(), out=tmp_path / "out", epsilon=2, look=0.1, **ASKED)
     release = folder.read()
-    assert release.mechanism.look is not None
-    assert release.mechanism.look.epsilon == pytest.approx(0.2)
+    (block,) = release.blocks
+    assert block.mechanism.look is not None
+    assert block.mechanism.look.epsilon == pytest.approx(0.2)
     assert release.guarantee.epsilon == pytest.approx(2)
     assert problems(tmp_path / "out") == []

@@ -26,23 +26,23 @@ def test_names_and_frames_are_prepared_alike(
     table: pl.DataFrame, source: Path, tmp_path: Path
 ) -> None:
     query = f"duckdb:?select * from '{source}'"
-    expected = prepare(table, columns=COLUMNS, space=SPACE)
-    counts = expected.table.count(expected.layout, expected.encoder).counts
+    expected = prepare(table, columns=COLUMNS, spaces=(SPACE,))
+    counts = expected.table.count(expected.layout, expected.encoder).counts[0]
     with ExitStack() as stack:
         engine = LocalEngine(stack)
         given: list[Any] = [table.to_pandas(), table.lazy(), source, str(source), query]
         for one in given:
             out = str(tmp_path / "out")
-            found = prepare(one, columns=COLUMNS, space=SPACE, engine=engine, out=out)
+            found = prepare(one, columns=COLUMNS, spaces=(SPACE,), engine=engine, out=out)
             assert found.layout.clusters == expected.layout.clusters
             assert found.notes == ()
-            assert (found.table.count(found.layout, found.encoder).counts == counts).all()
+            assert (found.table.count(found.layout, found.encoder).counts[0] == counts).all()
 
 
 def test_small_clusters_are_pooled_and_counted_in_words(table: pl.DataFrame) -> None:
     place = pl.int_range(pl.len()).over("market", "treated")
     most = table.filter((pl.col("market") > 1) | (place < 40))
-    prepared = prepare(most, columns=COLUMNS, space=SPACE, min_cell_size=50)
+    prepared = prepare(most, columns=COLUMNS, spaces=(SPACE,), min_cell_size=50)
     (note,) = prepared.notes
     assert note == (
         "2 clusters of at most 80 units were pooled into 'pooled' (160 units), because they expect "
@@ -53,14 +53,14 @@ def test_small_clusters_are_pooled_and_counted_in_words(table: pl.DataFrame) -> 
 
 def test_a_name_that_is_no_table(tmp_path: Path) -> None:
     with pytest.raises(cdp.DataError, match="there is no file"):
-        prepare(tmp_path / "none.parquet", columns=COLUMNS, space=SPACE)
+        prepare(tmp_path / "none.parquet", columns=COLUMNS, spaces=(SPACE,))
 
 
 def test_groups_that_arms_were_assigned_to_have_one_arm(table: pl.DataFrame) -> None:
     by_school = table.with_columns(school=pl.col("user") // 10 * 2 + pl.col("treated"))
     columns = replace(COLUMNS, cluster=None, assigned_by="school")
-    prepared = prepare(by_school, columns=columns, space=SPACE)
+    prepared = prepare(by_school, columns=columns, spaces=(SPACE,))
     assert prepared.table.columns.public == ("user", "treated", "school")
     mixed = by_school.with_columns(school=pl.col("user") // 10)
     with pytest.raises(cdp.DataError, match="have units in several arms"):
-        prepare(mixed, columns=columns, space=SPACE)
+        prepare(mixed, columns=columns, spaces=(SPACE,))

@@ -15,7 +15,7 @@ from batch_runs import batch_of, randomizer_of
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
-from clusterdp.rows.batches import RowEncoder
+from clusterdp.rows.batches import BlockEncoder
 from clusterdp.rows.keys import ReleaseKey
 from joint_enumeration import category_chances
 
@@ -58,9 +58,9 @@ def released_means(table: pl.DataFrame, rng: np.random.Generator) -> FloatArray:
 
 def _release(first: BatchRandomizer, coded: EncodedRows, key: ReleaseKey) -> float:
     """The mean of debiased spend, with another key and all else as it was."""
-    rows = replace(first.row_randomizer, aes_key=key.for_response(SPACE.declared.names))
-    encoder = first.encoder
-    categories = encoder.round(coded, encoder.rounding_keys(key, "rows"))
+    (made,), (encoder,), (block,) = first.blocks, first.encoder.blocks, coded.blocks
+    rows = replace(made.row_randomizer, aes_key=key.for_response(SPACE.declared.names))
+    categories = encoder.round(coded.units, block, encoder.rounding_keys(key, "rows"))
     return float(rows(coded.units, coded.cells, categories).debiased[1].mean())
 
 
@@ -76,6 +76,6 @@ def test_the_mean_of_a_number_is_unbiased_over_releases(
     expected, std_dev = spend.mean(), noise_variance(spend, visit) ** 0.5
     assert_mean(released_means(table, rng), expected, std_dev)
     # The negative control: a number at the grid point below it, as bins would have it.
-    monkeypatch.setattr(RowEncoder, "round", lambda self, rows, keys: rows.categories)
+    monkeypatch.setattr(BlockEncoder, "round", lambda self, units, block, keys: block.categories)
     with pytest.raises(AssertionError, match="mean is off"):
         assert_mean(released_means(table, rng), expected, std_dev)

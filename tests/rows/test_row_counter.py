@@ -43,9 +43,10 @@ def test_what_is_counted(mechanism: cdp.Mechanism, *, sums: bool, counts: bool) 
     table = pl.DataFrame({"user": [1, 2], "arm": [0, 1], "cluster": [0, 0]})
     table = table.with_columns(bought=pl.lit(2_000_000_000), spend=pl.lit(3.5))
     space = space_of()
-    prepared = prepare(table, columns=COLUMNS, space=space)
-    encoder = RowEncoder.of(COLUMNS, space, prepared.encoder, clip=False)
-    counter = RowCounter.of(encoder, prepared.layout, asked_of(mechanism, prepared.layout, KEY))
+    prepared = prepare(table, columns=COLUMNS, spaces=(space,))
+    encoder = RowEncoder.of(COLUMNS, (space,), prepared.encoder, clip=False)
+    asked = asked_of(mechanism, prepared.layout, KEY)
+    (counter,) = RowCounter.of(encoder, prepared.layout, [asked]).blocks
     assert counter.sums == sums
     assert bool(counter.count_keys) == counts
     assert counter.width == space.n_categories * (1 + counts) + 4 * sums
@@ -63,9 +64,9 @@ def test_sums_of_numbers_are_those_of_the_table(rng: np.random.Generator) -> Non
         }
     )
     space = space_of()
-    prepared = prepare(table, columns=COLUMNS, space=space)
-    found = prepared.table.count(prepared.layout, prepared.encoder, asked=Asked(sums=True))
+    prepared = prepare(table, columns=COLUMNS, spaces=(space,))
+    found = prepared.table.count(prepared.layout, prepared.encoder, asked=[Asked(sums=True)])
     unit = float(space.metric_lattice().units[1])
     clipped = table.with_columns(pl.col("spend").clip(0, 10)).group_by("arm").agg(pl.sum("spend"))
     expected = clipped.sort("arm")["spend"].to_numpy()
-    np.testing.assert_allclose(found.totals.sums[0, :, 1] * unit, expected, rtol=1e-9)
+    np.testing.assert_allclose(found.totals[0].sums[0, :, 1] * unit, expected, rtol=1e-9)

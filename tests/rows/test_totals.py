@@ -101,7 +101,9 @@ def test_totals_are_those_of_the_table(case: Case, rng: np.random.Generator) -> 
     if case.text_ids:
         table = table.with_columns(user=pl.format("unité {}", pl.col("user")))
     released = release_of(table, case)
-    totals = {one.level: one for one in released.statistics if isinstance(one, DrawnTotals)}
+    totals = {
+        one.level: one for one in released.blocks[0].statistics if isinstance(one, DrawnTotals)
+    }
     assert set(totals) == {(), case.by}
     rows = counted_by_hand(released, table, case)
     for by, drawn in totals.items():
@@ -193,7 +195,7 @@ def test_the_largest_totals_fit_64_bits_or_are_refused() -> None:
         "add_noise": as_they_are,
     }
     space = Categories(declared=declare({"y": f"1,{2**30}"}))
-    (drawn,) = run_release(table, space=space, **asked).statistics
+    (drawn,) = run_release(table, space=space, **asked).blocks[0].statistics
     assert isinstance(drawn, DrawnTotals)
     assert drawn.sums.ravel().tolist() == [LARGEST_WEIGHT * 32 * 2**30] * 2
     space = Categories(declared=declare({"y": f"0,1,{2**30}"}))

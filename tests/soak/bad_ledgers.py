@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import clusterdp as cdp
-from categories import one_outcome
+from categories import one_block, one_outcome
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.store import Entry
 from clusterdp.mechanisms.draw import CellRelease
@@ -54,12 +54,11 @@ def sound_ledger(path: Path) -> SoundLedger:
     for number, mechanism in enumerate(mechanisms):
         reservation = ledger.reserve(
             "users",
-            space=one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)),
-            mechanism=mechanism,
+            terms=one_block(one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)), mechanism),
             about={"software": "1", "n_units": 48, "n_clusters": 3, "options": {"out": "x"}},
         )
         if number == 0:
-            reservation.keep(bytes(Drawn(about_cells=CellRelease((), None), table_tag=b"tag")))
+            reservation.keep(bytes(Drawn(blocks=(CellRelease((), None),), table_tag=b"tag")))
             reservation.seal(b"manifest")
             reservation.commit("x")
         elif number == 1:

@@ -22,6 +22,7 @@ from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.folder import LocalFolder
+from released import drawn_of
 from soak.owner import Owner, release_options, run, write_table
 from soak.report import Line
 
@@ -173,8 +174,10 @@ def _problems(target: Path) -> list[str]:
 
 def _same_statistics(kept: bytes, target: Path) -> bool:
     published = cdp.read_release(target)
-    drawn = Drawn.from_bytes(kept, published.mechanism, published.layout, published.space)
-    for ours, theirs in zip(drawn.about_cells.statistics, published.statistics, strict=True):
+    drawn = drawn_of(kept, published)
+    for ours, theirs in zip(
+        drawn.blocks[0].statistics, published.blocks[0].statistics, strict=True
+    ):
         one, other = ours.arrays(), theirs.arrays()
         if one.keys() != other.keys():
             return False
@@ -225,7 +228,7 @@ def prepare(source: Path) -> Prepared:
         kept=("tier",),
         folds=2,
     )
-    return prepare_release(source, columns=columns, space=_SPACE)
+    return prepare_release(source, columns=columns, spaces=(_SPACE,))
 
 
 def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: ReleaseRecord) -> Path:
@@ -233,11 +236,13 @@ def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: Release
     prepared = prepare(source)
     seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     published = cdp.read_release(target)
-    drawn = Drawn(CellRelease(published.statistics, published.channel), key.tag(seen))
+    drawn = Drawn(
+        tuple(CellRelease(one.statistics, one.channel) for one in published.blocks), key.tag(seen)
+    )
     again = target.with_name(f"{target.name}-again")
     write_with(
         prepared,
-        record.terms.mechanism,
+        record.terms.mechanisms,
         LocalFolder(again),
         Silence(),
         journal=Replay(key, drawn, published.look),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import clusterdp as cdp
-from categories import one_outcome
+from categories import one_block, one_outcome
 from clusterdp.ledger.ledger import Ledger
 from soak.owner import Owner, release_options, write_table
 from soak.report import Line
@@ -29,8 +29,9 @@ def run_race(where: str, kind: str, n_processes: int, n_fit: int, folder: Path) 
     # The population is known before they race, and nothing is spent on it.
     ledger.reserve(
         "everyone",
-        space=one_outcome("clicks", cdp.OutcomeSpace.integers(0, 5)),
-        mechanism=cdp.uniform_prior_dp(epsilon=1),
+        terms=one_block(
+            one_outcome("clicks", cdp.OutcomeSpace.integers(0, 5)), cdp.uniform_prior_dp(epsilon=1)
+        ),
         about={},
     ).cancel()
     targets = [folder / f"out-{number}" for number in range(n_processes)]

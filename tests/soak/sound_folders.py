@@ -146,8 +146,8 @@ def _publish(
     columns = Columns(**{**named, "outcomes": ("clicks",), **(parts or {})})
     control = rows["treated"].min()
     write_with(
-        prepare(rows, columns=columns, space=space, control=control, min_cell_size=4),
-        mechanism,
+        prepare(rows, columns=columns, spaces=(space,), control=control, min_cell_size=4),
+        (mechanism,),
         LocalFolder(target),
         Silence(),
         journal=Unrecorded(ReleaseKey(rng.bytes(32))),
@@ -170,7 +170,7 @@ def _in_parts(folder: SoundFolder, place: Path) -> SoundFolder:
     content = folder.manifest()
     parts = [name for name in files if name.startswith("units/")]
     release, manifest = read_folder(place)
-    seen = what_is_visible(manifest, release.layout, release.channel)
+    seen = what_is_visible(manifest, release.layout, [one.channel for one in release.blocks])
     files["README.md"] = write_readme(manifest, parts, seen).encode()
     return SoundFolder(f"{folder.name}, in parts", sealed(content, files))
 

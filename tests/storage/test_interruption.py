@@ -40,11 +40,11 @@ print("ready", flush=True)
 prepared = prepare(
     sys.argv[1],
     columns=Columns(unit="user", arm="arm", cluster="cluster", outcomes=("y",), kept=("extra",)),
-    space=Categories(declared=declare({"y": "0..5"})),
+    spaces=(Categories(declared=declare({"y": "0..5"})),),
 )
 target = LocalFolder(Path(sys.argv[2]))
 write_release(
-    prepared, cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=2), target
+    prepared, [cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=2)], target
 )
 """
 

@@ -22,7 +22,7 @@ def encoder_of(space: Categories) -> RowEncoder:
     """Rows of one cluster, `market` 0, and the arms 0 and 1."""
     columns = Columns(unit="user", arm="treated", cluster="market", outcomes=space.declared.names)
     cells = CellEncoder(clusters=Labels.of(pl.Series([0])), arms=Labels.of(pl.Series([0, 1])))
-    return RowEncoder.of(columns, space, cells, clip=False)
+    return RowEncoder.of(columns, (space,), cells, clip=False)
 
 
 def randomizer_of(
@@ -31,7 +31,7 @@ def randomizer_of(
     """What randomizes rows of control, where no counts are published."""
     layout = make_layout([[n_units, 1]])
     channel = mechanism.settled_rows(space).design(layout, space, None)
-    return BatchRandomizer.of(encoder_of(space), channel, layout, key)
+    return BatchRandomizer.of(encoder_of(space), [channel], layout, key)
 
 
 def batch_of(outcomes: dict[str, object], n_units: int) -> pl.DataFrame:

@@ -55,10 +55,12 @@ def release_rows(
     rows: pl.LazyFrame, out: Path, mechanism: str, *, keep_order: bool
 ) -> dict[str, str]:
     """Release a query into a folder; returns the checksums of what is published."""
-    table = LocalTable(rows=rows, columns=COLUMNS, space=SPACE, clip=False, keep_order=keep_order)
+    table = LocalTable(
+        rows=rows, columns=COLUMNS, spaces=(SPACE,), clip=False, keep_order=keep_order
+    )
     write_with(
         prepare_table(table),
-        MECHANISMS[mechanism],
+        (MECHANISMS[mechanism],),
         LocalFolder(out),
         Silence(),
         journal=Unrecorded(KEY),

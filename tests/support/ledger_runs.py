@@ -10,7 +10,7 @@ import numpy as np
 import sqlalchemy as sa
 
 import clusterdp as cdp
-from categories import one_outcome
+from categories import one_block, one_outcome
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.releasing.journal import Drawn
 from clusterdp.statistics.base import CellTotals
@@ -29,7 +29,7 @@ def reserve(
     ledger: Ledger, epsilon: float = 1, population: str = "us", **settings: Any
 ) -> Reservation:
     mechanism = cdp.cluster_dp(noise_scale=20, prior_floor=0.05, epsilon=epsilon, **settings)
-    return ledger.reserve(population, space=SPACE, mechanism=mechanism, about={})
+    return ledger.reserve(population, terms=one_block(SPACE, mechanism), about={})
 
 
 def some_drawn(reservation: Reservation) -> bytes:
@@ -38,10 +38,10 @@ def some_drawn(reservation: Reservation) -> bytes:
         CellTotals.of_counts(counts, SPACE),
         LAYOUT,
         SPACE,
-        reservation.mechanism,
+        reservation.mechanisms[0],
         add_exact_noise,
     )
-    return bytes(Drawn(about_cells=about_cells, table_tag=bytes(range(32))))
+    return bytes(Drawn(blocks=(about_cells,), table_tag=bytes(range(32))))
 
 
 def finish(reservation: Reservation) -> None:

@@ -132,7 +132,9 @@ def publish_again(folder: Path, journal: Replay, mechanism: cdp.Mechanism) -> No
     """What is published undisturbed, with the key and the noise of a release."""
     target = LocalFolder(folder)
     prepared = prepared_players()
-    write_with(prepared, mechanism, target, Silence(), journal=journal, add_noise=add_exact_noise)
+    write_with(
+        prepared, (mechanism,), target, Silence(), journal=journal, add_noise=add_exact_noise
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:

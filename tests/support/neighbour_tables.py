@@ -92,7 +92,7 @@ class NeighbourTables:
             folds=self.folds,
         )
         table = self._with_outcomes(unit, row)
-        return prepare(table, columns=columns, space=self.space)
+        return prepare(table, columns=columns, spaces=(self.space,))
 
     @cached_property
     def units(self) -> dict[int, int]:
@@ -105,10 +105,10 @@ class NeighbourTables:
         """What noise is added to where a unit has these outcomes, but for counts of categories."""
         layout = self.prepared.layout
         encoder = row_encoder(self.prepared.table, self.prepared.encoder)
-        counter = RowCounter.of(encoder, layout, asked_of(mechanism, layout, KEY))
+        counter = RowCounter.of(encoder, layout, [asked_of(mechanism, layout, KEY)])
         tally = Tally.empty(counter, layout.sizes.size)
         tally.add(counter.encoder(self._with_outcomes(unit, row)))
-        totals = counter.totals(tally, layout)
+        totals = counter.blocks[0].totals(tally.blocks[0], layout)
         found = []
 
         def write_down(values: IntArray, scale: float) -> IntArray:

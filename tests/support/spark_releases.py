@@ -36,14 +36,14 @@ WIDE_COLUMNS = Columns(
 
 
 def to_table(rows: DataFrame) -> SparkTable:
-    return SparkTable(rows=rows, columns=COLUMNS, space=SPACE, clip=False)
+    return SparkTable(rows=rows, columns=COLUMNS, spaces=(SPACE,), clip=False)
 
 
 def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
     """Write a release with both sources of randomness fixed."""
     write_with(
         prepare_table(table),
-        cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5),
+        (cdp.cluster_dp(noise_scale=5, prior_floor=0.05, resample_prob=0.5),),
         target,
         progress or Silence(),
         journal=Unrecorded(KEY),
@@ -53,10 +53,10 @@ def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
 
 def write_wide(rows: DataFrame, folder: Path) -> dict[str, str]:
     """The checksums of a release without noisy statistics, of a fixed key."""
-    table = SparkTable(rows=rows, columns=WIDE_COLUMNS, space=WIDE_SPACE, clip=False)
+    table = SparkTable(rows=rows, columns=WIDE_COLUMNS, spaces=(WIDE_SPACE,), clip=False)
     write_with(
         prepare_table(table),
-        cdp.uniform_prior_dp(epsilon=1),
+        (cdp.uniform_prior_dp(epsilon=1),),
         LocalFolder(folder),
         Silence(),
         journal=Unrecorded(KEY),

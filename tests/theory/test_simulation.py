@@ -57,9 +57,9 @@ def test_simulated_counts_agree_with_released_rows(
             add_noise=simulated_noise(rng),
         )
         estimates.append(cdp.estimate(release, use="rows"))
-    rows = LocalTable(rows=table.lazy(), columns=COLUMNS, space=CLICKS, clip=False)
+    rows = LocalTable(rows=table.lazy(), columns=COLUMNS, spaces=(CLICKS,), clip=False)
     layout, encoder = rows.read_layout(None)
-    counts = rows.count(layout, encoder).counts
+    counts = rows.count(layout, encoder).counts[0]
     simulated = simulate_releases(
         counts, layout, SPACE, mechanism, n_replicates=20_000, rng=rng, use="rows"
     )

@@ -15,12 +15,15 @@ from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print
 from clusterdp.cli.options import AsJson, Folder
 from clusterdp.estimation.homogeneity import GAIN_HEADER, estimate_homogeneity
 from clusterdp.experiment.layout import units_in_words
+from clusterdp.privacy.accounting import shown
 from clusterdp.published.folder import read_folder
 from clusterdp.published.manifest import what_is_public
 from clusterdp.published.sights import what_is_visible
 from clusterdp.published.verification import verify_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from clusterdp.estimation.homogeneity import ClusterGain
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.sights import Visible
@@ -38,7 +41,7 @@ def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
     clusterdp inspect published/
     """
     release, manifest = read_folder(folder)
-    seen = what_is_visible(manifest, release.layout, release.channel)
+    seen = what_is_visible(manifest, release.layout, [one.channel for one in release.blocks])
     if as_json:
         about = {"assumed": seen.assumed, "visible": seen.to_dict()}
         gains = [one.to_dict() for one in estimate_homogeneity(release)]
@@ -68,28 +71,27 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
 
 
 def _lines(manifest: Manifest) -> list[tuple[str, str]]:
-    mechanism, columns = manifest.mechanism, manifest.to_columns()
-    declared, space = manifest.outcomes.declared, manifest.outcomes.categories()
-    numbers = mechanism.parameters(space).items()
-    parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
+    columns, terms = manifest.to_columns(), manifest.terms
+    declared = [block.outcomes.declared for block in manifest.blocks]
     units = units_in_words(manifest.n_units, manifest.n_clusters)
     groups = [
         f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
         for one in manifest.breakdowns
     ]
     arms = ", ".join(map(str, manifest.arms))
-    published = columns.published if mechanism.releases_rows else columns.cell
+    published = columns.published if terms.releases_rows else columns.cell
     files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
     return [
         *(
             ("outcome", f"{one.name}: {one.space}{', or missing' * one.may_be_missing}")
-            for one in declared.outcomes
+            for each in declared
+            for one in each.outcomes
         ),
-        *(("implication", text) for text in declared.implications),
-        *(("metric", text) for text in declared.metrics),
+        *(("implication", text) for each in declared for text in each.implications),
+        *(("metric", text) for each in declared for text in each.metrics),
         ("privacy", manifest.guarantee.in_words),
         ("public", what_is_public(manifest.row_order)),
-        ("mechanism", f"{mechanism.name} ({parameters})"),
+        *_mechanisms(manifest),
         ("table", f"{units}, arms {arms} (control {manifest.control})"),
         *(("breakdown", one) for one in groups),
         *([("folds", str(manifest.folds))] if manifest.folds > 1 else []),
@@ -98,6 +100,17 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("written by", manifest.software),
         *(("note", note) for note in manifest.notes),
     ]
+
+
+def _mechanisms(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """The mechanism of each block; where there are several, with its outcomes and its ε."""
+    for block, space in zip(manifest.blocks, manifest.terms.spaces, strict=True):
+        numbers = block.mechanism.parameters(space).items()
+        parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
+        whole = f"{block.mechanism.name} ({parameters})"
+        if len(manifest.blocks) > 1:
+            whole = f"{', '.join(block.names)}: epsilon {shown(block.epsilon)}, {whole}"
+        yield "mechanism" if len(manifest.blocks) == 1 else "block", whole
 
 
 def _print_tables(tables: list[Table]) -> None:

@@ -18,6 +18,7 @@ from clusterdp.rows.counting import Asked, RowCounter
 from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     import polars as pl
@@ -27,14 +28,13 @@ if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.batches import BatchRandomizer
-    from clusterdp.rows.counting import Tally
+    from clusterdp.rows.counting import BlockTally, Tally
     from clusterdp.rows.encoding import Columns
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.statistics.base import CellTotals
     from clusterdp.storage.files import FileSum, RowOrderKind
     from clusterdp.storage.folder import Destination
 
-NOTHING_MORE = Asked()
 # Takes the number of rows that were read since it was last called.
 Progress = Callable[[int], None]
 NO_ORDER_TO_KEEP = (
@@ -51,15 +51,15 @@ class Counted(NamedTuple):
     """What pass 1 found, for the owner's side of the pipeline alone.
 
     Attributes:
-        counts: Rows by category, numbers at the grid point below; axes `[cluster, arm, category]`.
-            Safety nets alone use them.
-        totals: What statistics are drawn from.
+        counts: Of each block, rows by category, numbers at the grid point below; axes `[cluster,
+            arm, category]`. Safety nets alone use them.
+        totals: Of each block, what statistics are drawn from.
         seen: What was read.
         notices: Warnings about the table, for the owner alone. They never decide anything.
     """
 
-    counts: IntArray
-    totals: CellTotals
+    counts: tuple[IntArray, ...]
+    totals: tuple[CellTotals, ...]
     seen: Fingerprint
     notices: tuple[str, ...] = ()
 
@@ -96,7 +96,7 @@ class TableOptions:
 
     Attributes:
         columns: Which column plays which part.
-        space: The categories of the declared outcomes.
+        spaces: The categories of the declared outcomes, block by block.
         clip: Whether outcomes beyond the ends of their values count as the nearest end.
         keep_order: Whether rows are published in the order of the table, which the owner then
             declares public, and not in the order of ids.
@@ -105,7 +105,7 @@ class TableOptions:
     """
 
     columns: Columns
-    space: Categories
+    spaces: tuple[Categories, ...]
     clip: bool = False
     keep_order: bool = False
     verbose: bool = False
@@ -151,7 +151,7 @@ class Table(TableOptions, ABC):
         layout: Layout,
         encoder: CellEncoder,
         progress: Progress = no_progress,
-        asked: Asked = NOTHING_MORE,
+        asked: Sequence[Asked] | None = None,
     ) -> Counted:
         """Pass 1: check every row and count outcomes.
 
@@ -159,13 +159,14 @@ class Table(TableOptions, ABC):
             layout: The cells.
             encoder: How rows are assigned to cells.
             progress: Is called with rows done.
-            asked: What to count beside rows by category.
+            asked: What to count of each block beside rows by category; by default nothing.
 
         Raises:
             DataError: If a value is missing or outside the space, or an id is repeated. The message
                 shows no value.
         """
-        counter = RowCounter.of(row_encoder(self, encoder), layout, asked)
+        wanted = [Asked() for _ in self.spaces] if asked is None else asked
+        counter = RowCounter.of(row_encoder(self, encoder), layout, wanted)
         with self.first_pass(counter, layout, progress) as found:
             _refuse_unsound(found.tally, self)
             _refuse_repeated(found.count_repeated(), self)
@@ -219,7 +220,7 @@ class Engine(Protocol):
 
 def row_encoder(table: Table, cells: CellEncoder) -> RowEncoder:
     """What encodes the rows of a table."""
-    return RowEncoder.of(table.columns, table.space, cells, clip=table.clip)
+    return RowEncoder.of(table.columns, table.spaces, cells, clip=table.clip)
 
 
 def _refuse_unsound(tally: Tally, table: Table) -> None:
@@ -228,9 +229,14 @@ def _refuse_unsound(tally: Tally, table: Table) -> None:
     The message shows no value. How many rows broke a rule depends on true outcomes, and several
     refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
-    columns = table.columns
-    named = _outcomes_in_words(table)
-    refuse_missing(columns.unit, "unit", tally.n_without_id)
+    refuse_missing(table.columns.unit, "unit", tally.n_without_id)
+    for block, space in zip(tally.blocks, table.spaces, strict=True):
+        _refuse_outcomes(block, space, table)
+
+
+def _refuse_outcomes(tally: BlockTally, space: Categories, table: Table) -> None:
+    """Raise a DataError unless every row has outcomes of a block that can be used."""
+    named = _outcomes_in_words(space)
     if tally.n_missing:
         raise DataError(
             f"{named} missing values{_in_rows(tally.n_missing, table)}, or values that are not "
@@ -242,33 +248,34 @@ def _refuse_unsound(tally: Tally, table: Table) -> None:
         )
         raise DataError(
             f"{named} values outside the outcome space of "
-            f"{counted(table.space.n_categories, 'category', 'categories')}"
+            f"{counted(space.n_categories, 'category', 'categories')}"
             f"{_in_rows(tally.n_outside, table)}; {remedy}"
         )
     if tally.n_broken:
-        listed = ", ".join(repr(str(one)) for one in table.space.declared.implications)
+        listed = ", ".join(repr(str(one)) for one in space.declared.implications)
         raise DataError(
             f"{named} combinations that the implications rule out ({listed})"
             f"{_in_rows(tally.n_broken, table)}; declare fewer implications, or correct the rows"
         )
 
 
-def _outcomes_in_words(table: Table) -> str:
-    names = ", ".join(map(repr, table.columns.outcomes))
+def _outcomes_in_words(space: Categories) -> str:
+    names = ", ".join(map(repr, space.declared.names))
     return (
         f"column {names} (outcome) has"
-        if len(table.columns.outcomes) == 1
+        if len(space.declared.names) == 1
         else (f"columns {names} (outcomes) have")
     )
 
 
 def _clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
-    """The warning to the owner that outcomes were clipped, if some were."""
-    if not tally.n_clipped:
-        return ()
-    names = " or ".join(map(repr, table.columns.outcomes))
-    some = f"some outcomes of {names}{_in_rows(tally.n_clipped, table)}"
-    return (f"{some} were clipped to the ends of the outcome space",)
+    """The warnings to the owner that outcomes were clipped, for each block with some."""
+    return tuple(
+        f"some outcomes of {' or '.join(map(repr, space.declared.names))}"
+        f"{_in_rows(block.n_clipped, table)} were clipped to the ends of the outcome space"
+        for block, space in zip(tally.blocks, table.spaces, strict=True)
+        if block.n_clipped
+    )
 
 
 def _in_rows(n_rows: int, table: Table) -> str:
@@ -293,8 +300,9 @@ def _refuse_repeated(n_repeated: int, table: Table) -> None:
 
 def _to_counts(tally: Tally, layout: Layout) -> Counted:
     """What pass 1 found, if it adds up to the public sizes."""
-    table = tally.table.reshape(*layout.sizes.shape, -1)
-    counts = table[..., : tally.counter.encoder.space.n_categories]
-    if not np.array_equal(counts.sum(axis=-1), layout.sizes):
+    tables = (block.table[:, : block.counter.n_categories] for block in tally.blocks)
+    counts = tuple(table.reshape(*layout.sizes.shape, -1) for table in tables)
+    if not all(np.array_equal(one.sum(axis=-1), layout.sizes) for one in counts):
         raise DataError(TABLE_CHANGED)
-    return Counted(counts=counts, totals=tally.counter.totals(tally, layout), seen=tally.seen)
+    totals = tuple(block.counter.totals(block, layout) for block in tally.blocks)
+    return Counted(counts=counts, totals=totals, seen=tally.seen)

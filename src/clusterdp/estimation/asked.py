@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.metric_effects import Wanted
     from clusterdp.estimation.segments import RowCounts
     from clusterdp.experiment.categories import Categories
-    from clusterdp.published.release import Release
+    from clusterdp.published.release import Block
 
 _MEANS_ALONE = "differences between segments and adjusted effects are of means alone, not of {}"
 
@@ -38,23 +38,18 @@ class Source(NamedTuple):
     """What metrics are estimated from.
 
     Attributes:
-        release: A release of rows.
-        rows: Its rows as counts.
+        block: What is published of some outcomes, rows among it.
+        rows: These rows as counts.
         wanted: What to estimate, whatever the metric.
     """
 
-    release: Release
+    block: Block
     rows: RowCounts
     wanted: Wanted
 
     def measured(self, function: CategoryFunction) -> Measured:
-        """What the release tells of a function."""
-        return Measured.of(
-            function,
-            self.release,
-            use_sums=self.wanted.use_sums,
-            holdout=self.wanted.holdout,
-        )
+        """What the block tells of a function."""
+        return self.wanted.measured(function, self.block)
 
     def read(self, measured: Sequence[Measured]) -> list[MetricRows]:
         """The rows as functions read them."""
@@ -62,7 +57,7 @@ class Source(NamedTuple):
 
     def noise_notes(self, name: str, measured: Sequence[Measured]) -> list[Note]:
         """That rows are too noisy to tell what a metric is made of, as far as that is public."""
-        size = max(int(self.release.layout.sizes.sum(axis=0).min()), 1)
+        size = max(int(self.wanted.layout.sizes.sum(axis=0).min()), 1)
         noise = [one.noise for one in measured if not one.readings]
         declare = f'the owner would have to declare it (--metric "{measured[0].name}")'
         errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
@@ -158,34 +153,60 @@ class AskedDistribution(NamedTuple):
         return Found(notes=source.noise_notes(self.name, measured), distributions=found)
 
 
-def parse_metrics(given: Any, space: Categories) -> list[Asked]:
-    """What to estimate; every declared metric by default.
+def parse_metrics(given: Any, spaces: Sequence[Categories]) -> list[tuple[int, Asked]]:
+    """What to estimate, each with the place of its block; every declared metric by default.
 
     Args:
         given: None; or a text such as `rounds>=10` or `p90(rounds)`, a mapping of a name to values
             by category, or a list of these.
-        space: The categories of the release.
+        spaces: The categories of the release, block by block.
 
     Raises:
-        ParameterError: If something else is given, or the outcomes do not have it.
+        ParameterError: If something else is given, or the outcomes of no block have it.
     """
     if given is None:
-        return [_mean(metric, space) for metric in space.declared.metrics]
+        return [
+            (block, _mean(metric, space))
+            for block, space in enumerate(spaces)
+            for metric in space.declared.metrics
+        ]
     entries = given if isinstance(given, list | tuple) else [given]
     if not entries:
         raise ParameterError("metrics must name one at least, got none; leave it out for all")
-    return [asked for entry in entries for asked in _parse(entry, space)]
+    return [asked for entry in entries for asked in _parse(entry, spaces)]
 
 
-def _parse(entry: Any, space: Categories) -> list[Asked]:
+def _parse(entry: Any, spaces: Sequence[Categories]) -> list[tuple[int, Asked]]:
     if isinstance(entry, Mapping):
-        return [AskedMean(_given_values(name, values, space)) for name, values in entry.items()]
+        return [_asked_values(name, values, spaces) for name, values in entry.items()]
     if isinstance(entry, str):
-        return [_asked(questions.parse_question(entry), space)]
+        question = questions.parse_question(entry)
+        block = _block_of(question, spaces)
+        return [(block, _asked(question, spaces[block]))]
     raise ParameterError(
         "metrics must be texts such as 'p90(rounds)', or mappings of a name to values by "
         f"category, got {type(entry).__name__}"
     )
+
+
+def _block_of(question: questions.Question, spaces: Sequence[Categories]) -> int:
+    """The place of the block that has the outcomes of a question."""
+    missing = [name for space in spaces for name in space.declared.missing]
+    names = [name for space in spaces for name in space.declared.names]
+    used = question.outcomes(missing)
+    for name in sorted(used - set(names)):
+        raise ParameterError(
+            f"{str(question)!r} uses {name!r}, which is no declared outcome; the outcomes are "
+            f"{', '.join(map(repr, names))}"
+        )
+    held = [place for place, space in enumerate(spaces) if used & set(space.declared.names)]
+    if len(held) > 1:
+        together = ",".join(name for name in names if name in used)
+        raise ParameterError(
+            f"{str(question)!r} uses outcomes of different blocks, whose rows do not tell what "
+            f"they have in common; the owner would have to put them into one (--block {together})"
+        )
+    return held[0]
 
 
 def _asked(question: questions.Question, space: Categories) -> Asked:
@@ -249,6 +270,25 @@ def _function(metric: Metric, space: Categories) -> CategoryFunction:
     if not np.ptp(values):
         raise ParameterError(f"{name!r} is the same in every category; ask for something else")
     return CategoryFunction.of(name, values, space)
+
+
+def _asked_values(name: Any, values: Any, spaces: Sequence[Categories]) -> tuple[int, Asked]:
+    """A function given by its value in each category, of the one block that has such categories."""
+    found: list[tuple[int, Asked]] = []
+    refused: list[ParameterError] = []
+    for block, space in enumerate(spaces):
+        try:
+            found.append((block, AskedMean(_given_values(name, values, space))))
+        except ParameterError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    if len(found) > 1:
+        raise ParameterError(
+            f"metric {name!r} has values that fit the categories of {len(found)} blocks; ask for "
+            "it by a text that names outcomes, such as 'rounds>=10'"
+        )
+    return found[0]
 
 
 def _given_values(name: Any, values: Any, space: Categories) -> CategoryFunction:

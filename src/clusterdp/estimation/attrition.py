@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.ratio import RatioRows
     from clusterdp.estimation.segments import RowCounts
     from clusterdp.estimation.target import Target
-    from clusterdp.published.release import Release
+    from clusterdp.published.release import Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,23 +123,23 @@ class _Bound(NamedTuple):
 
 
 def attrition_bounds(
-    ratio: RatioRows, release: Release, rows: RowCounts, wanted: Wanted, place: int
+    ratio: RatioRows, block: Block, rows: RowCounts, wanted: Wanted, place: int
 ) -> list[AttritionBounds]:
     """Bounds on each treatment's overall effect on an outcome that may be missing.
 
     Args:
         ratio: Its mean among those observed.
-        release: The release.
+        block: The block of the outcome.
         rows: Its rows as counts.
         wanted: What was estimated.
         place: The place of the outcome.
     """
-    values = release.space.outcome_values()[place]
+    values = block.space.outcome_values()[place]
     levels = np.unique(values[~np.isnan(values)]).tolist()
     tails = {}
     for sign, level in itertools.product((-1, 1), levels):
         tail = np.nan_to_num(np.maximum(sign * (values - level), 0.0))
-        told = _measured(tail, release, wanted) if tail.any() else None
+        told = _measured(tail, block, wanted) if tail.any() else None
         if told is not None:
             tails[sign, level] = MetricRows.of(told, rows, wanted)
     from_ends = len(levels) > 2 and not {level for _, level in tails} & set(levels[1:-1])
@@ -155,11 +155,11 @@ def attrition_bounds(
     return found
 
 
-def _measured(values: FloatArray, release: Release, wanted: Wanted) -> Measured | None:
+def _measured(values: FloatArray, block: Block, wanted: Wanted) -> Measured | None:
     """A function of the category as rows tell it; None if they do not."""
-    function = CategoryFunction.of("a tail", values, release.space)
+    function = CategoryFunction.of("a tail", values, block.space)
     try:
-        return Measured.of(function, release, use_sums=wanted.use_sums, holdout=wanted.holdout)
+        return wanted.measured(function, block)
     except ParameterError:
         return None
 

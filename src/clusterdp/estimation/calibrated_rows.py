@@ -22,7 +22,6 @@ from clusterdp.estimation.estimate import open_release
 from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.profiles import ProfileSums
 from clusterdp.estimation.profiling import PROFILE, Profiling
-from clusterdp.estimation.segments import RowCounts
 from clusterdp.published.row_counts import count_released, scan_units
 from clusterdp.rows.encoding import FOLD, RESPONSE
 from clusterdp.rows.frames import frame_like, read_frame
@@ -33,7 +32,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.published.release import Release
+    from clusterdp.estimation.profiles import Profiles
+    from clusterdp.estimation.profiling import ProfiledRows
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.published.release import Block, Release
 
 # What a unit counts in a comparison within clusters.
 STRATIFIED_WEIGHT = "stratified_weight"
@@ -65,32 +67,42 @@ def calibrated_rows(
     release = open_release(release)
     if release.units is None:
         raise ParameterError(
-            f"{release.mechanism.name} publishes no rows to calibrate; use estimate(release)"
+            f"{release.mechanism_names} publishes no rows to calibrate; use estimate(release)"
         )
     profiling = Profiling.for_sums(release, use_sums=True, holdout=holdout)
-    found = profiling.of(count_released(release, profiling.names))
-    rows = RowCounts(profiles=found.profiles, whole=found.count(found.table))
+    every = [profiling.of(one) for one in count_released(release, profiling.names)]
+    pairs = zip(release.blocks, every, strict=True)
+    columns = [_calibrated(block, found, release.layout, holdout) for block, found in pairs]
+    places, profiles = every[0].table[PROFILE].to_numpy(), every[0].profiles
+    weights = _stratified_weights(release.layout, profiles)[profiles.cells][places]
+    columns[0][STRATIFIED_WEIGHT] = weights
+    return _with_columns(release, [one.table for one in every], columns, profiling)
+
+
+def _calibrated(
+    block: Block, found: ProfiledRows, layout: Layout, holdout: int | None
+) -> dict[str, FloatArray]:
+    """The new columns of a block, by name; axes `[entry]` of its counted rows."""
+    profiles, whole = found.profiles, found.count(found.table)
     places, responses = (found.table[name].to_numpy() for name in (PROFILE, RESPONSE))
     moved = {}
-    for place, name in enumerate(map(str, release.space.declared.metrics)):
-        function = CategoryFunction.declared(name, release.space, place)
-        metric = Measured.of(function, release, use_sums=True, holdout=holdout)
-        sums = ProfileSums.of_rows(rows.whole, rows.profiles, metric.outputs)
-        shifts = calibrate(metric.readings, rows.profiles, sums, metric.noise).shifts()
-        groups = metric.outputs.groups.ravel()[rows.profiles.cells[places]]
+    for place, name in enumerate(map(str, block.space.declared.metrics)):
+        function = CategoryFunction.declared(name, block.space, place)
+        metric = Measured.of(function, block, layout, use_sums=True, holdout=holdout)
+        sums = ProfileSums.of_rows(whole, profiles, metric.outputs)
+        shifts = calibrate(metric.readings, profiles, sums, metric.noise).shifts()
+        groups = metric.outputs.groups.ravel()[profiles.cells[places]]
         debiased = metric.outputs.values[groups, responses] + metric.outputs.middle
         moved[f"{name}_calibrated"] = debiased + shifts[places]
-    weights = _stratified_weights(release, rows)[rows.profiles.cells][places]
-    return _with_columns(release, found.table, {**moved, STRATIFIED_WEIGHT: weights}, profiling)
+    return moved
 
 
-def _stratified_weights(release: Release, rows: RowCounts) -> FloatArray:
+def _stratified_weights(layout: Layout, profiles: Profiles) -> FloatArray:
     """What a unit of each cell counts in a comparison within clusters, one on average of its arm.
 
     That of control is the one of its first comparison. Axes `[cell]`.
     """
-    layout = release.layout
-    sizes = np.asarray(rows.profiles.sum_cells(rows.profiles.sizes), dtype=np.int64)
+    sizes = np.asarray(profiles.sum_cells(profiles.sizes), dtype=np.int64)
     weights = np.zeros(sizes.shape)
     for arm in reversed(layout.treatments):
         pair = [layout.control, arm]
@@ -99,22 +111,29 @@ def _stratified_weights(release: Release, rows: RowCounts) -> FloatArray:
 
 
 def _with_columns(
-    release: Release, counted: pl.DataFrame, columns: dict[str, FloatArray], profiling: Profiling
+    release: Release,
+    counted: list[pl.DataFrame],
+    columns: list[dict[str, FloatArray]],
+    profiling: Profiling,
 ) -> Any:
-    """The rows of a release with more columns, which follow from profiles and responses."""
+    """The rows of a release with more columns.
+
+    Those of a block follow from profiles and its responses.
+    """
     import polars as pl
 
-    clash = [name for name in columns if name in release.columns.published]
+    new = (name for of_block in columns for name in of_block)
+    clash = [name for name in new if name in release.columns.published]
     if clash:
         raise DataError(f"the release has a column {clash[0]!r} of its own; rename it before")
-    keys = [*profiling.names, RESPONSE]
-    known = counted.select(keys).with_columns(
-        pl.Series(name, values) for name, values in columns.items()
-    )
     rows = scan_units(release)
     if profiling.holdout is not None:
         rows = rows.filter(pl.col(FOLD) == profiling.holdout)
-    rows = rows.join(known.lazy(), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    for table, more, response in zip(counted, columns, release.columns.responses, strict=True):
+        keys = [*profiling.names, response]
+        known = table.rename({RESPONSE: response}).select(keys)
+        known = known.with_columns(pl.Series(name, values) for name, values in more.items())
+        rows = rows.join(known.lazy(), on=keys, how="left", nulls_equal=True, maintain_order="left")
     if isinstance(release.units, pl.LazyFrame):
         return rows
     return frame_like(read_frame(release.units), release.units, rows.collect())

@@ -8,7 +8,6 @@ from clusterdp._words import counted
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.profiling import PROFILE
-from clusterdp.rows.encoding import RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +71,7 @@ def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str,
     if len(set(covariates)) < len(covariates):
         raise ParameterError(f"a covariate is named twice in {', '.join(covariates)}")
     columns = release.columns
-    reserved = (columns.unit, *columns.cell, RESPONSE, *columns.debiased)
+    reserved = (columns.unit, *columns.cell, *columns.responses, *columns.debiased)
     for name in covariates:
         if name in reserved:
             raise ParameterError(f"cannot adjust for {name!r}: it is not a covariate")

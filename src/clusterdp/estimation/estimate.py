@@ -106,7 +106,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     varying = parse_family(family)
     layout = release.layout if control is None else release.layout.with_control(control)
     ratio_notes = sample_ratio_notes(layout, shares)
-    asked = parse_metrics(metrics, release.space)
+    asked = parse_metrics(metrics, [block.space for block in release.blocks])
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
     if segments is not None and not dimensions and not covariates:
@@ -121,9 +121,6 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         holdout=holdout,
         differences=differences,
         level=level,
-        breakdowns=frozenset(
-            frozenset(one.level) for one in release.statistics if one.level and use == "everything"
-        ),
     )
     if covariates and release.columns.assigned_by is not None:
         raise ParameterError(
@@ -138,21 +135,22 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         found = _from_rows(release, cuts, wanted, asked)
     elif use == "rows" or any(one is not None for one in (metrics, segments, holdout)) or cut:
         raise ParameterError(
-            f"{release.mechanism.name} publishes no rows; leave out metrics, use, segments, by, "
+            f"{release.mechanism_names} publishes no rows; leave out metrics, use, segments, by, "
             "adjust and holdout"
         )
     else:
         found = _from_statistics(release, wanted)
     effects = sorted(found.effects, key=_kind)
     notes = [*ratio_notes, *found.notes, *_group_notes(release), *layout_notes(layout, estimator)]
-    scope = (*_clipping_notes(release), *missing_notes(release.space.declared), *release.notes)
+    missing = [note for one in release.blocks for note in missing_notes(one.space.declared)]
+    scope = (*_clipping_notes(release), *missing, *release.notes)
     notes += [Note(text, Weight.SCOPE) for text in scope]
     warnings, remarks = sorted_notes(notes)
     return Estimate(
         effects=with_families(effects, varying),
         treatment=release.columns.arm,
         estimator=estimator,
-        mechanism=release.mechanism.name,
+        mechanism=release.mechanism_names,
         guarantee=release.guarantee,
         level=level,
         family=varying,
@@ -180,10 +178,14 @@ def _group_notes(release: Release) -> list[Note]:
     return [Note(text)]
 
 
-def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list[Asked]) -> Found:
+def _from_rows(
+    release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list[tuple[int, Asked]]
+) -> Found:
     """Effects on every metric, from rows and what was published beside them."""
     profiling = Profiling.for_sums(release, use_sums=wanted.use_sums, holdout=wanted.holdout)
-    rows = cutting.read_rows(release, cuts, profiling)
+    read = cutting.read_rows(release, cuts, profiling)
+    sources = [Source(*pair, wanted) for pair in zip(release.blocks, read, strict=True)]
+    rows = read[0]  # what follows is public, and the same in every block
     found = Found()
     if wanted.holdout is not None:
         n_held = int(rows.profiles.sizes.sum())
@@ -193,10 +195,10 @@ def _from_rows(release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list
         _check_pairs(rows)
     if release.columns.assigned_by is None:
         found.notes.extend(_segment_ratio_notes(rows))
-    source = Source(release, rows, wanted)
-    for one in asked:
-        found.add(one.estimate(source))
-    found.notes.extend(attrition_notes(release.space.declared, found.effects))
+    for place, one in asked:
+        found.add(one.estimate(sources[place]))
+    for block in release.blocks:
+        found.notes.extend(attrition_notes(block.space.declared, found.effects))
     found.notes.extend([] if rows.joined is None else rows.joined.notes())
     if rows.covariates is not None:
         found.notes.extend(rows.covariates.notes())
@@ -237,11 +239,12 @@ def _from_statistics(release: Release, wanted: Wanted) -> Found:
     layout, found = wanted.layout, Found()
     if wanted.estimator == "unstratified":
         raise ParameterError("a release without rows has stratified effects only")
-    for place, metric in enumerate(release.space.declared.metrics):
-        contrasts = release.statistics[0].contrasts(layout, place)
-        arrays = contrast_effects(contrasts, layout, Ends.of(release.space, place))
-        found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
-        found.effects.extend(overall_effects(arrays, layout, str(metric)))
+    for block in release.blocks:
+        for place, metric in enumerate(block.space.declared.metrics):
+            contrasts = block.statistics[0].contrasts(layout, place)
+            arrays = contrast_effects(contrasts, layout, Ends.of(block.space, place))
+            found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
+            found.effects.extend(overall_effects(arrays, layout, str(metric)))
     return found
 
 
@@ -261,8 +264,11 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
 
 def _clipping_notes(release: Release) -> list[str]:
     """What effects on numbers are effects on."""
-    numbers = release.space.declared.numbers.items()
-    return [f"{name}, clipped to {number.low:g}..{number.high:g}" for name, number in numbers]
+    return [
+        f"{name}, clipped to {number.low:g}..{number.high:g}"
+        for block in release.blocks
+        for name, number in block.space.declared.numbers.items()
+    ]
 
 
 def open_release(release: Any) -> Release:

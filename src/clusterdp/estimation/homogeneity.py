@@ -34,8 +34,10 @@ from clusterdp.published.row_counts import COUNT, count_released, released_cells
 from clusterdp.rows.encoding import RESPONSE
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.published.release import Release
+    import polars as pl
+
+    from clusterdp._arrays import BoolArray, FloatArray, IntArray
+    from clusterdp.published.release import Block, Release
 
 # A cell shows how its units differ if it has as many.
 _FEWEST = 2
@@ -93,20 +95,31 @@ def estimate_homogeneity(release: Release) -> list[ClusterGain]:
     """
     layout, columns = release.layout, release.columns
     chosen = np.asarray((layout.sizes >= _FEWEST).all(axis=1))
-    if release.channel is None or columns.assigned_by is not None or chosen.sum() < 2:
+    if release.units is None or columns.assigned_by is not None or chosen.sum() < 2:
         return []
-    counted = count_released(release)
-    cells = released_cells(counted, columns, layout)
+    return [
+        gain
+        for block, counted in zip(release.blocks, count_released(release), strict=True)
+        for gain in _block_gains(release, block, counted, chosen)
+    ]
+
+
+def _block_gains(
+    release: Release, block: Block, counted: pl.DataFrame, chosen: BoolArray
+) -> list[ClusterGain]:
+    """What clusters give the metrics of a block, from rows counted by cell and response."""
+    assert block.channel is not None  # noqa: S101 - there are rows
+    layout, found = release.layout, []
+    cells = released_cells(counted, release.columns, layout)
     counts, responses = (counted[name].to_numpy() for name in (COUNT, RESPONSE))
     clusters, arms = np.divmod(cells, len(layout.arms))
     places = np.cumsum(chosen) - 1
     sizes = layout.sizes[chosen].sum(axis=1)
-    found = []
-    of_observed = release.space.of_observed()
-    for place, metric in enumerate(release.space.declared.metrics):
+    of_observed = block.space.of_observed()
+    for place, metric in enumerate(block.space.declared.metrics):
         if place in of_observed:
             continue
-        outputs = Outputs.of(release.channel, release.space, place)
+        outputs = Outputs.of(block.channel, block.space, place)
         groups = outputs.groups.ravel()[cells]
         values, noise = outputs.values[groups, responses], outputs.noise[groups, responses]
         for arm, label in enumerate(layout.arms):

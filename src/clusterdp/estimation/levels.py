@@ -59,19 +59,14 @@ class Levels(NamedTuple):
         """The levels of an outcome of a release.
 
         Raises:
-            ParameterError: If there is no such outcome, or it may be missing.
+            ParameterError: If it may be missing.
         """
-        names = space.declared.names
-        if outcome not in names:
-            raise ParameterError(
-                f"there is no outcome {outcome!r}; the outcomes are {', '.join(map(repr, names))}"
-            )
         if outcome in space.declared.missing:
             raise ParameterError(
                 f"{outcome!r} may be missing, and of such outcomes means and shares of those "
                 f"observed are estimated; ask for {outcome!r}"
             )
-        place = names.index(outcome)
+        place = space.declared.names.index(outcome)
         values = np.array([float(value or 0) for value in space.level_values[place]])
         number = space.declared.spaces[outcome]
         step, divided = 0.0, np.ones(len(values) - 1, dtype=np.bool_)

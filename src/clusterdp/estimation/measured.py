@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.channels.catalogue import Channel
     from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.published.release import Release
+    from clusterdp.published.release import Block
     from clusterdp.statistics.base import DrawnStatistic, SumReading
 
 # How far, as a share of its span, a function may be from a weighted sum of metrics that it is.
@@ -170,41 +171,52 @@ class Measured:
         outputs: What responses tell of it.
         readings: Published sums that tell it; none for rows alone.
         noise: What is public of the noise of a row.
+        breakdowns: The columns of each breakdown whose groups have totals that are used.
     """
 
     name: str
     outputs: Outputs
     readings: tuple[SumReading, ...]
     noise: UnitNoise
+    breakdowns: frozenset[frozenset[str]]
 
     @classmethod
     def of(
-        cls, function: CategoryFunction, release: Release, *, use_sums: bool, holdout: int | None
+        cls,
+        function: CategoryFunction,
+        block: Block,
+        layout: Layout,
+        *,
+        use_sums: bool,
+        holdout: int | None,
     ) -> Measured:
-        """A function as a release of rows tells it.
+        """A function as a block of a release of rows tells it.
 
         Args:
             function: The function.
-            release: The release.
+            block: The block whose category it is of.
+            layout: The cells of the release.
             use_sums: Whether rows are calibrated by published sums.
             holdout: The fold whose sums are used alone; None for all.
 
         Raises:
             ParameterError: If the rows do not tell it.
         """
-        assert release.channel is not None  # noqa: S101 - there are rows
-        readings = function.readings(release.statistics) if use_sums else ()
+        assert block.channel is not None  # noqa: S101 - there are rows
+        used = block.statistics if use_sums else ()
+        readings = function.readings(used)
         if holdout is not None:
             readings = of_fold(readings, holdout)
-        priors = channel_priors(release)
-        outputs = function.outputs(release.channel, priors)
-        largest, excess = function.noise_tails(release.channel, outputs, priors)
-        public = function.unit_noise(release.mechanism, release.space)
+        priors = channel_priors(block, layout)
+        outputs = function.outputs(block.channel, priors)
+        largest, excess = function.noise_tails(block.channel, outputs, priors)
+        public = function.unit_noise(block.mechanism, block.space)
         return cls(
             name=function.name,
             outputs=outputs,
             readings=readings,
             noise=public._replace(largest=largest, excess=excess),
+            breakdowns=frozenset(frozenset(one.level) for one in used if one.level),
         )
 
 
@@ -213,21 +225,21 @@ def declared_noise(mechanism: Mechanism, space: CategorySpace, metric: int = 0) 
     return CategoryFunction.declared(f"metric {metric}", space, metric).unit_noise(mechanism, space)
 
 
-def channel_priors(release: Release) -> FloatArray:
+def channel_priors(block: Block, layout: Layout) -> FloatArray:
     """What each channel's categories are thought to be like; axes `[channel, category]`.
 
     The public prior; or, with noisy counts, the mean of what these say of the channel's cells.
     """
-    assert release.channel is not None  # noqa: S101 - there are rows
-    space, n_channels = release.space, release.channel.possible().shape[-2]
-    public = release.mechanism.settled_rows(space).public_prior(space)
+    assert block.channel is not None  # noqa: S101 - there are rows
+    space, n_channels = block.space, block.channel.possible().shape[-2]
+    public = block.mechanism.settled_rows(space).public_prior(space)
     priors = np.tile(with_every_outcome(public), (n_channels, 1))
-    for one in release.statistics:
+    for one in block.statistics:
         if (histogram := one.histogram()) is not None:
             by_group = learn_priors(histogram, public)
             np.add.at(
                 priors,
-                release.channel.groups.ravel(),
-                release.layout.sizes.ravel()[:, np.newaxis] * by_group[histogram.groups.ravel()],
+                block.channel.groups.ravel(),
+                layout.sizes.ravel()[:, np.newaxis] * by_group[histogram.groups.ravel()],
             )
     return np.asarray(priors / priors.sum(axis=-1, keepdims=True))

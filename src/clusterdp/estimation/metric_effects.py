@@ -15,6 +15,7 @@ from clusterdp.estimation.differences import Differences, SegmentEffect, compare
 from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.group_variance import profile_scores
+from clusterdp.estimation.measured import Measured
 from clusterdp.estimation.moments import NO_EFFECT
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.profiles import ProfileSums, spread_cells
@@ -31,12 +32,13 @@ if TYPE_CHECKING:
     from clusterdp.estimation.cell_weights import CellWeights
     from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.group_variance import GroupScores
-    from clusterdp.estimation.measured import Measured
+    from clusterdp.estimation.measured import CategoryFunction
     from clusterdp.estimation.moments import CellMoments, Estimator
     from clusterdp.estimation.profiles import Counted, Outputs, Profiles
     from clusterdp.estimation.results import Effect, Homogeneity
     from clusterdp.estimation.segments import RowCounts, Segment
     from clusterdp.experiment.layout import Layout
+    from clusterdp.published.release import Block
 
 
 class Wanted(NamedTuple):
@@ -50,7 +52,6 @@ class Wanted(NamedTuple):
         holdout: The fold whose rows are used alone; None for all rows.
         differences: What segments are compared with; None if with nothing.
         level: The confidence level.
-        breakdowns: The columns of each breakdown whose groups have totals that are used.
     """
 
     layout: Layout
@@ -60,7 +61,12 @@ class Wanted(NamedTuple):
     holdout: int | None
     differences: Differences | None
     level: float
-    breakdowns: frozenset[frozenset[str]] = frozenset()
+
+    def measured(self, function: CategoryFunction, block: Block) -> Measured:
+        """What a block tells of a function of its category."""
+        return Measured.of(
+            function, block, self.layout, use_sums=self.use_sums, holdout=self.holdout
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,6 +103,7 @@ class MetricRows:
         rows: Counts of rows.
         outputs: What responses tell of the metric.
         calibration: By published sums.
+        breakdowns: The columns of each breakdown whose groups have totals that are used.
     """
 
     metric: str
@@ -104,6 +111,7 @@ class MetricRows:
     rows: RowCounts
     outputs: Outputs
     calibration: Calibration
+    breakdowns: frozenset[frozenset[str]]
 
     @classmethod
     def of(
@@ -127,6 +135,7 @@ class MetricRows:
             rows=rows,
             outputs=measured.outputs,
             calibration=calibration,
+            breakdowns=measured.breakdowns,
         )
 
     def estimate(self) -> Found:
@@ -269,7 +278,7 @@ class Part(NamedTuple):
         """Weights of the cells of some arms; `sizes` are of all arms."""
         wanted = self.whole.wanted
         # A group that has totals of its own is calibrated best with the weights of these.
-        as_totals = frozenset(name for name, _ in self.segment) in wanted.breakdowns
+        as_totals = frozenset(name for name, _ in self.segment) in self.whole.breakdowns
         return weigh(sizes, wanted.layout, arms, wanted.estimator, as_totals=as_totals)
 
     def notes(self, effects: list[SegmentEffect]) -> list[Note]:

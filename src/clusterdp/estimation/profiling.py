@@ -55,7 +55,8 @@ class Profiling(NamedTuple):
             )
         if holdout is not None and holdout not in range(n_folds):
             raise ParameterError(f"holdout must be a fold from 0 to {n_folds - 1}, got {holdout!r}")
-        levels = [one.level for one in release.statistics if one.level is not None]
+        statistics = (one for block in release.blocks for one in block.statistics)
+        levels = dict.fromkeys(one.level for one in statistics if one.level is not None)
         by_fold = use_sums and bool(levels) and n_folds > 1
         used = tuple(level for level in levels if level) if use_sums else ()
         return cls(release, used, by_fold, holdout)

@@ -17,17 +17,16 @@ import numpy as np
 from clusterdp.estimation.calibration import public_ridge
 from clusterdp.estimation.composed import compared_arms, composed_effect, unbounded_notes
 from clusterdp.estimation.intervals import EVERYTHING, quantile
-from clusterdp.estimation.measured import Measured
 from clusterdp.estimation.metric_effects import Found, MetricRows
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.estimation.composed import ArmEstimates
     from clusterdp.estimation.intervals import Limits
-    from clusterdp.estimation.measured import CategoryFunction
+    from clusterdp.estimation.measured import CategoryFunction, Measured
     from clusterdp.estimation.metric_effects import Wanted
     from clusterdp.estimation.segments import RowCounts
-    from clusterdp.published.release import Release
+    from clusterdp.published.release import Block
 
 # The third metric is N − kD with |k| within these multiples of the ratio of both spans.
 _LEAST_FACTOR, _MOST_FACTOR = 1e-2, 1e2
@@ -146,11 +145,11 @@ class RatioRows(NamedTuple):
     level: float
 
     @classmethod
-    def of(  # noqa: PLR0913 - the parts of a ratio and of a release
+    def of(  # noqa: PLR0913 - the parts of a ratio and of a block
         cls,
         above: CategoryFunction,
         below: CategoryFunction,
-        release: Release,
+        block: Block,
         rows: RowCounts,
         wanted: Wanted,
         *,
@@ -161,7 +160,7 @@ class RatioRows(NamedTuple):
         Args:
             above: N.
             below: D.
-            release: The release.
+            block: The block whose category they are of.
             rows: Its rows as counts.
             wanted: What to estimate.
             name: What the ratio is called; both names by default.
@@ -169,11 +168,11 @@ class RatioRows(NamedTuple):
         if above.combination is None or below.combination is None:
             # All three metrics are calibrated by the same sums.
             above, below = above.from_counts_alone(), below.from_counts_alone()
-        prior = release.mechanism.settled_rows(release.space).public_prior(release.space)
+        prior = block.mechanism.settled_rows(block.space).public_prior(block.space)
         at_prior = float(prior @ above.values) / (float(prior @ below.values) or math.nan)
 
         def measured(function: CategoryFunction) -> Measured:
-            return Measured.of(function, release, use_sums=wanted.use_sums, holdout=wanted.holdout)
+            return wanted.measured(function, block)
 
         public = measured(above.minus(_bounded(at_prior, above, below), below))
         ridge = public_ridge(public.readings, rows.profiles, public.noise)

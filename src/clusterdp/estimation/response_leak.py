@@ -98,17 +98,20 @@ class ResponseSet(NamedTuple):
         return float(n_rows * _divergence(share, low if share < low else high) - math.log(2))
 
 
-def check_columns(columns: list[ColumnCounts], channel: Channel, n_metrics: int) -> None:
+def check_columns(
+    columns: list[ColumnCounts], channel: Channel, n_metrics: int, n_blocks: int
+) -> None:
     """Raise a DataError if a column was made of released outcomes.
 
     Args:
         columns: The columns.
         channel: The channel of the rows.
         n_metrics: How many metrics it decodes.
+        n_blocks: How many blocks of the release are checked, each for its responses.
     """
     n_values = sum(len(np.unique(column.values)) for column in columns)
     for column in columns:
-        if max(leak_surprises(column, channel, n_metrics)) > math.log(n_values / _LEVEL):
+        if max(leak_surprises(column, channel, n_metrics)) > math.log(n_blocks * n_values / _LEVEL):
             raise DataError(
                 f"column {column.name!r} follows from released responses: its values tell more of "
                 "them than true outcomes can, so effects that use it mean nothing. Use columns "

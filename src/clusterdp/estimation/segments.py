@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from clusterdp.estimation.profiling import PROFILE
 from clusterdp.estimation.response_leak import ColumnCounts, check_columns
 from clusterdp.published.row_counts import (
     COUNT,
+    Grouping,
     check_whole,
     collect_rows,
     count_released,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from clusterdp._arrays import IntArray
     from clusterdp.estimation.profiles import Counted, Profiles
     from clusterdp.estimation.profiling import ProfiledRows, Profiling
     from clusterdp.published.release import Release
@@ -79,7 +81,7 @@ class Joined(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowCounts:
-    """The released rows, reduced in one pass to what an estimate needs.
+    """The released rows, reduced in one pass to what an estimate in one block needs.
 
     Attributes:
         profiles: What published sums distinguish.
@@ -87,8 +89,8 @@ class RowCounts:
         segments: Every segment with the counts of its rows.
         without: Every dimension with the counts of rows that are in none of its segments.
         joined: How the analyst's table was joined; None if there is none.
-        covariates: Rows with their covariates and a column `PROFILE`; None if nothing is adjusted
-            for.
+        covariates: Rows with their covariates and columns `PROFILE` and `RESPONSE`; None if nothing
+            is adjusted for.
         covariate_rows: The same, cut by segments.
     """
 
@@ -122,8 +124,10 @@ class Cuts(NamedTuple):
         return (*(name for dimension in self.dimensions for name in dimension), *self.covariates)
 
 
-def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
-    """Counts of the rows of a release. The rows are read once, however many segments there are.
+def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCounts]:
+    """Counts of the rows of a release, block by block.
+
+    The rows are read once, however many blocks and segments there are.
 
     Args:
         release: A release of rows.
@@ -135,8 +139,10 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
         ParameterError: If there is no such column to cut by or to adjust for.
     """
     if cuts.table is None and not cuts.names:
-        found = profiling.of(count_released(release, profiling.names))
-        return RowCounts(profiles=found.profiles, whole=found.count(found.table))
+        return [
+            RowCounts(profiles=found.profiles, whole=found.count(found.table))
+            for found in map(profiling.of, count_released(release, profiling.names))
+        ]
     rows, public = scan_units(release), profiling.names
     flags: tuple[str, ...] = ()
     table = None
@@ -147,51 +153,79 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> RowCounts:
     if cuts.covariates:
         check_covariates(rows.collect_schema(), release, cuts.covariates)
         # A regression needs its rows in memory, in an order: sums of floats depend on it.
-        names = dict.fromkeys((*public, RESPONSE, *cuts.names, *flags))
+        names = dict.fromkeys((*public, *release.columns.responses, *cuts.names, *flags))
         rows = collect_rows(rows.sort(release.columns.unit).select(names.keys())).lazy()
     # Counts by ("tier", "region") include those by ("tier",).
     every = cuts.dimensions
     finest = [one for one in every if not any(set(one) < set(other) for other in every)]
-    tables = count_together(rows, [(*one, *flags, *public) for one in finest or [()]])
-    check_whole(tables[0], release)
-    _check_number(tables, every)
+    several = [(*one, *flags, *public) for one in finest or [()]]
+    groupings = [Grouping(one, of) for of in release.columns.responses for one in several]
+    tables = iter(count_together(rows, groupings))
+    by_block = [[next(tables) for _ in several] for _ in release.blocks]
+    for block, counted_rows in zip(release.blocks, by_block, strict=True):
+        check_whole(counted_rows[0], release, block)
+    _check_number(by_block[0], every)
     joined = None
     if table is not None:
-        joined = _joined(tables, release, table, every)
+        joined = _joined(by_block[0], release, table, every)
         if joined.n_matched == 0:
             raise DataError(
                 f"no id in column {cuts.on or release.columns.unit!r} of the segments table is in "
                 "the release; check that both use the same ids"
             )
-    found = profiling.of(tables[0])
+    given = read_covariates(rows.collect(), cuts.covariates) if cuts.covariates else None
+    return [
+        replace(_block_counts(place, held, profiling, cuts, given), joined=joined)
+        for place, held in enumerate(by_block)
+    ]
+
+
+def _block_counts(
+    place: int,
+    tables: list[pl.DataFrame],
+    profiling: Profiling,
+    cuts: Cuts,
+    given: Covariates | None,
+) -> RowCounts:
+    """Counts of rows by the responses of a block.
+
+    Args:
+        place: The place of the block.
+        tables: Rows counted by its responses, and by what the finest dimensions cut by.
+        profiling: What published sums distinguish, with the release.
+        cuts: What to cut by.
+        given: What is adjusted for; None if nothing is.
+    """
+    release, found = profiling.release, profiling.of(tables[0])
+    block = release.blocks[place]
+    assert block.channel is not None  # noqa: S101 - there are rows
+    groups = block.channel.groups.ravel()[found.profiles.cells]
     profiled = [found.table, *map(found.add_profiles, tables[1:])]
     checked = [
-        _column_counts(held, name, held[name].rank("dense"), release, found.profiles)
-        for name in _columns_of(every)
+        _column_counts(held, name, held[name].rank("dense"), groups)
+        for name in _columns_of(cuts.dimensions)
         for held in [_holding(profiled, (name,))]
     ]
     segments: list[tuple[Segment, Counted]] = []
     without = []
-    for dimension in every:
+    for dimension in cuts.dimensions:
         held = _holding(profiled, dimension)
         segments += _cut(held, found, dimension)
         without.append((dimension, found.count(_without(held, dimension))))
     covariates = None
-    if cuts.covariates:
-        given = read_covariates(rows.collect(), cuts.covariates)
-        covariates = given._replace(rows=found.add_profiles(given.rows))
+    if given is not None:
+        rows = given.rows.rename({release.columns.responses[place]: RESPONSE})
+        covariates = given._replace(rows=found.add_profiles(rows))
         checked += [
-            _column_counts(covariates.rows, name, covariates.classes(name), release, found.profiles)
+            _column_counts(covariates.rows, name, covariates.classes(name), groups)
             for name in cuts.covariates
         ]
-    assert release.channel is not None  # noqa: S101 - there are rows
-    check_columns(checked, release.channel, len(release.space.declared.metrics))
+    check_columns(checked, block.channel, len(block.space.declared.metrics), len(release.blocks))
     return RowCounts(
         profiles=found.profiles,
         whole=found.count(found.table),
         segments=tuple(segments),
         without=tuple(without),
-        joined=joined,
         covariates=covariates,
         covariate_rows=None if covariates is None else RowsBySegment(covariates),
     )
@@ -311,11 +345,12 @@ def _check_number(tables: list[pl.DataFrame], dimensions: list[tuple[str, ...]])
 
 
 def _column_counts(
-    table: pl.DataFrame, name: str, values: pl.Series, release: Release, profiles: Profiles
+    table: pl.DataFrame, name: str, values: pl.Series, groups: IntArray
 ) -> ColumnCounts:
-    """Counts, or rows, by the values of a column; the places of the values are given."""
-    assert release.channel is not None  # noqa: S101 - there are rows
-    groups = release.channel.groups.ravel()[profiles.cells]
+    """Counts, or rows, by the values of a column; the places of the values are given.
+
+    The groups of cells that share a channel are given by profile.
+    """
     counts = table[COUNT].to_numpy() if COUNT in table.columns else np.ones(len(table), np.int64)
     return ColumnCounts(
         name=name,
@@ -359,7 +394,7 @@ def _check_dimensions(
 ) -> None:
     """Raise a ParameterError unless segments can be cut by every column."""
     columns = release.columns
-    reserved = (columns.unit, columns.arm, RESPONSE, *columns.debiased, _MATCHED)
+    reserved = (columns.unit, columns.arm, *columns.responses, *columns.debiased, _MATCHED)
     offered = [name for name in rows.collect_schema().names() if name not in reserved]
     for name in (name for dimension in dimensions for name in dimension):
         if name not in offered:

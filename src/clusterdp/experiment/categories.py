@@ -46,8 +46,9 @@ class TooManyCategoriesError(ParameterError):
 
     def __init__(self, n_categories: int, most: int) -> None:
         super().__init__(
-            f"the outcomes make {n_categories:,} categories, and at most {most:,} can be released "
-            "together; declare fewer levels, more implications, or a second release"
+            f"the outcomes make {n_categories:,} categories, and at most {most:,} can share a "
+            "channel; declare fewer levels or more implications, or put them into smaller blocks "
+            "(block=..., --block) as far as no implication or metric links them"
         )
 
 

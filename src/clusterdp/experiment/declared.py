@@ -35,7 +35,7 @@ class Outcome:
     may_be_missing: bool = False
 
     def __post_init__(self) -> None:
-        if not self.name or self.name != self.name.strip() or set(self.name) & set('="\n'):
+        if not self.name or self.name != self.name.strip() or set(self.name) & set('="\n\x00'):
             raise ParameterError(
                 "the name of an outcome must not be empty, begin or end with a space, or hold "
                 f'= or "; got {self.name!r}: rename the column'

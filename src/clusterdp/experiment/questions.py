@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.decimals import exact, shown
 from clusterdp.experiment.expressions import Comparison, Metric, quoted
 from clusterdp.experiment.grammar import Parser
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _FORM = (
     "a metric reads rounds, rounds>=10, visit*spend, spend/visit, p90(rounds), median(rounds) or "
@@ -36,6 +40,10 @@ class Mean:
     def __str__(self) -> str:
         return str(self.metric)
 
+    def outcomes(self, missing: Collection[str]) -> frozenset[str]:
+        """The names of the outcomes it uses, of which some may be missing."""
+        return self.metric.naming_observed(missing).outcomes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
@@ -51,6 +59,11 @@ class Ratio:
 
     def __str__(self) -> str:
         return f"{_within(self.above)}/{_within(self.below)}"
+
+    def outcomes(self, missing: Collection[str]) -> frozenset[str]:
+        """The names of the outcomes it uses, of which some may be missing."""
+        above, below = (one.naming_observed(missing) for one in (self.above, self.below))
+        return above.outcomes | below.outcomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +90,10 @@ class Quantile:
             return f"median({quoted(self.outcome)})"
         return f"p{shown(float(exact(self.share) * 100))}({quoted(self.outcome)})"
 
+    def outcomes(self, _missing: Collection[str]) -> frozenset[str]:
+        """The name of the outcome it uses."""
+        return frozenset({self.outcome})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
@@ -90,6 +107,10 @@ class Distribution:
 
     def __str__(self) -> str:
         return f"dist({quoted(self.outcome)})"
+
+    def outcomes(self, _missing: Collection[str]) -> frozenset[str]:
+        """The name of the outcome it uses."""
+        return frozenset({self.outcome})
 
 
 Question = Mean | Ratio | Quantile | Distribution

@@ -53,7 +53,7 @@ class Balance:
 
     @cached_property
     def _together(self) -> Composed:
-        return Composed.of([one.loss for one in self.spent])
+        return Composed.of([loss for one in self.spent for loss in one.losses])
 
     def tight_epsilon(self) -> float | None:
         """ε of the releases that count at the cap's δ, by tight composition.
@@ -71,14 +71,17 @@ class Balance:
         in_sum = self.basic.epsilon if self.basic.delta <= self.cap.delta else math.inf
         return min(together, in_sum)
 
-    def allows(self, guarantee: Guarantee, loss: ReleaseLoss) -> bool:
-        """Whether one more release stays within the cap."""
+    def allows(self, guarantee: Guarantee, losses: Sequence[ReleaseLoss]) -> bool:
+        """Whether one more release, which loses so much in its blocks, stays within the cap."""
         in_sum = basic_composition([self.basic, guarantee])
         if in_sum.epsilon <= self.cap.epsilon and in_sum.delta <= self.cap.delta:
             return True
         if not self.tight:
             return False
-        return self._together.and_more(loss).delta(self.cap.epsilon) <= self.cap.delta
+        together = self._together
+        for loss in losses:
+            together = together.and_more(loss)
+        return together.delta(self.cap.epsilon) <= self.cap.delta
 
     @cached_property
     def remaining(self) -> float:
@@ -104,7 +107,7 @@ class Balance:
         )
 
     def _allows_pure(self, epsilon: float) -> bool:
-        return self.allows(Guarantee(epsilon=epsilon), ReleaseLoss(atoms=any_loss(epsilon)))
+        return self.allows(Guarantee(epsilon=epsilon), [ReleaseLoss(atoms=any_loss(epsilon))])
 
     def _tight_remaining(self) -> float:
         low, high = 0, _N_STEPS

@@ -81,15 +81,14 @@ class ReleaseRecord:
         return Guarantee(epsilon=stated["epsilon"], delta=stated["delta"])
 
     @property
-    def loss(self) -> ReleaseLoss:
-        """The distribution of its privacy loss, from its parameters."""
-        terms = self.terms
-        return terms.mechanism.loss(terms.outcomes.categories())
+    def losses(self) -> tuple[ReleaseLoss, ...]:
+        """The distribution of the privacy loss of each block, from its parameters."""
+        return self.terms.losses()
 
     @property
     def outcomes(self) -> tuple[str, ...]:
         """The names of its outcomes."""
-        return tuple(one["name"] for one in self.content["outcomes"]["declared"]["outcomes"])
+        return self.terms.outcome_names
 
     @property
     def terms(self) -> Terms:

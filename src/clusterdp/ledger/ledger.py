@@ -24,16 +24,14 @@ from clusterdp.ledger.reservation import Reservation, secret_context
 from clusterdp.ledger.statement import Statement
 from clusterdp.ledger.store import Secrets, Store
 from clusterdp.privacy.accounting import Guarantee
-from clusterdp.published.terms import Terms
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp.experiment.categories import Categories
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.ledger.store import Entry, Transaction
-    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.published.terms import Terms
 
 # Long enough that two releases never have the same id by chance; the ledger checks it anyway.
 _ID_BYTES = 16
@@ -243,8 +241,7 @@ class Ledger:
         self,
         population: str,
         *,
-        space: Categories,
-        mechanism: Mechanism,
+        terms: Terms,
         about: dict[str, Any],
         confirmed_new: bool | None = None,
     ) -> Reservation:
@@ -252,8 +249,7 @@ class Ledger:
 
         Args:
             population: The people it is about.
-            space: The categories of the declared outcomes.
-            mechanism: The mechanism that is going to publish it.
+            terms: What it is going to publish, and what that costs.
             about: More to record about the release, as JSON can hold it.
             confirmed_new: Whether the owner confirms that the population is new to the ledger. It
                 must be new if so, and known if not. None skips the check.
@@ -262,7 +258,6 @@ class Ledger:
             LedgerError: If the cap does not allow it, or the population is new and should not be,
                 or the reverse. Nothing is spent then.
         """
-        terms, loss = Terms.of(space, mechanism), mechanism.loss(space)
         guarantee = terms.to_guarantee()
         key = ReleaseKey.from_system()
         name = normalize_population(population)
@@ -273,7 +268,7 @@ class Ledger:
             if confirmed_new is not None:
                 _check_population(name, releases, confirmed=confirmed_new)
             balance = self._balance(name, releases)
-            if not balance.allows(guarantee, loss):
+            if not balance.allows(guarantee, terms.losses()):
                 raise LedgerError(balance.refusal(guarantee))
             release_id = _unused_id(transaction, entries)
             stored = encryption.encrypt(key.expose(), secret_context(release_id, "key"))

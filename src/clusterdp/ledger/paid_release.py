@@ -19,11 +19,11 @@ from clusterdp.ledger.balance import (
 )
 from clusterdp.ledger.reservation import OvertakenError, absolute
 from clusterdp.privacy.composition import basic_composition
+from clusterdp.published.terms import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from clusterdp.experiment.categories import Categories
     from clusterdp.ledger.balance import Balance
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.reservation import Reservation
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clusterdp.storage.folder import Destination
 
     # Writes a release, and returns what to show.
-    Write = Callable[[Prepared, Mechanism, Destination, Journal], dict[str, Any]]
+    Write = Callable[[Prepared, Sequence[Mechanism], Destination, Journal], dict[str, Any]]
 
 # The options that may change when a release is resumed: they are locations.
 _PLACES = ("input", "out")
@@ -64,18 +64,18 @@ class Budget:
         """Raise a LedgerError if the population is new and unconfirmed, or the reverse."""
         self.ledger.check_population(self._named(), confirmed_new=self.confirmed_new)
 
-    def describe(self, mechanism: Mechanism, space: Categories) -> dict[str, Any]:
+    def describe(self, terms: Terms) -> dict[str, Any]:
         """The balance before and after a release; everything in it is public."""
         balance = self.ledger.balance(self._named())
-        guarantee = mechanism.guarantee(space)
+        guarantee = terms.to_guarantee()
         after = basic_composition([balance.basic, guarantee])
-        names = set(space.declared.names)
+        names = set(terms.outcome_names)
         earlier = sum(bool(names & set(one.outcomes)) for one in balance.spent)
         notes = []
         if earlier:
             times = "1 earlier release" if earlier == 1 else f"{earlier} earlier releases"
             notes.append(
-                f"the ledger has {times} of {', '.join(map(repr, space.declared.names))} of "
+                f"the ledger has {times} of {', '.join(map(repr, terms.outcome_names))} of "
                 f"population {balance.population!r}; all releases about this population have spent "
                 f"{budget_in_short(balance.basic)}, and with this one {budget_in_short(after)}"
             )
@@ -89,7 +89,7 @@ class Budget:
             "after_delta": after.delta,
             "earlier_releases_of_outcomes": earlier,
             "remaining_epsilon": balance.remaining,
-            "refusals": self._refusals(balance, mechanism, space),
+            "refusals": self._refusals(balance, terms),
             "notes": notes,
             "in_short": (
                 f"{budget_in_short(guarantee)} of population {balance.population!r}, which has "
@@ -101,7 +101,7 @@ class Budget:
     def release(
         self,
         prepared: Prepared,
-        mechanism: Mechanism,
+        mechanisms: Sequence[Mechanism],
         target: Destination,
         spec: dict[str, Any],
         write: Write,
@@ -110,7 +110,7 @@ class Budget:
 
         Args:
             prepared: The table, with its public columns read.
-            mechanism: What is published.
+            mechanisms: What is published of each block.
             target: Where it is published.
             spec: The options, to resume it with.
             write: Writes it.
@@ -118,8 +118,7 @@ class Budget:
         layout = prepared.layout
         reservation = self.ledger.reserve(
             self._named(),
-            space=prepared.table.space,
-            mechanism=mechanism,
+            terms=Terms.of(prepared.table.spaces, mechanisms),
             about={
                 "software": __version__,
                 "n_units": layout.n_units,
@@ -144,7 +143,7 @@ class Budget:
         reservation.place = absolute(str(target))
         with self._explained_errors(reservation, target):
             # With the parameters from the ledger, so that every run does the same.
-            finished = write(prepared, reservation.mechanism, target, reservation)
+            finished = write(prepared, reservation.mechanisms, target, reservation)
         return {**finished, "release_id": reservation.release_id}
 
     def finish_published(
@@ -164,12 +163,12 @@ class Budget:
         assert self.population is not None  # noqa: S101 - only resumed releases name none
         return normalize_population(self.population)
 
-    def _refusals(self, balance: Balance, mechanism: Mechanism, space: Categories) -> list[str]:
+    def _refusals(self, balance: Balance, terms: Terms) -> list[str]:
         """Why the ledger would refuse a release; empty if it would not."""
         known = [one.population for one in self.ledger.balances()]
         problems = [population_problem(balance.population, known, confirmed=self.confirmed_new)]
-        guarantee = mechanism.guarantee(space)
-        if not balance.allows(guarantee, mechanism.loss(space)):
+        guarantee = terms.to_guarantee()
+        if not balance.allows(guarantee, terms.losses()):
             problems.insert(0, balance.why_not(guarantee))
         return [f"this release would be refused: {problem}" for problem in problems if problem]
 

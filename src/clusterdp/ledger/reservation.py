@@ -42,9 +42,9 @@ class Reservation:
         return self.record.release_id
 
     @property
-    def mechanism(self) -> Mechanism:
-        """The mechanism with the parameters that were reserved."""
-        return self.record.terms.mechanism
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanism of each block, with the parameters that were reserved."""
+        return self.record.terms.mechanisms
 
     @property
     def key(self) -> ReleaseKey:

@@ -37,6 +37,7 @@ class _Keywords(TypedDict, total=False):
     missing: str | Sequence[str] | None
     metric: str | Sequence[str] | None
     weight: Mapping[str, float] | Sequence[str] | None
+    block: str | Sequence[str | Sequence[str]] | Mapping[str, float] | None
     unit: str | None
     arm: str | None
     cluster: str | Sequence[str] | None
@@ -76,7 +77,7 @@ class PlanKeywords(_Keywords, total=False):
 class ReleaseKeywords(_Keywords, total=False):
     """What `release` takes."""
 
-    mechanism: Mechanism | str | None
+    mechanism: Mechanism | Sequence[Mechanism] | str | None
     clip: bool | None
     keep_order: bool | None
     noise_scale: float | None

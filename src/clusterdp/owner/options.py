@@ -5,6 +5,7 @@ Python functions, commands, TOML files and plans all take their options from thi
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
@@ -17,6 +18,7 @@ from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.lists import parse_names, parse_numbers
 from clusterdp.owner.declaring import Declaration, choose_outcomes
 from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
+    Blocks,
     Breakdowns,
     Column,
     Conditions,
@@ -44,6 +46,8 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
 )
 from clusterdp.planning.assumptions import REMEDY, UNIFORM, Scenario, histogram_reference
 from clusterdp.planning.choose import MECHANISMS, SUM_SHARES, Request
+from clusterdp.privacy.composition import split_budget
+from clusterdp.published.terms import LOOK_OF_ONE_BLOCK
 from clusterdp.rows.encoding import MOST_FOLDS, Columns
 
 if TYPE_CHECKING:
@@ -101,6 +105,12 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     weight: Annotated[
         Weights, "How much more a metric counts than by default when the noise is shared out."
+    ] = None
+    block: Annotated[
+        Blocks,
+        "Outcomes that share a channel, as in visit,sale; with their share of epsilon, "
+        "visit,sale=0.4. Every outcome is in one block. Without it, all outcomes share one if it "
+        "can serve them, and else are put into blocks.",
     ] = None
     control: Annotated[Label, "Control arm. Needed unless the arms are 0 and 1."] = None
     keep: Annotated[
@@ -240,7 +250,8 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def declaration(self) -> Declaration:
         """What is declared about the outcomes."""
         self.require("outcomes")
-        return Declaration(**{name: tuple(getattr(self, name) or ()) for name in DECLARATION})
+        texts = {name: tuple(getattr(self, name) or ()) for name in DECLARATION}
+        return Declaration(**texts, epsilon=self.epsilon)
 
     @property
     def chosen(self) -> ChosenOutcomes:
@@ -248,17 +259,20 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return choose_outcomes(self.declaration)
 
     @property
-    def space(self) -> Categories:
-        """The categories of the outcomes."""
-        return self.chosen.categories
+    def spaces(self) -> tuple[Categories, ...]:
+        """The categories of the outcomes, block by block."""
+        return self.chosen.spaces
 
     def with_grids(self) -> Options:
-        """The same options with the grids of numbers fixed, so that every run has the same."""
-        return msgspec.structs.replace(self, grids=self.chosen.grid_texts or None)
+        """The same options with blocks and grids fixed, so that every run has the same."""
+        chosen = self.chosen
+        return msgspec.structs.replace(
+            self, block=chosen.block_texts or None, grids=chosen.grid_texts or None
+        )
 
     @property
-    def target(self) -> tuple[int, float]:
-        """The metric that `mde` is about, and the effect to find."""
+    def target(self) -> tuple[int, int, float]:
+        """The block and the metric in it that `mde` is about, and the effect to find."""
         self.require("mde")
         name, _, effect = str(self.mde).rpartition("=")
         try:
@@ -267,17 +281,18 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ParameterError(
                 f"mde reads METRIC=EFFECT (visit=0.01), got {self.mde!r}"
             ) from None
-        return (self.metric_index(name) if name else 0), size
+        declared = self.declaration.declared
+        return *self.metric_index(name or declared.names[0]), size
 
-    def metric_index(self, name: str) -> int:
-        """The place of a metric by its name."""
-        metrics = list(map(str, self.declaration.declared.metrics))
+    def metric_index(self, name: str) -> tuple[int, int]:
+        """The block of a metric, and its place there, by its name."""
+        blocks = [list(map(str, space.declared.metrics)) for space in self.spaces]
         wanted = str(parse_metric(name))
-        if wanted not in metrics:
-            raise ParameterError(
-                f"there is no metric {name!r}; the metrics are {', '.join(map(repr, metrics))}"
-            )
-        return metrics.index(wanted)
+        for block, metrics in enumerate(blocks):
+            if wanted in metrics:
+                return block, metrics.index(wanted)
+        listed = ", ".join(repr(metric) for metrics in blocks for metric in metrics)
+        raise ParameterError(f"there is no metric {name!r}; the metrics are {listed}")
 
     @property
     def columns(self) -> Columns:
@@ -287,12 +302,13 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
             unit=self.unit or "",
             arm=self.arm or "",
             cluster=self.cluster,
-            outcomes=self.declaration.declared.names,
-            missing=self.declaration.declared.missing,
+            outcomes=tuple(name for space in self.spaces for name in space.declared.names),
+            missing=tuple(name for space in self.spaces for name in space.declared.missing),
             kept=parse_names(self.keep),
             breakdowns=self.breakdowns,
             assigned_by=self.assigned_by,
             folds=self.n_folds,
+            n_blocks=len(self.spaces),
         )
 
     @property
@@ -315,36 +331,69 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
         return 2 if self.folds is None else self.folds
 
-    @property
-    def request(self) -> Request:
-        """The mechanism that is wanted, with the parameters that were given."""
-        given = {name: getattr(self, name) for name in REQUESTED}
-        given["delta"] = self.delta or 0.0
-        if self.prior is not None:
-            given["prior"] = tuple(parse_numbers(self.prior))
-        return Request(**given, purpose=self.purpose)
+    def requests(self, epsilon: float | None = None) -> tuple[Request, ...]:
+        """The mechanism that is wanted of each block, with the parameters that were given.
 
-    def scenario(self, layout: Layout) -> Scenario:
-        """All that a plan is made from; outcomes are expected as the reference or the prior is."""
-        chosen = self.chosen
-        space, probs, declared = chosen.categories, chosen.probs.tolist(), chosen.is_declared
-        if self.reference is None and self.prior is not None:
-            probs, declared = parse_numbers(self.prior), True
+        Args:
+            epsilon: The budget of the whole release, in place of the one that was given.
+        """
+        given = {name: getattr(self, name) for name in REQUESTED}
+        shares = [block.share for block in self.chosen.blocks]
+        if len(shares) > 1 and self.look:
+            raise ParameterError(LOOK_OF_ONE_BLOCK)
+        if len(shares) > 1 and self.mechanism is None:
+            given["mechanism"] = "optimal"
+        return tuple(
+            Request(**{**given, "epsilon": own, "delta": delta, "prior": prior, "purpose": purpose})
+            for own, delta, prior, purpose in zip(
+                split_budget(self.epsilon if epsilon is None else epsilon, shares),
+                split_budget(self.delta or 0.0, shares),
+                self._priors(),
+                [self.purpose] * len(shares),
+                strict=True,
+            )
+        )
+
+    def _priors(self) -> list[tuple[float, ...] | None]:
+        """The prior that was given, block by block."""
+        if self.prior is None:
+            return [None] * len(self.spaces)
+        numbers = parse_numbers(self.prior)
+        sizes = [space.n_categories for space in self.spaces]
+        ends = [*itertools.accumulate(sizes[:-1]), len(numbers)]
+        starts = [0, *ends[:-1]]
+        return [tuple(numbers[first:last]) for first, last in zip(starts, ends, strict=True)]
+
+    def scenarios(self, layout: Layout) -> tuple[Scenario, ...]:
+        """All that a plan is made from, block by block.
+
+        Outcomes are expected as the reference or the prior is.
+        """
         within = 1.0 if self.within_share is None else self.within_share
-        expected = histogram_reference(space, probs, within)
-        known = declared or self.within_share is not None
-        return Scenario(layout.compared(), space, replace(expected, is_declared=known))
+        found = []
+        for block, prior in zip(self.chosen.blocks, self._priors(), strict=True):
+            space, probs, declared = block.categories, block.probs.tolist(), block.is_declared
+            if self.reference is None and prior is not None:
+                probs, declared = list(prior), True
+            expected = histogram_reference(space, probs, within)
+            known = declared or self.within_share is not None
+            expected = replace(expected, is_declared=known)
+            found.append(Scenario(layout.compared(), space, expected))
+        return tuple(found)
 
     def assumption(self, layout: Layout) -> str:
         """What a plan or a prediction assumes of outcomes, and why."""
-        scenario, names = self.scenario(layout), map(str, self.space.declared.metrics)
-        expected = ", ".join(
-            f"{name} with mean {mean:.4g} and standard deviation {std:.4g}"
-            for name, (mean, std) in zip(names, scenario.moments(), strict=True)
-        )
-        known = self.chosen.is_declared or self.prior is not None
-        why = "as the reference" if known else f"{UNIFORM}; {REMEDY}"
-        return f"{expected}: {why}"
+        return "; ".join(map(assumed_of, self.spaces, self.scenarios(layout)))
+
+
+def assumed_of(space: Categories, scenario: Scenario) -> str:
+    """What is assumed of the outcomes of a block, and why."""
+    expected = ", ".join(
+        f"{metric} with mean {mean:.4g} and standard deviation {std:.4g}"
+        for metric, (mean, std) in zip(space.declared.metrics, scenario.moments(), strict=True)
+    )
+    why = "as the reference" if scenario.reference.is_declared else f"{UNIFORM}; {REMEDY}"
+    return f"{expected}: {why}"
 
 
 # The headings of help, each by the first option below it.
@@ -356,7 +405,7 @@ _PANELS = {
     "out": "Output",
 }
 # What is declared about outcomes.
-DECLARATION = ("outcomes", "implies", "missing", "metric", "weight", "reference", "grids")
+DECLARATION = ("outcomes", "implies", "missing", "metric", "weight", "reference", "grids", "block")
 # What a mechanism is chosen by.
 REQUESTED = (
     "epsilon",
@@ -371,7 +420,7 @@ REQUESTED = (
     "prior",
 )
 # What a plan decides.
-DECIDED = (*REQUESTED, "grids")
+DECIDED = (*REQUESTED, "grids", "block")
 # What holds for one run, and is never written into a plan or a ledger.
 OF_ONE_RUN = ("size", "mde", "new_population", "ledger_key_file", "verbose")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -14,9 +15,9 @@ from clusterdp.errors import ParameterError
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.keywords import PlanKeywords, takes
-from clusterdp.owner.options import DECIDED, DECLARATION, Options
+from clusterdp.owner.options import DECIDED, DECLARATION, REQUESTED, Options, assumed_of
 from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
-from clusterdp.owner.plan_report import Report
+from clusterdp.owner.plan_report import PlanReport, Report
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.look_advice import advise_look
 from clusterdp.planning.plan import compare, smallest_epsilon, to_options, with_look
@@ -71,13 +72,21 @@ def make_plan(source: Any, options: Options) -> Plan:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
     refuse_own_table(options.declaration, table_name(source))
     layout, notes = _read_cells(source, options)
-    scenario, request = options.scenario(layout), options.request
-    if options.mde is not None:
-        metric, effect = options.target
-        request = replace(request, epsilon=smallest_epsilon(request, effect, scenario, metric))
-    comparison = _with_advice(compare(request, scenario), options)
-    decided = dict.fromkeys(DECIDED) | to_options(comparison)
-    decided["grids"] = options.chosen.grid_texts or None
+    chosen_notes = options.chosen.notes
+    # Blocks and grids stay as they are when the budget is found.
+    options = options.with_grids()
+    chosen, scenarios = options.chosen, options.scenarios(layout)
+    epsilon = options.epsilon
+    if epsilon is None:
+        block, metric, effect = options.target
+        least = smallest_epsilon(options.requests()[block], effect, scenarios[block], metric)
+        epsilon = math.ceil(1000 * least / chosen.blocks[block].share - 1e-9) / 1000
+    comparisons = tuple(map(compare, options.requests(epsilon), scenarios))
+    if len(comparisons) == 1:
+        comparisons = (_with_advice(comparisons[0], options),)
+    decided = dict.fromkeys(DECIDED) | {"block": options.block, "grids": options.grids}
+    decided |= to_options(comparisons[0]) if len(comparisons) == 1 else _given(options)
+    decided |= {"epsilon": epsilon}
     kept = options.to_dict() | decided | {"out": None, "ledger": None, "population": None}
     if options.size is not None:
         kept["input"] = None  # what is released has other rows
@@ -86,18 +95,29 @@ def make_plan(source: Any, options: Options) -> Plan:
         *notes,
         *assignment_notes(options.assigned_by),
         *_outcome_notes(source, options),
-        *options.chosen.notes,
+        *chosen_notes,
     )
-    report = Report.of(comparison, options.space, options.assumption(layout), every_note)
-    return Plan(options=parse_options(kept), report=report)
+    pairs = zip(comparisons, options.spaces, strict=True)
+    reports = tuple(Report.of(one, space, assumed_of(space, one.scenario)) for one, space in pairs)
+    return Plan(options=parse_options(kept), report=PlanReport(blocks=reports, notes=every_note))
+
+
+def _given(options: Options) -> dict[str, Any]:
+    """What a plan of several blocks decides beside the blocks; splits within them are left open.
+
+    A release splits the ε of each block as the plan did, if it has as many units.
+    """
+    given = {name: getattr(options, name) for name in REQUESTED}
+    return {**given, "mechanism": options.requests()[0].mechanism}
 
 
 def _with_advice(comparison: Comparison, options: Options) -> Comparison:
-    """The comparison, with a look where one pays and none was asked for or declined."""
+    """The comparison of one block, with a look where it pays and none was asked for or declined."""
     if options.look is not None:
         return comparison
+    (space,) = options.spaces
     advice = advise_look(
-        comparison.choice.mechanism, comparison.scenario, options.space, comparison.epsilon
+        comparison.choice.mechanism, comparison.scenario, space, comparison.epsilon
     )
     return comparison if advice is None else with_look(comparison, advice)
 
@@ -120,7 +140,7 @@ def _outcome_notes(source: Any, options: Options) -> list[str]:
     names = column_names(source)
     return [
         f"{missing_column(name, 'outcome', names)}; a release needs it"
-        for name in options.space.declared.names
+        for name in options.declaration.declared.names
         if name not in names
     ]
 
@@ -158,7 +178,7 @@ class Plan:
     """
 
     options: Options
-    report: Report | None = None
+    report: PlanReport | None = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
@@ -183,9 +203,9 @@ class Plan:
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Standard errors against ε for every mechanism; written to a file if one is given."""
-        report = self._reported()
+        first = self._reported().blocks[0]
         place = None if path is None else Path(path)
-        return trade_off_plot(report.comparison, report.metrics[0], place)
+        return trade_off_plot(first.comparison, first.metrics[0], place)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain values."""
@@ -202,7 +222,7 @@ class Plan:
             return f"<pre>{escape(repr(self))}</pre>"
         return self.report.as_html()
 
-    def _reported(self) -> Report:
+    def _reported(self) -> PlanReport:
         if self.report is None:
             raise ParameterError("a plan that was read from a file has no comparison; plan again")
         return self.report

@@ -11,6 +11,7 @@ from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.planning.outcomes_alone import predict_outcomes_alone
 from clusterdp.planning.plan import budget
 from clusterdp.precision.sights import sight_rows, sights
+from clusterdp.published.terms import total_guarantee
 
 if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from clusterdp.planning.merging import Clustering
     from clusterdp.planning.plan import Comparison, Option
     from clusterdp.precision.prediction import Prediction
+    from clusterdp.privacy.accounting import Guarantee
 
 _LEGEND = (
     "Standard errors are of the overall effect and in a segment, for the least certain\n"
@@ -52,8 +54,76 @@ class Table(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanReport:
+    """What was compared in every block.
+
+    Attributes:
+        blocks: The report of each block.
+        notes: What the owner should know about the table, the reference and the blocks.
+    """
+
+    blocks: tuple[Report, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all blocks cost together."""
+        return total_guarantee([one.space for one in self.blocks], self._mechanisms)
+
+    @property
+    def _mechanisms(self) -> list[Mechanism]:
+        return [one.comparison.choice.mechanism for one in self.blocks]
+
+    def as_text(self) -> str:
+        """The report for terminals."""
+        parts = [f"{title}\n{one.as_text()}" for title, one in self._titled()]
+        return "\n".join(["\n\n".join(parts).lstrip("\n"), *self._conclusions()])
+
+    def as_html(self) -> str:
+        """The report for notebooks."""
+        parts = [
+            html_lines([title] if title else []) + one.as_html() for title, one in self._titled()
+        ]
+        return "".join(parts) + html_lines(self._conclusions())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values: those of one block, or a list of blocks."""
+        blocks = [one.to_dict() for one in self.blocks]
+        if len(blocks) == 1:
+            return blocks[0]
+        return {
+            "epsilon": sum(one.comparison.epsilon for one in self.blocks),
+            "guarantee": self.guarantee.in_short(),
+            "notes": list(self.notes),
+            "blocks": blocks,
+        }
+
+    def remarks(self) -> list[str]:
+        """What a plan file says above its options."""
+        return [
+            remark
+            for title, one in self._titled()
+            for remark in ([title] if title else []) + one.remarks()
+        ]
+
+    def _titled(self) -> list[tuple[str, Report]]:
+        """Each block with a title, which one alone does not need."""
+        if len(self.blocks) == 1:
+            return [("", self.blocks[0])]
+        return [
+            (f"block {place}: {', '.join(one.space.declared.names)}", one)
+            for place, one in enumerate(self.blocks, start=1)
+        ]
+
+    def _conclusions(self) -> list[str]:
+        of_blocks = (note for one in self.blocks for note in one.notes())
+        notes = dict.fromkeys((*self.notes, *of_blocks))
+        return [f"guarantee: {self.guarantee.in_short()}", *(f"note: {note}" for note in notes)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Report:
-    """What was compared, and what people are shown of it.
+    """What was compared for a block, and what people are shown of it.
 
     Attributes:
         comparison: What was compared.
@@ -61,25 +131,21 @@ class Report:
         assumed: What outcomes are thought to be like, and why.
         alone: What the recommended mechanism would do for each outcome without further metrics;
             None if there are none.
-        notes: What the owner should know about the table and the reference.
     """
 
     comparison: Comparison
     space: Categories
     assumed: str
     alone: tuple[Prediction, ...] | None = None
-    notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, comparison: Comparison, space: Categories, assumed: str, notes: tuple[str, ...]
-    ) -> Report:
+    def of(cls, comparison: Comparison, space: Categories, assumed: str) -> Report:
         """The report of a comparison."""
         declared, alone = space.declared, None
         if len(declared.metrics) > len(declared.outcomes) + len(declared.missing):
             mechanism = comparison.choice.mechanism
             alone = predict_outcomes_alone(mechanism, comparison.scenario, space)
-        return cls(comparison=comparison, space=space, assumed=assumed, alone=alone, notes=notes)
+        return cls(comparison=comparison, space=space, assumed=assumed, alone=alone)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -114,10 +180,7 @@ class Report:
             "look": None if compared.advice is None else compared.advice._asdict(),
             "assumed": self.assumed,
             "guarantee": choice.mechanism.guarantee(self.space).in_short(),
-            "notes": [
-                *_look_notes(choice.mechanism, self.space),
-                *disclosure_notes(choice.mechanism, self.space),
-            ],
+            "notes": list(self.notes()),
             "budget": budget(choice.mechanism, compared.scenario),
             "losses": self._losses(),
             "clusters": [self._clustering(one) for one in compared.clusterings],
@@ -273,8 +336,6 @@ class Report:
             *self._budget_lines(),
             *self._cluster_lines(),
             f"assumed: {self.assumed}",
-            f"guarantee: {choice.mechanism.guarantee(self.space).in_short()}",
-            *(f"note: {note}" for note in self._notes()),
         ]
 
     def _look_lines(self) -> list[str]:
@@ -309,13 +370,10 @@ class Report:
             lines.append(f"with {one.name} ({one.n_clusters:,}): {said}")
         return lines
 
-    def _notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
+        """What the owner should know about the recommended mechanism."""
         mechanism = self.comparison.choice.mechanism
-        return (
-            *self.notes,
-            *_look_notes(mechanism, self.space),
-            *disclosure_notes(mechanism, self.space),
-        )
+        return (*_look_notes(mechanism, self.space), *disclosure_notes(mechanism, self.space))
 
 
 def _look_notes(mechanism: Mechanism, space: Categories) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._tables import html_notes, html_pairs, listed
 from clusterdp._words import counted
+from clusterdp.experiment.block_names import block_suffixes
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.layout import units_in_words
 from clusterdp.experiment.number import Number
@@ -14,10 +15,11 @@ from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.predictions import predict_metrics
 from clusterdp.published.manifest import plain
+from clusterdp.published.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
@@ -87,26 +89,35 @@ class Preview:
 
 
 def describe(
-    prepared: Prepared, mechanism: Mechanism, options: Options, budget: dict[str, Any] | None
+    prepared: Prepared,
+    mechanisms: Sequence[Mechanism],
+    options: Options,
+    budget: dict[str, Any] | None,
+    chosen_notes: tuple[str, ...],
 ) -> Preview:
     """What a release of a table would be.
 
     Args:
         prepared: The table.
-        mechanism: What to publish.
+        mechanisms: What to publish of each block.
         options: What was asked for.
         budget: What it would take from a ledger; None without one.
+        chosen_notes: What the owner should know about the outcomes and their blocks.
     """
-    layout, space = prepared.layout, options.space
-    expected = predict_metrics(mechanism, options.scenario(layout))
-    metrics = map(str, space.declared.metrics)
-    guarantee = mechanism.guarantee(space)
-    notes = [*prepared.notes, *_planned_for(options, layout), *options.chosen.notes]
+    layout, spaces = prepared.layout, options.spaces
+    pairs = zip(mechanisms, options.scenarios(layout), strict=True)
+    expected = [one for pair in pairs for one in predict_metrics(*pair)]
+    metrics = [str(metric) for space in spaces for metric in space.declared.metrics]
+    terms = Terms.of(spaces, mechanisms)
+    guarantee = terms.to_guarantee()
+    notes = [*prepared.notes, *_planned_for(options, layout), *chosen_notes]
     notes += assignment_notes(prepared.table.columns.assigned_by)
-    notes += _advice(mechanism, layout, space)
+    for mechanism, space in zip(mechanisms, spaces, strict=True):
+        notes += [note for note in _advice(mechanism, space) if note not in notes]
+    notes += _layout_notes(layout)
     content = {
-        "mechanism": mechanism.name,
-        "parameters": mechanism.parameters(space),
+        "mechanism": terms.mechanism_names,
+        "parameters": _parameters(mechanisms, spaces),
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
         "guarantee": guarantee.in_short(),
@@ -115,12 +126,19 @@ def describe(
         "arms": [plain(arm) for arm in layout.arms],
         "control": plain(layout.arms[layout.control]),
         "smallest_cells": sorted(layout.sizes.ravel().tolist())[:3],
-        "published_columns": (
-            list(prepared.table.columns.public) if mechanism.releases_rows else []
-        ),
-        "outcomes": {one.name: str(one.space) for one in space.declared.outcomes},
-        "missing": list(space.declared.missing),
-        "n_categories": space.n_categories,
+        "published_columns": (list(prepared.table.columns.public) if terms.releases_rows else []),
+        "outcomes": {
+            one.name: str(one.space) for space in spaces for one in space.declared.outcomes
+        },
+        "missing": [name for space in spaces for name in space.declared.missing],
+        "blocks": [
+            {
+                "outcomes": list(space.declared.names),
+                "n_categories": space.n_categories,
+                "epsilon": block.epsilon,
+            }
+            for block, space in zip(terms.blocks, spaces, strict=True)
+        ],
         "expected": {metric: one._asdict() for metric, one in zip(metrics, expected, strict=True)},
         "assumed": options.assumption(layout),
         "notes": notes,
@@ -145,8 +163,19 @@ def _planned_for(options: Options, layout: Layout) -> list[str]:
     ]
 
 
-def _advice(mechanism: Mechanism, layout: Layout, space: Categories) -> list[str]:
-    """What an owner should know before they publish."""
+def _parameters(mechanisms: Sequence[Mechanism], spaces: Sequence[Categories]) -> dict[str, float]:
+    """The numbers of all mechanisms; where there are several, with the number of their block."""
+    return {
+        name + ending: value
+        for mechanism, space, ending in zip(
+            mechanisms, spaces, block_suffixes(len(spaces)), strict=True
+        )
+        for name, value in mechanism.parameters(space).items()
+    }
+
+
+def _advice(mechanism: Mechanism, space: Categories) -> list[str]:
+    """What an owner should know of a block before they publish."""
     notes = []
     floor = mechanism.parameters(space).get("prior_floor", 0.0)
     # With several metrics noisy counts pay by what estimates take from them, not by the prior.
@@ -157,13 +186,19 @@ def _advice(mechanism: Mechanism, layout: Layout, space: Categories) -> list[str
         notes.append(_BINARY_ADVICE)
     notes += disclosure_notes(mechanism, space)
     notes += _outcome_notes(space)
-    smallest = int(layout.sizes.min())
-    if smallest < _SMALL_CELL:
-        notes.append(
-            f"the smallest cell has {counted(smallest, 'unit')}; min_cell_size (--min-cell-size) "
-            "pools small clusters into one"
-        )
     return notes
+
+
+def _layout_notes(layout: Layout) -> list[str]:
+    """A note about small cells."""
+    smallest = int(layout.sizes.min())
+    if smallest >= _SMALL_CELL:
+        return []
+    note = (
+        f"the smallest cell has {counted(smallest, 'unit')}; min_cell_size (--min-cell-size) pools "
+        "small clusters into one"
+    )
+    return [note]
 
 
 def _outcome_notes(space: Categories) -> list[str]:

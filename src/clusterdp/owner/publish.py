@@ -11,19 +11,20 @@ from clusterdp.engines.source_names import FRAME
 from clusterdp.errors import ParameterError
 from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.ledger.statement import resume_in_python
-from clusterdp.mechanisms.draw import check_exact
 from clusterdp.owner.keywords import PublishKeywords, takes
 from clusterdp.owner.parsing import parse_options
 from clusterdp.owner.plan import table_name
 from clusterdp.owner.preview import describe
 from clusterdp.owner.task import Task, python_task
 from clusterdp.published.folder import read_release
+from clusterdp.published.terms import Terms
+from clusterdp.releasing.blocks import check_blocks
 from clusterdp.releasing.to_folder import write_release
 from clusterdp.rows.frames import without_outcomes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import Budget
@@ -160,7 +161,7 @@ class Ready(NamedTuple):
 
     Attributes:
         prepared: The table.
-        mechanism: What to publish.
+        mechanisms: What to publish of each block.
         preview: What to show the owner before.
         budget: What it spends; None without a ledger.
         target: Where it goes; None if no place was given.
@@ -168,7 +169,7 @@ class Ready(NamedTuple):
     """
 
     prepared: Prepared
-    mechanism: Mechanism
+    mechanisms: tuple[Mechanism, ...]
     preview: Preview
     budget: Budget | None
     target: Destination | None
@@ -183,6 +184,7 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         task: The release.
         out: Where it is going to be published; None if it is only previewed.
     """
+    chosen_notes = task.options.chosen.notes
     task = replace(task, options=task.options.with_grids())
     options, source = task.options, task.source
     with ExitStack() as stack:
@@ -196,13 +198,13 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         if out is None:
             source = without_outcomes(source, options.columns.outcomes)
         prepared = task.prepare(engine, out, source)
-        mechanism = task.choose_mechanism(prepared.layout)
-        check_exact(prepared.layout, options.space, mechanism)
+        mechanisms = task.choose_mechanisms(prepared.layout)
+        check_blocks(prepared.layout, options.spaces, mechanisms)
         cost = None
         if budget is not None:
-            cost = budget.describe(mechanism, options.space)
-        shown = describe(prepared, mechanism, options, cost)
-        yield Ready(prepared, mechanism, shown, budget, target, options)
+            cost = budget.describe(Terms.of(options.spaces, mechanisms))
+        shown = describe(prepared, mechanisms, options, cost, chosen_notes)
+        yield Ready(prepared, mechanisms, shown, budget, target, options)
 
 
 def run_publish(
@@ -216,17 +218,18 @@ def run_publish(
     with readied(task, task.options.out) as ready:
         if show is not None:
             show(ready)
-        prepared, mechanism, _, budget, target, kept = ready
+        prepared, mechanisms, _, budget, target, kept = ready
         assert target is not None  # noqa: S101 - there is a place
         write = _writer(progress)
         if budget is None:
-            return _published(write(prepared, mechanism, target))
+            return _published(write(prepared, mechanisms, target))
         spec = {**kept.to_dict(), "input": table_name(task.source) or FRAME}
         if kept.declaration.past is not None:
             # Grids and mechanism are fixed; of the past table only what is published is kept.
             del spec["reference"]
-            spec["prior"] = ",".join(map(repr, kept.chosen.probs.tolist()))
-        return _published(budget.release(prepared, mechanism, target, spec, write))
+            probs = (prob for block in kept.chosen.blocks for prob in block.probs.tolist())
+            spec["prior"] = ",".join(map(repr, probs))
+        return _published(budget.release(prepared, mechanisms, target, spec, write))
 
 
 def run_resume(
@@ -274,11 +277,11 @@ def run_resume(
 def _writer(progress: Progress | None) -> Callable[..., dict[str, Any]]:
     def write(
         prepared: Prepared,
-        mechanism: Mechanism,
+        mechanisms: Sequence[Mechanism],
         target: Destination,
         journal: Journal | None = None,
     ) -> dict[str, Any]:
-        write_release(prepared, mechanism, target, progress, journal)
+        write_release(prepared, mechanisms, target, progress, journal)
         return {"folder": str(target)}
 
     return write

@@ -48,5 +48,5 @@ def release(
     task = python_task(source, plan, options)
     with ExitStack() as stack:
         prepared = task.prepare(task.open_engine(stack), None)
-        mechanism = task.choose_mechanism(prepared.layout)
-        return release_in_memory(prepared, mechanism, ReleaseKey.from_system(), add_exact_noise)
+        mechanisms = task.choose_mechanisms(prepared.layout)
+        return release_in_memory(prepared, mechanisms, ReleaseKey.from_system(), add_exact_noise)

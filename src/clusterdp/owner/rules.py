@@ -63,6 +63,10 @@ Margins = Annotated[
     ),
 ]
 Grids = Annotated[list[str] | None, Rule("the grid of each number, such as 'rounds=0,5,493'")]
+Blocks = Annotated[
+    list[str] | None,
+    Rule("outcomes that share a channel, such as ['visit,sale', 'rounds']", "NAME,..."),
+]
 Effect = Annotated[
     str | float | None, Rule("a number, or one for a metric such as {'visit': 0.01}", "EFFECT")
 ]

@@ -41,7 +41,7 @@ class Task:
     Attributes:
         source: The table: a frame, or a name.
         options: What was asked for.
-        mechanism: A mechanism made by hand; None if the options choose it.
+        mechanisms: Mechanisms made by hand, one for each block; None if the options choose them.
         ledger: A ledger that is open already; None if the options name it.
         notify: Takes messages for the owner.
         ask: Asks the owner for the passphrase of a ledger; None if there is nobody to ask.
@@ -50,7 +50,7 @@ class Task:
 
     source: Any
     options: Options
-    mechanism: Mechanism | None = None
+    mechanisms: tuple[Mechanism, ...] | None = None
     ledger: Ledger | None = None
     notify: Callable[[str], None] = _ignore
     ask: Callable[[], str | None] | None = None
@@ -74,7 +74,7 @@ class Task:
         prepared = prepare(
             self.source if source is None else source,
             columns=options.columns,
-            space=options.space,
+            spaces=options.spaces,
             control=options.control,
             min_cell_size=options.min_cell_size,
             clip=bool(options.clip),
@@ -86,21 +86,28 @@ class Task:
         )
         return replace(prepared, expected=self._expected(prepared.layout))
 
-    def _expected(self, layout: Layout) -> Expected | None:
-        """What is expected of outcomes, to be published; None if nothing was declared."""
+    def _expected(self, layout: Layout) -> tuple[Expected | None, ...]:
+        """What is expected of each block, to be published; None where nothing was declared."""
         if self.options.declaration.past is not None:
             for note in self.options.chosen.notes:
                 notify_owner(note)
-        reference = self.options.scenario(layout).reference
-        if not reference.is_declared:
-            return None
-        return tuple(map(tuple, reference.kinds[:, 0].tolist()))
+        references = [scenario.reference for scenario in self.options.scenarios(layout)]
+        return tuple(
+            tuple(map(tuple, one.kinds[:, 0].tolist())) if one.is_declared else None
+            for one in references
+        )
 
-    def choose_mechanism(self, layout: Layout) -> Mechanism:
-        """The mechanism made by hand, or the best that the options allow."""
-        if self.mechanism is not None:
-            return self.mechanism
-        return choose(self.options.request, self.options.scenario(layout))
+    def choose_mechanisms(self, layout: Layout) -> tuple[Mechanism, ...]:
+        """The mechanisms made by hand, or the best that the options allow; one for each block."""
+        if self.mechanisms is None:
+            return tuple(map(choose, self.options.requests(), self.options.scenarios(layout)))
+        n_blocks = len(self.options.spaces)
+        if len(self.mechanisms) != n_blocks:
+            raise ParameterError(
+                f"mechanism must be one for each block, got {len(self.mechanisms)} for "
+                f"{n_blocks}; give a list of {n_blocks}, or the name of a mechanism"
+            )
+        return self.mechanisms
 
     def open_budget(self) -> Budget | None:
         """The budget that the release spends; None if it spends from no ledger."""
@@ -147,14 +154,15 @@ def python_task(
         "input": table_name(source),
         "ledger": None if ledger is None else str(ledger),
     }
-    by_hand = mechanism if isinstance(mechanism, Mechanism) else None
-    if by_hand is not None:
+    listed = list(mechanism) if isinstance(mechanism, list | tuple) else [mechanism]
+    by_hand = tuple(one for one in listed if isinstance(one, Mechanism))
+    if by_hand and len(by_hand) == len(listed):
         del asked["mechanism"]
         _refuse_clash(asked, plan)
     return Task(
         source=source,
         options=with_plan(asked, plan),
-        mechanism=by_hand,
+        mechanisms=by_hand or None,
         ledger=ledger if isinstance(ledger, Ledger) else None,
         resume_hint=lambda release_id: _resume_hint(release_id, source, str(ledger)),
     )
@@ -172,7 +180,7 @@ def _refuse_clash(asked: Mapping[str, Any], plan: Any) -> None:
     if plan is not None:
         raise ParameterError("give a plan, which decides the mechanism, or a mechanism; not both")
     for name in DECIDED:
-        if asked.get(name) is not None:
+        if name != "block" and asked.get(name) is not None:
             raise ParameterError(
                 f"{name} belongs to a mechanism by name; this one was made with its own: leave out "
                 f"{name}"

@@ -15,6 +15,7 @@ LISTED = (
     "weight",
     "reference",
     "grids",
+    "block",
     "breakdown",
     "aggregate",
 )
@@ -33,7 +34,7 @@ def as_texts(option: str, given: Any) -> Any:
         if not all(isinstance(value, str) for value in values.values()):
             return given
         return [f"{name}={value}" for name, value in values.items()]
-    if option == "breakdown" and isinstance(given, list):
+    if option in ("breakdown", "block") and isinstance(given, list):
         return [",".join(one) if _are_texts(one) else one for one in given]
     if option == "reference" and _are_numbers(given):
         return [_as_text(given)]

@@ -40,6 +40,21 @@ def basic_composition(guarantees: Sequence[Guarantee]) -> Guarantee:
     )
 
 
+def split_budget(total: float | None, shares: Sequence[float]) -> tuple[float | None, ...]:
+    """A budget in parts whose exact sum is at most the whole; None in as many parts if it is None.
+
+    The last part is what the others leave, if its share is.
+    """
+    if total is None:
+        return (None,) * len(shares)
+    first = [total * share for share in shares[:-1]]
+    left = Fraction(total) - sum(map(Fraction, first), Fraction(0))
+    last = min(total * shares[-1], float(left)) if len(shares) > 1 else total
+    while Fraction(last) > left:
+        last = math.nextafter(last, 0.0)
+    return (*first, last)
+
+
 @dataclass(frozen=True, slots=True)
 class Composed:
     """Several releases together: what they cost, and what they would cost with one more.

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import FormatError
+from clusterdp.experiment.block_names import block_suffixes
 from clusterdp.experiment.layout import EVERYONE
 from clusterdp.rows.encoding import holds_labels
 from clusterdp.statistics.columns import are_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
     from clusterdp.experiment.category_space import CategorySpace
@@ -21,25 +24,43 @@ if TYPE_CHECKING:
     from clusterdp.rows.encoding import CellEncoder, Columns
 
 
-# What a unit of a cell counts in totals.
-WEIGHT = "weight"
+# How many units a cell has, and what one of them counts in totals.
+SIZE, WEIGHT = "size", "weight"
 
 
-def cells_table(encoder: CellEncoder, layout: Layout, about_cells: CellRelease) -> pl.DataFrame:
-    """The published table of cells; lists follow the order of the outcome space."""
+def cells_table(
+    encoder: CellEncoder, layout: Layout, blocks: Sequence[CellRelease]
+) -> pl.DataFrame:
+    """The published table of cells; lists follow the order of the outcome space.
+
+    Args:
+        encoder: The labels of cells.
+        layout: The cells.
+        blocks: What is published of each block; the columns of several end with their number.
+    """
     import polars as pl
 
-    statistics, channel = about_cells
     n_clusters, n_arms = layout.sizes.shape
     published: list[pl.Series] = [
         encoder.arms.values.gather(np.tile(np.arange(n_arms), n_clusters)),
-        pl.Series("size", layout.sizes.ravel()),
+        pl.Series(SIZE, layout.sizes.ravel()),
     ]
     if encoder.clusters is not None:
         clusters = encoder.clusters.values
         if encoder.pooled is not None:
             clusters = pl.Series(clusters.name, layout.clusters)
         published.insert(0, clusters.gather(np.repeat(np.arange(n_clusters), n_arms)))
+    for about_cells, ending in zip(blocks, block_suffixes(len(blocks)), strict=True):
+        published += [one.alias(one.name + ending) for one in _block_columns(about_cells)]
+    return pl.DataFrame(published)
+
+
+def _block_columns(about_cells: CellRelease) -> list[pl.Series]:
+    """What is published about the cells of a block."""
+    import polars as pl
+
+    statistics, channel = about_cells
+    published: list[pl.Series] = []
     totals = [statistic for statistic in statistics if statistic.level is not None]
     if totals:
         published.append(pl.Series(WEIGHT, totals[0].sum_readings()[0].weights.ravel()))
@@ -48,7 +69,7 @@ def cells_table(encoder: CellEncoder, layout: Layout, about_cells: CellRelease) 
             published += statistic.to_columns()
     if channel is not None:
         published += channel.cell_columns()
-    return pl.DataFrame(published)
+    return published
 
 
 def has_totals(mechanism: Mechanism) -> bool:
@@ -56,14 +77,43 @@ def has_totals(mechanism: Mechanism) -> bool:
     return any(one.level is not None for one in mechanism.statistics)
 
 
-def check_cells(
-    cells: pl.DataFrame, columns: Columns, mechanism: Mechanism, space: CategorySpace
-) -> None:
-    """Raise a FormatError unless a table has the columns of such a release, and no gaps."""
-    expected = _column_types(mechanism, space)
-    names = [*columns.cell, *expected]
+def cells_of_blocks(
+    cells: pl.DataFrame, columns: Columns, blocks: Sequence[tuple[Mechanism, CategorySpace]]
+) -> list[pl.DataFrame]:
+    """The table of cells as each block alone would have it.
+
+    Args:
+        cells: The published table.
+        columns: The names of its labels.
+        blocks: What was published of each block, and its categories.
+
+    Raises:
+        FormatError: If it does not have the columns of such a release, or gaps in them.
+    """
+    import polars as pl
+
+    labels = [*columns.cell, SIZE]
+    own = [list(_column_types(*block)) for block in blocks]
+    endings = block_suffixes(len(blocks))
+    every = [name + end for names, end in zip(own, endings, strict=True) for name in names]
+    names = [*labels, *every]
     if cells.columns != names:
         raise FormatError(f"the cells do not have the columns {', '.join(names)}")
+    found = []
+    for block, of_block, ending in zip(blocks, own, endings, strict=True):
+        renamed = [pl.col(name + ending).alias(name) for name in of_block]
+        found.append(cells.select(*labels, *renamed))
+        _check_block(found[-1], columns, *block)
+    return found
+
+
+def _check_block(
+    cells: pl.DataFrame, columns: Columns, mechanism: Mechanism, space: CategorySpace
+) -> None:
+    """Raise a FormatError unless the columns of a block hold what they should."""
+    import polars as pl
+
+    expected: dict[str, pl.DataType] = {SIZE: pl.Int64(), **_column_types(mechanism, space)}
     sound = {name: cells.schema[name] == kind for name, kind in expected.items()}
     sound |= {name: holds_labels(cells.schema[name]) for name in columns.cell}
     of_cells = [one for one in mechanism.statistics if one.level is None]
@@ -79,10 +129,10 @@ def check_cells(
 
 
 def _column_types(mechanism: Mechanism, space: CategorySpace) -> dict[str, pl.DataType]:
-    """The columns of a table of cells after its labels."""
+    """The columns of a block in a table of cells."""
     import polars as pl
 
-    types: dict[str, pl.DataType] = {"size": pl.Int64()}
+    types: dict[str, pl.DataType] = {}
     if has_totals(mechanism):
         types[WEIGHT] = pl.Int64()
     for statistic in mechanism.statistics:

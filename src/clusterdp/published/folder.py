@@ -6,6 +6,7 @@ cells.parquet     one row per (cluster, arm)
 channels.parquet  the probabilities of optimal channels, where there are any
 look.parquet      the noisy histogram that outcomes were clipped by, where there is one
 totals.parquet    noisy totals of arms and of groups, where there are any
+                  (of several blocks of outcomes, a column `block` tells whose they are)
 README.md         how to use it with no software of ours, and what can be seen in it
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,11 +23,12 @@ from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.layout import Layout, find_arm
 from clusterdp.experiment.look_bins import look_space
 from clusterdp.mechanisms.draw import histogram_of
-from clusterdp.published.cells import WEIGHT, check_cells, has_totals, read_labels
+from clusterdp.published.block_tables import unstacked
+from clusterdp.published.cells import WEIGHT, cells_of_blocks, has_totals, read_labels
 from clusterdp.published.manifest import plain, unseal
-from clusterdp.published.release import Release
+from clusterdp.published.release import Block, Release
 from clusterdp.published.totals import read_totals
-from clusterdp.rows.encoding import FOLD, RESPONSE, holds_groups, holds_ids
+from clusterdp.rows.encoding import FOLD, holds_groups, holds_ids
 from clusterdp.storage.files import (
     CELLS,
     CHANNELS,
@@ -43,6 +45,8 @@ from clusterdp.storage.files import (
 if TYPE_CHECKING:
     import polars as pl
 
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.published.manifest import Manifest
     from clusterdp.rows.encoding import Columns
     from clusterdp.statistics.look import DrawnLook
@@ -96,46 +100,73 @@ def read_manifest(folder: Path) -> Manifest:
 def _assemble(folder: Path, manifest: Manifest) -> Release:
     import polars as pl
 
-    columns, mechanism = manifest.to_columns(), manifest.mechanism
-    space = manifest.outcomes.categories()
+    columns, terms = manifest.to_columns(), manifest.terms
     cells = pl.read_parquet(folder / CELLS, glob=False)
-    check_cells(cells, columns, mechanism, space)
+    parts = list(zip(terms.mechanisms, terms.spaces, strict=True))
+    of_blocks = cells_of_blocks(cells, columns, parts)
     layout = _read_layout(cells, columns, manifest)
-    tables: dict[tuple[str, ...] | None, pl.DataFrame] = {None: cells}
-    if has_totals(mechanism):
-        totals = pl.read_parquet(folder / TOTALS, glob=False)
-        arms = cells[columns.arm].head(len(layout.arms))
-        tables = {**tables, **read_totals(totals, arms, mechanism, layout, space)}
-    statistics = tuple(one.read(tables[one.level], layout, space) for one in mechanism.statistics)
-    units = channel = None
-    if mechanism.releases_rows:
-        rows, channels = mechanism.settled_rows(space), None
-        if mechanism.designs_rows:
-            channels = pl.read_parquet(folder / CHANNELS, glob=False)
-        channel = rows.read(cells, channels, layout, space, histogram_of(statistics))
-        parts = [folder / name for name in unit_files(manifest)]
-        schemas = [pl.read_parquet_schema(part) for part in parts]
+    totals = _read_stacked(folder / TOTALS, [has_totals(one) for one in terms.mechanisms])
+    channels = _read_stacked(folder / CHANNELS, [one.designs_rows for one in terms.mechanisms])
+    tables = map(Tables, of_blocks, totals, channels)
+    pairs = zip(parts, tables, strict=True)
+    blocks = tuple(_read_block(*part, held, columns, layout) for part, held in pairs)
+    units = None
+    if terms.releases_rows:
+        files = [folder / name for name in unit_files(manifest)]
+        schemas = [pl.read_parquet_schema(file) for file in files]
         _check_columns(schemas, cells.schema, columns)
-        units = pl.scan_parquet(parts, glob=False)
+        units = pl.scan_parquet(files, glob=False)
     return Release(
         units=units,
         cells=cells,
-        mechanism=mechanism,
-        guarantee=manifest.terms.to_guarantee(),
+        blocks=blocks,
+        guarantee=terms.to_guarantee(),
         columns=columns,
         layout=layout,
-        space=space,
-        statistics=statistics,
-        channel=channel,
         notes=manifest.notes,
         look=_read_look(folder, manifest),
     )
 
 
+class Tables(NamedTuple):
+    """What is published of a block beside its rows; None where it has no such table."""
+
+    cells: pl.DataFrame
+    totals: pl.DataFrame | None
+    channels: pl.DataFrame | None
+
+
+def _read_stacked(path: Path, present: list[bool]) -> list[pl.DataFrame | None]:
+    """The table of each block from a file; there is none if no block has one."""
+    import polars as pl
+
+    return unstacked(pl.read_parquet(path, glob=False) if any(present) else None, present)
+
+
+def _read_block(
+    mechanism: Mechanism, space: Categories, tables: Tables, columns: Columns, layout: Layout
+) -> Block:
+    cells = tables.cells
+    if WEIGHT in cells and not np.array_equal(
+        cells[WEIGHT].to_numpy(), mechanism.total_weights(layout).ravel()
+    ):
+        raise FormatError(f"the weights in {CELLS} do not follow from the sizes of cells")
+    levels: dict[tuple[str, ...] | None, pl.DataFrame] = {None: cells}
+    if tables.totals is not None:
+        arms = cells[columns.arm].head(len(layout.arms))
+        levels = {**levels, **read_totals(tables.totals, arms, mechanism, layout, space)}
+    statistics = tuple(one.read(levels[one.level], layout, space) for one in mechanism.statistics)
+    channel = None
+    if mechanism.releases_rows:
+        rows = mechanism.settled_rows(space)
+        channel = rows.read(cells, tables.channels, layout, space, histogram_of(statistics))
+    return Block(space=space, mechanism=mechanism, statistics=statistics, channel=channel)
+
+
 def _read_look(folder: Path, manifest: Manifest) -> DrawnLook | None:
     import polars as pl
 
-    look, before = manifest.mechanism.look, manifest.before_look
+    look, before = manifest.terms.look, manifest.before_look
     if look is None or before is None:
         return None
     bins = look_space(before.outcomes.declared.declared())
@@ -158,10 +189,6 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
     by_arm = layout.sizes.sum(axis=0)
     if any(not np.array_equal(one.sizes.sum(axis=0), by_arm) for one in layout.breakdowns):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the sizes of breakdowns")
-    if WEIGHT in cells and not np.array_equal(
-        cells[WEIGHT].to_numpy(), manifest.mechanism.total_weights(layout).ravel()
-    ):
-        raise FormatError(f"the weights in {CELLS} do not follow from the sizes of cells")
     if repr([plain(arm) for arm in arms]) != repr(list(manifest.arms)):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the arms")
     return layout
@@ -182,7 +209,8 @@ def _check_columns(
         raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
     wanted = {name: cells[name] for name in columns.cell}
     wanted |= {FOLD: pl.Int32()} if columns.folds > 1 else {}
-    wanted |= {RESPONSE: pl.Int32(), **dict.fromkeys(columns.debiased, pl.Float64())}
+    wanted |= dict.fromkeys(columns.responses, pl.Int32())
+    wanted |= dict.fromkeys(columns.debiased, pl.Float64())
     wrong = [name for name, kind in wanted.items() if given[name] != kind]
     if not holds_ids(given[columns.unit]):
         wrong.append(columns.unit)
@@ -210,18 +238,18 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 
 def _check_names(manifest: Manifest) -> None:
     """Raise a FormatError unless the files are those that such a release has."""
-    mechanism, expected = manifest.mechanism, {CELLS, README}
-    if mechanism.designs_rows:
+    terms, expected = manifest.terms, {CELLS, README}
+    if any(one.designs_rows for one in terms.mechanisms):
         expected |= {CHANNELS}
-    if has_totals(mechanism):
+    if any(has_totals(one) for one in terms.mechanisms):
         expected |= {TOTALS}
-    if mechanism.look is not None:
+    if terms.look is not None:
         expected |= {LOOK}
     missing = expected - set(manifest.files)
     if missing:
         raise FormatError(f"{MANIFEST} does not name {min(missing)}")
     rows = set(manifest.files) - expected
-    if bool(rows) != mechanism.releases_rows:
+    if bool(rows) != terms.releases_rows:
         raise FormatError(f"{MANIFEST} names {'a' if rows else 'no'} file of rows")
     if rows != {UNITS} and not all(_PART_NAME.fullmatch(name) for name in rows):
         raise FormatError(f"{MANIFEST} names a file that is not part of a release")

@@ -18,20 +18,20 @@ from clusterdp._version import __version__
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - for msgspec
 from clusterdp.experiment.layout import Breakdown
-from clusterdp.mechanisms.mechanism import Mechanism  # noqa: TC001 - msgspec resolves hints
-from clusterdp.published.terms import GuaranteeTerms, Terms
+from clusterdp.published.terms import BlockTerms, GuaranteeTerms, Terms
 from clusterdp.rows.encoding import Columns
 from clusterdp.storage.files import FileSum, RowOrderKind  # noqa: TC001 - msgspec resolves hints
 
 if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
 
 FORMAT, FORMAT_VERSION = "clusterdp release", 3
 Label = bool | int | float | str
 T = TypeVar("T")
 # Probabilities of categories, for each kind of cluster; cluster c is of kind c modulo their number,
-# counted among those with units in every arm. None where nothing was declared.
+# counted among those with units in every arm.
 Expected = tuple[tuple[float, ...], ...]
 
 
@@ -77,7 +77,6 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         format: Always `FORMAT`.
         format_version: Which version of the format.
         software: What wrote it.
-        outcomes: The declared outcomes, and the grids of numbers.
         columns: The published columns.
         arms: Labels of the arms, in order.
         control: The control arm.
@@ -86,11 +85,11 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         breakdowns: What effects are going to be cut by.
         folds: How many folds units are in.
         row_order: How rows are ordered; None without rows.
-        expected: What the owner expected outcomes to be like, see `Expected`.
-        mechanism: What was published, by the parameters that the machine used.
+        blocks: What was published of each block of outcomes.
         before_look: What was declared before a look; None if there was none.
-        noise: Numbers that follow from them and that readers need, by statistic.
-        guarantee: What it costs.
+        expected: What the owner expected outcomes of each block to be like, see `Expected`; None
+            where nothing was declared.
+        guarantee: What all blocks cost together.
         notes: Remarks for whoever uses the release.
         files: The other files, with their checksums.
         sha256: A checksum of all of the above.
@@ -99,7 +98,6 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
     software: str
-    outcomes: CategoriesRecord
     columns: ColumnNames
     arms: tuple[Label, ...]
     control: Label
@@ -108,10 +106,9 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     breakdowns: tuple[BreakdownRecord, ...]
     folds: int
     row_order: RowOrderKind | None
-    expected: Expected | None
-    mechanism: Mechanism
+    blocks: tuple[BlockTerms, ...]
     before_look: BeforeLook | None
-    noise: dict[str, dict[str, list[float | None]]]
+    expected: tuple[Expected | None, ...]
     guarantee: GuaranteeTerms
     notes: tuple[str, ...]
     files: dict[str, FileSum] = {}
@@ -126,14 +123,13 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         layout: Layout,
         terms: Terms,
         row_order: RowOrderKind,
-        expected: Expected | None,
+        expected: tuple[Expected | None, ...],
         before_look: BeforeLook | None,
         notes: tuple[str, ...],
     ) -> Manifest:
         """The manifest of a release, but for its files and its checksum."""
         return cls(
             software=software,
-            outcomes=terms.outcomes,
             columns=ColumnNames(
                 unit=columns.unit,
                 arm=columns.arm,
@@ -154,11 +150,10 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 for one in layout.breakdowns
             ),
             folds=layout.folds,
-            row_order=row_order if terms.mechanism.releases_rows else None,
+            row_order=row_order if terms.releases_rows else None,
+            blocks=terms.blocks,
             expected=expected,
-            mechanism=terms.mechanism,
             before_look=before_look,
-            noise=terms.noise,
             guarantee=terms.guarantee,
             notes=notes,
         )
@@ -166,12 +161,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def terms(self) -> Terms:
         """What is published of the outcomes, and what that costs."""
-        return Terms(
-            outcomes=self.outcomes,
-            mechanism=self.mechanism,
-            noise=self.noise,
-            guarantee=self.guarantee,
-        )
+        return Terms(blocks=self.blocks, guarantee=self.guarantee)
 
     def to_columns(self) -> Columns:
         """Which column plays which part."""
@@ -180,12 +170,13 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             unit=named.unit,
             arm=named.arm,
             cluster=named.cluster,
-            outcomes=tuple(outcome.name for outcome in self.outcomes.declared.outcomes),
-            missing=self.outcomes.declared.missing,
+            outcomes=self.terms.outcome_names,
+            missing=self.terms.missing_names,
             kept=named.kept,
             breakdowns=tuple(one.columns for one in self.breakdowns),
             assigned_by=named.assigned_by,
             folds=self.folds,
+            n_blocks=len(self.blocks),
         )
 
     def to_breakdowns(self) -> tuple[Breakdown, ...]:
@@ -241,7 +232,7 @@ def unseal(content: bytes) -> Manifest:
     manifest.terms.check()
     _check_labels(manifest)
     _check_expected(manifest)
-    if (manifest.before_look is None) != (manifest.mechanism.look is None):
+    if (manifest.before_look is None) != (manifest.terms.look is None):
         raise FormatError("manifest.json does not hold together: see 'before_look'")
     return manifest
 
@@ -271,20 +262,25 @@ def _check_labels(manifest: Manifest) -> None:
         raise FormatError("manifest.json does not hold together: see 'columns' and 'breakdowns'")
     if repr(manifest.control) not in map(repr, manifest.arms):  # not "0" where 0 is an arm
         raise FormatError("manifest.json does not hold together: see 'control'")
-    if len(manifest.arms) < 2 or (manifest.row_order is None) == manifest.mechanism.releases_rows:
+    if len(manifest.arms) < 2 or (manifest.row_order is None) == manifest.terms.releases_rows:
         raise FormatError("manifest.json does not hold together: see 'arms' and 'row_order'")
 
 
 def _check_expected(manifest: Manifest) -> None:
-    if manifest.expected is None:
-        return
-    n_categories = manifest.outcomes.categories().n_categories
-    sound = all(
-        len(kind) == n_categories and min(kind) >= 0 and math.isclose(math.fsum(kind), 1)
-        for kind in manifest.expected
+    sizes = [space.n_categories for space in manifest.terms.spaces]
+    sound = len(sizes) == len(manifest.expected) and all(
+        kinds is None or _are_probs(kinds, n_categories)
+        for kinds, n_categories in zip(manifest.expected, sizes, strict=True)
     )
-    if not sound or not manifest.expected:
+    if not sound:
         raise FormatError("manifest.json does not hold together: see 'expected'")
+
+
+def _are_probs(kinds: Expected, n_categories: int) -> bool:
+    return bool(kinds) and all(
+        len(kind) == n_categories and min(kind) >= 0 and math.isclose(math.fsum(kind), 1)
+        for kind in kinds
+    )
 
 
 def _are_distinct(labels: tuple[str, ...]) -> bool:

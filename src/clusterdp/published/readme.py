@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp._tables import aligned
 from clusterdp.experiment.layout import units_in_words
+from clusterdp.privacy.accounting import shown
 from clusterdp.published.manifest import what_is_public
 from clusterdp.published.readme_advice import cautions, sql_name, sum_queries
 from clusterdp.storage.files import UNIT_PARTS, UNITS
@@ -16,8 +17,14 @@ if TYPE_CHECKING:
 
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.sights import Visible
+    from clusterdp.published.terms import BlockTerms
 
 _WIDTH = 80
+_BLOCKS = (
+    "They are released in blocks, each with a channel, noise and a share of epsilon of its own. "
+    "Columns of a block end with its number, as in `response_1`; in `totals.parquet` and "
+    "`channels.parquet` a column `block` holds it."
+)
 
 
 def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) -> str:
@@ -38,7 +45,7 @@ def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) 
 {_outcomes(manifest)}
 """
     notes = "".join(f"- {note}\n" for note in manifest.notes)
-    if manifest.mechanism.releases_rows:
+    if manifest.terms.releases_rows:
         body = _rows(manifest, _row_names(row_files))
     else:
         body = _aggregates(manifest)
@@ -49,24 +56,38 @@ def _what(manifest: Manifest) -> str:
     arms = ", ".join(str(arm) for arm in manifest.arms)
     return (
         f"{units_in_words(manifest.n_units, manifest.n_clusters)}, "
-        f"with arms {arms} (control: {manifest.control}). Released by {manifest.mechanism.name}, "
-        f"with {manifest.software}."
+        f"with arms {arms} (control: {manifest.control}). Released by "
+        f"{manifest.terms.mechanism_names}, with {manifest.software}."
     )
 
 
 def _outcomes(manifest: Manifest) -> str:
     """The declared outcomes, what is impossible, and what is measured."""
-    declared = manifest.outcomes.declared
     how = "declared" if manifest.before_look is None else "declared, and then clipped by a look"
     lines = [f"Outcomes, as they were {how}:", ""]
+    for block in manifest.blocks:
+        lines += _block_outcomes(block)
+    if len(manifest.blocks) > 1:
+        lines += ["", *textwrap.wrap(_BLOCKS, _WIDTH), ""]
+        lines += [
+            f"{place}. {', '.join(f'`{name}`' for name in block.names)}: epsilon = "
+            f"{shown(block.epsilon)}"
+            for place, block in enumerate(manifest.blocks, start=1)
+        ]
+    return "\n".join(lines)
+
+
+def _block_outcomes(block: BlockTerms) -> list[str]:
+    """What is declared of a block."""
+    declared, lines = block.outcomes.declared, []
     for outcome in declared.outcomes:
-        is_number = outcome.name in manifest.outcomes.grids
+        is_number = outcome.name in block.outcomes.grids
         clipped = "; numbers beyond the range count as its nearest end" if is_number else ""
         missing = "; it may be missing, and who has it is private" if outcome.may_be_missing else ""
         lines.append(f"- `{outcome.name}`: {outcome.space}{clipped}{missing}")
     lines += [f"- impossible unless `{one}`" for one in declared.implications]
     lines += [f"- also measured: `{one}`" for one in declared.metrics]
-    return "\n".join(lines)
+    return lines
 
 
 def _row_names(row_files: Collection[str]) -> tuple[str, str, str]:
@@ -176,28 +197,29 @@ def _assigned(manifest: Manifest) -> str:
 
 def _files(manifest: Manifest) -> str:
     """What the columns are that depend on the mechanism."""
-    mechanism = manifest.mechanism
-    rows = mechanism.settled_rows(manifest.outcomes.categories())
-    of_cells = (one.in_words for one in mechanism.statistics if one.level is None)
-    cells = ", ".join([*of_cells, rows.cells_in_words])
+    pairs = list(zip(manifest.terms.mechanisms, manifest.terms.spaces, strict=True))
+    rows = [mechanism.settled_rows(space) for mechanism, space in pairs]
+    statistics = [one for mechanism, _ in pairs for one in mechanism.statistics]
+    of_cells = [one.in_words for one in statistics if one.level is None]
+    cells = ", ".join(dict.fromkeys([*of_cells, *(one.cells_in_words for one in rows)]))
     per = "arm" if manifest.columns.cluster is None else "cluster and arm"
     parts = [
-        f"  {rows.released_in_words}",
+        *(f"  {text}" for text in dict.fromkeys(one.released_in_words for one in rows)),
         f"- `cells.parquet`: one row per {per}: its size, {cells}.",
     ]
-    levels = [one.level for one in mechanism.statistics if one.level is not None]
+    levels = list(dict.fromkeys(one.level for one in statistics if one.level is not None))
     if levels:
         of = ", ".join("of everyone" if not by else f"by {', '.join(by)}" for by in levels)
         parts.append(
             f"- `totals.parquet`: noisy totals {of}; of each group, fold and arm the sum of every\n"
             "  metric (`noisy_sum`), where a unit counts as often as the `weight` of its cell says."
         )
-    if mechanism.look is not None:
+    if manifest.terms.look is not None:
         parts.append(
             "- `look.parquet`: how many units have outcomes in each bin, with noise; each bin by\n"
             "  the values at its lower ends. Ranges of numbers and the channel follow from it."
         )
-    if mechanism.designs_rows:
+    if any(mechanism.designs_rows for mechanism, _ in pairs):
         parts.append(
             "- `channels.parquet`: of each channel and response, what it counts as in each metric\n"
             "  (`decode`) and P(response given each category) × 2^48 (`weights`)."
@@ -206,13 +228,14 @@ def _files(manifest: Manifest) -> str:
 
 
 def _better(manifest: Manifest) -> str:
-    if not manifest.mechanism.statistics:
+    if not any(mechanism.statistics for mechanism in manifest.terms.mechanisms):
         return ""
     return ",\nand more precisely than from rows alone, by the noisy statistics beside them"
 
 
 def _aggregates(manifest: Manifest) -> str:
-    what = ", ".join(one.in_words for one in manifest.mechanism.statistics)
+    statistics = (one for each in manifest.terms.mechanisms for one in each.statistics)
+    what = ", ".join(dict.fromkeys(one.in_words for one in statistics))
     return f"""
 ## Files
 - `cells.parquet`: one row per cluster and arm: its size, {what}.

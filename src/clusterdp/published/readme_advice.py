@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from clusterdp.experiment.block_names import BLOCK, block_suffixes
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.expressions import quoted
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 def cautions(manifest: Manifest) -> str:
     """What gives wrong answers, why, and the command that gives a right one."""
     name, column = quoted(manifest.to_columns().outcomes[0]), manifest.to_columns().debiased[0]
-    levels = [one for one in manifest.outcomes.categories().level_values[0] if one is not None]
+    levels = [one for one in manifest.terms.spaces[0].level_values[0] if one is not None]
     level = shown(float(levels[len(levels) // 2]))
+    response = manifest.to_columns().responses[0]
     held = "--holdout 1" if manifest.folds > 1 else "--rows-only --by MINE"
     split = "train on fold 0" if manifest.folds > 1 else "train on other units than you estimate on"
     entries = [
@@ -41,7 +43,7 @@ def cautions(manifest: Manifest) -> str:
             f"clusterdp estimate . --metric METRIC  # such as {name}*other, {name}/other",
         ),
         (
-            "rows that are kept, dropped, sorted or grouped by it or by `response`",
+            f"rows that are kept, dropped, sorted or grouped by it or by `{response}`",
             "they were chosen by their noise, so their means are biased",
             "clusterdp estimate . --by COLUMN  # a column that does not depend on outcomes",
         ),
@@ -58,45 +60,62 @@ def cautions(manifest: Manifest) -> str:
 
 
 def sum_queries(manifest: Manifest, rows: str) -> str:
-    """Means of the first metric from noisy sums, in SQL; nothing if there are no sums.
+    """Means of a block's first metric from noisy sums, in SQL; nothing if there are no sums.
 
     Args:
-        manifest: Of the release.
+        manifest: Of the release. Of several blocks, queries are on the first one with sums.
         rows: The files of rows, as a name in SQL.
     """
-    statistics, space = manifest.mechanism.statistics, manifest.outcomes.categories()
-    arm = sql_name(manifest.columns.arm)
-    parts = []
-    if any(one.level is None and "noisy_sum" in one.column_types(space) for one in statistics):
-        parts.append(f"""select {arm}, sum(noisy_sum[1]) / sum(size) as mean
+    for place, block in enumerate(manifest.blocks):
+        queries = [
+            query
+            for query in (_of_cells(manifest, place), _of_totals(manifest, place, rows))
+            if query
+        ]
+        if queries:
+            metrics = ", ".join(f"`{one}`" for one in block.outcomes.categories().declared.metrics)
+            listed = "\n".join(f"```sql\n{query}\n```" for query in queries)
+            return f"""
+Noisy sums are in the units of their metrics, one number for each: {metrics}. They have less noise
+than a sum over rows, and no spread that would give a standard error. In totals, a unit counts as
+often as the `weight` of its cell says.
+
+{listed}
+"""
+    return ""
+
+
+def _of_cells(manifest: Manifest, place: int) -> str | None:
+    """The query on the sums of cells of a block; None if it has none."""
+    block, ending = manifest.blocks[place], block_suffixes(len(manifest.blocks))[place]
+    space, arm = block.outcomes.categories(), sql_name(manifest.columns.arm)
+    of_cells = (one for one in block.mechanism.statistics if one.level is None)
+    if not any("noisy_sum" in one.column_types(space) for one in of_cells):
+        return None
+    return f"""select {arm}, sum(noisy_sum{ending}[1]) / sum(size) as mean
 from 'cells.parquet'
 group by {arm}
-order by {arm};""")
-    if any(one.level == () for one in statistics):
-        fold = ["fold"] if manifest.folds > 1 else []
-        cells = ", ".join(map(sql_name, manifest.to_columns().cell))
-        keys = ", ".join([*fold, arm])
-        parts.append(f"""with sizes as (
-    select {keys}, sum(weight) as size
+order by {arm};"""
+
+
+def _of_totals(manifest: Manifest, place: int, rows: str) -> str | None:
+    """The query on the totals of everyone of a block; None if it has none."""
+    if not any(one.level == () for one in manifest.blocks[place].mechanism.statistics):
+        return None
+    arm, columns = sql_name(manifest.columns.arm), manifest.to_columns()
+    cells = ", ".join(map(sql_name, columns.cell))
+    keys = ", ".join([*(["fold"] if manifest.folds > 1 else []), arm])
+    several = f" and {BLOCK} = {place + 1}" if columns.n_blocks > 1 else ""
+    return f"""with sizes as (
+    select {keys}, sum(weight{block_suffixes(columns.n_blocks)[place]}) as size
     from '{rows}' join 'cells.parquet' using ({cells})
     group by {keys}
 )
 select {arm}, sum(noisy_sum[1]) / sum(size) as mean
 from 'totals.parquet' join sizes using ({keys})
-where "by" = ''
+where "by" = ''{several}
 group by {arm}
-order by {arm};""")
-    if not parts:
-        return ""
-    metrics = ", ".join(f"`{one}`" for one in space.declared.metrics)
-    queries = "\n".join(f"```sql\n{part}\n```" for part in parts)
-    return f"""
-Noisy sums are in the units of their metrics, one number for each: {metrics}. They have less noise
-than a sum over rows, and no spread that would give a standard error. In totals, a unit counts as
-often as the `weight` of its cell says.
-
-{queries}
-"""
+order by {arm};"""
 
 
 def sql_name(name: str) -> str:

@@ -19,39 +19,56 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """What is published of outcomes that share a channel.
+
+    Attributes:
+        space: The categories of its outcomes.
+        mechanism: What was run.
+        statistics: The noisy statistics, as arrays.
+        channel: The channel of the rows, as arrays; None when there are no rows.
+    """
+
+    space: Categories
+    mechanism: Mechanism
+    statistics: Statistics
+    channel: Channel | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
     """Everything that is published, and nothing else: no true outcome, no key.
 
     Attributes:
         units: One row per unit, in the order of ids: unit, arm, cluster, `response`, and a column
-            such as `clicks_debiased` for each outcome. A frame of the library that was given,
-            without its index or metadata; or None when the mechanism publishes aggregates alone.
+            such as `clicks_debiased` for each outcome. Of several blocks, each has a response:
+            `response_1`, `response_2`. A frame of the library that was given, without its index
+            or metadata; or None when the mechanism publishes aggregates alone.
         cells: One row per (cluster, arm): size, noisy statistics, and the prior and decode values
             or the number of the channel. Lists follow the order of categories. In a release of
             one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the arm's
             statistics.
-        mechanism: What was run.
+        blocks: What is published of each block of outcomes; most releases have one.
         guarantee: What the whole release costs.
         columns: The names of the published columns.
         layout: Clusters, arms and cell sizes.
-        space: The categories of the declared outcomes.
-        statistics: The noisy statistics, as arrays.
-        channel: The channel of the rows, as arrays.
         notes: Remarks for whoever uses this release.
         look: The noisy histogram that outcomes were clipped by, as arrays; None without one.
     """
 
     units: Any
     cells: Any
-    mechanism: Mechanism
+    blocks: tuple[Block, ...]
     guarantee: Guarantee
     columns: Columns
     layout: Layout
-    space: Categories
-    statistics: Statistics
-    channel: Channel | None
     notes: tuple[str, ...]
     look: DrawnLook | None = None
+
+    @property
+    def mechanism_names(self) -> str:
+        """The names of its mechanisms, each once."""
+        return ", ".join(dict.fromkeys(block.mechanism.name for block in self.blocks))
 
     def __repr__(self) -> str:
         lines = listed(list(self._facts().items()), self.notes)
@@ -62,7 +79,7 @@ class Release:
         return html_lines([self._title()]) + facts + html_notes(self.notes)
 
     def _title(self) -> str:
-        return f"Release of {', '.join(self.columns.outcomes)} by {self.mechanism.name}"
+        return f"Release of {', '.join(self.columns.outcomes)} by {self.mechanism_names}"
 
     def _facts(self) -> dict[str, str]:
         """What was released, what it costs and how to use it; shared by text and HTML."""
@@ -75,7 +92,12 @@ class Release:
             "guarantee": self.guarantee.in_short(),
             "table": layout.in_words,
             "arms": ", ".join(arms),
-            **{f"outcome {outcome.name}": str(outcome) for outcome in self.space.declared.outcomes},
+            **{
+                f"outcome {outcome.name}": str(outcome)
+                for block in self.blocks
+                for outcome in block.space.declared.outcomes
+            },
+            **(self._named_blocks() if len(self.blocks) > 1 else {}),
         }
         if self.units is None:
             facts["rows"] = "none; noisy statistics of cells alone"
@@ -86,3 +108,11 @@ class Release:
             ]
             facts["columns"] = ", ".join(named)
         return {**facts, "to estimate": "clusterdp.estimate(release)"}
+
+    def _named_blocks(self) -> dict[str, str]:
+        """The outcomes of each block, and what it costs."""
+        return {
+            f"block {place}": f"{', '.join(block.space.declared.names)} "
+            f"({block.mechanism.guarantee(block.space).in_short()})"
+            for place, block in enumerate(self.blocks, start=1)
+        }

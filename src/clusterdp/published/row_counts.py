@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import IntArray
     from clusterdp.experiment.layout import Layout
-    from clusterdp.published.release import Release
+    from clusterdp.published.release import Block, Release
     from clusterdp.rows.encoding import Columns
 
 
@@ -45,32 +45,51 @@ def scan_units(release: Release) -> pl.LazyFrame:
     return native.lazy()
 
 
-def count_released(release: Release, more: tuple[str, ...] = ()) -> pl.DataFrame:
-    """Rows counted by cell, response and more columns, in a column `COUNT`.
+class Grouping(NamedTuple):
+    """What rows are counted by.
+
+    Attributes:
+        names: Some columns.
+        response: The column of a block's responses.
+    """
+
+    names: tuple[str, ...]
+    response: str
+
+
+def count_released(release: Release, more: tuple[str, ...] = ()) -> list[pl.DataFrame]:
+    """Rows counted by cell, response and more columns, block by block; see `count_together`.
 
     Raises:
         DataError: If the rows do not fill the cells.
     """
     names = tuple(dict.fromkeys((*release.columns.cell, *more)))
+    several = [Grouping(names, response) for response in release.columns.responses]
     if is_spark(release.units):
         from clusterdp.engines.spark.frame import count_groups  # only Spark can count its rows
 
-        groups = count_groups(release.units, [*names, RESPONSE], COUNT)
+        counts = [
+            count_groups(release.units, [*names, one.response], COUNT).rename(
+                {one.response: RESPONSE}
+            )
+            for one in several
+        ]
     else:
-        (groups,) = count_together(scan_units(release), [names])
-    check_whole(groups, release)
-    return groups
+        counts = count_together(scan_units(release), several)
+    for block, groups in zip(release.blocks, counts, strict=True):
+        check_whole(groups, release, block)
+    return counts
 
 
-def count_together(units: pl.LazyFrame, several: list[tuple[str, ...]]) -> list[pl.DataFrame]:
-    """Rows counted by response and each of some lists of columns, in one pass.
+def count_together(units: pl.LazyFrame, several: list[Grouping]) -> list[pl.DataFrame]:
+    """Rows counted in each of some ways, in one pass, with responses in a column `RESPONSE`.
 
     Counts are in a column `COUNT`. Memory holds a batch of rows and the counts.
 
     Raises:
         FormatError: If the files of rows cannot be read.
     """
-    lists = [tuple(dict.fromkeys((*one, RESPONSE))) for one in several]
+    lists = [tuple(dict.fromkeys((*one.names, one.response))) for one in several]
     read = units.select(dict.fromkeys(name for one in lists for name in one).keys())
     columns = {name: ColumnCodes(kind) for name, kind in read.collect_schema().items()}
     tallies = [Tally(one, columns, COUNT) for one in lists]
@@ -81,7 +100,8 @@ def count_together(units: pl.LazyFrame, several: list[tuple[str, ...]]) -> list[
             codes = encode_batch(batch, columns)
             for tally in tallies:
                 tally.add(codes)
-    return [tally.table() for tally in tallies]
+    pairs = zip(tallies, several, strict=True)
+    return [tally.table().rename({one.response: RESPONSE}) for tally, one in pairs]
 
 
 def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:
@@ -107,14 +127,14 @@ def read_errors() -> Iterator[None]:
         ) from None
 
 
-def check_whole(groups: pl.DataFrame, release: Release) -> None:
-    """Check counts of all rows.
+def check_whole(groups: pl.DataFrame, release: Release, block: Block) -> None:
+    """Check counts of all rows by the responses of a block.
 
     Raises:
         DataError: If the rows do not fill the cells, or hold responses that they cannot have.
     """
-    assert release.channel is not None  # noqa: S101 - there are rows
-    layout, channel = release.layout, release.channel
+    assert block.channel is not None  # noqa: S101 - there are rows
+    layout, channel = release.layout, block.channel
     cells = released_cells(groups, release.columns, layout)
     possible = channel.possible()
     responses = groups[RESPONSE].to_numpy()

@@ -11,12 +11,16 @@ from clusterdp.precision.expected import channel_unit_noise, expected_precision
 from clusterdp.precision.sights import sight_rows, sights
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp._arrays import FloatArray
     from clusterdp.channels.catalogue import Channel
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.precision.expected import Precision
     from clusterdp.precision.sights import Sight
-    from clusterdp.published.manifest import Manifest
+    from clusterdp.published.manifest import Expected, Manifest
 
 # What is assumed where no outcome was declared to be likelier than another.
 _UNIFORM = "if all outcomes were equally likely, because nothing was declared"
@@ -50,55 +54,75 @@ class Visible(NamedTuple):
         }
 
 
-def what_is_visible(manifest: Manifest, layout: Layout, channel: Channel | None) -> Visible:
+def what_is_visible(
+    manifest: Manifest, layout: Layout, channels: Sequence[Channel | None]
+) -> Visible:
     """What to expect of effects, if outcomes are as the owner expected.
 
     Args:
         manifest: Of the release.
         layout: Its cells.
-        channel: That of its rows; None if there are none.
+        channels: Those of the rows, block by block; None if there are no rows.
     """
-    space, compared = manifest.outcomes.categories(), layout.compared()
-    probs = _expected_probs(manifest, compared, space.n_categories)
+    compared = layout.compared()
+    spaces = manifest.terms.spaces
+    blocks = zip(manifest.terms.mechanisms, spaces, manifest.expected, channels, strict=True)
+    precisions = [one for block in blocks for one in _precisions(layout, *block)]
+    return Visible(
+        metrics=tuple(str(metric) for space in spaces for metric in space.declared.metrics),
+        sights=sights(precisions, compared),
+        assumed=_assumed(manifest, spaces),
+    )
+
+
+def _precisions(
+    layout: Layout,
+    mechanism: Mechanism,
+    space: Categories,
+    expected: Expected | None,
+    channel: Channel | None,
+) -> tuple[Precision, ...]:
+    """What to expect of the metrics of a block."""
+    compared = layout.compared()
+    probs = _expected_probs(expected, compared, space.n_categories)
     noise = assumed = None
     if channel is not None:
         # From the published channel: to design one again takes long.
         used: Any = replace(channel, groups=channel.groups[layout.complete])
         noise = channel_unit_noise(used, compared, space, probs)
-        prior = manifest.mechanism.settled_rows(space).public_prior(space)
+        prior = mechanism.settled_rows(space).public_prior(space)
         assumed = channel_unit_noise(used, compared, space, prior[np.newaxis, np.newaxis])
         assumed = assumed.mean(axis=-1)
-    precisions = expected_precision(
-        manifest.mechanism, compared, space, probs, noise, assumed=assumed
-    )
-    return Visible(
-        metrics=tuple(map(str, space.declared.metrics)),
-        sights=sights(precisions, compared),
-        assumed=_assumed(manifest, space),
-    )
+    return expected_precision(mechanism, compared, space, probs, noise, assumed=assumed)
 
 
-def _expected_probs(manifest: Manifest, layout: Layout, n_categories: int) -> FloatArray:
+def _expected_probs(expected: Expected | None, layout: Layout, n_categories: int) -> FloatArray:
     """What outcomes were expected to be like; axes `[cluster, 1, category]`."""
     kinds = np.full((1, n_categories), 1 / n_categories)
-    if manifest.expected is not None:
-        kinds = np.array(manifest.expected)
+    if expected is not None:
+        kinds = np.array(expected)
     return kinds[np.arange(len(layout.clusters)) % len(kinds), np.newaxis]
 
 
-def _assumed(manifest: Manifest, space: Categories) -> str:
+def _assumed(manifest: Manifest, spaces: Sequence[Categories]) -> str:
     """What was assumed of outcomes, in a line."""
-    assumed = _UNIFORM
-    if manifest.expected is not None:
+    said: list[str] = []
+    unknown: list[str] = []
+    for space, expected in zip(spaces, manifest.expected, strict=True):
+        if expected is None:
+            unknown += space.declared.names
+            continue
         # Kinds of clusters are made so that they average to what was declared.
-        probs, values = np.array(manifest.expected).mean(axis=0), space.metric_values()
+        probs, values = np.array(expected).mean(axis=0), space.metric_values()
         means = values @ probs
         for place, one in space.of_observed().items():
             means[place], _ = one.moments(values, place, probs)
         named = zip(space.declared.metrics, means, strict=True)
-        listed = ", ".join(f"{metric} with mean {mean:.4g}" for metric, mean in named)
-        as_what = "the owner expected" if manifest.before_look is None else "the look showed them"
-        assumed = f"if outcomes are as {as_what}: {listed}"
+        said += [f"{metric} with mean {mean:.4g}" for metric, mean in named]
+    as_what = "the owner expected" if manifest.before_look is None else "the look showed them"
+    assumed = f"if outcomes are as {as_what}: {', '.join(said)}" if said else _UNIFORM
+    if said and unknown:
+        assumed += f"; all outcomes of {', '.join(unknown)} equally likely"
     by = manifest.columns.assigned_by
     if by is not None:
         assumed += f"; arms were assigned by {by}, so the more its groups differ, the larger"

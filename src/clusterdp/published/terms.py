@@ -5,7 +5,7 @@ A manifest states it, and so does a ledger.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,18 @@ from clusterdp.experiment.categories import (  # noqa: TC001 - for msgspec
 )
 from clusterdp.mechanisms.mechanism import Mechanism  # noqa: TC001 - for msgspec
 from clusterdp.privacy.accounting import Guarantee, shown
+from clusterdp.privacy.composition import basic_composition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp.privacy.accounting import ReleaseLoss
+    from clusterdp.statistics.look import NoisyLook
+
+LOOK_OF_ONE_BLOCK = (
+    "a look is of outcomes that share one channel; leave out look, or release fewer outcomes "
+    "together"
+)
 
 
 class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,24 +40,26 @@ class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     in_words: str
 
 
-class Terms(Struct, frozen=True, kw_only=True):
-    """What is published of outcomes, how, and what that costs.
+class BlockTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is published of a block of outcomes, how, and what that costs.
 
     Attributes:
         outcomes: The declared outcomes, and the grids of numbers.
         mechanism: What is published, by the parameters that the machine uses.
         noise: Numbers that follow from them and that readers need, by statistic.
-        guarantee: What that costs.
+        epsilon: The ε of the block.
+        delta: The δ of the block.
     """
 
     outcomes: CategoriesRecord
     mechanism: Mechanism
     noise: dict[str, dict[str, list[float | None]]]
-    guarantee: GuaranteeTerms
+    epsilon: float
+    delta: float
 
     @classmethod
-    def of(cls, space: Categories, mechanism: Mechanism) -> Terms:
-        """The terms of a release.
+    def of(cls, space: Categories, mechanism: Mechanism) -> BlockTerms:
+        """The terms of a block.
 
         Raises:
             ParameterError: If the budget of the mechanism cannot be met, or its prior is of another
@@ -59,15 +73,97 @@ class Terms(Struct, frozen=True, kw_only=True):
             outcomes=space.record(),
             mechanism=mechanism.settled(space),
             noise={name: numbers for name, numbers in facts.items() if numbers},
+            epsilon=guarantee.epsilon,
+            delta=guarantee.delta,
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its outcomes."""
+        return tuple(outcome.name for outcome in self.outcomes.declared.outcomes)
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What is published of all outcomes, and what that costs.
+
+    Attributes:
+        blocks: What is published of each block. One unit's outcomes are in all of them, so that
+            their losses add up.
+        guarantee: What all blocks cost together.
+    """
+
+    blocks: tuple[BlockTerms, ...]
+    guarantee: GuaranteeTerms
+
+    @classmethod
+    def of(cls, spaces: Sequence[Categories], mechanisms: Sequence[Mechanism]) -> Terms:
+        """The terms of a release, from the categories and the mechanism of each block.
+
+        Raises:
+            ParameterError: If a budget cannot be met, a prior is of another outcome space, some
+                blocks have rows and others do not, or one of several has a look.
+        """
+        guarantee = total_guarantee(spaces, mechanisms)
+        if len({mechanism.releases_rows for mechanism in mechanisms}) > 1:
+            raise ParameterError(
+                "some blocks would publish rows and others would not; choose mechanisms that all do"
+            )
+        if len(mechanisms) > 1 and any(mechanism.look is not None for mechanism in mechanisms):
+            raise ParameterError(LOOK_OF_ONE_BLOCK)
+        pairs = zip(spaces, mechanisms, strict=True)
+        return cls(
+            blocks=tuple(BlockTerms.of(space, mechanism) for space, mechanism in pairs),
             guarantee=GuaranteeTerms(
                 epsilon=guarantee.epsilon, delta=guarantee.delta, in_words=in_words(guarantee)
             ),
         )
 
+    @property
+    def spaces(self) -> tuple[Categories, ...]:
+        """The categories of each block."""
+        return tuple(block.outcomes.categories() for block in self.blocks)
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanism of each block."""
+        return tuple(block.mechanism for block in self.blocks)
+
+    @property
+    def mechanism_names(self) -> str:
+        """The names of its mechanisms, each once."""
+        return ", ".join(dict.fromkeys(one.name for one in self.mechanisms))
+
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """The names of all outcomes, block by block."""
+        return tuple(name for block in self.blocks for name in block.names)
+
+    @property
+    def missing_names(self) -> tuple[str, ...]:
+        """The names of outcomes that may be missing, block by block."""
+        return tuple(name for block in self.blocks for name in block.outcomes.declared.missing)
+
+    @property
+    def look(self) -> NoisyLook | None:
+        """The look that was paid for; only a release of one block has one."""
+        return self.mechanisms[0].look
+
+    @property
+    def releases_rows(self) -> bool:
+        """Whether user-level rows are published, or aggregates alone."""
+        return all(mechanism.releases_rows for mechanism in self.mechanisms)
+
+    def losses(self) -> tuple[ReleaseLoss, ...]:
+        """What each block loses at worst; blocks are drawn independently, so that they add up."""
+        pairs = zip(self.spaces, self.mechanisms, strict=True)
+        return tuple(mechanism.loss(space) for space, mechanism in pairs)
+
     def check(self) -> None:
-        """Raise a FormatError unless all of it follows from the parameters of the mechanism."""
+        """Raise a FormatError unless all of it follows from the parameters of the mechanisms."""
+        if not self.blocks:
+            raise FormatError("there is no block of outcomes")
         try:
-            again = Terms.of(self.outcomes.categories(), self.mechanism)
+            again = Terms.of(self.spaces, self.mechanisms)
         except ParameterError as error:
             raise FormatError(f"the parameters are of no mechanism of ours: {error}") from None
         # Words for people may change.
@@ -77,13 +173,24 @@ class Terms(Struct, frozen=True, kw_only=True):
                 f"the stated guarantee does not follow from the parameters, which cost "
                 f"{again.to_guarantee()}"
             )
-        for name in ("outcomes", "mechanism", "noise"):
-            if getattr(again, name) != getattr(self, name):
-                raise FormatError(f"{name!r} does not hold together")
+        for ours, theirs in zip(again.blocks, self.blocks, strict=True):
+            for name in BlockTerms.__struct_fields__:
+                if getattr(ours, name) != getattr(theirs, name):
+                    raise FormatError(f"{name!r} does not hold together")
 
     def to_guarantee(self) -> Guarantee:
         """The guarantee, as a value."""
         return Guarantee(epsilon=self.guarantee.epsilon, delta=self.guarantee.delta)
+
+
+def total_guarantee(spaces: Sequence[Categories], mechanisms: Sequence[Mechanism]) -> Guarantee:
+    """What the blocks of a release cost together: Σε and Σδ, rounded up.
+
+    Neighbours differ in all outcomes of a unit, and outcomes of different blocks are a product
+    space. So one unit can lose the most in every block at once.
+    """
+    pairs = zip(spaces, mechanisms, strict=True)
+    return basic_composition([mechanism.guarantee(space) for space, mechanism in pairs])
 
 
 def in_words(guarantee: Guarantee) -> str:

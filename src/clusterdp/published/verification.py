@@ -10,6 +10,7 @@ from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.mechanisms.settling import settle
+from clusterdp.published.cells import cells_of_blocks
 from clusterdp.published.folder import read_folder, unit_files
 from clusterdp.published.manifest import software_name
 from clusterdp.published.readme import write_readme
@@ -22,7 +23,7 @@ from clusterdp.published.row_counts import (
 )
 from clusterdp.published.sights import what_is_visible
 from clusterdp.rows.debiased import debiased_columns
-from clusterdp.rows.encoding import FOLD, RESPONSE
+from clusterdp.rows.encoding import FOLD, debiased_names
 from clusterdp.rows.keys import fold_numbers
 from clusterdp.storage.files import MANIFEST, README
 
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import polars as pl
+
     from clusterdp._arrays import FloatArray
     from clusterdp.published.manifest import Manifest
-    from clusterdp.published.release import Release
+    from clusterdp.published.release import Block, Release
 
 # Machines may add up a prior in another order.
 _SAME_PRIOR = 1e-6
@@ -58,10 +61,11 @@ def verify_folder(folder: Path) -> list[Check]:
         Check("the guarantee follows from the parameters", None),
         _check_readme(folder, release, manifest),
     ]
-    if release.channel is None:
+    if release.units is None:
         return checks
     checks += _check_look(release, manifest)
-    checks += _check_channel(release)
+    for place in range(len(release.blocks)):
+        checks += _check_channel(release, place)
     steps: list[tuple[str, Callable[[Release], str | None]]] = [
         ("rows can be read", _check_readable),
         ("rows fill the cells", _check_rows),
@@ -86,7 +90,8 @@ def verify_folder(folder: Path) -> list[Check]:
 def _check_readme(folder: Path, release: Release, manifest: Manifest) -> Check:
     """The text for people, if this version of the software wrote it: words may change."""
     name, is_ours = "the README follows from the manifest", manifest.software == software_name()
-    seen = what_is_visible(manifest, release.layout, release.channel)
+    channels = [block.channel for block in release.blocks]
+    seen = what_is_visible(manifest, release.layout, channels)
     written = write_readme(manifest, unit_files(manifest), seen)
     there = (folder / README).read_text(encoding="utf-8", errors="replace")
     return Check.of(
@@ -99,11 +104,11 @@ def _check_look(release: Release, manifest: Manifest) -> list[Check]:
     look, before = release.look, manifest.before_look
     if look is None or before is None:
         return []
+    (block,) = release.blocks
     declared = before.outcomes.categories()
-    mechanism = release.mechanism.with_prior(before.prior)
-    settled = settle(declared, mechanism, release.layout, look)
-    priors = [np.array(one.prior or ()) for one in (settled.mechanism, release.mechanism)]
-    same = settled.space == release.space and len(priors[0]) == len(priors[1])
+    settled = settle(declared, block.mechanism.with_prior(before.prior), release.layout, look)
+    priors = [np.array(one.prior or ()) for one in (settled.mechanism, block.mechanism)]
+    same = settled.space == block.space and len(priors[0]) == len(priors[1])
     same = same and bool((np.abs(priors[0] - priors[1]) < _SAME_PRIOR).all())
     return [
         Check.of(
@@ -114,12 +119,22 @@ def _check_look(release: Release, manifest: Manifest) -> list[Check]:
     ]
 
 
-def _check_channel(release: Release) -> list[Check]:
-    assert release.channel is not None  # noqa: S101 - only called then
-    rows = release.mechanism.settled_rows(release.space)
-    histogram = histogram_of(release.statistics)
-    arrays = release.channel.arrays()
-    return rows.checks(arrays, release.cells, release.layout, release.space, histogram)
+def _check_channel(release: Release, place: int) -> list[Check]:
+    """The checks of a block's channel; where there are several, they say which."""
+    block = release.blocks[place]
+    assert block.channel is not None  # noqa: S101 - only called then
+    rows = block.mechanism.settled_rows(block.space)
+    histogram, arrays = histogram_of(block.statistics), block.channel.arrays()
+    cells = _cells_of_blocks(release)[place]
+    found = rows.checks(arrays, cells, release.layout, block.space, histogram)
+    if len(release.blocks) == 1:
+        return found
+    return [one._replace(name=f"block {place + 1}: {one.name}") for one in found]
+
+
+def _cells_of_blocks(release: Release) -> list[pl.DataFrame]:
+    blocks = [(block.mechanism, block.space) for block in release.blocks]
+    return cells_of_blocks(release.cells, release.columns, blocks)
 
 
 def _check_readable(release: Release) -> str | None:
@@ -136,26 +151,29 @@ def _check_rows(release: Release) -> str | None:
 
 
 def _check_debiased(release: Release) -> str | None:
-    assert release.channel is not None  # noqa: S101 - only called then
     columns, layout = release.columns, release.layout
-    published = scan_units(release).select(*columns.cell, RESPONSE, *columns.debiased)
-    distinct = collect_rows(published.unique())
-    cells, responses = released_cells(distinct, columns, layout), distinct[RESPONSE].to_numpy()
-    decoded = debiased_columns(_published_decode(release), release.space.declared)
-    for decode, name in zip(decoded, columns.debiased, strict=True):
-        # To the last bit: what is left of a number could carry outcomes.
-        if not np.array_equal(distinct[name].to_numpy(), decode[cells, responses]):
-            return f"rows have values of {name!r} that their responses do not lead to"
+    blocks = zip(release.blocks, columns.responses, _cells_of_blocks(release), strict=True)
+    for block, response, of_cells in blocks:
+        declared = block.space.declared
+        names = debiased_names(declared.names, declared.missing)
+        published = scan_units(release).select(*columns.cell, response, *names)
+        distinct = collect_rows(published.unique())
+        cells, responses = released_cells(distinct, columns, layout), distinct[response].to_numpy()
+        decoded = debiased_columns(_published_decode(block, of_cells), declared)
+        for decode, name in zip(decoded, names, strict=True):
+            # To the last bit: what is left of a number could carry outcomes.
+            if not np.array_equal(distinct[name].to_numpy(), decode[cells, responses]):
+                return f"rows have values of {name!r} that their responses do not lead to"
     return None
 
 
-def _published_decode(release: Release) -> Callable[[int], FloatArray]:
+def _published_decode(block: Block, cells: pl.DataFrame) -> Callable[[int], FloatArray]:
     """What each response counts as in a metric, as it is published; axes `[cell, response]`."""
-    channel = release.channel
+    channel = block.channel
     assert channel is not None  # noqa: S101 - only called then
-    if release.mechanism.designs_rows:
+    if block.mechanism.designs_rows:
         return lambda metric: channel.decode(metric)[channel.groups.ravel()]
-    stated = np.array(release.cells["decode"].to_list())
+    stated = np.array(cells["decode"].to_list())
     return lambda metric: stated[:, metric]
 
 

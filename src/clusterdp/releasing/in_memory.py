@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import DataError, notify_owner
-from clusterdp.mechanisms.disclosure import disclosure_notes
-from clusterdp.mechanisms.draw import check_exact, release_cells
 from clusterdp.published.cells import cells_table
-from clusterdp.published.release import Release
+from clusterdp.published.release import Block, Release
+from clusterdp.published.terms import total_guarantee
+from clusterdp.releasing.blocks import channels_of, check_blocks, draw_blocks, release_notes
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.encoding import TABLE_CHANGED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.prepare import Prepared
@@ -33,42 +35,49 @@ def run_release(  # noqa: PLR0913 - the parts of a table and the owner's choices
     add_noise: NoiseSource,
     **choices: Any,
 ) -> Release:
-    """Prepare a frame and release it, with both sources of randomness given, for tests.
+    """Prepare a frame and release it in one block, with all randomness given, for tests.
 
     With the same key and the same noise it gives the same release. Choices are those of `prepare`.
     """
-    prepared = prepare(frame, columns=columns, space=space, **choices)
-    return release_in_memory(prepared, mechanism, key, add_noise)
+    prepared = prepare(frame, columns=columns, spaces=(space,), **choices)
+    return release_in_memory(prepared, (mechanism,), key, add_noise)
 
 
 def release_in_memory(
-    prepared: Prepared, mechanism: Mechanism, key: ReleaseKey, add_noise: NoiseSource
+    prepared: Prepared, mechanisms: Sequence[Mechanism], key: ReleaseKey, add_noise: NoiseSource
 ) -> Release:
-    """Privatize every outcome of a table; what is published are frames of its own library."""
-    check_exact(prepared.layout, prepared.table.space, mechanism)
-    prepared, mechanism, look, _ = look_first(prepared, mechanism, Unrecorded(key), add_noise)
+    """Privatize every outcome of a table; what is published are frames of its own library.
+
+    Args:
+        prepared: The table.
+        mechanisms: What to publish of each block.
+        key: Where the randomness of rows comes from.
+        add_noise: Where noise on statistics comes from.
+    """
+    check_blocks(prepared.layout, prepared.table.spaces, mechanisms)
+    prepared, mechanisms, look, _ = look_first(prepared, mechanisms, Unrecorded(key), add_noise)
     table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
-    space = table.space
-    disclosed = disclosure_notes(mechanism, space)
-    found = table.count(layout, encoder, asked=asked_of(mechanism, layout, key))
+    notes = release_notes(prepared, mechanisms)
+    asked = [asked_of(mechanism, layout, key) for mechanism in mechanisms]
+    found = table.count(layout, encoder, asked=asked)
     for notice in found.notices:
         notify_owner(notice)
-    about_cells = release_cells(found.totals, layout, space, mechanism, add_noise)
-    units = None
-    if about_cells.channel is not None:
-        units, again = table.collect_rows(prepared.randomizer(about_cells.channel, key))
+    drawn = draw_blocks(found.totals, layout, table.spaces, mechanisms, add_noise)
+    channels, units = channels_of(drawn), None
+    if channels:
+        units, again = table.collect_rows(prepared.randomizer(channels, key))
         if again != found.seen:
             raise DataError(TABLE_CHANGED)
     return Release(
         units=units,
-        cells=table.like(cells_table(encoder, layout, about_cells)),
-        mechanism=mechanism,
-        guarantee=mechanism.guarantee(space),
+        cells=table.like(cells_table(encoder, layout, drawn)),
+        blocks=tuple(
+            Block(space=space, mechanism=mechanism, statistics=one.statistics, channel=one.channel)
+            for space, mechanism, one in zip(table.spaces, mechanisms, drawn, strict=True)
+        ),
+        guarantee=total_guarantee(table.spaces, mechanisms),
         columns=table.columns,
         layout=layout,
-        space=space,
-        statistics=about_cells.statistics,
-        channel=about_cells.channel,
-        notes=(*prepared.notes, *disclosed),
+        notes=notes,
         look=look,
     )

@@ -17,52 +17,62 @@ from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp._arrays import IntArray
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
+
+_CHANNEL = "channel"
 
 
 class Drawn(NamedTuple):
     """What a first pass leaves behind.
 
     Attributes:
-        about_cells: The noisy statistics of cells, and the channel that was designed from them: a
-            run that is resumed designs nothing.
+        blocks: Of each block the noisy statistics of cells, and the channel that was designed from
+            them: a run that is resumed designs nothing.
         table_tag: Which table they are of: a keyed checksum, which is worthless without the key.
     """
 
-    about_cells: CellRelease
+    blocks: tuple[CellRelease, ...]
     table_tag: bytes
 
     def __bytes__(self) -> bytes:
         """To be kept, and read back exactly."""
-        statistics, channel = self.about_cells
         arrays: dict[str, Any] = {"table_tag": np.frombuffer(self.table_tag, dtype=np.uint8)}
-        for place, statistic in enumerate(statistics):
-            arrays |= {f"{place}.{name}": drawn for name, drawn in statistic.arrays().items()}
-        if channel is not None:
-            arrays |= {f"channel.{name}": part for name, part in channel.arrays().items()}
+        for block, (statistics, channel) in enumerate(self.blocks):
+            parts = dict(enumerate(statistics)) | ({} if channel is None else {_CHANNEL: channel})
+            for part, drawn in parts.items():
+                arrays |= {f"{block}.{part}.{name}": held for name, held in drawn.arrays().items()}
         return _stored(arrays)
 
     @classmethod
     def from_bytes(
-        cls, stored: bytes, mechanism: Mechanism, layout: Layout, space: CategorySpace
+        cls,
+        stored: bytes,
+        mechanisms: Sequence[Mechanism],
+        layout: Layout,
+        spaces: Sequence[CategorySpace],
     ) -> Drawn:
-        """What was kept of a release by this mechanism."""
+        """What was kept of a release by these mechanisms, one for each block."""
         parts: dict[str, dict[str, Any]] = {}
         for name, part in _restored(stored).items():
             whose, _, own_name = name.rpartition(".")
             parts.setdefault(whose, {})[own_name] = part
-        statistics = tuple(
-            statistic.restore(parts[str(place)], layout, space)
-            for place, statistic in enumerate(mechanism.statistics)
-        )
-        channel = None
-        if mechanism.releases_rows:
-            channel = mechanism.settled_rows(space).restore(parts["channel"], space)
-        tag = parts[""]["table_tag"].tobytes()
-        return cls(about_cells=CellRelease(statistics, channel), table_tag=tag)
+        blocks = []
+        for block, (mechanism, space) in enumerate(zip(mechanisms, spaces, strict=True)):
+            statistics = tuple(
+                statistic.restore(parts[f"{block}.{place}"], layout, space)
+                for place, statistic in enumerate(mechanism.statistics)
+            )
+            channel = None
+            if mechanism.releases_rows:
+                held = parts[f"{block}.{_CHANNEL}"]
+                channel = mechanism.settled_rows(space).restore(held, space)
+            blocks.append(CellRelease(statistics, channel))
+        return cls(blocks=tuple(blocks), table_tag=parts[""]["table_tag"].tobytes())
 
 
 class KeptLook(NamedTuple):

@@ -20,6 +20,8 @@ from clusterdp.rows.encoding import ANOTHER_TABLE
 from clusterdp.statistics.look import DrawnLook
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp.engines.base import Counted, Progress
     from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -34,43 +36,44 @@ class Followed(NamedTuple):
 
     Attributes:
         prepared: The table, with the outcomes that are released.
-        mechanism: What is published.
+        mechanisms: What is published of each block.
         look: What was drawn first; None without a look.
         before: What was declared; None without a look.
     """
 
     prepared: Prepared
-    mechanism: Mechanism
+    mechanisms: Sequence[Mechanism]
     look: DrawnLook | None = None
     before: BeforeLook | None = None
 
 
 def look_first(
     prepared: Prepared,
-    mechanism: Mechanism,
+    mechanisms: Sequence[Mechanism],
     journal: Journal,
     add_noise: NoiseSource,
     progress: Progress = no_progress,
 ) -> Followed:
-    """Take the look that a mechanism asks for, and follow it.
+    """Take the look that a mechanism asks for, and follow it; `Terms` hold it to one block.
 
     Raises:
         DataError: If a row breaks a rule, before anything is drawn; or if the table is not the one
             that an earlier run looked at.
     """
-    if mechanism.look is None:
-        return Followed(prepared, mechanism)
-    declared, layout = prepared.table.space, prepared.layout
-    drawn = _draw(prepared, mechanism.look, journal, add_noise, progress)
+    look = mechanisms[0].look
+    if look is None:
+        return Followed(prepared, mechanisms)
+    (mechanism,), (declared,), layout = mechanisms, prepared.table.spaces, prepared.layout
+    drawn = _draw(prepared, look, journal, add_noise, progress)
     settled = settle(declared, mechanism, layout, drawn)
     rows = settled.mechanism.settled_rows(settled.space)
     after = replace(
         prepared,
-        table=replace(prepared.table, space=settled.space),
-        expected=(tuple(rows.public_prior(settled.space).tolist()),),
+        table=replace(prepared.table, spaces=(settled.space,)),
+        expected=((tuple(rows.public_prior(settled.space).tolist()),),),
         notes=(*prepared.notes, *settled.notes),
     )
-    return Followed(after, settled.mechanism, drawn, BeforeLook.of(declared, mechanism))
+    return Followed(after, (settled.mechanism,), drawn, BeforeLook.of(declared, mechanism))
 
 
 def _draw(
@@ -81,14 +84,15 @@ def _draw(
     progress: Progress,
 ) -> DrawnLook:
     """What an earlier run drew, if there was one; else drawn now, and written down."""
-    bins = look_space(prepared.table.space.declared)
+    (declared,) = prepared.table.spaces
+    bins = look_space(declared.declared)
     stored = journal.recall_look()
     kept = None if stored is None else KeptLook.from_bytes(stored)
     if kept is None or journal.recall() is None:
         found = _count(prepared, bins, progress)
         tag = journal.key.tag(found.seen)
         if kept is None:
-            drawn = look.draw(found.counts.sum(axis=(0, 1)), bins, add_noise)
+            drawn = look.draw(found.counts[0].sum(axis=(0, 1)), bins, add_noise)
             journal.keep_look(bytes(KeptLook(noisy_counts=drawn.noisy_counts, table_tag=tag)))
             return drawn
         if kept.table_tag != tag:
@@ -102,4 +106,4 @@ def _count(prepared: Prepared, bins: Categories, progress: Progress) -> Counted:
     layout = prepared.layout
     together = replace(layout, clusters=(EVERYONE,), sizes=layout.sizes.sum(axis=0, keepdims=True))
     encoder = replace(prepared.encoder, clusters=None, pooled=None)
-    return replace(prepared.table, space=bins).count(together, encoder, progress)
+    return replace(prepared.table, spaces=(bins,)).count(together, encoder, progress)

@@ -17,7 +17,7 @@ from clusterdp.rows.counting import Asked
 from clusterdp.rows.frames import is_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from clusterdp.channels.catalogue import Channel
     from clusterdp.engines.base import Engine, Table
@@ -41,27 +41,27 @@ class Prepared:
         layout: Its cells.
         encoder: How its rows are assigned to cells.
         notes: What a reader of the release should know.
-        expected: What the owner expects outcomes to be like, which is published; None if nothing
-            was declared.
+        expected: What the owner expects outcomes of each block to be like, which is published;
+            None where nothing was declared.
     """
 
     table: Table
     layout: Layout
     encoder: CellEncoder
     notes: tuple[str, ...]
-    expected: Expected | None = None
+    expected: tuple[Expected | None, ...]
 
-    def randomizer(self, channel: Channel, key: ReleaseKey) -> BatchRandomizer:
-        """What randomizes its rows."""
+    def randomizer(self, channels: Sequence[Channel], key: ReleaseKey) -> BatchRandomizer:
+        """What randomizes its rows, from the channel of each block."""
         encode = row_encoder(self.table, self.encoder)
-        return BatchRandomizer.of(encode, channel, self.layout, key)
+        return BatchRandomizer.of(encode, channels, self.layout, key)
 
 
 def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     source: Any,
     *,
     columns: Columns,
-    space: Categories,
+    spaces: tuple[Categories, ...],
     control: Any = None,
     min_cell_size: int | None = None,
     clip: bool = False,
@@ -77,7 +77,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         source: A file, a folder or a query by its name, or a pandas, Polars, PyArrow, DuckDB or
             Spark frame.
         columns: Which column plays which part.
-        space: The categories of the declared outcomes.
+        spaces: The categories of the declared outcomes, block by block.
         control: The control arm. Needed unless the arms are 0 and 1.
         min_cell_size: Pool clusters that expect fewer units than this in some arm into one.
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
@@ -91,13 +91,13 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     Raises:
         DataError: If there is no such table, or it lacks a column.
     """
-    asked = TableOptions(columns, space, clip, keep_order, verbose, aggregates or {})
+    asked = TableOptions(columns, spaces, clip, keep_order, verbose, aggregates or {})
     engine = engine or open_engine(source, ExitStack())
     return prepare_table(engine.table(named(source), asked, out), control, min_cell_size)
 
 
 def asked_of(mechanism: Mechanism, layout: Layout, key: ReleaseKey) -> Asked:
-    """What the statistics of a mechanism need to be counted, and no more."""
+    """What the statistics of a block's mechanism need to be counted, and no more."""
     by_category = any(one.of_categories for one in mechanism.statistics)
     return Asked(
         sums=any(one.level is None and not one.of_categories for one in mechanism.statistics),
@@ -124,8 +124,13 @@ def _pooled(
                 "well; give a copy of the column under another name"
             )
         encoder = replace(encoder, pooled=pooled.regroup)
-    notes = (*pooled.notes, *aggregation_notes(table.aggregates))
-    return Prepared(table=table, layout=pooled.layout, encoder=encoder, notes=notes)
+    return Prepared(
+        table=table,
+        layout=pooled.layout,
+        encoder=encoder,
+        notes=(*pooled.notes, *aggregation_notes(table.aggregates)),
+        expected=(None,) * len(table.spaces),
+    )
 
 
 def read_cells(

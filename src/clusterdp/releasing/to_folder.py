@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 from clusterdp.engines.base import no_progress
 from clusterdp.engines.local.table import unreadable, write_parquet
 from clusterdp.errors import DataError, OutputError, notify_owner
-from clusterdp.mechanisms.disclosure import disclosure_notes
-from clusterdp.mechanisms.draw import check_exact, release_cells
+from clusterdp.published.block_tables import stacked
 from clusterdp.published.cells import cells_table
 from clusterdp.published.manifest import Manifest, software_name
 from clusterdp.published.readme import write_readme
 from clusterdp.published.sights import what_is_visible
 from clusterdp.published.terms import Terms
 from clusterdp.published.totals import totals_table
+from clusterdp.releasing.blocks import channels_of, check_blocks, draw_blocks, release_notes
 from clusterdp.releasing.journal import Drawn, Unrecorded
 from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.prepare import asked_of
@@ -25,13 +25,16 @@ from clusterdp.storage.files import CELLS, CHANNELS, LOOK, MANIFEST, README, TOT
 from clusterdp.storage.folder import private_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    import polars as pl
 
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.published.manifest import BeforeLook
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import Prepared
+    from clusterdp.statistics.look import DrawnLook
     from clusterdp.statistics.noise import NoiseSource
     from clusterdp.storage.folder import Destination
 
@@ -54,7 +57,7 @@ class Silence:
 
 def write_release(
     prepared: Prepared,
-    mechanism: Mechanism,
+    mechanisms: Sequence[Mechanism],
     target: Destination,
     progress: Progress | None = None,
     journal: Journal | None = None,
@@ -63,7 +66,7 @@ def write_release(
 
     Args:
         prepared: The table.
-        mechanism: What to publish.
+        mechanisms: What to publish of each block.
         target: Where.
         progress: Where to report to.
         journal: What makes the release resumable; by default it is not.
@@ -73,7 +76,7 @@ def write_release(
     """
     write_with(
         prepared,
-        mechanism,
+        mechanisms,
         target,
         progress or Silence(),
         journal=journal or Unrecorded(),
@@ -83,7 +86,7 @@ def write_release(
 
 def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes from
     prepared: Prepared,
-    mechanism: Mechanism,
+    mechanisms: Sequence[Mechanism],
     target: Destination,
     progress: Progress,
     *,
@@ -92,17 +95,17 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
 ) -> None:
     """As `write_release`, with the sources of randomness given, for tests."""
     layout = prepared.layout
-    check_exact(layout, prepared.table.space, mechanism)
+    check_blocks(layout, prepared.table.spaces, mechanisms)
     with _plain_errors(target), target.staged() as staged:
-        prepared, mechanism, look, before = look_first(
-            prepared, mechanism, journal, add_noise, _look_progress(mechanism, layout, progress)
+        prepared, mechanisms, look, before = look_first(
+            prepared, mechanisms, journal, add_noise, _look_progress(mechanisms, layout, progress)
         )
-        manifest = _describe(prepared, mechanism, before)
-        drawn = _draw(prepared, mechanism, journal, progress, add_noise)
-        about_cells = drawn.about_cells
+        manifest = _describe(prepared, mechanisms, before)
+        drawn = _draw(prepared, mechanisms, journal, progress, add_noise)
+        channels = channels_of(drawn.blocks)
         files: dict[str, FileSum] = {}
-        if about_cells.channel is not None:
-            randomizer = prepared.randomizer(about_cells.channel, journal.key)
+        if channels:
+            randomizer = prepared.randomizer(channels, journal.key)
             randomized = progress.stage("randomizing rows", layout.n_units)
             written = prepared.table.write_rows(randomizer, staged.rows, randomized)
             if journal.key.tag(written.seen) != drawn.table_tag:
@@ -110,16 +113,10 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
             files |= written.files
         progress.stage("sealing the folder", 0)
         folder = staged.files
-        if look is not None:
-            write_parquet(look.to_table().lazy(), folder / LOOK)
-        write_parquet(cells_table(prepared.encoder, layout, about_cells).lazy(), folder / CELLS)
-        totals = totals_table(prepared.encoder.arms.values, layout, about_cells.statistics)
-        if totals is not None:
-            write_parquet(totals.lazy(), folder / TOTALS)
-        channels = None if about_cells.channel is None else about_cells.channel.channels_table()
-        if channels is not None:
-            write_parquet(channels.lazy(), folder / CHANNELS)
-        seen = what_is_visible(manifest, layout, about_cells.channel)
+        for name, held in _tables(prepared, drawn, look).items():
+            if held is not None:
+                write_parquet(held.lazy(), folder / name)
+        seen = what_is_visible(manifest, layout, [one.channel for one in drawn.blocks])
         readme = write_readme(manifest, files, seen)
         private_file(folder / README).write_text(readme, encoding="utf-8")
         files |= {
@@ -134,17 +131,34 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     journal.commit(str(target))
 
 
+def _tables(
+    prepared: Prepared, drawn: Drawn, look: DrawnLook | None
+) -> dict[str, pl.DataFrame | None]:
+    """The tables beside the rows, by the names of their files; None where there is none."""
+    layout, arms = prepared.layout, prepared.encoder.arms.values
+    of_blocks = [
+        None if one.channel is None else one.channel.channels_table() for one in drawn.blocks
+    ]
+    totals = [totals_table(arms, layout, one.statistics) for one in drawn.blocks]
+    return {
+        LOOK: None if look is None else look.to_table(),
+        CELLS: cells_table(prepared.encoder, layout, drawn.blocks),
+        TOTALS: stacked(totals),
+        CHANNELS: stacked(of_blocks),
+    }
+
+
 def _draw(
     prepared: Prepared,
-    mechanism: Mechanism,
+    mechanisms: Sequence[Mechanism],
     journal: Journal,
     progress: Progress,
     add_noise: NoiseSource,
 ) -> Drawn:
     """The first pass, and its noise: what an earlier run drew, if there was one."""
-    layout, space = prepared.layout, prepared.table.space
+    layout, spaces = prepared.layout, prepared.table.spaces
     counting = progress.stage("counting cells", layout.n_units)
-    asked = asked_of(mechanism, layout, journal.key)
+    asked = [asked_of(mechanism, layout, journal.key) for mechanism in mechanisms]
     found = prepared.table.count(layout, prepared.encoder, counting, asked)
     for notice in found.notices:
         notify_owner(notice)
@@ -152,35 +166,37 @@ def _draw(
     kept = journal.recall()
     if kept is None:
         progress.stage("drawing noise and designing the channel", 0)
-        about_cells = release_cells(found.totals, layout, space, mechanism, add_noise)
-        drawn = Drawn(about_cells=about_cells, table_tag=tag)
+        blocks = draw_blocks(found.totals, layout, spaces, mechanisms, add_noise)
+        drawn = Drawn(blocks=blocks, table_tag=tag)
         journal.keep(bytes(drawn))
         return drawn
-    drawn = Drawn.from_bytes(kept, mechanism, layout, space)
+    drawn = Drawn.from_bytes(kept, mechanisms, layout, spaces)
     if drawn.table_tag != tag:
         raise DataError(ANOTHER_TABLE)
     return drawn
 
 
 def _look_progress(
-    mechanism: Mechanism, layout: Layout, progress: Progress
+    mechanisms: Sequence[Mechanism], layout: Layout, progress: Progress
 ) -> Callable[[int], None]:
-    if mechanism.look is None:
+    if all(mechanism.look is None for mechanism in mechanisms):
         return no_progress
     return progress.stage("taking a look", layout.n_units)
 
 
-def _describe(prepared: Prepared, mechanism: Mechanism, before: BeforeLook | None) -> Manifest:
+def _describe(
+    prepared: Prepared, mechanisms: Sequence[Mechanism], before: BeforeLook | None
+) -> Manifest:
     table = prepared.table
     return Manifest.of(
         software=software_name(),
         columns=table.columns,
         layout=prepared.layout,
-        terms=Terms.of(table.space, mechanism),
+        terms=Terms.of(table.spaces, mechanisms),
         row_order=table.row_order,
         expected=prepared.expected,
         before_look=before,
-        notes=(*prepared.notes, *disclosure_notes(mechanism, table.space)),
+        notes=release_notes(prepared, mechanisms),
     )
 
 

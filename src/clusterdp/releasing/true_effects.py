@@ -49,12 +49,12 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     columns = Columns(
         unit=unit, arm=arm, cluster=cluster, outcomes=declared.names, missing=declared.missing
     )
-    prepared = prepare(frame, columns=columns, space=space, control=control, clip=clip)
+    prepared = prepare(frame, columns=columns, spaces=(space,), control=control, clip=clip)
     layout = prepared.layout
-    found = prepared.table.count(layout, prepared.encoder, asked=Asked(sums=True))
+    found = prepared.table.count(layout, prepared.encoder, asked=[Asked(sums=True)])
     effects = []
     every = [
-        moments.total_moments(found.totals, layout, space, place)
+        moments.total_moments(found.totals[0], layout, space, place)
         for place in range(len(declared.metrics))
     ]
     of_observed = space.of_observed()

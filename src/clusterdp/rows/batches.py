@@ -16,10 +16,10 @@ from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.rows.debiased import debiased_columns
 from clusterdp.rows.encoding import (
     FOLD,
-    RESPONSE,
     TABLE_CHANGED,
     CellEncoder,
     Columns,
+    debiased_names,
     outcome_array,
     plain_column,
     plain_type,
@@ -29,7 +29,7 @@ from clusterdp.rows.keys import fold_numbers, unit_words
 from clusterdp.rows.randomizer import RowRandomizer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.encoded_rows import EncodedRows as EncodedOutcomes
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.rows.randomizer import RandomizedRows
 
 
 class EncodedRows(NamedTuple):
@@ -49,8 +50,7 @@ class EncodedRows(NamedTuple):
     Attributes:
         units: Ids.
         cells: Codes of cells.
-        outcomes: Outcomes before numbers are rounded.
-        categories: The category of each row, its numbers at the grid point below them.
+        blocks: The outcomes of each block.
         groups: The group of each row in every breakdown.
         places: The place of each row among the totals of every level that is counted.
         n_without_id: Rows without an id.
@@ -58,23 +58,77 @@ class EncodedRows(NamedTuple):
 
     units: pl.Series
     cells: IntArray
-    outcomes: EncodedOutcomes
-    categories: CodeArray
+    blocks: tuple[EncodedBlock, ...]
     groups: tuple[IntArray, ...]
-    places: tuple[IntArray, ...]
+    places: Mapping[tuple[str, ...], IntArray]
     n_without_id: int
 
     @property
     def sound(self) -> bool:
         """Whether every row has an id, and outcomes of the space that break no implication."""
-        outcomes = self.outcomes
-        unusable = outcomes.n_missing + outcomes.n_outside + outcomes.n_broken
-        return not (self.n_without_id or unusable)
+        return not self.n_without_id and all(block.sound for block in self.blocks)
 
     def words(self) -> WordArray:
         """A checksum word per row, for fingerprints; never published."""
-        steps = self.outcomes.steps
-        return row_words(self.units, self.cells, self.categories, *self.groups, *steps)
+        categories = (block.categories for block in self.blocks)
+        steps = (number for block in self.blocks for number in block.outcomes.steps)
+        return row_words(self.units, self.cells, *categories, *self.groups, *steps)
+
+
+class EncodedBlock(NamedTuple):
+    """The outcomes of a block as codes.
+
+    Attributes:
+        outcomes: Outcomes before numbers are rounded.
+        categories: The category of each row, its numbers at the grid point below them.
+    """
+
+    outcomes: EncodedOutcomes
+    categories: CodeArray
+
+    @property
+    def sound(self) -> bool:
+        """Whether every row has outcomes of the space that break no implication."""
+        outcomes = self.outcomes
+        return not (outcomes.n_missing or outcomes.n_outside or outcomes.n_broken)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockEncoder:
+    """The outcomes of a block as codes.
+
+    Attributes:
+        space: The categories.
+        outcomes: How outcomes are encoded.
+    """
+
+    space: Categories
+    outcomes: OutcomeEncoder
+
+    @classmethod
+    def of(cls, space: Categories, *, clip: bool) -> BlockEncoder:
+        """The encoder of a block; `clip` moves outcomes beyond the ends of a space to them."""
+        clipped = space.declared.names if clip else ()
+        return cls(space=space, outcomes=OutcomeEncoder.of(space, clipped))
+
+    def __call__(self, batch: pl.DataFrame) -> EncodedBlock:
+        """The outcomes of a batch, and their categories before numbers are rounded."""
+        read = {name: outcome_array(batch[name]) for name in self.space.declared.names}
+        encoded = self.outcomes.encode(read)
+        return EncodedBlock(encoded, self.outcomes.table[encoded.positions])
+
+    def round(self, units: pl.Series, block: EncodedBlock, keys: tuple[bytes, ...]) -> CodeArray:
+        """The categories of sound rows, their numbers rounded at random; one key per number."""
+        if not keys:
+            return block.categories
+        words = np.stack([unit_words(units, key)[:, 0] for key in keys], axis=1)
+        return self.outcomes.round(block.outcomes, words)
+
+    def rounding_keys(
+        self, key: ReleaseKey, purpose: Literal["rows", "counts"]
+    ) -> tuple[bytes, ...]:
+        """The key of each number, for rows or for counts."""
+        return tuple(key.for_rounding(name, purpose) for name in self.space.declared.numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,74 +137,81 @@ class RowEncoder:
 
     Attributes:
         columns: Which column plays which part.
-        space: The categories.
-        outcomes: How outcomes are encoded.
+        blocks: How the outcomes of each block are encoded.
         cells: How rows are assigned to cells.
         levels: The columns of each breakdown that rows are assigned to groups of; none for totals.
     """
 
     columns: Columns
-    space: Categories
-    outcomes: OutcomeEncoder
+    blocks: tuple[BlockEncoder, ...]
     cells: CellEncoder
     levels: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(
-        cls, columns: Columns, space: Categories, cells: CellEncoder, *, clip: bool
+        cls, columns: Columns, spaces: tuple[Categories, ...], cells: CellEncoder, *, clip: bool
     ) -> RowEncoder:
         """The encoder of a table; `clip` moves outcomes beyond the ends of a space to them."""
-        clipped = columns.outcomes if clip else ()
-        return cls(
-            columns=columns, space=space, outcomes=OutcomeEncoder.of(space, clipped), cells=cells
-        )
+        blocks = tuple(BlockEncoder.of(space, clip=clip) for space in spaces)
+        return cls(columns=columns, blocks=blocks, cells=cells)
 
     def __call__(self, batch: pl.DataFrame) -> EncodedRows:
         """Encode a batch."""
         cells = self.cells.encode(batch, self.columns.cluster, self.columns.arm)
-        outcomes, categories = self.encode_outcomes(batch)
         units = plain_column(batch[self.columns.unit])
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
         return EncodedRows(
             units=units,
             cells=cells,
-            outcomes=outcomes,
-            categories=categories,
+            blocks=tuple(block(batch) for block in self.blocks),
             groups=tuple(groups.values()),
-            places=self._places(units, cells, groups) if self.levels else (),
+            places=self._places(units, cells, groups) if self.levels else {},
             n_without_id=units.null_count(),
         )
 
     def _places(
         self, units: pl.Series, cells: IntArray, groups: Mapping[tuple[str, ...], IntArray]
-    ) -> tuple[IntArray, ...]:
-        """The place of each row in flat `[group, fold, arm]` arrays, level by level."""
+    ) -> dict[tuple[str, ...], IntArray]:
+        """The place of each row in flat `[group, fold, arm]` arrays, by level."""
         n_folds, n_arms = self.columns.folds, len(self.cells.arms.values)
         place = cells % n_arms
         if n_folds > 1 and not units.null_count():
             place += n_arms * fold_numbers(units, n_folds)
-        return tuple(
-            place + n_folds * n_arms * groups[level] if level else place for level in self.levels
+        return {
+            level: place + n_folds * n_arms * groups[level] if level else place
+            for level in self.levels
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockRandomizer:
+    """Pass 2 of a block.
+
+    Attributes:
+        row_randomizer: Codes through their cells' channels.
+        rounding_keys: The keys that numbers are rounded with.
+    """
+
+    row_randomizer: RowRandomizer
+    rounding_keys: tuple[bytes, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, encoder: BlockEncoder, channel: Channel, key: ReleaseKey) -> BlockRandomizer:
+        """The randomizer of a block. Its keys follow from the names of its outcomes."""
+        declared = encoder.space.declared
+        debiased = debiased_columns(channel.decode, declared)
+        aes_key = key.for_response(declared.names)
+        return cls(
+            row_randomizer=RowRandomizer.of(channel, debiased, aes_key),
+            rounding_keys=encoder.rounding_keys(key, "rows"),
         )
 
-    def encode_outcomes(self, batch: pl.DataFrame) -> tuple[EncodedOutcomes, CodeArray]:
-        """The outcomes of a batch, and their categories before numbers are rounded."""
-        read = {name: outcome_array(batch[name]) for name in self.columns.outcomes}
-        encoded = self.outcomes.encode(read)
-        return encoded, self.outcomes.table[encoded.positions]
-
-    def round(self, rows: EncodedRows, keys: tuple[bytes, ...]) -> CodeArray:
-        """The categories of sound rows, their numbers rounded at random; one key per number."""
-        if not keys:
-            return rows.categories
-        words = np.stack([unit_words(rows.units, key)[:, 0] for key in keys], axis=1)
-        return self.outcomes.round(rows.outcomes, words)
-
-    def rounding_keys(
-        self, key: ReleaseKey, purpose: Literal["rows", "counts"]
-    ) -> tuple[bytes, ...]:
-        """The key of each number, for rows or for counts."""
-        return tuple(key.for_rounding(name, purpose) for name in self.space.declared.numbers)
+    def __call__(
+        self, encoder: BlockEncoder, coded: EncodedRows, block: EncodedBlock
+    ) -> RandomizedRows:
+        """Randomize the outcomes of a block."""
+        categories = encoder.round(coded.units, block, self.rounding_keys)
+        return self.row_randomizer(coded.units, coded.cells, categories)
 
 
 class RandomizedBatch(NamedTuple):
@@ -169,21 +230,19 @@ class BatchRandomizer:
 
     Attributes:
         encoder: Rows as codes.
-        row_randomizer: Codes through their cells' channels.
-        rounding_keys: The keys that numbers are rounded with.
+        blocks: What randomizes each block.
         pooled: The cluster labels by code, where pooling gave clusters new ones.
         n_units: How many rows there are to be, which is public.
     """
 
     encoder: RowEncoder
-    row_randomizer: RowRandomizer
-    rounding_keys: tuple[bytes, ...] = field(repr=False)
+    blocks: tuple[BlockRandomizer, ...]
     pooled: pl.Series | None
     n_units: int
 
     @classmethod
     def of(
-        cls, encoder: RowEncoder, channel: Channel, layout: Layout, key: ReleaseKey
+        cls, encoder: RowEncoder, channels: Sequence[Channel], layout: Layout, key: ReleaseKey
     ) -> BatchRandomizer:
         """The randomizer of a release: every kind of release has its rows made here."""
         import polars as pl
@@ -191,12 +250,10 @@ class BatchRandomizer:
         pooled = None
         if encoder.cells.pooled is not None and encoder.columns.cluster is not None:
             pooled = pl.Series(encoder.columns.cluster, layout.clusters)
-        aes_key = key.for_response(encoder.columns.outcomes)
-        debiased = debiased_columns(channel.decode, encoder.space.declared)
+        pairs = zip(encoder.blocks, channels, strict=True)
         return cls(
             encoder=encoder,
-            row_randomizer=RowRandomizer.of(channel, debiased, aes_key),
-            rounding_keys=encoder.rounding_keys(key, "rows"),
+            blocks=tuple(BlockRandomizer.of(block, channel, key) for block, channel in pairs),
             pooled=pooled,
             n_units=layout.n_units,
         )
@@ -213,15 +270,21 @@ class BatchRandomizer:
         coded = self.encoder(batch)
         if not coded.sound:
             raise DataError(TABLE_CHANGED)
-        categories = self.encoder.round(coded, self.rounding_keys)
-        rows = self.row_randomizer(coded.units, coded.cells, categories)
+        together = zip(self.blocks, self.encoder.blocks, coded.blocks, strict=True)
+        rows = [randomize(encoder, coded, block) for randomize, encoder, block in together]
         published = [_only_visible(plain_column(batch[name])) for name in columns.public]
         if self.pooled is not None:
             published[2] = self.pooled.gather(coded.cells // len(self.encoder.cells.arms.values))
         if columns.folds > 1:
             published.append(pl.Series(FOLD, fold_numbers(coded.units, columns.folds)))
-        debiased = map(pl.Series, columns.debiased, rows.debiased)
-        table = pl.DataFrame([*published, pl.Series(RESPONSE, rows.responses), *debiased])
+        responses = map(pl.Series, columns.responses, (block.responses for block in rows))
+        debiased: dict[str, pl.Series] = {}
+        for encoder, block in zip(self.encoder.blocks, rows, strict=True):
+            declared = encoder.space.declared
+            names = debiased_names(declared.names, declared.missing)
+            debiased |= zip(names, map(pl.Series, names, block.debiased), strict=True)
+        in_order = (debiased[name] for name in columns.debiased)
+        table = pl.DataFrame([*published, *responses, *in_order])
         return RandomizedBatch(rows=table, words=coded.words())
 
     def schema(self, given: Mapping[str, pl.DataType]) -> pl.Schema:
@@ -234,7 +297,7 @@ class BatchRandomizer:
             published[columns.cluster] = pl.String()
         if columns.folds > 1:
             published[FOLD] = pl.Int32()
-        published[RESPONSE] = pl.Int32()
+        published |= dict.fromkeys(columns.responses, pl.Int32())
         return pl.Schema({**published, **dict.fromkeys(columns.debiased, pl.Float64())})
 
 

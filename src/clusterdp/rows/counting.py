@@ -12,14 +12,16 @@ from clusterdp.rows.fingerprint import Fingerprint
 from clusterdp.statistics.base import CellTotals, MetricSums
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp._arrays import IntArray
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import EncodedRows, RowEncoder
+    from clusterdp.rows.batches import BlockEncoder, EncodedBlock, EncodedRows, RowEncoder
     from clusterdp.rows.keys import ReleaseKey
 
 
 class Asked(NamedTuple):
-    """What pass 1 is to count beside rows by category.
+    """What pass 1 is to count of a block beside rows by category.
 
     Attributes:
         sums: Whether sums of numbers are needed, cell by cell.
@@ -35,47 +37,52 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowCounter:
-    """What pass 1 counts of a batch.
+class BlockCounter:
+    """What pass 1 counts of a block.
 
     Numbers add more than their category: sums are of the numbers themselves, and counts are of
     categories after a rounding of their own.
 
     Attributes:
-        encoder: Rows as codes.
+        encoder: Its outcomes as codes.
         metrics: The metrics of rows as integers, where totals are asked for.
         sums: Whether sums of numbers are asked for, cell by cell.
         weights: What a unit of each cell counts in totals; axes `[cell]`.
-        level_sizes: How many totals each level has.
+        level_sizes: How many totals each level has, by its columns.
         count_keys: The keys that numbers are rounded with for counts; empty where no counts are
             published.
     """
 
-    encoder: RowEncoder
+    encoder: BlockEncoder
     metrics: tuple[MetricIntegers, ...]
     sums: bool
     weights: IntArray
-    level_sizes: tuple[int, ...]
+    level_sizes: dict[tuple[str, ...], int]
     count_keys: tuple[bytes, ...] = field(repr=False)
 
     @classmethod
-    def of(cls, encoder: RowEncoder, layout: Layout, asked: Asked) -> RowCounter:
-        """The counter of a table, for what is asked of it and no more."""
+    def of(cls, encoder: BlockEncoder, layout: Layout, asked: Asked) -> BlockCounter:
+        """The counter of a block, for what is asked of it and no more."""
         space = encoder.space
         sums = asked.sums and bool(space.declared.numbers)
         metrics = space.declared.metrics if sums or asked.levels else ()
         key = asked.count_key
         n_arms = len(layout.arms)
         return cls(
-            encoder=replace(encoder, levels=asked.levels),
+            encoder=encoder,
             metrics=tuple(MetricIntegers.of(metric, space) for metric in metrics),
             sums=sums,
             weights=_ones(layout) if asked.weights is None else asked.weights.ravel(),
-            level_sizes=tuple(
-                layout.n_groups(level) * layout.folds * n_arms for level in asked.levels
-            ),
+            level_sizes={
+                level: layout.n_groups(level) * layout.folds * n_arms for level in asked.levels
+            },
             count_keys=() if key is None else encoder.rounding_keys(key, "counts"),
         )
+
+    @property
+    def n_categories(self) -> int:
+        """How many categories the block has."""
+        return self.encoder.space.n_categories
 
     @property
     def n_sums(self) -> int:
@@ -85,12 +92,16 @@ class RowCounter:
     @property
     def width(self) -> int:
         """How many integers a cell has: rows by category, sums, squares, rows by rounded one."""
-        n_categories = self.encoder.space.n_categories
-        return n_categories + 2 * self.n_sums + (n_categories if self.count_keys else 0)
+        return self.n_categories + 2 * self.n_sums + (self.n_categories if self.count_keys else 0)
 
-    def totals(self, tally: Tally, layout: Layout) -> CellTotals:
+    @property
+    def n_totals(self) -> int:
+        """How many integers the totals of all levels are."""
+        return sum(self.level_sizes.values()) * 2 * len(self.metrics)
+
+    def totals(self, tally: BlockTally, layout: Layout) -> CellTotals:
         """What statistics are drawn from."""
-        n_categories, space = self.encoder.space.n_categories, self.encoder.space
+        n_categories, space = self.n_categories, self.encoder.space
         table = tally.table.reshape(*layout.sizes.shape, -1)
         totals = CellTotals.of_counts(table[..., :n_categories], space)
         totals = totals._replace(groups=self._groups(tally.groups, layout))
@@ -104,13 +115,50 @@ class RowCounter:
 
     def _groups(self, groups: IntArray, layout: Layout) -> dict[tuple[str, ...], MetricSums]:
         """Totals by level, from those of all levels; axes `[place, 2 * metric]`."""
-        ends = np.cumsum(self.level_sizes)[:-1]
+        ends = np.cumsum(list(self.level_sizes.values()))[:-1]
         parts = np.split(groups, ends) if self.level_sizes else []
         found = {}
-        for level, part in zip(self.encoder.levels, parts, strict=True):
+        for level, part in zip(self.level_sizes, parts, strict=True):
             shaped = part.reshape(-1, layout.folds, len(layout.arms), part.shape[-1])
             found[level] = MetricSums(*np.split(shaped, 2, axis=-1))
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowCounter:
+    """What pass 1 counts of a batch.
+
+    Attributes:
+        encoder: Rows as codes.
+        blocks: What is counted of each block.
+    """
+
+    encoder: RowEncoder
+    blocks: tuple[BlockCounter, ...]
+
+    @classmethod
+    def of(cls, encoder: RowEncoder, layout: Layout, asked: Sequence[Asked]) -> RowCounter:
+        """The counter of a table, for what is asked of its blocks and no more."""
+        levels = dict.fromkeys(level for one in asked for level in one.levels)
+        pairs = zip(encoder.blocks, asked, strict=True)
+        return cls(
+            encoder=replace(encoder, levels=tuple(levels)),
+            blocks=tuple(BlockCounter.of(block, layout, one) for block, one in pairs),
+        )
+
+    @property
+    def count_keys(self) -> tuple[tuple[bytes, ...], ...]:
+        """The keys that numbers are rounded with for counts, block by block."""
+        return tuple(block.count_keys for block in self.blocks)
+
+    def with_keys(self, keys: Sequence[tuple[bytes, ...]]) -> RowCounter:
+        """The same with other keys; with none it can be stored."""
+        pairs = zip(self.blocks, keys, strict=True)
+        return replace(self, blocks=tuple(replace(one, count_keys=key) for one, key in pairs))
+
+    def n_places(self, n_cells: int) -> int:
+        """How many integers are counted."""
+        return sum(n_cells * block.width + block.n_totals for block in self.blocks)
 
 
 def _ones(layout: Layout) -> IntArray:
@@ -118,68 +166,67 @@ def _ones(layout: Layout) -> IntArray:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Tally:
-    """What pass 1 adds up over batches.
+class BlockTally:
+    """What pass 1 adds up of a block.
 
     Attributes:
-        counter: What is counted of a batch.
-        table: Integers by cell, in the order of `RowCounter.width`; axes `[cell, place]`.
+        counter: What is counted.
+        table: Integers by cell, in the order of `BlockCounter.width`; axes `[cell, place]`.
         groups: Weighted sums of metrics, then of their squares, by the groups of every level; axes
             `[place, 2 * metric]`.
-        n_without_id: Rows without an id.
         n_missing: Rows without an outcome.
         n_outside: Rows with an outcome outside its space.
         n_broken: Other rows that break an implication.
         n_clipped: Outcomes that were clipped.
-        seen: What was read; it and the table leave batches out that are not sound.
     """
 
-    counter: RowCounter
+    counter: BlockCounter
     table: IntArray
     groups: IntArray
-    n_without_id: int = 0
     n_missing: int = 0
     n_outside: int = 0
     n_broken: int = 0
     n_clipped: int = 0
-    seen: Fingerprint = field(default_factory=Fingerprint)
 
     @classmethod
-    def empty(cls, counter: RowCounter, n_cells: int) -> Tally:
+    def empty(cls, counter: BlockCounter, n_cells: int) -> BlockTally:
         """Of no rows."""
+        shape = (sum(counter.level_sizes.values()), 2 * len(counter.metrics))
         return cls(
             counter=counter,
             table=np.zeros((n_cells, counter.width), dtype=np.int64),
-            groups=np.zeros((sum(counter.level_sizes), 2 * len(counter.metrics)), dtype=np.int64),
+            groups=np.zeros(shape, dtype=np.int64),
         )
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Everything but the table: the five numbers of rows, and what was read."""
-        rows = (self.n_without_id, self.n_missing, self.n_outside, self.n_broken, self.n_clipped)
-        return (*rows, self.seen.n_rows, self.seen.low, self.seen.high)
+        """Everything but the table and the groups."""
+        return (self.n_missing, self.n_outside, self.n_broken, self.n_clipped)
 
-    def add(self, rows: EncodedRows) -> None:
-        """Take in a batch."""
-        self.n_without_id += rows.n_without_id
-        self.n_missing += rows.outcomes.n_missing
-        self.n_outside += rows.outcomes.n_outside
-        self.n_broken += rows.outcomes.n_broken
-        self.n_clipped += sum(rows.outcomes.n_clipped)
-        if not rows.sound:
-            return
-        self.seen += Fingerprint.of(rows.words())
-        counter, n_categories = self.counter, self.counter.encoder.space.n_categories
-        np.add.at(self.table, (rows.cells, rows.categories), 1)
+    @numbers.setter
+    def numbers(self, numbers: Sequence[int]) -> None:
+        self.n_missing, self.n_outside, self.n_broken, self.n_clipped = numbers
+
+    def look_at(self, block: EncodedBlock) -> None:
+        """Note what cannot be used of a batch, and what was clipped."""
+        self.n_missing += block.outcomes.n_missing
+        self.n_outside += block.outcomes.n_outside
+        self.n_broken += block.outcomes.n_broken
+        self.n_clipped += sum(block.outcomes.n_clipped)
+
+    def add(self, rows: EncodedRows, block: EncodedBlock) -> None:
+        """Take in a sound batch."""
+        counter, n_categories = self.counter, self.counter.n_categories
+        np.add.at(self.table, (rows.cells, block.categories), 1)
         for place, metric in enumerate(counter.metrics):
-            integers = metric.of_rows(rows.outcomes)
+            integers = metric.of_rows(block.outcomes)
             squares = metric.coarse_squares(integers)
             if counter.sums:
                 np.add.at(self.table[:, n_categories + place], rows.cells, integers)
                 np.add.at(self.table[:, n_categories + counter.n_sums + place], rows.cells, squares)
             self._add_groups(rows, place, integers, squares)
         if counter.count_keys:
-            rounded = counter.encoder.round(rows, counter.count_keys)
+            rounded = counter.encoder.round(rows.units, block, counter.count_keys)
             first = n_categories + 2 * counter.n_sums
             np.add.at(self.table, (rows.cells, first + rounded.astype(np.int64)), 1)
 
@@ -187,13 +234,59 @@ class Tally:
         self, rows: EncodedRows, metric: int, integers: IntArray, squares: IntArray
     ) -> None:
         """Add a metric of some rows to the totals of every level."""
-        if not rows.places:
-            return
         counter, first = self.counter, 0
+        if not counter.level_sizes:
+            return
         weights = counter.weights[rows.cells]
         weighted = (weights * integers, weights * squares)
-        for level, size in zip(rows.places, counter.level_sizes, strict=True):
+        for level, size in counter.level_sizes.items():
             for kind, terms in enumerate(weighted):
                 column = self.groups[first : first + size, metric + kind * len(counter.metrics)]
-                np.add.at(column, level, terms)
+                np.add.at(column, rows.places[level], terms)
             first += size
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Tally:
+    """What pass 1 adds up over batches.
+
+    Attributes:
+        blocks: What is counted of each block.
+        n_without_id: Rows without an id.
+        seen: What was read; it and the tables leave batches out that are not sound.
+    """
+
+    blocks: tuple[BlockTally, ...]
+    n_without_id: int = 0
+    seen: Fingerprint = field(default_factory=Fingerprint)
+
+    @classmethod
+    def empty(cls, counter: RowCounter, n_cells: int) -> Tally:
+        """Of no rows."""
+        return cls(blocks=tuple(BlockTally.empty(block, n_cells) for block in counter.blocks))
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Everything but tables and groups: rows that cannot be used, and what was read."""
+        of_blocks = (number for block in self.blocks for number in block.numbers)
+        return (self.n_without_id, *of_blocks, self.seen.n_rows, self.seen.low, self.seen.high)
+
+    @numbers.setter
+    def numbers(self, numbers: Sequence[int]) -> None:
+        self.n_without_id, *of_blocks, n_rows, low, high = numbers
+        self.seen = Fingerprint(n_rows, low, high)
+        parts = np.array(of_blocks, dtype=object).reshape(len(self.blocks), -1).tolist()
+        for block, part in zip(self.blocks, parts, strict=True):
+            block.numbers = part
+
+    def add(self, rows: EncodedRows) -> None:
+        """Take in a batch."""
+        self.n_without_id += rows.n_without_id
+        pairs = list(zip(self.blocks, rows.blocks, strict=True))
+        for tally, block in pairs:
+            tally.look_at(block)
+        if not rows.sound:
+            return
+        self.seen += Fingerprint.of(rows.words())
+        for tally, block in pairs:
+            tally.add(rows, block)

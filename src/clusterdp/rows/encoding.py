@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError
+from clusterdp.experiment.block_names import BLOCK, block_suffixes
 from clusterdp.experiment.expressions import OBSERVED
 from clusterdp.experiment.missing import missing_column
 
@@ -32,6 +33,7 @@ PUBLISHED_COLUMNS = frozenset(
     {
         RESPONSE,
         FOLD,
+        BLOCK,
         "size",
         "weight",
         "by",
@@ -55,6 +57,13 @@ ANOTHER_TABLE = (
 _LARGEST_LOOKUP = 2**20
 
 
+def debiased_names(outcomes: tuple[str, ...], missing: tuple[str, ...]) -> tuple[str, ...]:
+    """The published columns of some outcomes, of which some may be missing."""
+    values = (f"{name}{TIMES_OBSERVED}" if name in missing else name for name in outcomes)
+    observed = (f"{name}{OBSERVED}" for name in missing)
+    return tuple(f"{name}_debiased" for name in (*values, *observed))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """Which column of the table plays which part.
@@ -71,6 +80,7 @@ class Columns:
         assigned_by: The column of groups that arms were assigned to as a whole; None if arms were
             assigned to units.
         folds: How many public folds units are put in.
+        n_blocks: How many blocks outcomes are released in; each has a channel of its own.
     """
 
     unit: str
@@ -82,6 +92,7 @@ class Columns:
     assigned_by: str | None = None
     folds: int = 1
     missing: tuple[str, ...] = ()
+    n_blocks: int = 1
 
     def __post_init__(self) -> None:
         cut_by = dict.fromkeys(name for names in self.breakdowns for name in names)
@@ -105,9 +116,11 @@ class Columns:
                 "unit, arm, cluster, outcomes and kept columns must all differ, got "
                 + ", ".join(map(repr, names))
             )
-        given = {RESPONSE, FOLD, *self.debiased}
+        given = {*self.responses, FOLD, *self.debiased}
         taken = [name for name in self.public if name in given]
-        taken += [name for name in self.cell if name in PUBLISHED_COLUMNS]
+        endings = block_suffixes(self.n_blocks)
+        of_cells = {name + ending for name in PUBLISHED_COLUMNS for ending in ("", *endings)}
+        taken += [name for name in self.cell if name in of_cells]
         if taken:
             raise DataError(f"column {taken[0]!r} has a name that the release gives; rename it")
 
@@ -139,22 +152,24 @@ class Columns:
         return tuple(dict.fromkeys((self.unit, *self.cell, *cut_by, *self.outcomes)))
 
     @property
+    def responses(self) -> tuple[str, ...]:
+        """The published column of responses of each block."""
+        return tuple(RESPONSE + ending for ending in block_suffixes(self.n_blocks))
+
+    @property
     def debiased(self) -> tuple[str, ...]:
         """The published columns of debiased outcomes.
 
         An outcome that may be missing has two: the outcome times whether it was observed, which is
         0 where it is missing; and whether it was observed, after all outcomes.
         """
-        values = (
-            f"{name}{TIMES_OBSERVED}" if name in self.missing else name for name in self.outcomes
-        )
-        observed = (f"{name}{OBSERVED}" for name in self.missing)
-        return tuple(f"{name}_debiased" for name in (*values, *observed))
+        return debiased_names(self.outcomes, self.missing)
 
     @property
     def published(self) -> tuple[str, ...]:
         """All columns of published rows, in their order."""
-        return (*self.public, *((FOLD,) if self.folds > 1 else ()), RESPONSE, *self.debiased)
+        fold = (FOLD,) if self.folds > 1 else ()
+        return (*self.public, *fold, *self.responses, *self.debiased)
 
     @property
     def parts(self) -> dict[str, str]:

@@ -46,6 +46,7 @@ class ReleaseKey:
 
     def for_response(self, outcomes: tuple[str, ...]) -> bytes:
         """The AES key of the channel's draw for outcomes that are released together."""
+        # No name holds \x00, so that no two lists of names are alike: each block has its own words.
         return self._derive(b"clusterdp/rows/1/" + "\x00".join(outcomes).encode())
 
     def for_rounding(self, outcome: str, purpose: Literal["rows", "counts"]) -> bytes:

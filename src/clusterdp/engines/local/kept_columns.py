@@ -33,22 +33,34 @@ class _Counter(Protocol):
         ...
 
 
-def revealing_columns(rows: pl.LazyFrame, encoder: RowEncoder, n_rows: int) -> list[str]:
-    """The kept columns of a table that give its outcomes away. All rows are read, once."""
+def revealing_columns(
+    rows: pl.LazyFrame, encoder: RowEncoder, n_rows: int
+) -> list[tuple[str, tuple[str, ...]]]:
+    """The kept columns that give the outcomes of a block away, with these outcomes.
+
+    All rows are read, once.
+    """
     columns = encoder.columns
     if not columns.kept:
         return []
-    counters = _counters(rows.select(columns.kept), n_rows, encoder.space.n_categories)
+    kept = rows.select(columns.kept)
+    counters = [_counters(kept, n_rows, one.space.n_categories) for one in encoder.blocks]
 
     def count(batch: pl.DataFrame) -> pl.DataFrame:
-        _, codes = encoder.encode_outcomes(batch)
-        for name, counter in counters.items():
-            counter.add(batch[name], codes)
+        for block, of_block in zip(encoder.blocks, counters, strict=True):
+            codes = block(batch).categories
+            for name, counter in of_block.items():
+                counter.add(batch[name], codes)
         return batch.clear()
 
-    read = rows.select(*counters, *columns.outcomes)
+    read = rows.select(*counters[0], *columns.outcomes)
     read.map_batches(count, streamable=True).collect(engine="streaming")
-    return [name for name, counter in counters.items() if counter.reveals_outcome()]
+    return [
+        (name, block.space.declared.names)
+        for block, of_block in zip(encoder.blocks, counters, strict=True)
+        for name, counter in of_block.items()
+        if counter.reveals_outcome()
+    ]
 
 
 def _counters(kept: pl.LazyFrame, n_rows: int, n_outcomes: int) -> dict[str, _Counter]:

@@ -88,8 +88,12 @@ class LocalTable(Table):
             return batch.clear()
 
         def notices(counted: Counted) -> tuple[str, ...]:
-            order = first.order.notices(counted.counts, keep_order=self.keep_order)
-            return (*order, *self._leak_notices(counter.encoder, layout))
+            order = (
+                one.notices(counts, keep_order=self.keep_order)
+                for one, counts in zip(first.orders, counted.counts, strict=True)
+            )
+            said = dict.fromkeys(notice for of_block in order for notice in of_block)
+            return (*said, *self._leak_notices(counter.encoder, layout))
 
         numbered = self.rows.select(columns.counted).with_row_index(_ROW)
         with read_errors():
@@ -154,7 +158,7 @@ class LocalTable(Table):
         """Warnings to the owner about kept columns that reveal the outcomes."""
         with read_errors():
             found = revealing_columns(self.rows, encoder, layout.n_units)
-        return tuple(leak_notice(name, self.columns.outcomes) for name in found)
+        return tuple(leak_notice(name, outcomes) for name, outcomes in found)
 
     def _ids_with_hashes(self, hashes: WordArray) -> pl.Series:
         import polars as pl
@@ -173,18 +177,22 @@ class _FirstPass:
     """What pass 1 gathers, batch by batch and from several threads."""
 
     def __init__(self, counter: RowCounter, layout: Layout) -> None:
-        shape = (*layout.sizes.shape, counter.encoder.space.n_categories)
         self._encode, self._lock = counter.encoder, threading.Lock()
         self.tally = Tally.empty(counter, layout.sizes.size)
         self.ids = IdCollector(layout.n_units)
-        self.order = RowOrder(shape, layout.n_units)
+        self.orders = [
+            RowOrder((*layout.sizes.shape, block.n_categories), layout.n_units)
+            for block in counter.blocks
+        ]
 
     def add(self, batch: pl.DataFrame) -> None:
         """Take in some successive rows."""
         rows = self._encode(batch)
         self.ids.add(rows.units)
         if rows.sound:
-            self.order.add(batch[_ROW].to_numpy()[0], rows.units, rows.cells, rows.categories)
+            first_row = batch[_ROW].to_numpy()[0]
+            for order, block in zip(self.orders, rows.blocks, strict=True):
+                order.add(first_row, rows.units, rows.cells, block.categories)
         with self._lock:
             self.tally.add(rows)
 

@@ -60,14 +60,15 @@ class _Judged(NamedTuple):
 
 
 def revealing_columns(
-    rows: DataFrame, counter: Shared[RowCounter], outcomes: IntArray, n_kept: int
+    rows: DataFrame, counter: Shared[RowCounter], block: int, outcomes: IntArray, n_kept: int
 ) -> list[int]:
-    """The positions of kept columns that give the outcome away.
+    """The positions of kept columns that give the outcomes of a block away.
 
     Args:
         rows: The kept columns, then the outcomes.
         counter: How outcomes are encoded.
-        outcomes: How many rows have each category; axes `[category]`.
+        block: Which block.
+        outcomes: How many rows have each category of it; axes `[category]`.
         n_kept: How many columns are kept.
     """
     judged = _judged_columns(rows, int(outcomes.sum()), n_kept)
@@ -80,7 +81,7 @@ def revealing_columns(
     names = [f"n{each}" for each in range(n_classes)]
     schema = "place int, value bigint, " + ", ".join(f"{name} bigint" for name in names)
     with shared(rows.sparkSession.sparkContext, (edges, classes)) as codes:
-        count = CountValues(counter=counter, codes=codes)
+        count = CountValues(counter=counter, block=block, codes=codes)
         counted = rows.select(*keys, *rows.columns[n_kept:]).mapInArrow(count, schema)
         sums = to_polars(_sum_values(counted.repartition(n_parts, "place", "value"), names))
     found = []
@@ -194,11 +195,13 @@ class CountValues:
 
     Attributes:
         counter: How outcomes are encoded.
+        block: Which block they are of.
         codes: The bins of each column, None where the key is the value's own; and the class of
             each outcome.
     """
 
     counter: Shared[RowCounter]
+    block: int
     codes: Shared[tuple[list[FloatArray | None], IntArray]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -211,7 +214,7 @@ class CountValues:
         for batch in non_empty(batches):
             with no_values():
                 rows = as_polars(batch, names)
-                outcomes, categories = encoder.encode_outcomes(rows)
+                outcomes, categories = encoder.blocks[self.block](rows)
                 if outcomes.n_missing or (categories < 0).any():
                     raise DataError(TABLE_CHANGED)
                 for counter, bins, name in zip(found, edges, keys, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +123,7 @@ class SparkTable(Table):
             with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
                 return self._count_repeated(n_units)
 
-        with shared(self.spark.sparkContext, replace(counter, count_keys=())) as everywhere:
+        with shared(self.spark.sparkContext, _without_keys(counter)) as everywhere:
             with running(self.spark, "counting cells", progress, n_units - n_units // 2, 2):
                 tally = self._tally(counter, everywhere, layout)
             yield FirstPass(tally, n_repeated, partial(self._leak_notices, everywhere))
@@ -201,9 +201,7 @@ class SparkTable(Table):
         rows = self._select(*self.columns.counted)
         task = CountRows(counter=stored, count_keys=counter.count_keys, n_cells=layout.sizes.size)
         # Parts of a number that is public: Spark would choose it by their sizes in bytes.
-        n_groups = sum(counter.level_sizes) * 2 * len(counter.metrics)
-        n_places = layout.sizes.size * counter.width + n_groups
-        n_parts = math.ceil(n_places / _PLACES_PER_PART)
+        n_parts = math.ceil(counter.n_places(layout.sizes.size) / _PLACES_PER_PART)
         places = rows.mapInArrow(task, PLACES).repartition(n_parts, "place").groupBy("place")
         added = to_polars(places.agg(sf.sum(sf.col("n").cast(_WIDE)).alias("n")))
         return put_together(added, counter, layout.sizes.size)
@@ -222,16 +220,17 @@ class SparkTable(Table):
         return int(counted["repeated"].sum())
 
     def _leak_notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
-        """Warnings to the owner about kept columns that reveal the outcome."""
-        columns = self.columns
+        """Warnings to the owner about kept columns that reveal the outcomes of a block."""
+        columns, notices = self.columns, []
         if not columns.kept:
             return ()
-        with running(self.spark, "checking kept columns"):
-            rows = self._select(*columns.kept, *columns.outcomes)
-            found = revealing_columns(
-                rows, counter, counted.counts.sum(axis=(0, 1)), len(columns.kept)
-            )
-        return tuple(leak_notice(columns.kept[place], columns.outcomes) for place in found)
+        rows = self._select(*columns.kept, *columns.outcomes)
+        for block, space in enumerate(self.spaces):
+            with running(self.spark, "checking kept columns"):
+                by_category = counted.counts[block].sum(axis=(0, 1))
+                found = revealing_columns(rows, counter, block, by_category, len(columns.kept))
+            notices += [leak_notice(columns.kept[one], space.declared.names) for one in found]
+        return tuple(notices)
 
     def _select(self, *names: str) -> DataFrame:
         return select(self.rows, *names)
@@ -246,9 +245,10 @@ class SparkTable(Table):
         if randomizer.pooled is not None and self.columns.cluster is not None:
             kinds[self.columns.cluster] = StringType()
         schema = StructType()
-        fold_and_response = [IntegerType()] * (2 if self.columns.folds > 1 else 1)
+        n_folds = 1 if self.columns.folds > 1 else 0
+        fold_and_responses = [IntegerType()] * (n_folds + self.columns.n_blocks)
         numbers = [DoubleType()] * len(self.columns.debiased)
-        for place, kind in enumerate([*kinds.values(), *fold_and_response, *numbers]):
+        for place, kind in enumerate([*kinds.values(), *fold_and_responses, *numbers]):
             schema = schema.add(f"c{place}", kind)
         return schema, list(self.columns.published)
 
@@ -284,6 +284,11 @@ def select(rows: DataFrame, *names: str) -> DataFrame:
     positions = [rows.columns.index(name) for name in names]
     numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
     return numbered.select(*(f"c{place}" for place in positions))
+
+
+def _without_keys(counter: RowCounter) -> RowCounter:
+    """A counter that can be stored."""
+    return counter.with_keys([()] * len(counter.blocks))
 
 
 def _n_parts(n_units: int) -> int:

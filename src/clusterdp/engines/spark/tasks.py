@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from pyspark import Accumulator, Broadcast
 
     from clusterdp._arrays import IntArray
-    from clusterdp.rows.batches import BatchRandomizer
+    from clusterdp.rows.batches import BatchRandomizer, BlockRandomizer
     from clusterdp.rows.counting import RowCounter
 
 T = TypeVar("T")
 
-# A tally leaves its partition as rows (place, n). Counts have places from 0, its totals these.
-_TOTALS = range(-8, 0)
+# A tally leaves its partition as rows (place, n). Counts have places from 0, its numbers end at −1.
 PLACES = "place bigint, n bigint"
 _ROWS_PER_BATCH = 2**16
 
@@ -56,19 +55,19 @@ class CountRows:
 
     Attributes:
         counter: What is counted of a batch, without keys.
-        count_keys: The keys that numbers are rounded with for counts.
+        count_keys: The keys that numbers are rounded with for counts, block by block.
         n_cells: How many cells there are.
     """
 
     counter: Shared[RowCounter]
-    count_keys: tuple[bytes, ...] = field(repr=False)
+    count_keys: tuple[tuple[bytes, ...], ...] = field(repr=False)
     n_cells: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
         import pyarrow as pa
 
-        counter = replace(self.counter.get(), count_keys=self.count_keys)
+        counter = self.counter.get().with_keys(self.count_keys)
         names = counter.encoder.columns.counted
         tally = Tally.empty(counter, self.n_cells)
         present = np.zeros(self.n_cells, dtype=np.bool_)
@@ -85,13 +84,19 @@ class CountRows:
 
 
 def _take_apart(tally: Tally, cells: IntArray) -> tuple[IntArray, IntArray]:
-    """The places of some cells in a tally, of groups and of its totals, and what stands there."""
-    width = tally.table.shape[1]
-    filled = (cells[:, None] * width + np.arange(width)).ravel()
-    groups = tally.table.size + np.arange(tally.groups.size)
+    """The places of some cells in a tally, of groups and of its numbers, and what stands there."""
+    places, integers, first = [], [], 0
+    for block in tally.blocks:
+        width = block.table.shape[1]
+        filled = (cells[:, None] * width + np.arange(width)).ravel()
+        groups = block.table.size + np.arange(block.groups.size)
+        places += [first + filled, first + groups]
+        integers += [block.table[cells].ravel(), block.groups.ravel()]
+        first += block.table.size + block.groups.size
+    numbers = np.array(tally.numbers)
     return (
-        np.concatenate([filled, groups, np.array(_TOTALS)]),
-        np.concatenate([tally.table[cells].ravel(), tally.groups.ravel(), np.array(tally.numbers)]),
+        np.concatenate([*places, np.arange(-len(numbers), 0)]),
+        np.concatenate([*integers, numbers]),
     )
 
 
@@ -107,15 +112,16 @@ def put_together(places: pl.DataFrame, counter: RowCounter, n_cells: int) -> Tal
 
     tally = Tally.empty(counter, n_cells)
     filled = places.filter(pl.col("place") >= 0)
-    flat = np.zeros(tally.table.size + tally.groups.size, dtype=np.int64)
+    flat = np.zeros(counter.n_places(n_cells), dtype=np.int64)
     flat[filled["place"].to_numpy()] = filled["n"].cast(pl.Int64).to_numpy()
-    tally.table.reshape(-1)[:] = flat[: tally.table.size]
-    tally.groups.reshape(-1)[:] = flat[tally.table.size :]
+    first = 0
+    for block in tally.blocks:
+        for counts in (block.table, block.groups):
+            counts.reshape(-1)[:] = flat[first : first + counts.size]
+            first += counts.size
     # The sums of words can outgrow 64 bits.
-    totals = dict(places.filter(pl.col("place") < 0).iter_rows())
-    *rows, n_rows, low, high = (int(totals.get(place, 0)) for place in _TOTALS)
-    tally.n_without_id, tally.n_missing, tally.n_outside, tally.n_broken, tally.n_clipped = rows
-    tally.seen = Fingerprint(n_rows, low, high)
+    numbers = dict(places.filter(pl.col("place") < 0).iter_rows())
+    tally.numbers = tuple(int(numbers.get(place, 0)) for place in range(-len(tally.numbers), 0))
     return tally
 
 
@@ -181,7 +187,7 @@ class RandomizeRows:
     """
 
     randomizer: Shared[BatchRandomizer]
-    keys: RowKeys = field(repr=False)
+    keys: tuple[BlockKeys, ...] = field(repr=False)
     seen: Accumulator[dict[int, Fingerprint | None]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -204,26 +210,33 @@ class RandomizeRows:
         self.seen.add({context.partitionId(): seen})
 
 
-class RowKeys(NamedTuple):
-    """The keys of a randomizer: of the channel's draw, and of each number's rounding."""
+class BlockKeys(NamedTuple):
+    """The keys of a block's randomizer: of the channel's draw, and of each number's rounding."""
 
     response: bytes
     rounding: tuple[bytes, ...]
 
 
-def keys_of(randomizer: BatchRandomizer) -> RowKeys:
-    """The keys of a randomizer."""
-    return RowKeys(randomizer.row_randomizer.aes_key, randomizer.rounding_keys)
+def keys_of(randomizer: BatchRandomizer) -> tuple[BlockKeys, ...]:
+    """The keys of a randomizer, block by block."""
+    return tuple(
+        BlockKeys(block.row_randomizer.aes_key, block.rounding_keys) for block in randomizer.blocks
+    )
 
 
 def without_keys(randomizer: BatchRandomizer) -> BatchRandomizer:
     """A randomizer that can be stored."""
-    return _with_keys(randomizer, RowKeys(b"", ()))
+    return _with_keys(randomizer, (BlockKeys(b"", ()),) * len(randomizer.blocks))
 
 
-def _with_keys(randomizer: BatchRandomizer, keys: RowKeys) -> BatchRandomizer:
-    made = replace(randomizer.row_randomizer, aes_key=keys.response)
-    return replace(randomizer, row_randomizer=made, rounding_keys=keys.rounding)
+def _with_keys(randomizer: BatchRandomizer, keys: tuple[BlockKeys, ...]) -> BatchRandomizer:
+    pairs = zip(randomizer.blocks, keys, strict=True)
+    return replace(randomizer, blocks=tuple(_keyed(block, own) for block, own in pairs))
+
+
+def _keyed(block: BlockRandomizer, keys: BlockKeys) -> BlockRandomizer:
+    made = replace(block.row_randomizer, aes_key=keys.response)
+    return replace(block, row_randomizer=made, rounding_keys=keys.rounding)
 
 
 def _arrow_types(given: pa.RecordBatch, read: pl.DataFrame, published: pl.DataFrame) -> pa.Schema:

@@ -1,0 +1,59 @@
+"""The steps of a release that are taken block by block."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clusterdp.mechanisms.disclosure import disclosure_notes
+from clusterdp.mechanisms.draw import check_exact, release_cells
+from clusterdp.published.terms import Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp.channels.catalogue import Channel
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.mechanisms.draw import CellRelease
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.statistics.base import CellTotals
+    from clusterdp.statistics.noise import NoiseSource
+
+
+def check_blocks(
+    layout: Layout, spaces: Sequence[Categories], mechanisms: Sequence[Mechanism]
+) -> None:
+    """Raise a ParameterError if a release of these blocks could not be completed.
+
+    See `check_exact`; it reads what is public alone.
+    """
+    for space, mechanism in zip(spaces, mechanisms, strict=True):
+        check_exact(layout, space, mechanism)
+    Terms.of(spaces, mechanisms)
+
+
+def release_notes(prepared: Prepared, mechanisms: Sequence[Mechanism]) -> tuple[str, ...]:
+    """What a reader of a release should know: of the table, and of rows that reveal much."""
+    pairs = zip(prepared.table.spaces, mechanisms, strict=True)
+    disclosed = [note for space, one in pairs for note in disclosure_notes(one, space)]
+    return (*prepared.notes, *dict.fromkeys(disclosed))
+
+
+def draw_blocks(
+    totals: Sequence[CellTotals],
+    layout: Layout,
+    spaces: Sequence[Categories],
+    mechanisms: Sequence[Mechanism],
+    add_noise: NoiseSource,
+) -> tuple[CellRelease, ...]:
+    """Draw the noise of every block, and design the channels of its rows; see `release_cells`."""
+    return tuple(
+        release_cells(true, layout, space, mechanism, add_noise)
+        for true, space, mechanism in zip(totals, spaces, mechanisms, strict=True)
+    )
+
+
+def channels_of(drawn: Sequence[CellRelease]) -> tuple[Channel, ...]:
+    """The channel of every block; none where no rows are published."""
+    return tuple(one.channel for one in drawn if one.channel is not None)
