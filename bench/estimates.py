@@ -3,7 +3,8 @@
     make bench
 
 Each side runs in a process of its own, alternating, after the others; the best of some runs counts.
-The analyst's table is in memory, and libraries are loaded, before the clock starts. Prints seconds, ratios and peak memory.
+The analyst's table is in memory, and libraries are loaded, before the clock starts. Prints seconds,
+ratios and peak memory.
 """
 
 from __future__ import annotations
