@@ -157,7 +157,7 @@ def _ends(counted: IntArray) -> tuple[list[int], list[int]]:
 
 # Where every cell has a channel of its own to be designed, and where sums are of many levels, looks
 # at their farthest must do.
-FARTHEST = ("look, sums, totals and rows", "look, counts and rows")
+FARTHEST = ("look, sums, totals and rows", "look, totals and rows", "look, counts and rows")
 CASES = {
     "look and rows": (cdp.optimal(epsilon=EPSILON, look=0.3), FINITE),
     "look, totals and rows": (cdp.optimal(epsilon=EPSILON, look=0.3, sums=TOTALS), FINITE),

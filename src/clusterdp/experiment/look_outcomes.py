@@ -14,13 +14,13 @@ import numpy as np
 from clusterdp.experiment.chosen_grids import place_grids, usual_points
 from clusterdp.experiment.joint_prior import base_measure
 from clusterdp.experiment.look_shape import NumberLook, mixed
+from clusterdp.experiment.number import Number
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.declared import DeclaredOutcomes
     from clusterdp.experiment.grid import Density
-    from clusterdp.experiment.number import Number
 
 # Digits of a prior: more would depend on the machine that adds them up.
 _DIGITS = 9
@@ -107,11 +107,13 @@ def _clipped(name: str, look: NumberLook, declared: DeclaredOutcomes) -> Number:
     """The range of a number.
 
     Rows were checked against implications on the lattice of the declared range. A number in one
-    keeps that lattice, so that no row can break the implication on another.
+    keeps that lattice and its lower end, from which steps are counted: then a row that broke no
+    implication cannot break one.
     """
     number, inside = look.bins.number, look.clipped()
-    is_implied = any(implication.cuts(name, number) for implication in declared.implications)
-    return number if is_implied and inside.unit != number.unit else inside
+    if any(implication.cuts(name, number) for implication in declared.implications):
+        return Number(number.low, inside.high, float(number.unit))
+    return inside
 
 
 def _with_ranges(declared: DeclaredOutcomes, inside: dict[str, Number]) -> DeclaredOutcomes:

@@ -99,15 +99,18 @@ def _check_look(release: Release, manifest: Manifest) -> list[Check]:
     look, before = release.look, manifest.before_look
     if look is None or before is None:
         return []
-    declared = before.outcomes.categories()
-    mechanism = release.mechanism.with_prior(before.prior)
-    settled = settle(declared, mechanism, release.layout, look)
+    name = "clips, grids and prior follow from the look"
+    try:
+        mechanism = release.mechanism.with_prior(before.prior)
+        settled = settle(before.outcomes.categories(), mechanism, release.layout, look)
+    except ClusterDPError as error:
+        return [Check(name, str(error))]
     priors = [np.array(one.prior or ()) for one in (settled.mechanism, release.mechanism)]
     same = settled.space == release.space and len(priors[0]) == len(priors[1])
     same = same and bool((np.abs(priors[0] - priors[1]) < _SAME_PRIOR).all())
     return [
         Check.of(
-            "clips, grids and prior follow from the look",
+            name,
             "the outcomes or the prior in manifest.json are not what look.parquet leads to",
             holds=same,
         )
