@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -19,11 +21,14 @@ from clusterdp.theory import formulas as theory
 from joint_populations import funnel_space
 from populations import make_layout
 
+if TYPE_CHECKING:
+    from clusterdp.experiment.category_space import CategorySpace
+
 LEVELS = cdp.OutcomeSpace.integers(0, 11)
 LARGE_CELLS, SMALL_CELLS = make_layout(np.full((5, 2), 1000)), make_layout(np.full((200, 2), 25))
 
 
-def blind(layout: cdp.Layout, space: cdp.OutcomeSpace = LEVELS) -> Scenario:
+def blind(layout: cdp.Layout, space: CategorySpace = LEVELS) -> Scenario:
     """Nothing is known of outcomes."""
     return Scenario(layout, space, reference.uniform_reference(space))
 
@@ -49,7 +54,7 @@ def test_counts_are_of_cells_where_these_are_large_and_else_of_arms() -> None:
     "scenario",
     [
         blind(LARGE_CELLS, cdp.OutcomeSpace.binary()),
-        Scenario(LARGE_CELLS, funnel_space(), reference.uniform_reference(funnel_space())),
+        blind(LARGE_CELLS, funnel_space()),
         blind(make_layout([[20, 20]])),
     ],
     ids=["two categories", "several metrics", "few units"],
