@@ -152,7 +152,7 @@ def test_nothing_overrides_a_plan(table: Path, tmp_path: Path) -> None:
         ("--mechanism", "optimal"),
         ("--mechanism", "optimal", "--sums-share", 0.25),
         ("--mechanism", "optimal", "--totals-share", 0.1, "--sums-share", 0),
-        ("--mechanism", "optimal", "--noise-scale", 8),
+        ("--mechanism", "optimal", "--counts-share", 0.1),
         ("--mechanism", "optimal", "--prior", "5,4,3,2,1,1", "--delta", 1e-5),
         ("--mechanism", "uniform-prior-dp", "--sums-share", 0.3),
         ("--mechanism", "cluster-dp", "--noise-scale", 9, "--sums-share", 0.2),
