@@ -221,6 +221,16 @@ def test_hopeless_noise_is_said(visits: pl.DataFrame) -> None:
     assert any("rows tell next to nothing" in note for note in found.notes)
 
 
+def test_noise_that_few_rows_carry_is_said(visits: pl.DataFrame) -> None:
+    """Amounts of hundreds in a range of millions: the channel tells hardly any apart."""
+    table = visits.head(400).with_columns(spend=pl.col("spend") * 300)
+    parts = {**PARTS, "outcomes": {"spend": "0,300,600,900,16000000"}, "implies": []}
+    released = cdp.release(table, **parts, metric=["spend>=300"], epsilon=6)
+    found = cdp.estimate(released, metrics=["dist(spend)", "spend>=300"])
+    assert any("dist(spend): " in note and "--metric" in note for note in found.notes)
+    assert not any("spend>=300: " in note for note in found.notes)
+
+
 def test_releases_without_rows_have_declared_metrics_alone(visits: pl.DataFrame) -> None:
     released = cdp.release(visits, **PARTS, mechanism="noisy-histogram", epsilon=1)
     with pytest.raises(cdp.ParameterError, match="publishes no rows; leave out metrics"):
