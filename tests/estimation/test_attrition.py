@@ -19,7 +19,7 @@ from clusterdp.estimation.target import Target
 
 N_RELEASES = 60
 PARTS: dict[str, Any] = {"unit": "unit", "arm": "arm", "cluster": "cluster", "missing": ["y"]}
-# At ε = 20 less than a row in a thousand is released as another: each moves a mean by 0.003 at most.
+# At ε = 20 less than one row in 1,000 is released as another; each moves a mean by at most 0.003.
 CLOSE = 0.02
 CERTAIN = Covariance(0.0, 0.0, 0.0)
 
