@@ -274,13 +274,13 @@ Treatment adds one to 30% of outcomes of 0 to 4: the effect on everyone is
 - *by outcome*: the lower it is, the more often, in both arms alike;
 - *by arm and outcome*: 10% in control; in treatment the lower, the more often.
 
-The first effect is what `estimate` gives: the difference between those observed in each arm, with an
-interval of nominally 95%. Where who is observed depends on outcomes it is not the effect on the same
-people, which is the second one. The same interval can then fail to hold that; a warning and bounds
-take its place. The warning is a test at 1% that shares observed are the same: small differences are
-seldom found, and bounds hold with and without it. Limits are of bounds that hold if treatment moves who
-is observed in one direction only, as it does in all of these; they allow for more than one number, so
-they hold more often than 95%.
+The first effect is what `estimate` gives: the difference between those observed in each arm, with
+an interval of nominally 95%. Where who is observed depends on outcomes it is not the effect on the
+same people, which is the second one. The same interval can then fail to hold that; a warning and
+bounds take its place. The warning is a test at 1% that shares observed are the same: small
+differences are seldom found, and bounds hold with and without it. They hold if treatment moves who
+is observed in one direction only, as it does in all of these. Their limits are those of several
+thresholds at once (Bonferroni), so they hold more often than 95%.
 
 {table}
 """
