@@ -1,8 +1,8 @@
 """A look, noisy sums or counts, and a row, enumerated together: within the stated ε.
 
-Tables differ in one unit. The machine counts the bins of both; every noisy look within reach is
-followed, and the loss of what comes after it is enumerated by `joint_enumeration`. Looks beyond
-reach show clips and priors that some look within reach shows as well.
+Tables differ in one unit. The machine counts the bins of both. Noisy looks within reach are
+followed, and the loss of what comes after each is enumerated by `joint_enumeration`. The loss of
+the look itself is largest beyond the counts of both tables, which is within reach.
 """
 
 from __future__ import annotations
