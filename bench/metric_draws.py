@@ -22,9 +22,13 @@ from clusterdp.estimation.profiles import Profiles, ProfileSums
 from clusterdp.estimation.quantiles import ArmQuantile
 from clusterdp.estimation.ratio import ArmRatio
 from clusterdp.estimation.results import FEW_UNITS
+from clusterdp.estimation.share_bounds import ArmBounds, ShareBounds
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
+from clusterdp.experiment.expressions import Comparison
+from clusterdp.experiment.grid import Density, Grid
 from clusterdp.experiment.layout import Layout
+from clusterdp.experiment.number import Number
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
 
 N_CLUSTERS = 4
+_ROUNDS = Number(0, 120)
+_GRID = (0, 9.99999, 10, 15, 22, 30, 45, 70, 120)
 
 
 class ArmMean(NamedTuple):
@@ -114,14 +120,14 @@ class Question(NamedTuple):
         name: In words.
         functions: The functions whose means are needed.
         compose: From an arm's means to a number with limits.
-        true: From an arm's probabilities to the true number.
+        truths: The true numbers of control and treatment.
         ridge_of: The function by whose noise all are calibrated; None for each by its own.
     """
 
     name: str
     functions: tuple[CategoryFunction, ...]
     compose: Callable[[ArmEstimates], ArmValue]
-    true: Callable[[FloatArray], float]
+    truths: tuple[float, float]
     ridge_of: CategoryFunction | None = None
 
 
@@ -129,27 +135,61 @@ def questions(n_outcomes: int) -> list[tuple[Experiment, Question]]:
     """A share, two quantiles and a ratio for outcomes with so many values."""
     alone, joint = Experiment.of(n_outcomes), Experiment.with_visits(n_outcomes)
     levels = Levels.of("spend", alone.space)
-    place = n_outcomes // 2
-
-    def of_quantile(share: float) -> Question:
-        def true(probs: FloatArray) -> float:
-            return float(levels.values[np.argmax(np.cumsum(probs) >= share - 1e-12)])
-
-        return Question(
-            "median" if share == 0.5 else f"P{100 * share:.0f}",
-            levels.functions,
-            lambda arm: ArmQuantile(ArmLevels.of(levels, arm), share),
-            true,
-        )
-
-    tail = levels.functions[place - 1]
-    share = Question("share", (tail,), ArmMean, lambda probs: float(probs @ tail.values))
     return [
-        (alone, share),
-        (alone, of_quantile(0.5)),
-        (alone, of_quantile(0.9)),
+        (alone, _mean("share", levels.functions[n_outcomes // 2 - 1], alone.probs)),
+        (alone, _quantile(0.5, levels, alone.probs, levels.values)),
+        (alone, _quantile(0.9, levels, alone.probs, levels.values)),
         (joint, _ratio(joint)),
     ]
+
+
+def number_questions() -> list[tuple[Experiment, Question]]:
+    """Shares at a cut and between grid points, and two quantiles, of a number."""
+    grid = Grid(number=_ROUNDS, points=tuple(int(_ROUNDS.steps_to(point)) for point in _GRID))
+    space = Categories(declared=declare({"rounds": _ROUNDS}, metrics=["rounds>=10"]), grids=(grid,))
+    steps = np.unique(np.linspace(0, _ROUNDS.n_steps, 4001).astype(np.int64))
+    values = np.array([float(_ROUNDS.value(int(step))) for step in steps])
+    probs = np.stack([_heavy_tailed(values, middle) for middle in (11.0, 13.0)])
+    experiment = Experiment(
+        space, np.stack([grid.rounded(Density(steps=steps, probs=each)) for each in probs])
+    )
+    levels = Levels.of("rounds", space)
+    bounds = ShareBounds.of(Comparison(outcome="rounds", sign=">=", threshold=25.0), space)
+    shares = probs @ (values >= 25)
+    between = Question(
+        "share between", bounds.functions, ArmBounds, (float(shares[0]), float(shares[1]))
+    )
+    at_cut = CategoryFunction.declared("rounds>=10", space, 1)
+    return [
+        (experiment, _mean("share at a cut", at_cut, experiment.probs)),
+        (experiment, between),
+        (experiment, _quantile(0.5, levels, probs, values)),
+        (experiment, _quantile(0.9, levels, probs, values)),
+    ]
+
+
+def _heavy_tailed(values: FloatArray, middle: float) -> FloatArray:
+    """A lognormal distribution, cut off at the upper end."""
+    density = np.exp(-0.5 * np.log((values + 0.01) / middle) ** 2) / (values + 0.01)
+    return np.asarray(density / density.sum())
+
+
+def _mean(name: str, function: CategoryFunction, probs: FloatArray) -> Question:
+    control, treated = (float(true) for true in probs @ function.values)
+    return Question(name, (function,), ArmMean, (control, treated))
+
+
+def _quantile(share: float, levels: Levels, probs: FloatArray, values: FloatArray) -> Question:
+    """A quantile, with the true distribution of the outcome over some values."""
+    control, treated = (
+        float(values[np.argmax(np.cumsum(each) >= share - 1e-12)]) for each in probs
+    )
+    return Question(
+        "median" if share == 0.5 else f"P{100 * share:.0f}",
+        levels.functions,
+        lambda arm: ArmQuantile(ArmLevels.of(levels, arm), share),
+        (control, treated),
+    )
 
 
 def _ratio(joint: Experiment) -> Question:
@@ -158,14 +198,13 @@ def _ratio(joint: Experiment) -> Question:
         CategoryFunction.declared(str(metric), joint.space, place)
         for place, metric in enumerate(joint.space.declared.metrics)
     )
-    control = joint.probs[0]
-    factor = float(control @ above.values / (control @ below.values))
-    third = above.minus(factor, below)
+    control, treated = (float(each @ above.values / (each @ below.values)) for each in joint.probs)
+    third = above.minus(control, below)
     return Question(
         "ratio",
         (above, below, third),
-        lambda arm: ArmRatio.of(arm, factor),
-        lambda probs: float(probs @ above.values / (probs @ below.values)),
+        lambda arm: ArmRatio.of(arm, control),
+        (control, treated),
         third,
     )
 

@@ -187,6 +187,7 @@ def adjusted_means(
         weights=np.stack([by_profile(fit, fit.weights) for fit in fits]),
         noise=np.stack([by_profile(fit, fit.weights * rows.noise[fit.rows]) for fit in fits]),
         square_noise=np.array([fit.weights**2 @ rows.noise[fit.rows] for fit in fits]),
+        square_weights=np.array([fit.weights @ fit.weights for fit in fits]),
     )
     return functional, CellMoments(
         sizes=weights.sizes,

@@ -121,6 +121,7 @@ def weighted_rows(
         weights=each * sizes,
         noise=each * noise,
         square_noise=(each**2 * noise).sum(axis=-1),
+        square_weights=(each**2 * sizes).sum(axis=-1),
     )
 
 

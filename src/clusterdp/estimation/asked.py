@@ -53,11 +53,24 @@ class Source(NamedTuple):
             holdout=self.wanted.holdout,
         )
 
-    def read(self, functions: Sequence[CategoryFunction]) -> list[MetricRows]:
+    def read(self, measured: Sequence[Measured]) -> list[MetricRows]:
         """The rows as functions read them."""
-        return [
-            MetricRows.of(self.measured(function), self.rows, self.wanted) for function in functions
-        ]
+        return [MetricRows.of(one, self.rows, self.wanted) for one in measured]
+
+    def noise_notes(self, name: str, measured: Sequence[Measured]) -> list[str]:
+        """That rows are too noisy to tell what a metric is made of, as far as that is public."""
+        size = max(int(self.release.layout.sizes.sum(axis=0).min()), 1)
+        noise = [one.noise for one in measured if not one.readings]
+        declare = f'the owner would have to declare it (--metric "{measured[0].name}")'
+        errors = [math.sqrt(one.variance / size) / (one.ends.span or math.inf) for one in noise]
+        if errors and max(errors) > 1:
+            times = f"{max(errors):.3g} times what values span"
+            told = f"rows tell next to nothing of it: an arm's mean has noise of about {times}"
+            return [f"{name}: {told}; {declare}"]
+        if any(one.is_unseen(np.array(1 / size)) for one in noise):
+            told = "a few rows carry most of its noise, so standard errors are upper bounds"
+            return [f"{name}: {told}; {declare}"]
+        return []
 
     def notes_on(self, name: str) -> list[str]:
         """That something which is no mean was asked for beside what there is of means alone."""
@@ -79,17 +92,10 @@ class AskedMean(NamedTuple):
     function: CategoryFunction
 
     def estimate(self, source: Source) -> Found:
-        """Effects on the mean, with a note where rows are too noisy to tell it."""
+        """Effects on the mean."""
         measured = source.measured(self.function)
         found = MetricRows.of(measured, source.rows, source.wanted).estimate()
-        smallest = int(source.release.layout.sizes.sum(axis=0).min())
-        error = math.sqrt(measured.noise.variance / max(smallest, 1))
-        if not measured.readings and error > measured.noise.ends.span:
-            found.notes.append(
-                f"{measured.name}: rows tell next to nothing of it, as the noise of an arm's mean "
-                f"is expected to be {error:.3g} where values span {measured.noise.ends.span:.3g}; "
-                f'the owner would have to declare it (--metric "{measured.name}")'
-            )
+        found.notes.extend(source.noise_notes(measured.name, [measured]))
         return found
 
 
@@ -100,8 +106,9 @@ class AskedBounds(NamedTuple):
 
     def estimate(self, source: Source) -> Found:
         """Effects on the share."""
-        found = self.bounds.effects(source.read(self.bounds.functions))
-        found.notes.extend(source.notes_on(self.bounds.name))
+        measured = [source.measured(one) for one in self.bounds.functions]
+        found, name = self.bounds.effects(source.read(measured)), self.bounds.name
+        found.notes.extend([*source.notes_on(name), *source.noise_notes(name, measured)])
         return found
 
 
@@ -129,21 +136,23 @@ class AskedQuantile(NamedTuple):
 
     def estimate(self, source: Source) -> Found:
         """Effects on the quantile."""
-        rows = source.read(self.levels.functions)
-        found = quantile_effects(rows, self.levels, self.share, self.name)
-        found.notes.extend(source.notes_on(self.name))
+        measured = [source.measured(one) for one in self.levels.functions]
+        found = quantile_effects(source.read(measured), self.levels, self.share, self.name)
+        found.notes.extend([*source.notes_on(self.name), *source.noise_notes(self.name, measured)])
         return found
 
 
 class AskedDistribution(NamedTuple):
     """The distribution of an outcome in every arm."""
 
+    name: str
     levels: Levels
 
     def estimate(self, source: Source) -> Found:
         """The distributions; there are no effects on them."""
-        rows = source.read(self.levels.functions)
-        return Found([], [], [], distributions(rows, self.levels))
+        measured = [source.measured(one) for one in self.levels.functions]
+        found = distributions(source.read(measured), self.levels)
+        return Found([], [], source.noise_notes(self.name, measured), found)
 
 
 def parse_metrics(given: Any, space: Categories) -> list[Asked]:
@@ -188,7 +197,7 @@ def _asked(question: questions.Question, space: Categories) -> Asked:
         case questions.Quantile(outcome=outcome, share=share):
             return AskedQuantile(str(question), Levels.of(outcome, space), share)
         case questions.Distribution(outcome=outcome):
-            return AskedDistribution(Levels.of(outcome, space))
+            return AskedDistribution(str(question), Levels.of(outcome, space))
 
 
 def _uncut(metric: Metric, space: Categories) -> Comparison | None:

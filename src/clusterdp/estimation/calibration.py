@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 _LEAST_NOISE = 1e-12
 
 
+# Noise of a larger kurtosis is carried by few rows. That of metrics which the channel was made for
+# is smaller, and so is that of shares of twelve values.
+_ORDINARY_KURTOSIS = 12.0
+# With a larger kurtosis per row, a mean of rows may lack the few that carry its noise: its variance
+# is then not estimated, but bounded. Below it 95% intervals of means cover 94% or more.
+_MOST_KURTOSIS = 0.05
+
+
 class Functional(NamedTuple):
     """Weighted sums over rows: Σ s_i·ỹ_i, with public weights s. Axes `[..., functional]`.
 
@@ -44,6 +52,7 @@ class Functional(NamedTuple):
         weights: Σ s over the rows of each profile; axes `[..., functional, profile]`.
         noise: Σ s·v̂, v̂ the estimated noise variance of a row; axes as those of weights.
         square_noise: Σ s²·v̂ over all rows.
+        square_weights: Σ s² over all rows.
         places: The profiles that rows are in, which these axes are of; None for all of them.
     """
 
@@ -51,6 +60,7 @@ class Functional(NamedTuple):
     weights: FloatArray
     noise: FloatArray
     square_noise: FloatArray
+    square_weights: FloatArray
     places: IntArray | None = None
 
 
@@ -124,6 +134,7 @@ class Calibration:
         noise: Σ v̂ over all rows of each profile; axes `[..., profile]`.
         sizes: Numbers of all rows of each profile; axes `[profile]`.
         squares: How far rows are from published squares; None if none are known.
+        unit_noise: What is public of the noise of a row.
         cells: Means of cells by sums of cells and rows together; None without such sums.
     """
 
@@ -133,6 +144,7 @@ class Calibration:
     noise: FloatArray
     sizes: IntArray
     squares: SquareGaps | None
+    unit_noise: UnitNoise
     cells: KnownMeans | None = None
 
     def apply(self, one: Functional) -> Calibrated:
@@ -147,11 +159,13 @@ class Calibration:
         saved = 2 * (coefficients * noise_sums).sum(axis=-1) - shared
         known = coefficients**2 @ self.sums.variances
         # What calibration saves has the weights g = 2s·Xb − (Xb)².
-        both = times(2 * moved[..., every] * one.weights, within)
-        saved_sums = both - times(self.sizes * moved**2, design)
+        both = 2 * moved[..., every] * one.weights
+        saved_sums = times(both, within) - times(self.sizes * moved**2, design)
+        saved_weights = both.sum(axis=-1) - (self.sizes * moved**2).sum(axis=-1)
+        least = self._least_noise(one.square_weights, saved_weights)
         return Calibrated(
             values=one.values - (coefficients * gaps).sum(axis=-1),
-            privacy=np.maximum(one.square_noise - saved, 0.0) + known,
+            privacy=np.maximum(one.square_noise - saved, least) + known,
             saved_share=_saved_share(saved, one.square_noise),
             spread_shift=self._spread_shift(saved_sums),
             coefficients=coefficients,
@@ -161,6 +175,15 @@ class Calibration:
     def shifts(self) -> FloatArray:
         """−XM⁻¹(X'ỹ − Z): what units of each profile are moved by, whatever their weights."""
         return -times(self.solver.solve(self.gaps), self.solver.transposed)
+
+    def _least_noise(self, square_weights: FloatArray, saved_weights: FloatArray) -> FloatArray:
+        """What the noise of rows is taken to be at least: zero, or its bound where it is not seen.
+
+        Σ (s − Xb)²·v with the largest v, if few rows carry most of the noise.
+        """
+        unseen = self.unit_noise.is_unseen(square_weights)
+        left = np.maximum(square_weights - saved_weights, 0.0)
+        return np.where(unseen, self.unit_noise.largest * left, 0.0)
 
     def covariances(
         self, *, coefficients: FloatArray, noise_sums: FloatArray
@@ -215,6 +238,8 @@ class UnitNoise(NamedTuple):
         ends: The least and the largest value.
         variance: v̄, the noise variance of a row.
         square_variance: The same of (ỹ − middle)² − v̂, which estimates (y − middle)².
+        largest: The largest noise variance that a category has.
+        kurtosis: What noise gives to that of debiased values; see `CategoryFunction.noise_tails`.
         two_values: Whether units have no values but the two ends.
         origin: What published sums add up distances from, if the middle is subtracted from them.
     """
@@ -222,8 +247,15 @@ class UnitNoise(NamedTuple):
     ends: Ends
     variance: float
     square_variance: float
+    largest: float
+    kurtosis: float
     two_values: bool
     origin: float
+
+    def is_unseen(self, square_weights: FloatArray) -> BoolArray:
+        """Whether weighted means of rows, from Σ s², may lack the rows that carry their noise."""
+        heavy = self.kurtosis > _ORDINARY_KURTOSIS
+        return np.asarray(heavy & (self.kurtosis * square_weights > _MOST_KURTOSIS))
 
 
 def calibrate(
@@ -271,6 +303,7 @@ def calibrate(
         noise=whole.noise,
         sizes=profiles.sizes,
         squares=squares,
+        unit_noise=noise,
         cells=_known_means(readings, profiles, whole, noise.origin, noise.variance),
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterdp._figures import COLOURS, new_figure, save_figure
+from clusterdp.errors import ParameterError
 from clusterdp.privacy.accounting import shown
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ def forest_plot(estimate: Estimate, path: str | Path | None = None) -> Figure:
     cover all segments at once.
     """
     path = None if path is None else Path(path)
+    if not estimate.effects:
+        raise ParameterError(
+            "there are no effects to plot; ask for a metric beside distributions (metrics=...)"
+        )
     arms = list(dict.fromkeys(str(effect.of.arm) for effect in estimate.effects))
     by_metric = [
         [effect for effect in estimate.effects if effect.of.metric == metric]
@@ -65,9 +70,10 @@ def _draw_row(axes: Axes, position: int, effect: Effect, level: float, colour: s
     if math.isnan(effect.std_error):
         axes.plot(effect.effect, position, "o", color=colour, markersize=7, fillstyle="none")
         return
-    if effect.of.segment:
-        axes.hlines(position, *effect.simultaneous_ci(level), color=colour, linewidth=1.2)
-    axes.hlines(position, *effect.ci(level), color=colour, linewidth=3.5)
+    intervals = [(effect.simultaneous_ci(level), 1.2)] if effect.of.segment else []
+    for (low, high), width in [*intervals, (effect.ci(level), 3.5)]:
+        if math.isfinite(high - low):  # that of a ratio may have no bounds
+            axes.hlines(position, low, high, color=colour, linewidth=width)
     marker = "D" if effect.of.adjusted else "o"
     axes.plot(effect.effect, position, marker, color=colour, markersize=7, markeredgecolor="white")
 

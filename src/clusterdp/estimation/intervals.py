@@ -124,11 +124,12 @@ def _ratio_limit(
     Returns:
         The limit; None where there is none, as control may be too near to zero.
     """
-    leading = below**2 - (below_limit - below) ** 2
-    last = above**2 - (above_limit - above) ** 2
-    inside = (above * below) ** 2 - leading * last
-    if leading <= 0 or inside < 0:
+    far, far_below = (above_limit - above) ** 2, (below_limit - below) ** 2
+    leading = below**2 - far_below
+    if leading <= 0:
         return None
+    # (θ̂₁θ̂₀)² minus the product of the outer coefficients, without what cancels.
+    inside = far_below * above**2 + far * leading
     return (above * below + sign * math.sqrt(inside)) / leading
 
 

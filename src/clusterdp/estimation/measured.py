@@ -116,6 +116,24 @@ class CategoryFunction(NamedTuple):
             debiased = np.asarray(sum(parts) + self.constant)
         return Outputs.decoded(channel, debiased, self.values)
 
+    def noise_tails(
+        self, channel: Channel, outputs: Outputs, priors: FloatArray
+    ) -> tuple[float, float]:
+        """The largest noise variance of a category, and the noise's fourth moment.
+
+        That is over the squared variance of debiased values, noise and spread together. Both of
+        the channel where they are largest; arguments as of `outputs`.
+        """
+        distances = outputs.values[..., np.newaxis] + outputs.middle - self.values
+        second, fourth = (
+            (channel.transition() * distances**power).sum(axis=-2) for power in (2, 4)
+        )
+        means = priors @ self.values
+        spread = priors @ self.values**2 - means**2
+        total = np.maximum((second * priors).sum(axis=-1) + spread, np.finfo(float).tiny)
+        moments = (fourth * priors).sum(axis=-1) / total**2
+        return float(second.max()), float(moments.max())
+
     def readings(self, statistics: Sequence[DrawnStatistic]) -> tuple[SumReading, ...]:
         """Published sums of its values, less `constant` for every unit."""
         linear = self.values - self.constant
@@ -134,10 +152,13 @@ class CategoryFunction(NamedTuple):
             errors = channel.transition()[0] * (read[0][:, np.newaxis] - numbers) ** 2
             return float(errors.sum(axis=0) @ prior)
 
+        largest, kurtosis = self.noise_tails(channel, outputs, prior[np.newaxis])
         return UnitNoise(
             ends=ends,
             variance=spread(outputs.values, true),
             square_variance=spread(outputs.values**2 - outputs.noise, true**2),
+            largest=largest,
+            kurtosis=kurtosis,
             two_values=self.has_two_values(space),
             origin=ends.middle - self.constant,
         )
@@ -178,11 +199,15 @@ class Measured:
         readings = function.readings(release.statistics) if use_sums else ()
         if holdout is not None:
             readings = of_fold(readings, holdout)
+        priors = channel_priors(release)
+        outputs = function.outputs(release.channel, priors)
+        largest, kurtosis = function.noise_tails(release.channel, outputs, priors)
+        public = function.unit_noise(release.mechanism, release.space)
         return cls(
             name=function.name,
-            outputs=function.outputs(release.channel, channel_priors(release)),
+            outputs=outputs,
             readings=readings,
-            noise=function.unit_noise(release.mechanism, release.space),
+            noise=public._replace(largest=largest, kurtosis=kurtosis),
         )
 
 

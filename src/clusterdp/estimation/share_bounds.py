@@ -1,11 +1,19 @@
 """Shares of a number beyond a value that is no cut: bounds, and intervals that hold both.
 
-With grid points l < c ≤ u beside the value c, R the number after rounding to the grid:
+With grid points l < c ≤ u beside the value c, d the lattice point before c, and R the number after
+rounding to the grid, four means of R bound the share of units with y ≥ c:
 
-    P(R > u) ≤ P(y > u) ≤ P(y ≥ c) ≤ P(y > l) ≤ P(R ≥ l).
+    P(R > u) ≤ P(y ≥ c) ≤ P(R ≥ l),
+    P(R ≥ u) − w·P(R = l) ≤ P(y ≥ c) ≤ P(R ≥ u) + x·P(R = u),
 
-The outer shares are estimated. (P(R ≥ u) itself is no bound: part of the units between l and c are
-rounded up.)
+with w = (d − l)/(u − d) and x = (u − c)/(c − l). The first line: R > u only if y > u, and y ≥ c
+only if R ≥ l. The second: given y between l and u, R is u with probability t = (y − l)/(u − l).
+So the mean of the lower bound is t − w(1 − t), which increases in y, is zero at d and one at u;
+below l it is at most zero, from u on it is one. That of the upper bound is t(1 + x), which is one
+at c; it is never below zero, and from u on it is at least one. At a cut d = l and c = u: both
+bounds of the second line are P(R ≥ u). Which bound is used follows from the grid alone: that of
+the second line if its factor is at most one. (P(R ≥ u) by itself is no bound: part of the units
+between l and c are rounded up.)
 """
 
 from __future__ import annotations
@@ -92,15 +100,19 @@ class ShareBounds(NamedTuple):
         grid = space.grids[list(space.declared.numbers).index(comparison.outcome)]
         levels = space.levels[names.index(comparison.outcome)]
         (first,) = comparison.cuts(number)  # the first step beyond the value
-        upper = int(np.searchsorted(grid.points, first))  # u; the point before it is l
-        shares = [levels > upper, levels >= upper - 1]
+        upper = int(np.searchsorted(grid.points, first))  # the place of u; that of l is before it
+        low, high = (grid.points[place] for place in (upper - 1, upper))
+        lost, gained = (first - 1 - low) / (high - first + 1), (high - first) / (first - low)
+        above, at_low, at_high = levels >= upper, levels == upper - 1, levels == upper
+        shares = [
+            above - lost * at_low if lost <= 1 else above - 1.0 * at_high,
+            above + gained * at_high if gained <= 1 else above + 1.0 * at_low,
+        ]
         if comparison.sign in {"<", "<="}:
-            shares = [~shares[1], ~shares[0]]
-        low, high = (
-            CategoryFunction.of(str(comparison), one.astype(np.float64), space) for one in shares
-        )
+            shares = [1 - shares[1], 1 - shares[0]]
+        functions = [CategoryFunction.of(str(comparison), one, space) for one in shares]
         beside = (float(grid.values[upper - 1]), float(grid.values[upper]))
-        return cls(str(comparison), (low, high), beside)
+        return cls(str(comparison), (functions[0], functions[1]), beside)
 
     def effects(self, rows: Sequence[MetricRows]) -> Found:
         """Effects on the share, overall and in every segment; `rows` are of both functions."""

@@ -133,6 +133,7 @@ def _shares_of_cells(per_unit: FloatArray, layout: Layout, segment_share: float)
         weights=spread_cells(shares, profiles, arms),
         noise=spread_cells(shares * per_unit, profiles, arms),
         square_noise=squares.sum(axis=0),
+        square_weights=(shares**2 / (segment_share * layout.sizes)).sum(axis=0),
     )
 
 

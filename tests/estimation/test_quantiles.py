@@ -1,0 +1,162 @@
+"""Quantiles, distributions and bounds: of exact shares, and of noisy ones."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import clusterdp as cdp
+from clusterdp.estimation.composed import ArmEstimates
+from clusterdp.estimation.distribution import ArmDistribution
+from clusterdp.estimation.intervals import ArmPair
+from clusterdp.estimation.levels import ArmLevels, Levels
+from clusterdp.estimation.quantiles import ArmQuantile
+from clusterdp.estimation.share_bounds import ArmBounds, ShareBounds
+from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.declared import declare
+from clusterdp.experiment.expressions import Comparison
+from clusterdp.experiment.grid import Density, Grid
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray
+
+NUMBER = cdp.Number(0, 16_000_000)  # its lattice has a unit of one
+# Cuts are between steps 39 and 40, and at the upper end.
+POINTS = (0, 7, 20, 39, 40, 60, 15_999_999, 16_000_000)
+
+
+def finite(n_values: int) -> Levels:
+    return Levels.of("y", Categories(declared=declare({"y": list(range(n_values))})))
+
+
+def number_space() -> Categories:
+    grid = Grid(number=NUMBER, points=POINTS)
+    return Categories(declared=declare({"y": NUMBER}, metrics=["y>=40"]), grids=(grid,))
+
+
+def known(means: FloatArray, errors: FloatArray | float = 0.0) -> ArmEstimates:
+    means = np.asarray(means, dtype=np.float64)
+    return ArmEstimates(
+        means=means,
+        sampling=np.broadcast_to(np.square(errors), means.shape),
+        privacy=np.zeros_like(means),
+        degrees=math.inf,
+        n_units=1000,
+    )
+
+
+def tails(probs: FloatArray) -> FloatArray:
+    """S_1, S_2, … from the probabilities of levels."""
+    return np.cumsum(probs[::-1])[::-1][1:]
+
+
+@given(st.lists(st.integers(0, 20), min_size=3, max_size=9), st.integers(1, 99))
+def test_exact_shares_have_the_quantile_of_the_sample(counts: list[int], percent: int) -> None:
+    if not sum(counts):
+        return
+    shares = tails(np.array(counts) / sum(counts))
+    found = ArmQuantile(ArmLevels.of(finite(len(counts)), known(shares)), percent / 100)
+    ranks = np.cumsum(counts) * 100  # compared as integers: sums of shares are not exact
+    exactly = np.isin(ranks, percent * sum(counts)).any()
+    if not exactly:
+        assert found.value == np.argmax(ranks >= percent * sum(counts))
+        assert found.limits(0.95) == (found.value, found.value)
+
+
+@given(
+    st.dictionaries(st.sampled_from([0, 3, 7, 12, 19, 20, 35, 39, 40, 41, 55, 60, 90]),
+                    st.integers(1, 9), min_size=1),
+    st.sampled_from([0.1, 0.5, 0.77, 0.9]),
+)  # fmt: skip
+def test_quantiles_of_numbers_lie_within_their_bounds(atoms: dict[int, int], share: float) -> None:
+    """Rounding is known: bounds from exact shares of the grid hold the true quantile."""
+    steps = np.array(sorted(atoms))
+    probs = np.array([atoms[step] for step in sorted(atoms)]) / sum(atoms.values())
+    space = number_space()
+    rounded = space.grids[0].rounded(Density(steps=steps, probs=probs))
+    below = np.cumsum(probs)
+    if np.isclose(below, share).any():
+        return
+    true = steps[np.argmax(below >= share)]
+    arm = ArmLevels.of(Levels.of("y", space), known(tails(rounded)))
+    low, high = ArmQuantile(arm, share).bounds
+    assert low <= true <= high
+    shown = ArmDistribution.of(arm, "A", (), 0.95)
+    for value, least, most in zip(shown.values, shown.low, shown.high, strict=True):
+        assert least - 1e-12 <= probs[steps <= value].sum() <= most + 1e-12
+
+
+@given(
+    st.dictionaries(st.integers(0, 70), st.integers(1, 9), min_size=1),
+    st.integers(1, 70),
+    st.sampled_from([">=", ">", "<=", "<"]),
+)
+def test_shares_of_numbers_lie_within_their_bounds(
+    atoms: dict[int, int], threshold: int, sign: str
+) -> None:
+    steps = np.array(sorted(atoms))
+    probs = np.array([atoms[step] for step in sorted(atoms)]) / sum(atoms.values())
+    space = number_space()
+    rounded = space.grids[0].rounded(Density(steps=steps, probs=probs))
+    comparison = Comparison(outcome="y", sign=sign, threshold=threshold)
+    low, high = (one.values @ rounded for one in ShareBounds.of(comparison, space).functions)
+    holds = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": np.less}[sign]
+    true = probs[holds(steps, threshold)].sum()
+    assert low - 1e-12 <= true <= high + 1e-12
+
+
+def test_the_share_at_the_next_grid_point_is_no_bound() -> None:
+    """The negative control: units between l and c are rounded up to u."""
+    rounded = number_space().grids[0].rounded(Density(steps=np.array([18]), probs=np.ones(1)))
+    assert rounded[2:].sum() > 0.8  # R ≥ 20, though nobody has 19 or more
+
+
+def test_values_are_rejected_one_by_one() -> None:
+    """Woodruff's interval, found by testing every value."""
+    levels, share = finite(8), 0.7
+    means = np.array([0.9, 0.62, 0.5, 0.33, 0.21, 0.26, 0.05])
+    errors = np.array([0.05, 0.06, 0.03, 0.04, 0.08, 0.02, 0.01])
+    found = ArmQuantile(ArmLevels.of(levels, known(means, errors)), share)
+    reach = stats.norm.isf(0.025) * errors
+    low, high = np.append(means - reach, 0), np.append(1, means + reach)
+    kept = [k for k in range(8) if low[k] <= 1 - share <= high[k]]
+    assert found.limits(0.95) == (min(kept), max(kept))
+    assert min(kept) <= found.value <= max(kept)
+    assert found.value == 4
+
+
+def test_distributions_increase_and_cover_no_less() -> None:
+    levels = finite(6)
+    means, errors = np.array([0.8, 0.85, 0.3, 0.35, 0.02]), np.full(5, 0.04)
+    arm = ArmLevels.of(levels, known(means, errors))
+    shown = ArmDistribution.of(arm, "A", (("tier", "gold"),), 0.95)
+    for terms in (shown.shares, shown.low, shown.high):
+        assert (np.diff(terms) >= 0).all()
+    low, high = arm.limits(0.95)
+    assert (shown.low <= 1 - high[1:] + 1e-12).all()
+    assert (shown.high >= 1 - low[1:] - 1e-12).all()
+    assert shown.shares[-1] == 1
+    assert len(shown.to_rows()) == 6
+    assert "tier=gold" in shown.lines()[0]
+
+
+def test_bounds_of_two_arms_add_up() -> None:
+    """Widths that no number of units makes smaller are not errors that could cancel."""
+    control, treated = (ArmBounds(known(np.array(both))) for both in ((0.1, 0.3), (0.2, 0.5)))
+    assert ArmPair(treated, control).ci(0.95) == pytest.approx((-0.1, 0.4))
+    lift = ArmPair(treated, control).lift(0.95)
+    assert lift is not None
+    assert lift[1:] == pytest.approx((0.2 / 0.3 - 1, 0.5 / 0.1 - 1))
+    swapped = ArmBounds(known(np.array([0.4, 0.38])))
+    assert swapped.bounds == pytest.approx((0.39, 0.39))
+
+
+def test_outcomes_are_named() -> None:
+    with pytest.raises(cdp.ParameterError, match="there is no outcome 'z'; the outcomes are 'y'"):
+        Levels.of("z", number_space())
