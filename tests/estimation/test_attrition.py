@@ -76,7 +76,10 @@ def test_a_share_that_differs_is_warned_of(rng: np.random.Generator) -> None:
     mechanism = cdp.optimal(epsilon=8, sums=cdp.SumShares(totals=0.1))
     released = cdp.release(table, outcomes={"y": "0..5"}, mechanism=mechanism, **PARTS)
     estimate = cdp.estimate(released)
-    assert any(note.startswith("attrition: y_observed differs") for note in estimate.warnings + estimate.notes)
+    assert any(
+        note.startswith("attrition: y_observed differs")
+        for note in estimate.warnings + estimate.notes
+    )
     bounds = estimate.bounds[0]
     assert bounds.trimmed == 0
     assert bounds.limits[0] <= bounds.low <= bounds.high <= bounds.limits[1]
@@ -142,7 +145,9 @@ def test_in_segments_and_beside_what_is_not_given(rng: np.random.Generator) -> N
     )
     estimate = cdp.estimate(released, by="vip", differences="rest")
     assert estimate["y", "vip=True"].std_error > estimate["y", "overall"].std_error
-    assert any("are of means alone, not of y" in note for note in estimate.warnings + estimate.notes)
+    assert any(
+        "are of means alone, not of y" in note for note in estimate.warnings + estimate.notes
+    )
 
 
 def test_where_rows_do_not_tell_the_distribution(

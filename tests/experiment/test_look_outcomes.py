@@ -11,7 +11,8 @@ from scipy import stats
 from clusterdp.experiment.declared import DeclaredOutcomes, declare
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.experiment.look_bins import MOST_BINS, look_space
-from clusterdp.experiment.look_outcomes import onto_simplex, settle_outcomes
+from clusterdp.experiment.look_outcomes import settle_outcomes
+from clusterdp.experiment.simplex import nearest_distribution
 from clusterdp.statistics.noise import noise_variance
 
 WIDE = declare({"rounds": "number:0..1000000"})
@@ -163,7 +164,7 @@ def test_a_row_that_broke_no_implication_breaks_none_after_the_look(name: str) -
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=30))
 def test_the_nearest_distribution_is_nearer_than_others(listed: list[float]) -> None:
     given_ = np.array(listed)
-    found = onto_simplex(given_)
+    found = nearest_distribution(given_)
     assert abs(found.sum() - 1) < 1e-9
     corners = np.eye(len(given_))
     # Optimal: no corner of the simplex lies in the direction of what was given.
