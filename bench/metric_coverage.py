@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
 
 N_REPLICATES = 2000
+N_OF_NUMBERS = 500
 LEVEL = 0.95
 DOCS = Path(__file__).parent.parent / "docs"
 SEGMENT_SHARE = 0.2
@@ -92,7 +93,7 @@ class Line(NamedTuple):
     """One line of the study.
 
     Attributes:
-        n_categories: K; with visits, one more.
+        n_levels: K, the levels of the outcome.
         n_units: n.
         where: Overall, or in the segment.
         name: What is asked.
@@ -100,7 +101,7 @@ class Line(NamedTuple):
         private: From releases, by their name.
     """
 
-    n_categories: int
+    n_levels: int
     n_units: int
     where: str
     name: str
@@ -117,7 +118,7 @@ class Line(NamedTuple):
         found = (self.true, *self.private.values())
         return " | ".join(
             [
-                f"| {self.n_categories}",
+                f"| {self.n_levels}",
                 f"{self.n_units:,}",
                 self.where,
                 self.name,
@@ -163,8 +164,8 @@ def study(
                 for name, mechanism in mechanisms.items()
             }
             true = rates(true_estimates(drawn, question), question)
-            n_categories = experiment.space.n_categories
-            lines.append(Line(n_categories, n_units, where, question.name, true, private))
+            n_levels = experiment.space.shape[-1]
+            lines.append(Line(n_levels, n_units, where, question.name, true, private))
     return lines
 
 
@@ -223,7 +224,7 @@ def main() -> None:
     numbers = [
         line
         for n_units in N_UNITS
-        for line in study(number_questions(), n_units, NUMBER_ROWS, N_REPLICATES, rng)
+        for line in study(number_questions(), n_units, NUMBER_ROWS, N_OF_NUMBERS, rng)
     ]
     page = [
         "# Do intervals of shares, quantiles and ratios cover?",
@@ -252,7 +253,8 @@ def main() -> None:
         *table(others),
         "",
         "## Numbers",
-        "A number from 0 to 120 on a grid of nine points, with one declared threshold; rows alone.",
+        "A number from 0 to 120 on a grid of nine points, with one declared threshold; rows alone,",
+        f"{N_OF_NUMBERS} replicates.",
         "Shares between grid points, and quantiles, are known up to bounds, which intervals hold:",
         "so they cover more often. `true outcomes` are numbers that were rounded to the grid, and",
         "released as they are.",

@@ -11,10 +11,10 @@ from clusterdp.channels.integers import PRIOR_TOTAL
 from clusterdp.channels.priors import (
     estimate_prior,
     learn_priors,
-    nearest_distribution,
     to_weights,
     with_every_outcome,
 )
+from clusterdp.experiment.simplex import nearest_distribution
 from clusterdp.statistics.base import Histogram
 from clusterdp.statistics.noise import noise_variance, simulated_noise
 

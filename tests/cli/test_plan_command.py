@@ -59,8 +59,10 @@ def test_a_plan_is_carried_out_to_the_letter(table: Path, tmp_path: Path) -> Non
     release = cdp.read_release(out)
     shares = cdp.SumShares(totals=decided["totals_share"], clusters=decided["sums_share"])
     assert shares.totals > 0
+    counted = 2 * decided["counts_share"]
+    made = cdp.optimal(epsilon=2, noise_scale=2 / counted, scope="population", sums=shares)
     (block,) = release.blocks
-    assert block.mechanism == cdp.optimal(epsilon=2, sums=shares).settled(block.space)
+    assert block.mechanism == made.settled(block.space)
     assert release.guarantee.epsilon <= 2
     verified = run("verify", out)
     assert verified.exit_code == 0, verified.output
@@ -153,7 +155,7 @@ def test_nothing_overrides_a_plan(table: Path, tmp_path: Path) -> None:
         ("--mechanism", "optimal"),
         ("--mechanism", "optimal", "--sums-share", 0.25),
         ("--mechanism", "optimal", "--totals-share", 0.1, "--sums-share", 0),
-        ("--mechanism", "optimal", "--noise-scale", 8),
+        ("--mechanism", "optimal", "--counts-share", 0.1),
         ("--mechanism", "optimal", "--prior", "5,4,3,2,1,1", "--delta", 1e-5),
         ("--mechanism", "uniform-prior-dp", "--sums-share", 0.3),
         ("--mechanism", "cluster-dp", "--noise-scale", 9, "--sums-share", 0.2),

@@ -129,6 +129,11 @@ WITH_MISSING = Categories(
     grids=(Grid(number=SPEND, points=(0, 1, SPEND.n_steps // 4, SPEND.n_steps)),),
 )
 
+FAR = Categories(
+    declared=declare({"spend": cdp.Number(0, 100_000)}),
+    grids=(Grid(number=cdp.Number(0, 100_000), points=(0, cdp.Number(0, 100_000).n_steps)),),
+)
+
 CASES = {
     "missing outcomes": Case(
         with_missing,
@@ -186,6 +191,15 @@ CASES = {
         cluster="market,half",
         breakdowns=(("half", "region"),),
         min_cell_size=30,
+    ),
+    "a look, pooled clusters and breakdowns": Case(
+        with_groups,
+        cdp.optimal(epsilon=8, look=0.6, sums=shares_of(("half", "region"))),
+        FAR,
+        cluster="market,half",
+        breakdowns=(("half", "region"),),
+        min_cell_size=30,
+        folds=2,
     ),
     "64-bit ids": Case(lambda t: t.with_columns(user=pl.col("user") * 2**53 - 2**62)),
     "ids, arms and clusters as text": Case(
@@ -272,6 +286,7 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
     theirs = release(to_spark(spark, given), case, case.columns())
     assert theirs.guarantee == ours.guarantee
     assert theirs.notes == ours.notes
+    assert [one.space for one in theirs.blocks] == [one.space for one in ours.blocks]
     assert pl.DataFrame(theirs.cells.toArrow()).equals(ours.cells)
     for one, other in zip(theirs.blocks[0].statistics, ours.blocks[0].statistics, strict=True):
         for drawn, own in zip(one.arrays().values(), other.arrays().values(), strict=True):

@@ -36,7 +36,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     "optimal": {},
     "optimal, totals": {"totals_share": 0.1},
     "optimal, sums": {"sums_share": 0.2},
-    "optimal, counts": {"noise_scale": 2.0},
+    "optimal, counts": {"counts_share": 0.3},
     "cluster-dp": {"mechanism": "cluster-dp", "noise_scale": 2.0, "prior_floor": 0.02},
     "cluster-free-dp": {"mechanism": "cluster-free-dp", "noise_scale": 2.0, "prior_floor": 0.02},
     "uniform-prior-dp": {"mechanism": "uniform-prior-dp"},
@@ -157,7 +157,7 @@ def test_ratios_without_bounds_say_so(visits: pl.DataFrame) -> None:
     found = cdp.estimate(released, metrics="spend/visit", level=1 - 1e-9)
     assert found.effects[0].ci(1 - 1e-9) == (-math.inf, math.inf)
     assert found.effects[0].to_dict(1 - 1e-9)["ci_low"] is None
-    assert any("no bounds in overall" in note for note in found.notes)
+    assert any("has no bounds" in note for note in found.notes)
     json.dumps(found.to_dict())
     assert found.plot() is not None
 
@@ -218,7 +218,18 @@ def test_hopeless_noise_is_said(visits: pl.DataFrame) -> None:
     table = visits.head(200).with_columns(spend=pl.lit(1))
     parts = {**PARTS, "outcomes": {"spend": "0..11"}, "implies": []}
     found = cdp.estimate(cdp.release(table, epsilon=0.02, **parts), metrics="spend>=6")
-    assert any("rows tell next to nothing" in note for note in found.notes)
+    assert any("rows tell next to nothing" in text for text in found.warnings)
+
+
+def test_noise_that_few_rows_carry_is_said(visits: pl.DataFrame) -> None:
+    """Amounts of hundreds in a range of millions: the channel tells hardly any apart."""
+    table = visits.head(400).with_columns(spend=pl.col("spend") * 300)
+    parts = {**PARTS, "outcomes": {"spend": "0,300,600,900,16000000"}, "implies": []}
+    released = cdp.release(table, **parts, metric=["spend>=300"], epsilon=6)
+    found = cdp.estimate(released, metrics=["dist(spend)", "spend>=300"])
+    said = found.warnings + found.notes
+    assert any("dist(spend): " in text and "--metric" in text for text in said)
+    assert not any("spend>=300: " in note for note in found.notes)
 
 
 def test_releases_without_rows_have_declared_metrics_alone(visits: pl.DataFrame) -> None:

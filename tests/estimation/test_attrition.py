@@ -19,6 +19,8 @@ from clusterdp.estimation.target import Target
 
 N_RELEASES = 60
 PARTS: dict[str, Any] = {"unit": "unit", "arm": "arm", "cluster": "cluster", "missing": ["y"]}
+# At ε = 20 less than one row in 1,000 is released as another; each moves a mean by at most 0.003.
+CLOSE = 0.02
 CERTAIN = Covariance(0.0, 0.0, 0.0)
 
 
@@ -74,7 +76,10 @@ def test_a_share_that_differs_is_warned_of(rng: np.random.Generator) -> None:
     mechanism = cdp.optimal(epsilon=8, sums=cdp.SumShares(totals=0.1))
     released = cdp.release(table, outcomes={"y": "0..5"}, mechanism=mechanism, **PARTS)
     estimate = cdp.estimate(released)
-    assert any(note.startswith("attrition: y_observed differs") for note in estimate.notes)
+    assert any(
+        note.startswith("attrition: y_observed differs")
+        for note in estimate.warnings + estimate.notes
+    )
     bounds = estimate.bounds[0]
     assert bounds.trimmed == 0
     assert bounds.limits[0] <= bounds.low <= bounds.high <= bounds.limits[1]
@@ -100,7 +105,7 @@ def test_thresholds_are_of_those_observed(rng: np.random.Generator) -> None:
     seen = table.filter(pl.col("y").is_not_nan())
     for name, true in {"y": pl.col("y"), "y>=2": pl.col("y") >= 2}.items():
         means = dict(seen.group_by("arm").agg(true.mean()).iter_rows())
-        assert estimate[name].effect == pytest.approx(means[1] - means[0], abs=1e-3)
+        assert estimate[name].effect == pytest.approx(means[1] - means[0], abs=CLOSE)
 
 
 def test_true_effects_are_of_those_observed(rng: np.random.Generator) -> None:
@@ -127,7 +132,7 @@ def test_metrics_are_asked_of_those_observed(rng: np.random.Generator) -> None:
     assert estimate.metrics == tuple(asked)
     seen = table.filter(pl.col("y").is_not_nan())
     means = dict(seen.group_by("arm").agg((pl.col("y") >= 2).mean()).iter_rows())
-    assert estimate["y>=2"].effect == pytest.approx(means[1] - means[0], abs=1e-3)
+    assert estimate["y>=2"].effect == pytest.approx(means[1] - means[0], abs=CLOSE)
     assert estimate["y/y_observed"].effect == pytest.approx(estimate["y"].effect)
     with pytest.raises(cdp.ParameterError, match="'y' may be missing"):
         cdp.estimate(released, metrics="p90(y)")
@@ -140,7 +145,9 @@ def test_in_segments_and_beside_what_is_not_given(rng: np.random.Generator) -> N
     )
     estimate = cdp.estimate(released, by="vip", differences="rest")
     assert estimate["y", "vip=True"].std_error > estimate["y", "overall"].std_error
-    assert any("are of means alone, not of y" in note for note in estimate.notes)
+    assert any(
+        "are of means alone, not of y" in note for note in estimate.warnings + estimate.notes
+    )
 
 
 def test_where_rows_do_not_tell_the_distribution(

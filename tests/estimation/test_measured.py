@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MECHANISMS: dict[str, dict[str, Any]] = {
     "optimal": {"mechanism": "optimal"},
     "optimal, sums": {"mechanism": "optimal", "sums_share": 0.3},
-    "optimal, counts": {"mechanism": "optimal", "noise_scale": 6.0},
+    "optimal, counts": {"mechanism": "optimal", "counts_share": 0.15},
     "cluster": {"mechanism": "cluster-dp", "noise_scale": 6.0, "prior_floor": 0.02},
     "cluster-free": {"mechanism": "cluster-free-dp", "noise_scale": 6.0, "prior_floor": 0.02},
     "uniform": {"mechanism": "uniform-prior-dp"},

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NOTHING = Covariance(0.0, 0.0, 0.0)
 N_DRAWS = 3000
 # What the means of numerator and denominator are in control and treatment, and their covariances.
-MEANS = {"strong": ((0.6, 0.4), (0.7, 0.45)), "weak": ((0.6, 0.12), (0.7, 0.12))}
+MEANS = {"strong": ((0.6, 0.4), (0.7, 0.45)), "weak": ((0.6, 0.07), (0.7, 0.07))}
 SPREAD = np.array([[0.004, 0.001], [0.001, 0.002]])
 
 

@@ -11,7 +11,8 @@ from scipy import stats
 from clusterdp.experiment.declared import DeclaredOutcomes, declare
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.experiment.look_bins import MOST_BINS, look_space
-from clusterdp.experiment.look_outcomes import onto_simplex, settle_outcomes
+from clusterdp.experiment.look_outcomes import settle_outcomes
+from clusterdp.experiment.simplex import nearest_distribution
 from clusterdp.statistics.noise import noise_variance
 
 WIDE = declare({"rounds": "number:0..1000000"})
@@ -24,6 +25,11 @@ DECLARED = {
     "joint": declare({"rounds": "number:0..1000000", "kept": "0,1"}),
     "implied": declare(
         {"spend": "number:0..499", "bought": "0,1"}, implications=["spend>0 -> bought"]
+    ),
+    "implied and wide": declare(
+        {"spend": "number:-1000..1000000", "bought": "0,1"},
+        implications=["spend>0 -> bought"],
+        metrics=["spend>0"],
     ),
     "three numbers": declare(dict.fromkeys("abc", "number:0..1000")),
     "finite": declare({"clicks": "0..5"}),
@@ -81,8 +87,9 @@ def test_whatever_a_look_shows_can_be_released(
         assert widest.low <= number.low < number.high <= widest.high
         cut_at = {float(widest.value(step)) for step in declared.cuts(name)}
         assert all(number.low <= value <= number.high for value in cut_at)
-    if "spend" in declared.numbers:  # rows were checked on this lattice
-        assert categories.declared.numbers["spend"].unit == declared.numbers["spend"].unit
+    if declared.implications:  # rows were checked on this lattice
+        number, widest = (one.numbers["spend"] for one in (categories.declared, declared))
+        assert (number.low, number.unit) == (widest.low, widest.unit)
 
 
 def test_a_heavy_tail_is_clipped_where_about_one_in_a_hundred_lies_beyond() -> None:
@@ -136,10 +143,28 @@ def test_what_noise_explains_is_shrunk_to_what_is_assumed_without_a_look() -> No
     assert prior == pytest.approx([1 / 6] * 6, abs=1e-3)
 
 
+@pytest.mark.parametrize("name", ["implied", "implied and wide"])
+def test_a_row_that_broke_no_implication_breaks_none_after_the_look(name: str) -> None:
+    """Where a number lies between two lattice points, also exactly, is where it could."""
+    declared = DECLARED[name]
+    bins, unit = look_space(declared), float(declared.numbers["spend"].unit)
+    spend = np.arange(-40, 40) * unit / 4
+    rows = {"spend": np.tile(spend, 2), "bought": np.repeat([0, 1], len(spend))}
+    before = OutcomeEncoder.of(bins)
+    sound = before.table[before.encode(rows).positions] >= 0
+    assert 0 < sound.sum() < len(sound)
+    counts = np.zeros(bins.n_categories, dtype=np.int64)
+    counts[bins.labels().index("spend=0, bought=0")] = N_UNITS
+    categories, _ = settle_outcomes(bins, counts, 0.0, N_UNITS)
+    assert categories.declared.numbers["spend"].high < 1
+    after = OutcomeEncoder.of(categories)
+    assert np.array_equal(after.table[after.encode(rows).positions] >= 0, sound)
+
+
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=30))
 def test_the_nearest_distribution_is_nearer_than_others(listed: list[float]) -> None:
     given_ = np.array(listed)
-    found = onto_simplex(given_)
+    found = nearest_distribution(given_)
     assert abs(found.sum() - 1) < 1e-9
     corners = np.eye(len(given_))
     # Optimal: no corner of the simplex lies in the direction of what was given.

@@ -38,12 +38,24 @@ def test_the_text_of_a_space_reads_back(space: OutcomeSpace | Number) -> None:
     [
         ("number:0..493", Number(0, 493)),
         (" number: -1.5..2e3 ", Number(-1.5, 2000)),
+        ("number:0..500 by 0.1", Number(0, 500, 0.1)),
+        ("number:0..500 by 0.0001", Number(0, 500)),
         ("number:.5..1.", Number(0.5, 1)),
         ("number:-0..1", Number(0, 1)),
     ],
 )
 def test_numbers_are_read(text: str, number: Number) -> None:
     assert parse_space(text) == number
+
+
+def test_a_unit_that_is_declared_makes_the_lattice_coarser() -> None:
+    number = Number(0, 500, 0.1)
+    assert (number.unit, number.n_steps) == (Fraction(1, 10), 5000)
+    assert number.quantise(np.array([0.04, 0.06, 499.96]))[0].tolist() == [0, 1, 5000]
+    assert str(number) == "number:0..500 by 0.1"
+    for wrong in (0.3, 1e-7, 0, -1):
+        with pytest.raises(ParameterError, match=r"power of ten of at least 0\.0001"):
+            Number(0, 500, wrong)
 
 
 def test_the_unit_follows_from_the_range() -> None:

@@ -206,6 +206,8 @@ def test_many_clusters_are_predicted_from_some() -> None:
         (Request(), "give epsilon"),
         (Request(mechanism="cluster-dp", resample_prob=0.5), "must all be given"),
         (Request(mechanism="uniform-prior-dp", epsilon=1, noise_scale=3), "takes no noise_scale"),
+        (Request(mechanism="optimal", epsilon=1, noise_scale=3), "give counts_share"),
+        (Request(mechanism="cluster-dp", epsilon=1, counts_share=0.1), "takes no counts_share"),
         (Request(mechanism="optimal", epsilon=1, prior_floor=0.1), "takes no prior_floor"),
         (Request(mechanism="noisy-horvitz-thompson"), "needs epsilon"),
         (Request(mechanism="noisy-histogram", epsilon=1, delta=0.1), "takes no delta"),

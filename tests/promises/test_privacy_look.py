@@ -1,8 +1,8 @@
 """A look, noisy sums or counts, and a row, enumerated together: within the stated ε.
 
-Tables differ in one unit. The machine counts the bins of both; every noisy look within reach is
-followed, and the loss of what comes after it is enumerated by `joint_enumeration`. Looks beyond
-reach show clips and priors that some look within reach shows as well.
+Tables differ in one unit. The machine counts the bins of both. Noisy looks within reach are
+followed, and the loss of what comes after each is enumerated by `joint_enumeration`. The loss of
+the look itself is largest beyond the counts of both tables, which is within reach.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _ends(counted: IntArray) -> tuple[list[int], list[int]]:
 
 # Where every cell has a channel of its own to be designed, and where sums are of many levels, looks
 # at their farthest must do.
-FARTHEST = ("look, sums, totals and rows", "look, counts and rows")
+FARTHEST = ("look, sums, totals and rows", "look, totals and rows", "look, counts and rows")
 CASES = {
     "look and rows": (cdp.optimal(epsilon=EPSILON, look=0.3), FINITE),
     "look, totals and rows": (cdp.optimal(epsilon=EPSILON, look=0.3, sums=TOTALS), FINITE),

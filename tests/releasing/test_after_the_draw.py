@@ -187,7 +187,7 @@ def test_a_ledger_reserves_nothing_for_what_cannot_be_released(tmp_path: Path) -
     refused = release(
         source,
         tmp_path / "out",
-        *("--outcome", f"clicks=0,1,{2**31}", "--sums-share", 0.3, "--noise-scale", 8),
+        *("--outcome", f"clicks=0,1,{2**31}", "--sums-share", 0.3, "--counts-share", 0.1),
         *("--ledger", ledger, "--population", "us", "--new-population"),
     )
     assert_refused(refused, "64-bit sums")

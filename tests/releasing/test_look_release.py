@@ -189,26 +189,22 @@ def test_the_same_look_and_key_give_the_same_release() -> None:
     assert one.blocks[0].mechanism == other.blocks[0].mechanism
 
 
-@pytest.mark.parametrize("part", ["prior", "outcomes"])
+@pytest.mark.parametrize("part", ["prior", "outcomes", "grids"])
 def test_what_does_not_follow_from_the_look_is_found(part: str, tmp_path: Path) -> None:
     ledger, target = Ledger.create(tmp_path / "budget.db", EPSILON), tmp_path / "out"
     publish_players(target, ledger)
     assert problems(target) == []
     manifest = unseal((target / MANIFEST).read_bytes())
     assert manifest.before_look is not None
-    (block,) = manifest.blocks
+    (block,), before = manifest.blocks, manifest.before_look
+    replace = msgspec.structs.replace
     if part == "prior":
         prior = tuple(reversed(block.mechanism.prior or ()))
-        other = msgspec.structs.replace(block, mechanism=block.mechanism.with_prior(prior))
-        edited = msgspec.structs.replace(manifest, blocks=(other,))
+        other = replace(block, mechanism=block.mechanism.with_prior(prior))
+        edited = replace(manifest, blocks=(other,))
     else:
-        declared = msgspec.structs.replace(
-            manifest.before_look.outcomes.declared,
-            outcomes=block.outcomes.declared.outcomes,
-        )
-        outcomes = msgspec.structs.replace(block.outcomes, declared=declared)
-        before = msgspec.structs.replace(manifest.before_look, outcomes=outcomes)
-        edited = msgspec.structs.replace(manifest, before_look=before)
+        changed = {"outcomes": block.outcomes, "grids": replace(before.outcomes, grids={})}
+        edited = replace(manifest, before_look=replace(before, outcomes=changed[part]))
     (target / MANIFEST).write_bytes(_with_checksum(edited))
     assert problems(target)
 

@@ -11,7 +11,7 @@ import clusterdp as cdp
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.owner.task import python_task
-from clusterdp.releasing import looking, to_folder
+from clusterdp.releasing import blocks, looking
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.statistics.noise import add_exact_noise
@@ -79,7 +79,7 @@ class Clock:
             (LocalTable, "write_rows"),
             (NoisyLook, "draw"),
             (looking, "settle"),
-            (to_folder, "release_cells"),
+            (blocks, "release_cells"),
             *((Reservation, name) for name in ("recall_look", "keep_look", "keep", "seal")),
         ):
             self._watch(patch, owner, name)

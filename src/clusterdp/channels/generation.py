@@ -6,7 +6,9 @@ Slack that it allows the equations vanishes as prices settle. Sets are also adde
 the mixture at prices on the way from the centre: the bound rises there first.
 
 Now and then, and once prices have settled, the program is solved without a penalty: its mixture
-fulfils the equations. If what that costs is far above the bound, rounds go on with a lower penalty.
+fulfils the equations. The best such mixture is kept, and its sets are never dropped: without them
+the equations can be fulfilled at a far higher cost only. If what it costs is far above the bound,
+rounds go on with a lower penalty.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ per high set. With slacks s_A = −c_A(x), masses are the multipliers, and on th
 
 for a τ that falls to 0. The first are the equations of the program. Newton's method makes them hold
 to rounding while all masses are above 0: they need no repair. A step solves one system in the
-prices alone. (A general solver of cones was slower, and left equations open by 1e-5 where they are
-nearly dependent; to make up for that cost up to 40% of the variance at small ε.)
+prices alone, dense and small, which is why the method is not left to a general solver of cones.
 
 Prices are unknowns in coordinates that suit small ε, where levels are nearly constant: the prior
 itself, on which every set's levels are 1, and e_y − p over (ratio − 1) for every category but the

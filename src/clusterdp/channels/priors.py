@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.channels.integers import PRIOR_TOTAL
+from clusterdp.experiment.simplex import nearest_distribution
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
@@ -97,20 +98,6 @@ def shrink_frequencies(
     # Where noise is larger than all there is, the likeliest outcomes say nothing either.
     shown = left.sum(axis=-1, keepdims=True)
     return np.where(shown > 0, left / np.maximum(shown, _TINY), nearest)
-
-
-def nearest_distribution(frequencies: FloatArray) -> FloatArray:
-    """Euclidean projection onto the simplex, which takes noise away from rare outcomes.
-
-    Args:
-        frequencies: Any numbers; axes `[..., outcome]`.
-    """
-    n_outcomes = frequencies.shape[-1]
-    falling = -np.sort(-frequencies, axis=-1)
-    above = (np.cumsum(falling, axis=-1) - 1) / np.arange(1, n_outcomes + 1)
-    n_kept = (falling > above).sum(axis=-1, keepdims=True)
-    taken = np.take_along_axis(above, n_kept - 1, axis=-1)
-    return np.maximum(frequencies - taken, 0.0)
 
 
 def with_every_outcome(prior: FloatArray) -> FloatArray:

@@ -42,11 +42,14 @@ class RowsBySegment:
         rows = given.rows
         self._rows = rows
         self._needed = (PROFILE, RESPONSE, *given.regressors)
+        self._whole = rows.select(self._needed)
         self._dimension: tuple[str, ...] = ()
-        self._parts: dict[tuple[Any, ...], pl.DataFrame] = {(): rows.select(self._needed)}
+        self._parts: dict[tuple[Any, ...], pl.DataFrame] = {}
 
     def of(self, segment: Segment) -> pl.DataFrame:
         """The rows of a segment, or all of them."""
+        if not segment:
+            return self._whole
         dimension = tuple(name for name, _ in segment)
         if dimension != self._dimension:
             columns = dict.fromkeys((*dimension, *self._needed)).keys()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.calibration import MOST_EXCESS
 from clusterdp.estimation.distribution import distributions
 from clusterdp.estimation.levels import Levels
 from clusterdp.estimation.measured import CategoryFunction, Measured
@@ -65,7 +64,7 @@ class Source(NamedTuple):
             times = f"{max(errors):.3g} times what values span"
             told = f"rows tell next to nothing of it: an arm's mean has noise of about {times}"
             return [Note(f"{name}: {told}; {declare}", Weight.WARNING)]
-        if any(one.excess > MOST_EXCESS * size for one in noise):
+        if any(one.is_unseen(np.array(1 / size)) for one in noise):
             told = "a few rows carry most of its noise, so standard errors are upper bounds"
             return [Note(f"{name}: {told}; {declare}", Weight.SCOPE)]
         return []

@@ -36,9 +36,12 @@ if TYPE_CHECKING:
 _LEAST_NOISE = 1e-12
 
 
-# With a larger excess kurtosis per row, a mean of rows may lack the few that carry its noise: its
-# variance is then not estimated, but bounded. Below it 95% intervals of means cover 94% or more.
-MOST_EXCESS = 0.05
+# Noise of a larger kurtosis is carried by few rows. That of metrics which the channel was made for
+# is smaller, and so is that of shares of twelve values.
+_ORDINARY_KURTOSIS = 12.0
+# With a larger kurtosis per row, a mean of rows may lack the few that carry its noise: its variance
+# is then not estimated, but bounded. Below it 95% intervals of means cover 94% or more.
+_MOST_KURTOSIS = 0.05
 
 
 class Functional(NamedTuple):
@@ -176,9 +179,9 @@ class Calibration:
     def _least_noise(self, square_weights: FloatArray, saved_weights: FloatArray) -> FloatArray:
         """What the noise of rows is taken to be at least: zero, or its bound where it is not seen.
 
-        Σ (s − Xb)²·v with the largest v, if few rows carry most of the noise; see `MOST_EXCESS`.
+        Σ (s − Xb)²·v with the largest v, if few rows carry most of the noise.
         """
-        unseen = self.unit_noise.excess * square_weights > MOST_EXCESS
+        unseen = self.unit_noise.is_unseen(square_weights)
         left = np.maximum(square_weights - saved_weights, 0.0)
         return np.where(unseen, self.unit_noise.largest * left, 0.0)
 
@@ -236,7 +239,7 @@ class UnitNoise(NamedTuple):
         variance: v̄, the noise variance of a row.
         square_variance: The same of (ỹ − middle)² − v̂, which estimates (y − middle)².
         largest: The largest noise variance that a category has.
-        excess: The excess kurtosis of the noise: how often a few rows carry most of it.
+        kurtosis: What noise gives to that of debiased values; see `CategoryFunction.noise_tails`.
         two_values: Whether units have no values but the two ends.
         origin: What published sums add up distances from, if the middle is subtracted from them.
     """
@@ -245,9 +248,14 @@ class UnitNoise(NamedTuple):
     variance: float
     square_variance: float
     largest: float
-    excess: float
+    kurtosis: float
     two_values: bool
     origin: float
+
+    def is_unseen(self, square_weights: FloatArray) -> BoolArray:
+        """Whether weighted means of rows, from Σ s², may lack the rows that carry their noise."""
+        heavy = self.kurtosis > _ORDINARY_KURTOSIS
+        return np.asarray(heavy & (self.kurtosis * square_weights > _MOST_KURTOSIS))
 
 
 def calibrate(

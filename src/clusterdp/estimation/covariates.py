@@ -116,7 +116,7 @@ def _is_number(kind: pl.DataType) -> bool:
 def _is_category(kind: pl.DataType) -> bool:
     import polars as pl
 
-    return kind in {pl.String, pl.Categorical, pl.Enum}
+    return isinstance(kind, pl.String | pl.Categorical | pl.Enum)
 
 
 def _known(column: pl.Series) -> pl.Series:

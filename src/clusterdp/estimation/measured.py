@@ -120,17 +120,20 @@ class CategoryFunction(NamedTuple):
     def noise_tails(
         self, channel: Channel, outputs: Outputs, priors: FloatArray
     ) -> tuple[float, float]:
-        """The largest noise variance of a category, and the excess kurtosis of noise.
+        """The largest noise variance of a category, and the noise's fourth moment.
 
-        Both of the channel where they are largest; arguments as of `outputs`.
+        That is over the squared variance of debiased values, noise and spread together. Both of
+        the channel where they are largest; arguments as of `outputs`.
         """
         distances = outputs.values[..., np.newaxis] + outputs.middle - self.values
         second, fourth = (
             (channel.transition() * distances**power).sum(axis=-2) for power in (2, 4)
         )
-        averages = [(part * priors).sum(axis=-1) for part in (second, fourth)]
-        kurtosis = averages[1] / np.maximum(averages[0] ** 2, np.finfo(float).tiny)
-        return float(second.max()), float(kurtosis.max() - 3)
+        means = priors @ self.values
+        spread = priors @ self.values**2 - means**2
+        total = np.maximum((second * priors).sum(axis=-1) + spread, np.finfo(float).tiny)
+        moments = (fourth * priors).sum(axis=-1) / total**2
+        return float(second.max()), float(moments.max())
 
     def readings(self, statistics: Sequence[DrawnStatistic]) -> tuple[SumReading, ...]:
         """Published sums of its values, less `constant` for every unit."""
@@ -150,13 +153,13 @@ class CategoryFunction(NamedTuple):
             errors = channel.transition()[0] * (read[0][:, np.newaxis] - numbers) ** 2
             return float(errors.sum(axis=0) @ prior)
 
-        largest, excess = self.noise_tails(channel, outputs, prior[np.newaxis])
+        largest, kurtosis = self.noise_tails(channel, outputs, prior[np.newaxis])
         return UnitNoise(
             ends=ends,
             variance=spread(outputs.values, true),
             square_variance=spread(outputs.values**2 - outputs.noise, true**2),
             largest=largest,
-            excess=excess,
+            kurtosis=kurtosis,
             two_values=self.has_two_values(space),
             origin=ends.middle - self.constant,
         )
@@ -209,13 +212,13 @@ class Measured:
             readings = of_fold(readings, holdout)
         priors = channel_priors(block, layout)
         outputs = function.outputs(block.channel, priors)
-        largest, excess = function.noise_tails(block.channel, outputs, priors)
+        largest, kurtosis = function.noise_tails(block.channel, outputs, priors)
         public = function.unit_noise(block.mechanism, block.space)
         return cls(
             name=function.name,
             outputs=outputs,
             readings=readings,
-            noise=public._replace(largest=largest, excess=excess),
+            noise=public._replace(largest=largest, kurtosis=kurtosis),
             breakdowns=frozenset(frozenset(one.level) for one in used if one.level),
         )
 

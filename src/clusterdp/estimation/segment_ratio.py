@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 _LEVEL = 1e-3
 # Sums closer to their expectation than this many standard deviations raise no alarm, and their
 # distribution is not computed.
-_NEAR = 2.5
+_NEAR = 3.0
 # How far the distribution in a cluster is computed: standard deviations, and units. What is beyond
 # has a probability of less than 1e-15.
 _REACH, _MORE = 10.0, 40
 # Fast convolution is exact up to this; smaller probabilities are taken to be as large.
 _LEAST_PROB = 1e-12
+# Distributions of fewer numbers are convolved term by term.
+_SHORT = 64
 _SHOWN = 3
 
 
@@ -90,17 +92,36 @@ def _sum_of_draws(
     n_drawn: IntArray, n_all: IntArray, n_arm: IntArray, means: FloatArray, spreads: FloatArray
 ) -> tuple[int, FloatArray]:
     """The distribution of a sum of hypergeometric numbers: the least of it, and probabilities."""
-    from scipy.signal import fftconvolve
-    from scipy.stats import hypergeom
-
-    reach = _REACH * spreads + _MORE
-    lows = np.maximum(np.floor(means - reach), np.maximum(0, n_drawn + n_arm - n_all))
-    highs = np.minimum(np.ceil(means + reach), np.minimum(n_drawn, n_arm))
-    laws = []
-    for low, high, *parts in zip(lows, highs, n_all, n_arm, n_drawn, strict=True):
-        laws.append(np.asarray(hypergeom.pmf(np.arange(low, high + 1), *parts)))
+    reach = np.ceil(_REACH * spreads).astype(np.int64) + _MORE
+    middles = means.astype(np.int64)
+    lows = np.maximum(middles - reach, np.maximum(0, n_drawn + n_arm - n_all))
+    highs = np.minimum(middles + reach, np.minimum(n_drawn, n_arm))
+    lengths = highs - lows + 1
+    starts = np.cumsum(lengths) - lengths
+    drawn, every, arm = (np.repeat(each, lengths) for each in (n_drawn, n_all, n_arm))
+    number = np.arange(lengths.sum()) - np.repeat(starts - lows, lengths)
+    logs = _log_choose(arm, number) + _log_choose(every - arm, drawn - number)
+    laws = np.split(np.exp(logs - _log_choose(every, drawn)), starts[1:])
     while len(laws) > 1:
         odd = laws[len(laws) // 2 * 2 :]
         pairs = zip(laws[::2], laws[1::2], strict=False)
-        laws = [np.maximum(fftconvolve(one, other), 0.0) for one, other in pairs] + odd
+        laws = [_convolve(one, other) for one, other in pairs] + odd
     return int(lows.sum()), laws[0]
+
+
+def _log_choose(n_all: IntArray, n_chosen: IntArray) -> FloatArray:
+    """The logarithm of how many ways there are to choose some of all."""
+    from scipy.special import gammaln
+
+    of_parts = gammaln(n_chosen + 1.0) + gammaln(n_all - n_chosen + 1.0)
+    return np.asarray(gammaln(n_all + 1.0) - of_parts, np.float64)
+
+
+def _convolve(one: FloatArray, other: FloatArray) -> FloatArray:
+    """The distribution of a sum of two numbers."""
+    if min(len(one), len(other)) < _SHORT:
+        return np.asarray(np.convolve(one, other), np.float64)
+    length = len(one) + len(other) - 1
+    n_points = 1 << (length - 1).bit_length()
+    product = np.fft.rfft(one, n_points) * np.fft.rfft(other, n_points)
+    return np.maximum(np.fft.irfft(product, n_points)[:length], 0.0)

@@ -14,13 +14,14 @@ import numpy as np
 from clusterdp.experiment.chosen_grids import place_grids, usual_points
 from clusterdp.experiment.joint_prior import base_measure
 from clusterdp.experiment.look_shape import NumberLook, mixed
+from clusterdp.experiment.number import Number
+from clusterdp.experiment.simplex import nearest_distribution
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.declared import DeclaredOutcomes
     from clusterdp.experiment.grid import Density
-    from clusterdp.experiment.number import Number
 
 # Digits of a prior: more would depend on the machine that adds them up.
 _DIGITS = 9
@@ -56,7 +57,7 @@ def settle_outcomes(
     inside = {name: _clipped(name, look, bins.declared) for name, look in looks.items()}
     declared = _with_ranges(bins.declared, inside)
     atoms = {name: look.atoms(inside[name]) for name, look in looks.items()}
-    frequencies = onto_simplex(noisy_counts / n_units)
+    frequencies = nearest_distribution(noisy_counts / n_units)
     table = _table(bins, frequencies)
     densities: dict[str, Density | None] = {
         name: mixed(parts, _margin(table, bins.declared.names.index(name)))
@@ -67,15 +68,6 @@ def settle_outcomes(
     trust = _trust(noisy_counts / n_units, variance / n_units**2)
     prior = trust * learned + (1 - trust) * base_measure(categories)
     return SettledOutcomes(categories, tuple(np.round(prior, _DIGITS).tolist()))
-
-
-def onto_simplex(frequencies: FloatArray) -> FloatArray:
-    """The distribution nearest to noisy frequencies; axes `[bin]`."""
-    # A constant changes nothing, and neither does what lies more than 1 below the largest.
-    lowered = np.maximum(frequencies - frequencies.max(), -1.0)
-    falling = np.sort(lowered)[::-1]
-    levels = (np.cumsum(falling) - 1) / np.arange(1, len(falling) + 1)
-    return np.asarray(np.maximum(lowered - levels[falling > levels][-1], 0.0))
 
 
 def _trust(frequencies: FloatArray, variance: float) -> float:
@@ -107,11 +99,13 @@ def _clipped(name: str, look: NumberLook, declared: DeclaredOutcomes) -> Number:
     """The range of a number.
 
     Rows were checked against implications on the lattice of the declared range. A number in one
-    keeps that lattice, so that no row can break the implication on another.
+    keeps that lattice and its lower end, from which steps are counted: then a row that broke no
+    implication cannot break one.
     """
     number, inside = look.bins.number, look.clipped()
-    is_implied = any(implication.cuts(name, number) for implication in declared.implications)
-    return number if is_implied and inside.unit != number.unit else inside
+    if any(implication.cuts(name, number) for implication in declared.implications):
+        return Number(number.low, inside.high, float(number.unit))
+    return inside
 
 
 def _with_ranges(declared: DeclaredOutcomes, inside: dict[str, Number]) -> DeclaredOutcomes:

@@ -25,7 +25,7 @@ MOST_STEPS = 2**24
 # Multiples of the unit beyond this make sums overflow 64 bits for plausible populations.
 _LARGEST_MULTIPLE = 2**31
 _PREFIX = "number:"
-_FORM = re.compile(rf"({DECIMAL})\.\.({DECIMAL})")
+_FORM = re.compile(rf"({DECIMAL})\.\.({DECIMAL})(?: by ({DECIMAL}))?")
 
 Steps = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
 
@@ -35,15 +35,17 @@ class Number:
     """A number between two ends: `Number(0, 493)`. Numbers beyond them count as the nearest end.
 
     The lattice holds `low + unit * step` for `step` = 0 … `n_steps`. Its unit is a power of ten,
-    and follows from the range alone.
+    and follows from the range, unless a larger one is declared.
 
     Attributes:
         low: The lower end.
         high: The upper end.
+        by: The unit, where it is larger than what the range allows; None if it is not.
     """
 
     low: float
     high: float
+    by: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("low", "high"):
@@ -53,6 +55,7 @@ class Number:
                 f"a number needs low < high, got low={shown(self.low)}, high={shown(self.high)}; "
                 "exchange the ends"
             )
+        self._check_unit()
         for name in ("low", "high"):
             self._check_on_lattice(name)
 
@@ -62,7 +65,7 @@ class Number:
         found = _FORM.fullmatch(given.strip().removeprefix(_PREFIX).strip())
         if not found:
             raise ParameterError(f"a number is declared as number:LOW..HIGH, got {given!r}")
-        return cls(float(found[1]), float(found[2]))
+        return cls(float(found[1]), float(found[2]), float(found[3]) if found[3] else None)
 
     @staticmethod
     def is_meant_by(given: str) -> bool:
@@ -71,12 +74,13 @@ class Number:
 
     def __str__(self) -> str:
         """What `parse` reads back."""
-        return f"{_PREFIX}{shown(self.low)}..{shown(self.high)}"
+        unit = "" if self.by is None else f" by {shown(self.by)}"
+        return f"{_PREFIX}{shown(self.low)}..{shown(self.high)}{unit}"
 
     @property
     def unit(self) -> Fraction:
         """The distance of two lattice points: a power of ten."""
-        return _unit(self.low, self.high)
+        return _unit(self.low, self.high) if self.by is None else exact(self.by)
 
     @property
     def n_steps(self) -> int:
@@ -114,6 +118,19 @@ class Number:
         else:
             values /= float(self.unit)
         return np.rint(values, out=values).astype(np.int32), clipped
+
+    def _check_unit(self) -> None:
+        """Forget a unit that follows from the range; refuse one that is too fine, or uneven."""
+        if self.by is None:
+            return
+        finest, unit = _unit(self.low, self.high), exact(_checked_end("by", self.by))
+        power = Fraction(10) ** round(math.log10(unit)) if unit > 0 else None
+        if unit != power or unit < finest:
+            raise ParameterError(
+                f"the unit of a number must be a power of ten of at least {shown(float(finest))} "
+                f"for a range of this width, got {shown(float(unit))}; leave it out"
+            )
+        object.__setattr__(self, "by", None if unit == finest else float(unit))
 
     def _check_on_lattice(self, name: str) -> None:
         end = exact(getattr(self, name))

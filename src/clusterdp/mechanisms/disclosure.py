@@ -47,7 +47,8 @@ def disclosure_notes(mechanism: Mechanism, space: CategorySpace) -> tuple[str, .
         return ()
     guesses = best_guesses(mechanism, space)
     uniform = guesses.without <= 1 / space.n_categories
-    believed = "equally likely" if uniform else "as likely as declared"
+    shown = "declared" if mechanism.look is None else "the look shows"
+    believed = "equally likely" if uniform else f"as likely as {shown}"
     return (
         (
             f"rows reveal much about outcomes: if these are {believed}, the best guess from a "

@@ -185,7 +185,7 @@ def _advice(mechanism: Mechanism, space: Categories) -> list[str]:
     if mechanism.designs_rows and space.n_categories == 2:
         notes.append(_BINARY_ADVICE)
     notes += disclosure_notes(mechanism, space)
-    notes += _outcome_notes(space)
+    notes += _outcome_notes(mechanism, space)
     return notes
 
 
@@ -201,7 +201,7 @@ def _layout_notes(layout: Layout) -> list[str]:
     return [note]
 
 
-def _outcome_notes(space: Categories) -> list[str]:
+def _outcome_notes(mechanism: Mechanism, space: Categories) -> list[str]:
     """What effects are on, where that is not the outcome as it is."""
     notes = []
     for outcome in space.declared.outcomes:
@@ -209,9 +209,10 @@ def _outcome_notes(space: Categories) -> list[str]:
             notes.append(f"effects on {outcome.name} are on those with {outcome.name} observed")
         if isinstance(outcome.space, Number):
             low, high = shown(outcome.space.low), shown(outcome.space.high)
-            notes.append(
-                f"effects on {outcome.name} are on {outcome.name} clipped to {low}..{high}"
-            )
+            ends = f"{low}..{high}"
+            if mechanism.look is not None:
+                ends = f"a range inside {ends}, which the look is going to find"
+            notes.append(f"effects on {outcome.name} are on {outcome.name} clipped to {ends}")
         elif outcome.space.edges is not None:
             listed = ", ".join(f"{value:g}" for value in outcome.space.values)
             notes.append(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # The share of ε for counts that a mechanism must publish but makes no use of.
 _IDLE_COUNTS = 0.001
 # Shares of ε for noisy counts; between two of them the variance is flat.
-_COUNT_SHARES = (0.02, 0.05, 0.12, 0.3)
+_COUNT_SHARES = (0.01, 0.02, 0.05, 0.12, 0.3)
 # Shares of ε for the levels of sums, in the order of `Shares`.
 SUM_SHARES = ("totals_share", "sums_share", "breakdown_share")
 # Mechanisms that redraw rows from counts may give them more.
@@ -125,7 +125,12 @@ def plan_mechanism(request: Request, scenario: Scenario) -> Planned:
 
 def _choose_optimal(request: Request, scenario: Scenario) -> Planned:
     """The optimal channel: for a public prior, or for priors that are learned from noisy counts."""
-    _refuse_given(request, "noise_scale", "prior_floor", "resample_prob")
+    if request.noise_scale is not None:
+        raise ParameterError(
+            f"optimal takes no noise_scale, got {request.noise_scale:g}; give counts_share "
+            "(--counts-share), the share of epsilon for noisy counts"
+        )
+    _refuse_given(request, "prior_floor", "resample_prob")
     if request.epsilon is None:
         raise ParameterError("optimal needs epsilon")
     layout, space, reference = scenario

@@ -104,15 +104,18 @@ def _check_look(release: Release, manifest: Manifest) -> list[Check]:
     look, before = release.look, manifest.before_look
     if look is None or before is None:
         return []
-    (block,) = release.blocks
-    declared = before.outcomes.categories()
-    settled = settle(declared, block.mechanism.with_prior(before.prior), release.layout, look)
+    name, (block,) = "clips, grids and prior follow from the look", release.blocks
+    try:
+        mechanism = block.mechanism.with_prior(before.prior)
+        settled = settle(before.outcomes.categories(), mechanism, release.layout, look)
+    except ClusterDPError as error:
+        return [Check(name, str(error))]
     priors = [np.array(one.prior or ()) for one in (settled.mechanism, block.mechanism)]
     same = settled.space == block.space and len(priors[0]) == len(priors[1])
     same = same and bool((np.abs(priors[0] - priors[1]) < _SAME_PRIOR).all())
     return [
         Check.of(
-            "clips, grids and prior follow from the look",
+            name,
             "the outcomes or the prior in manifest.json are not what look.parquet leads to",
             holds=same,
         )
