@@ -195,7 +195,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no metric": ([], "metrics must name one at least"),
     "a number": (3, "metrics must be texts such as"),
     "an unknown outcome": ("rounds", "uses 'rounds', which is no declared outcome"),
-    "an unknown quantile": ("p90(rounds)", "there is no outcome 'rounds'"),
+    "an unknown quantile": ("p90(rounds)", "uses 'rounds', which is no declared outcome"),
     "too few values": ({"odd": [0, 1]}, "a finite number for each of 5 categories, in this order"),
     "texts as values": ({"odd": ["a"] * 5}, "a finite number for each of 5 categories"),
     "one value": ({"odd": [1] * 5}, "is the same in every category"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import clusterdp as cdp
+from clusterdp.estimation.asked import parse_metrics
 from clusterdp.estimation.composed import ArmEstimates
 from clusterdp.estimation.distribution import ArmDistribution
 from clusterdp.estimation.intervals import ArmPair
@@ -158,5 +159,5 @@ def test_bounds_of_two_arms_add_up() -> None:
 
 
 def test_outcomes_are_named() -> None:
-    with pytest.raises(cdp.ParameterError, match="there is no outcome 'z'; the outcomes are 'y'"):
-        Levels.of("z", number_space())
+    with pytest.raises(cdp.ParameterError, match="no declared outcome; the outcomes are 'y'"):
+        parse_metrics("dist(z)", [number_space()])

@@ -259,7 +259,7 @@ def _check_statistics(content: dict[str, Any], cells: pl.DataFrame, arms: list[A
         if name in cells.columns:
             need(name, holds=all(_is_one(listed, int) for listed in cells[name].to_list()))
     if "noisy_sum" in cells.columns:
-        (unit,) = content["noise"]["sums"]["unit"]
+        (unit,) = content["blocks"][0]["noise"]["sums"]["unit"]
         expected = [[unit * number] for (number,) in cells["noisy_sum_in_units"].to_list()]
         need("noisy_sum", holds=cells["noisy_sum"].to_list() == expected)
     if "channel" in cells.columns:

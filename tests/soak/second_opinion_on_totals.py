@@ -90,7 +90,8 @@ def check_totals(content: dict[str, Any], levels: list[list[str]], totals: pl.Da
         need(name, holds=all(isinstance(one, list) and len(one) == 1 for one in listed))
         kind = float if name == "noisy_sum" else int
         need("numbers", holds=all(type(one[0]) is kind for one in listed))
-    (unit,) = next(one["unit"] for name, one in content["noise"].items() if "totals" in name)
+    noise = content["blocks"][0]["noise"]
+    (unit,) = next(one["unit"] for name, one in noise.items() if "totals" in name)
     expected = [[unit * number] for (number,) in totals["noisy_sum_in_units"].to_list()]
     need("sums in units", holds=totals["noisy_sum"].to_list() == expected)
 
