@@ -1,8 +1,9 @@
 """The same key and the same noise give the rows they always gave.
 
 `fixtures/rows.csv` was written before the modules were moved into packages, and anew when rows came
-to carry responses; its debiased outcomes are those of before, to the last digit. A change that
-alters rows on purpose writes it anew: `python tests/promises/test_same_rows.py`.
+to carry responses; its debiased outcomes were those of before, to the last digit. Rows of the
+optimal mechanism changed when its channel came to be found by another method. A change that alters
+rows on purpose writes it anew: `python tests/promises/test_same_rows.py`.
 """
 
 from __future__ import annotations
