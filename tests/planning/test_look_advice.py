@@ -40,7 +40,8 @@ def planned(outcomes: Any, epsilon: float, **options: Any) -> cdp.Plan:
         (WIDE, 1, {"look": 0}, False),
         (WIDE, 1, {"reference": {"rounds": "mean:20,std:60"}}, False),
         ({"clicks": "0..2"}, 1.5, {}, False),
-        ({"clicks": "0..5"}, 4, {}, True),
+        ({"clicks": "0..5"}, 4, {}, False),  # counts of cells are planned
+        ({"clicks": "0..5", "visit": "0,1"}, 4, {}, True),
         ({"clicks": "0..5"}, 4, {"reference": [0.5, 0.2, 0.1, 0.1, 0.05, 0.05]}, False),
         ({"clicks": "0,1"}, 6, {}, False),
         ({"clicks": "0..5"}, 4, {"mechanism": "uniform-prior-dp"}, False),

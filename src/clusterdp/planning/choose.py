@@ -160,6 +160,8 @@ def _shares_of_counts(request: Request, scenario: Scenario) -> tuple[float, ...]
         return (request.counts_share,)
     if request.look or request.prior is not None or space.n_categories == 2 or is_joint(space):
         return (0.0,)
+    if any(space.metric_lattice().is_number):  # a look also finds where they end
+        return (0.0,)
     if reference.differs:
         return (0.0, *_COUNT_SHARES)
     if reference.is_declared or request.purpose == "overall":
