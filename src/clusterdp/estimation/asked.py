@@ -202,8 +202,8 @@ def _block_of(question: questions.Question, spaces: Sequence[Categories]) -> int
     if len(held) > 1:
         together = ",".join(name for name in names if name in used)
         raise ParameterError(
-            f"{str(question)!r} uses outcomes of different blocks, whose rows do not tell what "
-            f"they have in common; the owner would have to put them into one (--block {together})"
+            f"{str(question)!r} uses outcomes of different blocks, and a metric is estimated in "
+            f"one; the owner would have to put them into one (--block {together})"
         )
     return held[0]
 
