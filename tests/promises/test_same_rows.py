@@ -10,7 +10,7 @@ both anew: `python tests/promises/test_same_rows.py`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -99,4 +99,5 @@ def test_rows_are_what_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
 if __name__ == "__main__":
     rows_now().write_csv(ROWS)
     found = MECHANISMS["optimal"].settled_rows(SPACE).public_channel(SPACE)
-    np.savez_compressed(CHANNEL, **found.arrays())
+    arrays: dict[str, Any] = dict(found.arrays())
+    np.savez_compressed(CHANNEL, **arrays)
