@@ -415,7 +415,7 @@ def test_a_table_that_changes_between_passes_is_not_published(
 ) -> None:
     path = tmp_path / "t.parquet"
     table.write_parquet(path, compression="uncompressed")
-    columns: Any = {"columns": COLUMNS, "space": SPACE, "clip": False}
+    columns: Any = {"columns": COLUMNS, "spaces": (SPACE,), "clip": False}
     opened: Table = (
         LocalTable(rows=pl.scan_parquet(path), **columns)
         if engine == "local"
