@@ -41,7 +41,7 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
     Weights,
     Whole,
 )
-from clusterdp.planning.assumptions import REMEDY, UNIFORM, Scenario, histogram_reference
+from clusterdp.planning.assumptions import Scenario, assumed_of, histogram_reference
 from clusterdp.planning.choose import MECHANISMS, SUM_SHARES, Request
 from clusterdp.privacy.composition import split_budget
 from clusterdp.rows.encoding import MOST_FOLDS, Columns
@@ -349,16 +349,6 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def assumption(self, layout: Layout) -> str:
         """What a plan or a prediction assumes of outcomes, and why."""
         return "; ".join(map(assumed_of, self.spaces, self.scenarios(layout)))
-
-
-def assumed_of(space: Categories, scenario: Scenario) -> str:
-    """What is assumed of the outcomes of a block, and why."""
-    expected = ", ".join(
-        f"{metric} with mean {mean:.4g} and standard deviation {std:.4g}"
-        for metric, (mean, std) in zip(space.declared.metrics, scenario.moments(), strict=True)
-    )
-    why = "as the reference" if scenario.reference.is_declared else f"{UNIFORM}; {REMEDY}"
-    return f"{expected}: {why}"
 
 
 # The headings of help, each by the first option below it.

@@ -8,6 +8,7 @@ import numpy as np
 
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
+from clusterdp.experiment.published_names import debiased_column
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.cells import cells_of_blocks
 from clusterdp.published.folder import read_folder, unit_files
@@ -21,7 +22,7 @@ from clusterdp.published.row_counts import (
     scan_units,
 )
 from clusterdp.published.sights import what_is_visible
-from clusterdp.rows.encoding import FOLD, debiased_column
+from clusterdp.rows.encoding import FOLD
 from clusterdp.rows.keys import fold_numbers
 from clusterdp.storage.files import MANIFEST, README
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError
-from clusterdp.experiment.block_names import BLOCK, block_suffixes
 from clusterdp.experiment.missing import missing_column
+from clusterdp.experiment.published_names import BLOCK, block_suffixes, debiased_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,11 +48,6 @@ PUBLISHED_COLUMNS = frozenset(
 TABLE_CHANGED = "the table changed while it was being read; nothing was published"
 # A look-up table beats a search while it stays within a few cache-friendly megabytes.
 _LARGEST_LOOKUP = 2**20
-
-
-def debiased_column(outcome: str) -> str:
-    """The published column of an outcome."""
-    return f"{outcome}_debiased"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
