@@ -170,3 +170,12 @@ def test_one_block_wherever_it_fits() -> None:
     several = parse_options({"outcomes": {f"b{place}": "0,1" for place in range(7)}, "epsilon": 1})
     assert [len(space.declared.names) for space in several.spaces] in ([6, 1], [1, 6])
     assert several.with_grids().spaces == several.spaces
+
+
+def test_a_prior_is_of_one_block_after_another() -> None:
+    outcomes = {"visit": "0,1", "clicks": "0..2"}
+    given = {"outcomes": outcomes, "block": ["visit=0.5", "clicks=0.5"], "epsilon": 2.0}
+    requests = parse_options({**given, "prior": [0.9, 0.1, 0.5, 0.3, 0.2]}).requests()
+    assert [one.prior for one in requests] == [(0.9, 0.1), (0.5, 0.3, 0.2)]
+    assert [one.epsilon for one in requests] == [1.0, 1.0]
+    assert [one.mechanism for one in requests] == ["optimal", "optimal"]

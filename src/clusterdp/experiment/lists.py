@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clusterdp.errors import ParameterError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 def parse_numbers(listed: str | Sequence[float]) -> list[float]:
@@ -28,3 +28,12 @@ def parse_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in listed):
         raise ParameterError(f"expected names of columns, got {listed!r}")
     return tuple(name.strip() for entry in listed for name in entry.split(",") if name.strip())
+
+
+def in_parts(numbers: Sequence[float], sizes: Sequence[int]) -> Iterator[tuple[float, ...]]:
+    """A list in parts of some sizes, one after another; the last one takes all that is left."""
+    first = 0
+    for size in sizes[:-1]:
+        yield tuple(numbers[first : first + size])
+        first += size
+    yield tuple(numbers[first:])

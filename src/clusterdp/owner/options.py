@@ -5,7 +5,6 @@ Python functions, commands, TOML files and plans all take their options from thi
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
@@ -15,7 +14,7 @@ from msgspec import Struct
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.aggregates import parse_aggregates
 from clusterdp.experiment.grammar import parse_metric
-from clusterdp.experiment.lists import parse_names, parse_numbers
+from clusterdp.experiment.lists import in_parts, parse_names, parse_numbers
 from clusterdp.owner.declaring import Declaration, choose_outcomes
 from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
     Blocks,
@@ -44,7 +43,7 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
     Weights,
     Whole,
 )
-from clusterdp.planning.assumptions import REMEDY, UNIFORM, Scenario, histogram_reference
+from clusterdp.planning.assumptions import Scenario, assumed_of, histogram_reference
 from clusterdp.planning.choose import MECHANISMS, SUM_SHARES, Request
 from clusterdp.privacy.composition import split_budget
 from clusterdp.published.terms import LOOK_OF_ONE_BLOCK
@@ -332,37 +331,27 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return 2 if self.folds is None else self.folds
 
     def requests(self, epsilon: float | None = None) -> tuple[Request, ...]:
-        """The mechanism that is wanted of each block, with the parameters that were given.
-
-        Args:
-            epsilon: The budget of the whole release, in place of the one that was given.
-        """
+        """What is wanted of each block; `epsilon` of all takes the place of the one given."""
         given = {name: getattr(self, name) for name in REQUESTED}
         shares = [block.share for block in self.chosen.blocks]
         if len(shares) > 1 and self.look:
             raise ParameterError(LOOK_OF_ONE_BLOCK)
         if len(shares) > 1 and self.mechanism is None:
             given["mechanism"] = "optimal"
+        given["purpose"] = self.purpose
+        budgets = split_budget(self.epsilon if epsilon is None else epsilon, shares)
+        deltas = split_budget(self.delta or 0.0, shares)
         return tuple(
-            Request(**{**given, "epsilon": own, "delta": delta, "prior": prior, "purpose": purpose})
-            for own, delta, prior, purpose in zip(
-                split_budget(self.epsilon if epsilon is None else epsilon, shares),
-                split_budget(self.delta or 0.0, shares),
-                self._priors(),
-                [self.purpose] * len(shares),
-                strict=True,
-            )
+            Request(**{**given, "epsilon": own, "delta": delta, "prior": prior})
+            for own, delta, prior in zip(budgets, deltas, self._priors(), strict=True)
         )
 
     def _priors(self) -> list[tuple[float, ...] | None]:
         """The prior that was given, block by block."""
         if self.prior is None:
             return [None] * len(self.spaces)
-        numbers = parse_numbers(self.prior)
         sizes = [space.n_categories for space in self.spaces]
-        ends = [*itertools.accumulate(sizes[:-1]), len(numbers)]
-        starts = [0, *ends[:-1]]
-        return [tuple(numbers[first:last]) for first, last in zip(starts, ends, strict=True)]
+        return list(in_parts(parse_numbers(self.prior), sizes))
 
     def scenarios(self, layout: Layout) -> tuple[Scenario, ...]:
         """All that a plan is made from, block by block.
@@ -384,16 +373,6 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def assumption(self, layout: Layout) -> str:
         """What a plan or a prediction assumes of outcomes, and why."""
         return "; ".join(map(assumed_of, self.spaces, self.scenarios(layout)))
-
-
-def assumed_of(space: Categories, scenario: Scenario) -> str:
-    """What is assumed of the outcomes of a block, and why."""
-    expected = ", ".join(
-        f"{metric} with mean {mean:.4g} and standard deviation {std:.4g}"
-        for metric, (mean, std) in zip(space.declared.metrics, scenario.moments(), strict=True)
-    )
-    why = "as the reference" if scenario.reference.is_declared else f"{UNIFORM}; {REMEDY}"
-    return f"{expected}: {why}"
 
 
 # The headings of help, each by the first option below it.

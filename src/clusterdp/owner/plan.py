@@ -15,9 +15,10 @@ from clusterdp.errors import ParameterError
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.keywords import PlanKeywords, takes
-from clusterdp.owner.options import DECIDED, DECLARATION, REQUESTED, Options, assumed_of
+from clusterdp.owner.options import DECIDED, DECLARATION, REQUESTED, Options
 from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
 from clusterdp.owner.plan_report import PlanReport, Report
+from clusterdp.planning.assumptions import assumed_of
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.look_advice import advise_look
 from clusterdp.planning.plan import compare, smallest_epsilon, to_options, with_look

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._tables import html_notes, html_pairs, listed
 from clusterdp._words import counted
-from clusterdp.experiment.block_names import block_suffixes
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.layout import units_in_words
 from clusterdp.experiment.number import Number
+from clusterdp.experiment.published_names import block_suffixes
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.predictions import predict_metrics

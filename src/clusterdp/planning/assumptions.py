@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.experiment.layout import Layout
 
@@ -80,6 +81,16 @@ class Reference:
         probs = self.of_clusters(np.arange(len(layout.clusters)))
         weights = layout.sizes[..., np.newaxis] / layout.n_units
         return np.asarray((weights * probs).sum(axis=(0, 1)))
+
+
+def assumed_of(space: Categories, scenario: Scenario) -> str:
+    """What is assumed of the outcomes of a block, and why."""
+    expected = ", ".join(
+        f"{metric} with mean {mean:.4g} and standard deviation {std:.4g}"
+        for metric, (mean, std) in zip(space.declared.metrics, scenario.moments(), strict=True)
+    )
+    why = "as the reference" if scenario.reference.is_declared else f"{UNIFORM}; {REMEDY}"
+    return f"{expected}: {why}"
 
 
 def uniform_reference(space: CategorySpace) -> Reference:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import FormatError
-from clusterdp.experiment.block_names import BLOCK
+from clusterdp.experiment.published_names import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import FormatError
-from clusterdp.experiment.block_names import block_suffixes
 from clusterdp.experiment.layout import EVERYONE
+from clusterdp.experiment.published_names import block_suffixes
 from clusterdp.rows.encoding import holds_labels
 from clusterdp.statistics.columns import are_whole
 

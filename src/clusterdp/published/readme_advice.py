@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from clusterdp.experiment.block_names import BLOCK, block_suffixes
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.expressions import quoted
+from clusterdp.experiment.published_names import BLOCK, block_suffixes
 
 if TYPE_CHECKING:
     from clusterdp.published.manifest import Manifest

@@ -8,6 +8,7 @@ import numpy as np
 
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
+from clusterdp.experiment.published_names import debiased_names
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.mechanisms.settling import settle
 from clusterdp.published.cells import cells_of_blocks
@@ -23,7 +24,7 @@ from clusterdp.published.row_counts import (
 )
 from clusterdp.published.sights import what_is_visible
 from clusterdp.rows.debiased import debiased_columns
-from clusterdp.rows.encoding import FOLD, debiased_names
+from clusterdp.rows.encoding import FOLD
 from clusterdp.rows.keys import fold_numbers
 from clusterdp.storage.files import MANIFEST, README
 

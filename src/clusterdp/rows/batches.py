@@ -13,13 +13,13 @@ import numpy as np
 
 from clusterdp.errors import DataError
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
+from clusterdp.experiment.published_names import debiased_names
 from clusterdp.rows.debiased import debiased_columns
 from clusterdp.rows.encoding import (
     FOLD,
     TABLE_CHANGED,
     CellEncoder,
     Columns,
-    debiased_names,
     outcome_array,
     plain_column,
     plain_type,

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError
-from clusterdp.experiment.block_names import BLOCK, block_suffixes
-from clusterdp.experiment.expressions import OBSERVED
 from clusterdp.experiment.missing import missing_column
+from clusterdp.experiment.published_names import BLOCK, block_suffixes, debiased_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import CodeArray, IntArray
 
-# An outcome that may be missing, 0 where it is, has the name of the outcome and this.
-TIMES_OBSERVED = "_times_observed"
 # The number of a row's output in its channel.
 RESPONSE = "response"
 # The public fold that a unit is in.
@@ -55,13 +52,6 @@ ANOTHER_TABLE = (
 )
 # A look-up table beats a search while it stays within a few cache-friendly megabytes.
 _LARGEST_LOOKUP = 2**20
-
-
-def debiased_names(outcomes: tuple[str, ...], missing: tuple[str, ...]) -> tuple[str, ...]:
-    """The published columns of some outcomes, of which some may be missing."""
-    values = (f"{name}{TIMES_OBSERVED}" if name in missing else name for name in outcomes)
-    observed = (f"{name}{OBSERVED}" for name in missing)
-    return tuple(f"{name}_debiased" for name in (*values, *observed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
