@@ -39,15 +39,16 @@ class RowsBySegment:
     """
 
     def __init__(self, given: Covariates) -> None:
-        rows = given.rows
-        self._rows = rows
+        self._rows = given.rows
         self._needed = (PROFILE, RESPONSE, *given.regressors)
         self._dimension: tuple[str, ...] = ()
-        self._parts: dict[tuple[Any, ...], pl.DataFrame] = {(): rows.select(self._needed)}
+        self._parts: dict[tuple[Any, ...], pl.DataFrame] = {}
 
     def of(self, segment: Segment) -> pl.DataFrame:
         """The rows of a segment, or all of them."""
         dimension = tuple(name for name, _ in segment)
+        if not dimension:
+            return self._rows.select(self._needed)
         if dimension != self._dimension:
             columns = dict.fromkeys((*dimension, *self._needed)).keys()
             self._parts = self._rows.select(columns).partition_by(dimension, as_dict=True)

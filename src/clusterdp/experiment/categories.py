@@ -47,7 +47,8 @@ class TooManyCategoriesError(ParameterError):
     def __init__(self, n_categories: int, most: int) -> None:
         super().__init__(
             f"the outcomes make {n_categories:,} categories, and at most {most:,} can be released "
-            "together; declare fewer levels, more implications, or a second release"
+            "together; declare fewer levels (number:0..500 for a number), more implications, or a "
+            "second release"
         )
 
 
