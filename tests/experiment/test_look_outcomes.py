@@ -72,7 +72,7 @@ def test_bins_of_a_number_are_round_and_widen_from_zero() -> None:
 
 
 @pytest.mark.parametrize("declared", DECLARED.values(), ids=DECLARED)
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_whatever_a_look_shows_can_be_released(
     declared: DeclaredOutcomes, data: st.DataObject
