@@ -225,7 +225,7 @@ def measure(
             mechanism=mechanism,
         )
         estimate = cdp.estimate(released)
-        warned = any(note.startswith("attrition") for note in estimate.notes)
+        warned = any(note.startswith("attrition") for note in estimate.warnings)
         found.append((estimate["y"], estimate.bounds[0], warned))
     effects, bounds, warnings = zip(*found, strict=True)
     return Line(

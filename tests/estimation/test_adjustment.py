@@ -154,3 +154,16 @@ def test_covariates_that_cannot_be_adjusted_for(release: cdp.Release, known: pl.
     for name, message in refused.items():
         with pytest.raises(cdp.ClusterDPError, match=message):
             cdp.estimate(release, segments=theirs, adjust=name)
+
+
+def test_several_metrics_are_adjusted_in_segments(table: pl.DataFrame, known: pl.DataFrame) -> None:
+    """Each alone gives the same."""
+    parts = {**PARTS, "outcomes": {"clicks": "0..3", "any": "0,1"}}
+    given = table.with_columns(any=pl.col("clicks").sign())
+    released = cdp.release(given, mechanism=cdp.optimal(epsilon=4), **parts)
+    asked: dict[str, Any] = {"segments": known, "adjust": "before", "by": ["region", "plan"]}
+    both = cdp.estimate(released, **asked)
+    for name in ("clicks", "any"):
+        alone = cdp.estimate(released, metrics=name, **asked)
+        found = [one.effect for one in both.effects if one.of.metric == name]
+        np.testing.assert_allclose(found, [one.effect for one in alone.effects])

@@ -39,8 +39,7 @@ class RowsBySegment:
     """
 
     def __init__(self, given: Covariates) -> None:
-        rows = given.rows
-        self._rows = rows
+        self._rows = given.rows
         self._needed = (PROFILE, RESPONSE, *given.regressors)
         self._whole = rows.select(self._needed)
         self._dimension: tuple[str, ...] = ()
@@ -51,6 +50,8 @@ class RowsBySegment:
         if not segment:
             return self._whole
         dimension = tuple(name for name, _ in segment)
+        if not dimension:
+            return self._rows.select(self._needed)
         if dimension != self._dimension:
             columns = dict.fromkeys((*dimension, *self._needed)).keys()
             self._parts = self._rows.select(columns).partition_by(dimension, as_dict=True)

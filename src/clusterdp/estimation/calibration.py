@@ -351,4 +351,5 @@ def public_ridge(
 
 def _ridge(sums: PublishedSums, unit_noise: float) -> FloatArray:
     """W/v̄; rows without noise count for next to everything."""
-    return np.asarray(sums.variances / np.maximum(unit_noise, _LEAST_NOISE * sums.variances))
+    least = np.maximum(unit_noise, _LEAST_NOISE * sums.variances)
+    return np.divide(sums.variances, least, out=np.zeros_like(least), where=least > 0)

@@ -263,11 +263,12 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
 
 
 def _clipping_notes(release: Release) -> list[str]:
-    """What effects on numbers are effects on."""
+    """What effects on numbers are effects on, where no note of the release says so."""
     return [
         f"{name}, clipped to {number.low:g}..{number.high:g}"
         for block in release.blocks
         for name, number in block.space.declared.numbers.items()
+        if not any(note.startswith(f"{name} was clipped") for note in release.notes)
     ]
 
 

@@ -47,8 +47,9 @@ class TooManyCategoriesError(ParameterError):
     def __init__(self, n_categories: int, most: int) -> None:
         super().__init__(
             f"the outcomes make {n_categories:,} categories, and at most {most:,} can share a "
-            "channel; declare fewer levels or more implications, or put them into smaller blocks "
-            "(block=..., --block) as far as no implication or metric links them"
+            "channel; declare fewer levels (number:0..500 for a number) or more implications, or "
+            "put them into smaller blocks (block=..., --block) as far as no implication or metric "
+            "links them"
         )
 
 

@@ -60,7 +60,7 @@ def settle_outcomes(
     frequencies = nearest_distribution(noisy_counts / n_units)
     table = _table(bins, frequencies)
     densities: dict[str, Density | None] = {
-        name: mixed(parts, _margin(table, bins.declared.names.index(name)))
+        name: mixed(parts, _margin(table, bins.declared.names.index(name))[: len(parts)])
         for name, parts in atoms.items()
     }
     categories = place_grids(declared, densities, usual_points(declared))
@@ -84,13 +84,14 @@ def _looks(
     counts, n_bins = (_table(bins, one) for one in (noisy_counts, np.ones(len(noisy_counts))))
     looks = {}
     for name, grid in zip(bins.declared.numbers, bins.grids, strict=True):
-        axis = bins.declared.names.index(name)
+        axis, observed = bins.declared.names.index(name), slice(len(grid.points))
+        missing = _margin(counts, axis)[observed.stop :].sum()  # the last level, if there is one
         looks[name] = NumberLook(
             bins=grid,
             cuts=bins.declared.cuts(name),
-            counts=_margin(counts, axis),
-            variances=variance * _margin(n_bins, axis),
-            n_units=n_units,
+            counts=_margin(counts, axis)[observed],
+            variances=variance * _margin(n_bins, axis)[observed],
+            n_units=int(np.clip(n_units - missing, 0, n_units)),
         )
     return looks
 
@@ -135,5 +136,8 @@ def _rounded(
     for name, grid in zip(categories.declared.numbers, categories.grids, strict=True):
         axis = categories.declared.names.index(name)
         to_points = np.stack([grid.rounded(part) for part in atoms[name]])  # [bin, point]
+        if name in categories.declared.missing:  # its last level stays what it is
+            to_points = np.pad(to_points, (0, 1))
+            to_points[-1, -1] = 1.0
         table = np.moveaxis(np.tensordot(table, to_points, axes=(axis, 0)), -1, axis)
     return np.asarray(table[tuple(categories.levels)])

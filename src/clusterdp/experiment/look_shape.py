@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.grid import Grid
 
-# The share of units that a clip may move to an end, and the most that noise may hide beyond it.
+# The share of units, without those at zero, that a clip may move to an end; and the most that noise
+# may hide beyond it.
 _CLIPPED, _HIDDEN = 0.01, 0.08
 # Sums of so many neighbouring bins show units where they are so many deviations above zero. Of a
 # thousand looks at 70 bins, noise alone passes in about one: the fewer bins, the longer its tail.
@@ -42,7 +43,7 @@ class NumberLook:
         cuts: Steps at which its range is cut.
         counts: Units in each bin, with noise; axes `[bin]`.
         variances: The variance of that noise; axes `[bin]`.
-        n_units: How many units there are.
+        n_units: How many units have the number, as far as the look shows it.
     """
 
     bins: Grid
@@ -71,11 +72,23 @@ class NumberLook:
     def _n_kept(self, counts: FloatArray, variances: FloatArray) -> int:
         """How many bins are kept, from the first, so that few units lie beyond them."""
         beyond, doubt = _tails(counts), _SURE * np.sqrt(_tails(variances))
-        n_sure = int(np.argmax(beyond + doubt <= _HIDDEN * self.n_units))
+        n_sure = int(np.argmax(beyond + doubt <= _HIDDEN * self.n_spread))
         n_seen = _last_seen(counts, variances)
         few = _tails(counts[:n_seen]) + _SURE * np.sqrt(_tails(variances[:n_seen]))
-        n_few = int(np.argmax(few <= _CLIPPED * self.n_units))
+        n_few = int(np.argmax(few <= _CLIPPED * self.n_spread))
         return max(n_sure, n_few, 1)
+
+    @property
+    def n_spread(self) -> float:
+        """How many units are not at zero, at least.
+
+        Where most people spend nothing, a clip is about the others.
+        """
+        number, points = self.bins.number, self.bins.points
+        zero = [place for place, point in enumerate(points) if number.value(point) == 0]
+        at_zero = float(self.counts[zero].sum())
+        doubt = _SURE * float(np.sqrt(self.variances[zero].sum()))
+        return float(np.clip(self.n_units - at_zero - doubt, 0.0, self.n_units))
 
     def atoms(self, inside: Number) -> list[Density]:
         """How the units of each bin are spread, on the lattice of the range they are clipped to."""
@@ -129,6 +142,8 @@ def _last_seen(counts: FloatArray, variances: FloatArray) -> int:
 def mixed(parts: list[Density], masses: FloatArray) -> Density:
     """The density of units that are in each part with some probability; axes `[part]`."""
     steps: IntArray = np.concatenate([part.steps for part in parts])
+    if not masses.any():  # as where nobody has the number
+        masses = np.ones(len(parts))
     weights = [mass * part.probs for part, mass in zip(parts, masses, strict=True)]
     found, place = np.unique(steps, return_inverse=True)
     probs = np.bincount(place, np.concatenate(weights))

@@ -51,6 +51,7 @@ class _Keywords(TypedDict, total=False):
     epsilon: float | None
     delta: float | None
     look: float | None
+    counts_share: float | None
     reference: (
         Mapping[str, str | float | Sequence[float]]
         | str
@@ -83,7 +84,6 @@ class ReleaseKeywords(_Keywords, total=False):
     noise_scale: float | None
     prior_floor: float | None
     resample_prob: float | None
-    counts_share: float | None
     totals_share: float | None
     sums_share: float | None
     breakdown_share: float | None

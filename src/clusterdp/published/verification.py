@@ -114,13 +114,9 @@ def _check_look(release: Release, manifest: Manifest) -> list[Check]:
     priors = [np.array(one.prior or ()) for one in (settled.mechanism, block.mechanism)]
     same = settled.space == block.space and len(priors[0]) == len(priors[1])
     same = same and bool((np.abs(priors[0] - priors[1]) < _SAME_PRIOR).all())
-    return [
-        Check.of(
-            name,
-            "the outcomes or the prior in manifest.json are not what look.parquet leads to",
-            holds=same,
-        )
-    ]
+    same = same and set(settled.notes) <= set(manifest.notes)
+    problem = "the outcomes, the prior or notes in manifest.json are not what look.parquet leads to"
+    return [Check.of(name, problem, holds=same)]
 
 
 def _check_channel(release: Release, place: int) -> list[Check]:

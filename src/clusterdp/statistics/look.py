@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from clusterdp.errors import FormatError
+from clusterdp.errors import FormatError, ParameterError
 from clusterdp.privacy.accounting import (
     LossAtom,
     checked_epsilon,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from clusterdp.statistics.noise import NoiseSource
 
 _BIN, _COLUMN = "bin", "noisy_count"
+# Noise of less buries any table.
+_LEAST_EPSILON = 1e-6
 
 
 class NoisyLook(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,11 @@ class NoisyLook(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "epsilon", checked_epsilon(self.epsilon))
+        if self.epsilon < _LEAST_EPSILON:
+            raise ParameterError(
+                f"epsilon of a look must be at least {_LEAST_EPSILON:g}, got {self.epsilon:g}: "
+                "less shows nothing; give a larger share (look=0.02, --look 0.02)"
+            )
 
     @property
     def noise_scale(self) -> float:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-# A text file's types are taken from this many rows.
-_ROWS_TO_INFER = 100_000
-
 
 def open_source(
     source: str, scratch: Callable[[], Path], outcomes: tuple[str, ...] = ()
@@ -114,14 +111,13 @@ def _scan(suffix: str, paths: list[Path], source: str, outcomes: tuple[str, ...]
     if suffix in (".parquet", ".pq"):
         return pl.scan_parquet(paths, glob=False)
     if suffix in TEXT:
-        query = _scan_text(suffix, paths, infer_schema_length=_ROWS_TO_INFER)
+        # From all rows: of an event table, how many come first follows from events.
+        query = _scan_text(suffix, paths, infer_schema_length=None)
         there = [name for name in outcomes if name in query.collect_schema()]
         if not there:
             return query
         overrides = dict.fromkeys(there, pl.String)
-        query = _scan_text(
-            suffix, paths, infer_schema_length=_ROWS_TO_INFER, schema_overrides=overrides
-        )
+        query = _scan_text(suffix, paths, infer_schema_length=None, schema_overrides=overrides)
         return query.with_columns(_number(pl.col(name)) for name in there)
     if suffix in (".arrow", ".ipc", ".feather"):
         return pl.scan_ipc(paths, glob=False)
