@@ -41,14 +41,11 @@ class RowsBySegment:
     def __init__(self, given: Covariates) -> None:
         self._rows = given.rows
         self._needed = (PROFILE, RESPONSE, *given.regressors)
-        self._whole = rows.select(self._needed)
         self._dimension: tuple[str, ...] = ()
         self._parts: dict[tuple[Any, ...], pl.DataFrame] = {}
 
     def of(self, segment: Segment) -> pl.DataFrame:
         """The rows of a segment, or all of them."""
-        if not segment:
-            return self._whole
         dimension = tuple(name for name, _ in segment)
         if not dimension:
             return self._rows.select(self._needed)
