@@ -240,6 +240,8 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def declaration(self) -> Declaration:
         """What is declared about the outcomes."""
         self.require("outcomes")
+        if self.reference == []:
+            raise ParameterError("reference is empty; leave it out, or say what you expect")
         return Declaration(**{name: tuple(getattr(self, name) or ()) for name in DECLARATION})
 
     @property
@@ -289,11 +291,19 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
             cluster=self.cluster,
             outcomes=self.declaration.declared.names,
             missing=self.declaration.declared.missing,
-            kept=parse_names(self.keep),
+            kept=self.kept,
             breakdowns=self.breakdowns,
             assigned_by=self.assigned_by,
             folds=self.n_folds,
         )
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The public columns that are published as they are."""
+        names = parse_names(self.keep)
+        if len(set(names)) < len(names):
+            raise ParameterError(f"keep names a column twice, got {self.keep!r}; name it once")
+        return names
 
     @property
     def breakdowns(self) -> tuple[tuple[str, ...], ...]:
