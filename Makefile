@@ -12,10 +12,10 @@ demo: .venv/run ## A simulated ad experiment: released, estimated, compared. Sec
 	@$(BIN)/python -m clusterdp.demo
 
 test: .venv/dev ## The whole test suite.
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
 
 test-fast: .venv/dev ## The tests that need seconds, and neither Java nor PostgreSQL. Under two minutes.
-	$(BIN)/python -m pytest -n auto -m "not slow and not spark and not postgres"
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow and not spark and not postgres"
 
 check: .venv/dev ## Lint, formatting, strict types, and the order of imports.
 	$(BIN)/ruff check

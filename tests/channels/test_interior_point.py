@@ -92,7 +92,7 @@ def test_primal_and_dual_agree_with_the_oracle(rng: np.random.Generator) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [0.1, 0.5])
+@pytest.mark.parametrize("epsilon", [0.1])
 def test_many_categories_at_small_epsilon_are_near_their_bound(epsilon: float) -> None:
     values, prior = game()
     found = design_staircase(values, prior, np.ones(3), ratio=float(np.exp(epsilon)))

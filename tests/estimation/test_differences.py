@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from segment_releases import SegmentRelease
 
-N_RELEASES = 1500
+N_RELEASES = 700
 BINARY, FIVE = cdp.OutcomeSpace.of([0, 1]), cdp.OutcomeSpace.integers(0, 4)
 N_SEGMENTS, N_FOLDS, N_GROUPS, N_CLUSTERS = 4, 2, 3, 10
 GAIN = 0.1

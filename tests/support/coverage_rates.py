@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.theory.population import Population
 
-N_REPLICATES = 8000
+N_REPLICATES = 4000
 # Replicates that are drawn at a time: their rows by category and output fit into memory.
 _CHUNK = 400
 LOWEST, HIGHEST = 0.935, 0.98

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.errors import ParameterError
+from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.profiles import Counted, Profiles
 from clusterdp.published.row_counts import COUNT, released_cells, released_groups
 from clusterdp.rows.encoding import FOLD, RESPONSE, Labels
@@ -110,7 +110,10 @@ class Profiling(NamedTuple):
         cells = released_cells(table, self.release.columns, self.release.layout)
         folds = np.zeros_like(cells)
         if self.by_fold and self.holdout is None:
-            folds = table[FOLD].to_numpy().astype(np.int64)
+            held = table[FOLD]
+            if not held.is_in(list(range(self.release.layout.folds))).all():
+                raise DataError("the rows hold folds that the release does not have")
+            folds = held.to_numpy().astype(np.int64)
         groups = [released_groups(table, level, self.release.layout) for level in self.levels]
         if self.assigned is not None:
             name = self.release.columns.assigned_by or ""

@@ -95,7 +95,8 @@ def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
     """What the owner can do about an unfinished release."""
     release_id = one.release_id
     resume = f"clusterdp release --resume {release_id} --ledger {shlex.quote(ledger)}"
-    if one.content.get("options", {}).get("input") == FRAME:
+    options = one.content.get("options")
+    if isinstance(options, dict) and options.get("input") == FRAME:
         resume = resume_in_python(release_id, ledger)
     where = shlex.quote(ledger)
     cancel = (

@@ -249,6 +249,8 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def declaration(self) -> Declaration:
         """What is declared about the outcomes."""
         self.require("outcomes")
+        if self.reference == []:
+            raise ParameterError("reference is empty; leave it out, or say what you expect")
         texts = {name: tuple(getattr(self, name) or ()) for name in DECLARATION}
         return Declaration(**texts, epsilon=self.epsilon)
 
@@ -303,12 +305,20 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
             cluster=self.cluster,
             outcomes=tuple(name for space in self.spaces for name in space.declared.names),
             missing=tuple(name for space in self.spaces for name in space.declared.missing),
-            kept=parse_names(self.keep),
+            kept=self.kept,
             breakdowns=self.breakdowns,
             assigned_by=self.assigned_by,
             folds=self.n_folds,
             n_blocks=len(self.spaces),
         )
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The public columns that are published as they are."""
+        names = parse_names(self.keep)
+        if len(set(names)) < len(names):
+            raise ParameterError(f"keep names a column twice, got {self.keep!r}; name it once")
+        return names
 
     @property
     def breakdowns(self) -> tuple[tuple[str, ...], ...]:

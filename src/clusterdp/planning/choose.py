@@ -104,6 +104,7 @@ def choose(request: Request, scenario: Scenario) -> Mechanism:
 
 def plan_mechanism(request: Request, scenario: Scenario) -> Planned:
     """The same, with what it loses for each purpose."""
+    parse_purpose(request.purpose, scenario.layout)  # also where no share is left to choose
     if request.mechanism is None:
         if request.epsilon is None:
             raise ParameterError(
