@@ -62,8 +62,7 @@ def test_a_look_is_recommended_where_it_pays(
 def test_a_release_has_the_look_of_its_plan_and_no_other() -> None:
     plan = planned(WIDE, 3)
     by_plan = cdp.release(table(), plan)
-    (number,) = by_plan.space.declared.numbers.values()
-    assert number.high < 1000
+    assert by_plan.look is not None
     assert by_plan.guarantee.epsilon == pytest.approx(3)
     without = cdp.release(table(), epsilon=3, outcomes=WIDE, unit="user", arm="treated")
     assert without.look is None
