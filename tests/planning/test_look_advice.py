@@ -55,7 +55,7 @@ def test_a_look_is_recommended_where_it_pays(
     assert ("With a look, at" in repr(plan)) == recommended
     assert (plan.to_dict()["look"] is not None) == recommended
     assert plan.report is not None
-    mechanism = plan.report.comparison.choice.mechanism
+    mechanism = plan.report.blocks[0].comparison.choice.mechanism
     assert (mechanism.look is not None) == recommended
 
 
