@@ -211,7 +211,7 @@ def test_rows_are_counted_for_an_owner_who_asks_and_never_in_json(
     told = release(wild, tmp_path / "out", "--verbose")
     assert_refused(told, f"has values outside the outcome space of 4 categories in {n_wild} rows;")
     clipped = release(wild, tmp_path / "one", "--clip", "--json")
-    assert "WARNING, for your eyes only: some outcomes of 'clicks' were clipped" in clipped.stderr
+    assert "WARNING, for your eyes only: some values of 'clicks' were clipped" in clipped.stderr
     assert "clipped" not in clipped.stdout
     told = release(wild, tmp_path / "two", "--clip", "--json", "--verbose")
     assert f"in {n_wild} rows were clipped" in told.stderr

@@ -269,12 +269,12 @@ def _outcomes_in_words(space: Categories) -> str:
 
 
 def _clipping_notices(tally: Tally, table: Table) -> tuple[str, ...]:
-    """The warnings to the owner that outcomes were clipped, for each block with some."""
+    """The warnings to the owner that outcomes were clipped, for each outcome with some."""
     return tuple(
-        f"some outcomes of {' or '.join(map(repr, space.declared.names))}"
-        f"{_in_rows(block.n_clipped, table)} were clipped to the ends of the outcome space"
+        f"some values of {name!r}{_in_rows(n_rows, table)} were clipped to the ends of its space"
         for block, space in zip(tally.blocks, table.spaces, strict=True)
-        if block.n_clipped
+        for name, n_rows in zip(space.declared.names, block.n_clipped, strict=True)
+        if n_rows
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.errors import DataError, FormatError
-from clusterdp.published.tallies import ColumnCodes, Tally, encode_batch
+from clusterdp.published.grouped_counts import ColumnCodes, GroupedCounts, encode_batch
 from clusterdp.rows.encoding import RESPONSE, CellEncoder, Labels
 from clusterdp.rows.frames import is_spark
 
@@ -92,7 +92,7 @@ def count_together(units: pl.LazyFrame, several: list[Grouping]) -> list[pl.Data
     lists = [tuple(dict.fromkeys((*one.names, one.response))) for one in several]
     read = units.select(dict.fromkeys(name for one in lists for name in one).keys())
     columns = {name: ColumnCodes(kind) for name, kind in read.collect_schema().items()}
-    tallies = [Tally(one, columns, COUNT) for one in lists]
+    tallies = [GroupedCounts(one, columns, COUNT) for one in lists]
     with read_errors():
         for batch in read.collect_batches(
             chunk_size=_BATCH_ROWS, engine="streaming", maintain_order=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -78,6 +79,11 @@ class BlockCounter:
             },
             count_keys=() if key is None else encoder.rounding_keys(key, "counts"),
         )
+
+    @property
+    def n_outcomes(self) -> int:
+        """How many outcomes the block has."""
+        return len(self.encoder.space.declared.outcomes)
 
     @property
     def n_categories(self) -> int:
@@ -177,16 +183,16 @@ class BlockTally:
         n_missing: Rows without an outcome.
         n_outside: Rows with an outcome outside its space.
         n_broken: Other rows that break an implication.
-        n_clipped: Outcomes that were clipped.
+        n_clipped: For each outcome, how many rows were clipped; axes `[outcome]`.
     """
 
     counter: BlockCounter
     table: IntArray
     groups: IntArray
+    n_clipped: tuple[int, ...]
     n_missing: int = 0
     n_outside: int = 0
     n_broken: int = 0
-    n_clipped: int = 0
 
     @classmethod
     def empty(cls, counter: BlockCounter, n_cells: int) -> BlockTally:
@@ -196,23 +202,26 @@ class BlockTally:
             counter=counter,
             table=np.zeros((n_cells, counter.width), dtype=np.int64),
             groups=np.zeros(shape, dtype=np.int64),
+            n_clipped=(0,) * counter.n_outcomes,
         )
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """Everything but the table and the groups."""
-        return (self.n_missing, self.n_outside, self.n_broken, self.n_clipped)
+        return (self.n_missing, self.n_outside, self.n_broken, *self.n_clipped)
 
     @numbers.setter
     def numbers(self, numbers: Sequence[int]) -> None:
-        self.n_missing, self.n_outside, self.n_broken, self.n_clipped = numbers
+        self.n_missing, self.n_outside, self.n_broken, *n_clipped = numbers
+        self.n_clipped = tuple(n_clipped)
 
     def look_at(self, block: EncodedBlock) -> None:
         """Note what cannot be used of a batch, and what was clipped."""
         self.n_missing += block.outcomes.n_missing
         self.n_outside += block.outcomes.n_outside
         self.n_broken += block.outcomes.n_broken
-        self.n_clipped += sum(block.outcomes.n_clipped)
+        pairs = zip(self.n_clipped, block.outcomes.n_clipped, strict=True)
+        self.n_clipped = tuple(before + more for before, more in pairs)
 
     def add(self, rows: EncodedRows, block: EncodedBlock) -> None:
         """Take in a sound batch."""
@@ -275,9 +284,9 @@ class Tally:
     def numbers(self, numbers: Sequence[int]) -> None:
         self.n_without_id, *of_blocks, n_rows, low, high = numbers
         self.seen = Fingerprint(n_rows, low, high)
-        parts = np.array(of_blocks, dtype=object).reshape(len(self.blocks), -1).tolist()
-        for block, part in zip(self.blocks, parts, strict=True):
-            block.numbers = part
+        left = iter(of_blocks)
+        for block in self.blocks:
+            block.numbers = tuple(itertools.islice(left, len(block.numbers)))
 
     def add(self, rows: EncodedRows) -> None:
         """Take in a batch."""

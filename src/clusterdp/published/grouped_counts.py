@@ -63,7 +63,7 @@ def encode_batch(batch: pl.DataFrame, columns: Mapping[str, ColumnCodes]) -> pl.
     return codes.with_columns(again).fill_null(0)
 
 
-class Tally:
+class GroupedCounts:
     """Rows counted by some columns, batch by batch. The codes of a row are packed into one number.
 
     Attributes:

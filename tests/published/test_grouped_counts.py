@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from clusterdp.errors import DataError
+from clusterdp.published.grouped_counts import ColumnCodes, GroupedCounts, encode_batch
 from clusterdp.published.row_counts import COUNT
-from clusterdp.published.tallies import ColumnCodes, Tally, encode_batch
 
 VALUES = {
     "text": pl.Series(["b", "a", None, "c"]),
@@ -25,7 +25,7 @@ VALUES = {
 
 def tallied(batches: list[pl.DataFrame], several: list[tuple[str, ...]]) -> list[pl.DataFrame]:
     columns = {name: ColumnCodes(kind) for name, kind in batches[0].schema.items()}
-    tallies = [Tally(names, columns, COUNT) for names in several]
+    tallies = [GroupedCounts(names, columns, COUNT) for names in several]
     for batch in batches:
         codes = encode_batch(batch, columns)
         for tally in tallies:
