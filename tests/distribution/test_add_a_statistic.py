@@ -18,6 +18,7 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.statistics.base import CellTotals
+from clusterdp.statistics.noise import ALONE
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def drawn_around(noisy: Any, outcome: int) -> tuple[IntArray, float]:
     counts[0, 0, outcome] += 1
     added: list[tuple[IntArray, float]] = []
 
-    def record(values: IntArray, scale: float) -> IntArray:
+    def record(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
         added.append((values, scale))
         return values
 

@@ -16,7 +16,7 @@ from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.statistics.noise import simulated_noise
+from clusterdp.statistics.noise import ALONE, simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from two_blocks import COLUMNS, MECHANISMS, SPACES, release_blocks, some_table
 
@@ -86,7 +86,7 @@ def test_calibrated_rows_have_the_means_of_estimates(
 def test_a_look_is_of_one_block(rng: np.random.Generator) -> None:
     """It is refused before noise is drawn, by options and by mechanisms alike."""
 
-    def refuse_to_draw(values: IntArray, scale: float) -> IntArray:
+    def refuse_to_draw(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
         pytest.fail(f"noise of scale {scale} was drawn for {len(values)} numbers")
 
     looking = (cdp.optimal(epsilon=1, look=0.1), cdp.optimal(epsilon=1))

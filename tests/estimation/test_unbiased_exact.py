@@ -21,7 +21,7 @@ from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import RESPONSE, Columns
 from clusterdp.rows.keys import ReleaseKey, fold_numbers
-from clusterdp.statistics.noise import noise_variance
+from clusterdp.statistics.noise import ALONE, noise_variance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +112,7 @@ def every_response(of: cdp.Release) -> Iterator[tuple[float, cdp.Release]]:
             yield chance, replace(of, units=of.units.with_columns(drawn))
 
 
-def truthful(values: IntArray, scale: float) -> IntArray:
+def truthful(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
     """Sums without noise."""
     return values
 
@@ -121,7 +121,7 @@ def one_more(place: int, scales: list[float]) -> NoiseSource:
     """One unit of noise on the sum of some place; its scale is appended to a list."""
     n_seen = 0
 
-    def add_noise(values: IntArray, scale: float) -> IntArray:
+    def add_noise(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
         nonlocal n_seen
         noisy = values.copy()
         if n_seen <= place < n_seen + values.size:
@@ -202,12 +202,12 @@ def test_held_out_rows_use_their_fold_alone() -> None:
     others = pl.when(pl.col("fold") == 0).then(1 - pl.col(RESPONSE)).otherwise(pl.col(RESPONSE))
     changed = replace(published, units=published.units.with_columns(others.alias(RESPONSE)))
 
-    def shift(values: IntArray, scale: float) -> IntArray:
+    def shift(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
         """Totals of fold 0, and sums of clusters, which no fold is told apart in."""
-        if values.ndim < 3:
+        if values.ndim < 4:
             return values + 5
         noisy = values.copy()
-        noisy[:, 0] += 5  # [group, fold, arm]
+        noisy[:, 0] += 5  # [group, fold, arm, metric]
         return noisy
 
     moved = replace(changed, blocks=release(mechanism, shift).blocks)

@@ -137,28 +137,41 @@ def test_sums_are_of_the_numbers_themselves() -> None:
 
 @pytest.mark.parametrize("outcomes", SPACES.values(), ids=SPACES)
 @pytest.mark.parametrize("metrics", [[], ["y>=1"]], ids=["mean", "threshold"])
-def test_whether_an_outcome_was_observed_costs_nothing(
+def test_sums_of_who_is_observed_cost_what_is_stated(
     outcomes: dict[str, Any], metrics: list[str]
 ) -> None:
-    """Sums of y are as noisy as if it could not be missing: max Σ|ΔY|/s over all pairs is ε."""
+    """Over all pairs of categories the largest loss of sums and squares is ε."""
     epsilon = 0.7
     space, _ = choose_categories(declare(outcomes, metrics=metrics, missing=["y"]), {})
-    plain, _ = choose_categories(
-        declare(outcomes, metrics=metrics), {}, len(space.grids and space.grids[0].points) or 2
-    )
     noise, lattice = sum_noise(space, epsilon), space.metric_lattice()
-    before, units = sum_noise(plain, epsilon), plain.metric_lattice().units
-    assert noise.of_sums[0] * lattice.units[0] == pytest.approx(before.of_sums[0] * units[0])
-    squares, moved = lattice.squares(), []
-    for one, other in itertools.combinations(range(space.n_categories), 2):
-        sums = np.abs(np.diff(lattice.integers[:, [one, other]])).ravel() / noise.of_sums
-        of_squares = [
-            abs(int(squares[metric, one]) - int(squares[metric, other])) / scale
-            for metric, scale in enumerate(noise.of_squares)
-            if scale is not None
-        ]
-        moved.append(sum(sums) + sum(of_squares))
-    assert 0.999 * epsilon <= max(moved) <= epsilon * (1 + 1e-12)
+    both = ((noise.of_sums, lattice.integers), (noise.of_squares, lattice.squares()))
+    losses = [
+        sum(
+            max(
+                -(-abs(int(values[metric, one] - values[metric, other])) // width)
+                for metric, width in zip(box.metrics, box.widths, strict=True)
+            )
+            / box.scale(epsilon)
+            for boxes, values in both
+            for box in boxes
+        )
+        for one, other in itertools.combinations(range(space.n_categories), 2)
+    ]
+    assert 0.999 * epsilon <= max(losses) <= epsilon * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("outcomes", SPACES.values(), ids=SPACES)
+def test_whether_an_outcome_was_observed_costs_nothing(outcomes: dict[str, Any]) -> None:
+    """Sums of y are as noisy as if it could not be missing."""
+    space, _ = choose_categories(declare(outcomes, missing=["y"]), {})
+    plain, _ = choose_categories(
+        declare(outcomes), {}, len(space.grids and space.grids[0].points) or 2
+    )
+    of_space, of_plain = (
+        sum_noise(one, 0.7).of_sums[0].cost * one.metric_lattice().units[0]
+        for one in (space, plain)
+    )
+    assert float(of_space) == pytest.approx(float(of_plain))
 
 
 def test_a_reference_is_about_those_observed() -> None:

@@ -19,7 +19,7 @@ from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.statistics.noise import simulated_noise
+from clusterdp.statistics.noise import ALONE, simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import blind_noise, checksums
 
@@ -121,7 +121,7 @@ def kill(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def no_second_draw(values: IntArray, scale: float) -> IntArray:
+def no_second_draw(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
     raise AssertionError("noise was drawn again")
 
 

@@ -95,7 +95,7 @@ def audit_rows() -> None:
             min_cell_size=None,
             keep_order=True,
             key=ReleaseKey(rng.bytes(32)),
-            add_noise=lambda values, scale: values,
+            add_noise=lambda values, *_: values,
         )
         kept += (release.units["response"] == table["outcome"]).to_numpy()
     assert kept.max() < n_keys, "a row was never randomized"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizer import RowRandomizer
 from clusterdp.statistics.metric_sums import NoisyMetricSums
-from clusterdp.statistics.sum_noise import SumNoise
+from clusterdp.statistics.noise import ALONE
+from clusterdp.statistics.sum_noise import NoiseBox, SumNoise
 from clusterdp.statistics.totals import DrawnTotals, NoisyTotals
 from clusterdp.storage.folder import LocalFolder
 from joint_enumeration import category_chances, joint_release, worst_loss
@@ -129,18 +131,50 @@ def spend_epsilon_on_each_sum(patch: pytest.MonkeyPatch) -> None:
     """As if each outcome's sum were the only one: ε is spent twice."""
 
     def each_alone(self: NoisyMetricSums, space: CategorySpace) -> SumNoise:
-        spans = np.ptp(space.metric_lattice().integers, axis=1)
-        return SumNoise(
-            of_sums=tuple((self.largest_weight * spans / self.epsilon).tolist()),
-            of_squares=tuple(
-                4 * self.largest_weight * span**2 / self.epsilon if squared else None
-                for span, squared in zip(
-                    spans.tolist(), space.metric_lattice().squared, strict=True
-                )
-            ),
+        spans = np.ptp(space.metric_lattice().integers, axis=1).tolist()
+        boxes = tuple(
+            NoiseBox((metric,), ALONE, Fraction(self.largest_weight * span))
+            for metric, span in enumerate(spans)
         )
+        return SumNoise(self.epsilon, boxes, ())
 
     patch.setattr(NoisyMetricSums, "noise", each_alone)
+
+
+def change_the_noise(patch: pytest.MonkeyPatch, change: Callable[[SumNoise], SumNoise]) -> None:
+    honest = NoisyMetricSums.noise
+    patch.setattr(NoisyMetricSums, "noise", lambda self, space: change(honest(self, space)))
+
+
+def narrow_the_box(patch: pytest.MonkeyPatch) -> None:
+    """The noise on the last metric is for half of its span."""
+
+    def narrowed(noise: SumNoise) -> SumNoise:
+        (box,) = noise.of_sums
+        *others, last = box.widths
+        return noise._replace(of_sums=(box._replace(widths=(*others, last // 2)),))
+
+    change_the_noise(patch, narrowed)
+
+
+def divide_the_span_twice(patch: pytest.MonkeyPatch) -> None:
+    """Widths are relative to the step already, and the scale is so too."""
+
+    def divided(noise: SumNoise) -> SumNoise:
+        (box,) = noise.of_sums
+        return noise._replace(of_sums=(box._replace(cost=box.cost / max(box.widths)),))
+
+    change_the_noise(patch, divided)
+
+
+def take_squares_for_free(patch: pytest.MonkeyPatch) -> None:
+    """All of ε is for sums, as where a metric is alone with its squares."""
+
+    def free(noise: SumNoise) -> SumNoise:
+        (box,) = noise.of_sums
+        return noise._replace(of_sums=(box._replace(cost=box.cost * 8 / 9),))
+
+    change_the_noise(patch, free)
 
 
 def count_a_little_more(patch: pytest.MonkeyPatch) -> None:
@@ -238,13 +272,12 @@ def count_missing_at_an_end(patch: pytest.MonkeyPatch) -> None:
 
 def halve_the_noise_on_shares(patch: pytest.MonkeyPatch) -> None:
     """Sums of who is observed have noise as if no squares were beside them."""
-    honest = NoisyMetricSums.noise
 
-    def halved(self: NoisyMetricSums, space: CategorySpace) -> SumNoise:
-        noise = honest(self, space)
-        return noise._replace(of_sums=(noise.of_sums[0], noise.of_sums[1] / 2))
+    def halved(noise: SumNoise) -> SumNoise:
+        first, second = noise.of_sums
+        return noise._replace(of_sums=(first, second._replace(cost=second.cost / 2)))
 
-    patch.setattr(NoisyMetricSums, "noise", halved)
+    change_the_noise(patch, halved)
 
 
 def responses_of(true: float) -> FloatArray:
@@ -316,6 +349,9 @@ def share_the_rounding(patch: pytest.MonkeyPatch) -> None:
         (audit_debiased, swap_the_columns),
         (audit_debiased, swap_two_outputs),
         (audit_loss, spend_epsilon_on_each_sum),
+        (audit_loss, narrow_the_box),
+        (audit_loss, divide_the_span_twice),
+        (audit_loss, take_squares_for_free),
         (audit_loss, count_a_little_more),
         (audit_loss, lift_the_cap),
         (audit_loss, account_levels_in_parallel),

@@ -20,6 +20,7 @@ from clusterdp.rows.batches import BatchRandomizer, RowEncoder
 from clusterdp.rows.counting import RowCounter, Tally
 from clusterdp.rows.encoding import CellEncoder, Columns, Labels
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import ALONE
 from joint_enumeration import category_chances
 from neighbour_tables import Centre, shifts
 from populations import make_layout
@@ -72,8 +73,13 @@ def centres_of(mechanisms: tuple[cdp.Mechanism, ...]) -> list[list[Centre]]:
         tally.add(counter.encoder(changed))
         found: list[Centre] = []
 
-        def write_down(values: IntArray, scale: float, into: list[Centre] = found) -> IntArray:
-            into.append(Centre(values.copy(), scale))
+        def write_down(
+            values: IntArray,
+            scale: float,
+            widths: tuple[int, ...] = ALONE,
+            into: list[Centre] = found,
+        ) -> IntArray:
+            into.append(Centre(values.copy(), scale, widths))
             return values
 
         blocks = zip(mechanisms, SPACES, counter.blocks, tally.blocks, strict=True)
@@ -97,7 +103,7 @@ def test_both_blocks_together_lose_what_is_stated(name: str) -> None:
         possible = rows[..., old] > 0
         of_rows = np.log(rows[..., old][possible] / rows[..., new][possible]).max()
         moved = shifts(centres[old], centres[new])
-        losses.append(of_rows + sum(abs(one.distance) / one.scale for one in moved))
+        losses.append(of_rows + sum(max(one.distances) / one.scale for one in moved))
     assert max(losses) <= stated + SLACK
     # Totals of units that weigh less than the heaviest lose less.
     assert max(losses) >= (0.99 if name == "rows" else 0.85) * stated

@@ -13,7 +13,7 @@ from clusterdp.reproduction.paper_accounting import clustered, stated_epsilon
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.contrasts import NoisyContrasts
 from clusterdp.statistics.counts import NoisyCounts
-from clusterdp.statistics.noise import noise_variance
+from clusterdp.statistics.noise import ALONE, noise_variance
 from enumeration import hockey_stick, joint_release, neighbours, worst_delta, worst_loss
 from populations import make_layout
 
@@ -126,7 +126,7 @@ class Recorder:
         self.constant = constant
         self.scales: list[float] = []
 
-    def __call__(self, values: IntArray, scale: float) -> IntArray:
+    def __call__(self, values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
         self.scales.append(scale)
         return values + self.constant
 

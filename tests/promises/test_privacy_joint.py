@@ -55,12 +55,21 @@ def noise_loss(shift: int, scale: float) -> float:
     return float((log_before - log_after).max())
 
 
+def scales_of(sums: NoisySums, space: cdp.OutcomeSpace) -> tuple[float, float]:
+    """The scales of the noise on the sums of one metric, and on its squares."""
+    facts = sums.facts(space)
+    (of_sums,), (of_squares,) = facts["noise_scale"], facts["squares_noise_scale"]
+    assert of_sums is not None
+    assert of_squares is not None
+    return of_sums, of_squares
+
+
 def worst_loss(mechanism: cdp.Mechanism, space: cdp.OutcomeSpace) -> float:
     """The largest loss of everything in a release, over all neighbours and all that comes out."""
     _, multiples = space.lattice()
     doubled = [2 * value - (multiples[0] + multiples[-1]) for value in multiples]
     sums, counts = mechanism.find(NoisySums), mechanism.find(NoisyCounts)
-    noise = None if sums is None else sums.noise(space)
+    facts = {} if sums is None else sums.facts(space)
     counted = dict.fromkeys(itertools.permutations(range(space.n_categories), 2), 0.0)
     if counts is not None:
         release = joint_release(mechanism, space, SIZE, 5, counts.noise_scale)
@@ -78,11 +87,11 @@ def worst_loss(mechanism: cdp.Mechanism, space: cdp.OutcomeSpace) -> float:
     worst = 0.0
     for (old, new), loss in counted.items():
         total = loss
-        if noise is not None:
-            total += noise_loss(multiples[new] - multiples[old], noise.of_sums[0])
-            (of_squares,) = noise.of_squares
-            if of_squares is not None:
-                total += noise_loss(doubled[new] ** 2 - doubled[old] ** 2, of_squares)
+        for scale in facts.get("noise_scale", []):
+            total += noise_loss(multiples[new] - multiples[old], scale or 0.0)
+        for scale in facts.get("squares_noise_scale", []):
+            if scale is not None:
+                total += noise_loss(doubled[new] ** 2 - doubled[old] ** 2, scale)
         worst = max(worst, total)
     return worst
 
@@ -105,8 +114,7 @@ def test_squares_cost_nothing_beside_sums(values: list[float]) -> None:
     """Every pair of outcomes, exactly; and the claim is tight for the two ends."""
     space = cdp.OutcomeSpace.of(values)
     _, multiples = space.lattice()
-    (of_sums,), (of_squares,) = NoisySums(epsilon=0.7).noise(space)
-    assert of_squares is not None
+    of_sums, of_squares = scales_of(NoisySums(epsilon=0.7), space)
     doubled = [2 * value - (multiples[0] + multiples[-1]) for value in multiples]
     losses = [
         abs(multiples[a] - multiples[b]) / of_sums
@@ -120,8 +128,7 @@ def test_squares_cost_nothing_beside_sums(values: list[float]) -> None:
 def test_squares_at_twice_the_precision_would_not_be_free() -> None:
     """The negative control: half the noise on squares breaks the promise."""
     space = cdp.OutcomeSpace.integers(0, 100)
-    (of_sums,), (of_squares,) = NoisySums(epsilon=1.0).noise(space)
-    assert of_squares is not None
+    of_sums, of_squares = scales_of(NoisySums(epsilon=1.0), space)
     worst = max(
         abs(a - b) / of_sums + abs((2 * a - 100) ** 2 - (2 * b - 100) ** 2) / (of_squares / 2)
         for a, b in itertools.combinations(range(101), 2)
@@ -168,7 +175,7 @@ def test_sums_are_never_rounded() -> None:
     moved = np.array([[[2**22 + 3, 0, 1], [2**22 + 4, 0, 0]]])
     sums = [
         NoisySums(epsilon=1).draw(
-            CellTotals.of_counts(table, space), layout, space, lambda values, scale: values
+            CellTotals.of_counts(table, space), layout, space, lambda values, *_: values
         )
         for table in (counts, moved)
     ]
@@ -181,7 +188,7 @@ def test_sums_that_could_wrap_around_are_refused() -> None:
     counts = np.array([[[0, 0, 2048], [0, 0, 2048]]])
     with pytest.raises(cdp.ParameterError, match="too large for exact 64-bit sums"):
         NoisySums(epsilon=1).draw(
-            CellTotals.of_counts(counts, space), layout, space, lambda values, scale: values
+            CellTotals.of_counts(counts, space), layout, space, lambda values, *_: values
         )
 
 

@@ -26,6 +26,7 @@ from clusterdp.mechanisms import settling
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.looking import look_first
 from clusterdp.statistics.look import NoisyLook
+from clusterdp.statistics.noise import ALONE
 from joint_enumeration import joint_release, worst_loss
 from neighbour_tables import NOISE_IN_ROWS, NeighbourTables, Row
 
@@ -81,7 +82,7 @@ class Followed:
         """The bins of a table as the machine counts them."""
         found: list[IntArray] = []
 
-        def write_down(values: IntArray, scale: float) -> IntArray:
+        def write_down(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
             found.append(values)
             raise StopIteration(scale)
 
@@ -107,7 +108,7 @@ class Followed:
         scales: list[float] = []
         bins = look_space(self.space.declared)
 
-        def write_down(values: IntArray, scale: float) -> IntArray:
+        def write_down(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
             scales.extend([scale] * values.size)
             return values
 
@@ -119,7 +120,7 @@ class Followed:
     def later_loss(self, noisy: IntArray) -> float:
         """The largest loss of statistics and row, given a noisy look."""
         bins = look_space(self.space.declared)
-        drawn = self.look.draw(noisy, bins, lambda values, _: values)
+        drawn = self.look.draw(noisy, bins, lambda values, *_: values)
         settled = settling.settle(self.space, self.mechanism, self.tables.prepared.layout, drawn)
         key = settled[:2]
         if key not in self._known:
@@ -206,7 +207,7 @@ def test_looks_within_reach_lead_to_different_clips() -> None:
     layout = followed.tables.prepared.layout
     ranges = set()
     for noisy in followed.looks():
-        drawn = followed.look.draw(noisy, bins, lambda values, _: values)
+        drawn = followed.look.draw(noisy, bins, lambda values, *_: values)
         settled = settling.settle(space, mechanism, layout, drawn)
         ranges.add(settled.space.declared.numbers["rounds"])
     assert len(ranges) > 1
@@ -216,7 +217,7 @@ def half_the_noise(patch: pytest.MonkeyPatch) -> None:
     honest = NoisyLook.draw
 
     def quieter(self: NoisyLook, counts: IntArray, bins: Any, add_noise: Any) -> Any:
-        return honest(self, counts, bins, lambda values, scale: add_noise(values, scale / 2))
+        return honest(self, counts, bins, lambda values, scale, *_: add_noise(values, scale / 2))
 
     patch.setattr(NoisyLook, "draw", quieter)
 
@@ -225,7 +226,7 @@ def no_noise_in_empty_bins(patch: pytest.MonkeyPatch) -> None:
     honest = NoisyLook.draw
 
     def some(self: NoisyLook, counts: IntArray, bins: Any, add_noise: Any) -> Any:
-        drawn = honest(self, counts, bins, lambda values, _: values)
+        drawn = honest(self, counts, bins, lambda values, *_: values)
         add_noise(counts[counts > 0], self.noise_scale)
         return drawn
 

@@ -67,7 +67,7 @@ def result(table: pl.DataFrame, mechanism: cdp.Mechanism, **options: Any) -> str
                 control=None,
                 min_cell_size=None,
                 key=ReleaseKey(b"k" * 32),
-                add_noise=lambda values, scale: values,
+                add_noise=lambda values, *_: values,
                 **{"clip": False, "keep_order": True, **options},
             )
     except cdp.ClusterDPError as error:

@@ -23,6 +23,7 @@ from clusterdp.channels.optimal_rows import OptimalRows
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import ALONE
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
@@ -45,7 +46,7 @@ COLUMNS = Columns(
 IDS = {"integers": pl.col("user"), "text": pl.format("né {}", pl.col("user"))}
 
 
-def fixed_noise(values: IntArray, scale: float) -> IntArray:
+def fixed_noise(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
     """Numbers that look a little like noise, and are the same on every machine."""
     pattern = np.arange(values.size).reshape(values.shape) % 5 - 2
     return np.asarray(values + pattern * int(np.ceil(scale)))

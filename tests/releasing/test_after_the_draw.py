@@ -24,6 +24,7 @@ from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import ALONE
 from clusterdp.statistics.sums import NoisySums
 from populations import make_layout
 from soak.designs import draw_and_design, is_sound, random_case
@@ -119,7 +120,7 @@ def test_there_is_a_plain_channel_for_every_number_of_outcomes(
     assert np.abs(channel.bias()).max() <= MOST_BIAS * np.abs(outputs).max()
 
 
-def refuse_to_draw(values: IntArray, scale: float) -> IntArray:
+def refuse_to_draw(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
     pytest.fail(f"noise of scale {scale} was drawn for {len(values)} numbers")
 
 

@@ -23,7 +23,7 @@ from clusterdp.releasing.journal import KeptLook
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.look import DrawnLook, NoisyLook
-from clusterdp.statistics.noise import add_exact_noise, simulated_noise
+from clusterdp.statistics.noise import ALONE, add_exact_noise, simulated_noise
 from clusterdp.storage.files import MANIFEST
 from look_runs import (
     ASKED,
@@ -237,7 +237,7 @@ def test_a_look_belongs_to_a_channel_that_is_designed(tmp_path: Path) -> None:
 
 
 def test_a_row_that_breaks_a_rule_is_refused_before_the_look() -> None:
-    def refuse_to_draw(values: IntArray, scale: float) -> IntArray:
+    def refuse_to_draw(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
         pytest.fail(f"noise of scale {scale} was drawn for {len(values)} numbers")
 
     table = players().with_columns(clicks=pl.col("user") % 5)

@@ -21,6 +21,7 @@ from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import ALONE
 from clusterdp.storage.files import FileSum
 from clusterdp.storage.folder import LocalFolder
 
@@ -39,7 +40,7 @@ MECHANISMS = {
 }
 
 
-def blind_noise(values: IntArray, scale: float) -> IntArray:
+def blind_noise(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
     """Statistics that came out the same whatever the outcomes are, as noise can make them."""
     drawn = np.random.default_rng(0).laplace(0, scale, values.shape)
     return np.asarray(np.rint(drawn), dtype=np.int64) + 20

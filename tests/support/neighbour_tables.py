@@ -20,6 +20,7 @@ from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.counting import RowCounter, Tally
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import ALONE
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
@@ -39,10 +40,11 @@ REGION, REGION_AND_TIER = ("region",), ("region", "tier")
 
 
 class Centre(NamedTuple):
-    """Numbers that noise of one scale is added to."""
+    """Numbers that noise of one scale is added to, as many together as there are widths."""
 
     values: IntArray
     scale: float
+    widths: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,8 @@ class NeighbourTables:
         totals = counter.blocks[0].totals(tally.blocks[0], layout)
         found = []
 
-        def write_down(values: IntArray, scale: float) -> IntArray:
-            found.append(Centre(values.copy(), scale))
+        def write_down(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
+            found.append(Centre(values.copy(), scale, widths))
             return values
 
         for statistic in mechanism.statistics:
@@ -131,17 +133,18 @@ class NeighbourTables:
 
 
 class Shift(NamedTuple):
-    """By how much a noisy number is moved, and the scale of its noise."""
+    """By how much noisy numbers are moved, each in steps of its width, and their noise."""
 
-    distance: int
+    distances: tuple[int, ...]
     scale: float
 
 
 def shifts(one: list[Centre], other: list[Centre]) -> list[Shift]:
-    """Every noisy number that two tables differ in; their noise must not."""
+    """Every vector of noisy numbers that two tables differ in; their noise must not."""
     found = []
     for before, after in zip(one, other, strict=True):
-        assert before.scale == after.scale, "the noise depends on outcomes"
-        moved = (after.values - before.values).ravel()
-        found += [Shift(int(distance), before.scale) for distance in moved[moved != 0]]
+        assert before[1:] == after[1:], "the noise depends on outcomes"
+        vectors = (after.values - before.values).reshape(-1, len(before.widths))
+        moved = -(-np.abs(vectors) // np.array(before.widths))  # rounded up
+        found += [Shift(tuple(each.tolist()), before.scale) for each in moved if each.any()]
     return found

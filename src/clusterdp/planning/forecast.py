@@ -17,6 +17,7 @@ from clusterdp.planning.row_noise import RowNoise, warner
 from clusterdp.precision.cells import arm_cells, level_noises
 from clusterdp.precision.expected import against_control, sampling_variances
 from clusterdp.precision.level_noise import LevelNoise, calibrated_variances
+from clusterdp.statistics.sum_noise import sum_variances
 from clusterdp.statistics.sums import NoisySums
 from clusterdp.statistics.totals import NoisyTotals, noise_in_rows
 
@@ -80,7 +81,7 @@ class Forecast:
         purposes: tuple[Purpose, ...],
     ) -> None:
         layout, space, reference = scenario
-        self._layout, self._epsilon = layout, epsilon
+        self._layout, self._space, self._epsilon = layout, space, epsilon
         self._purposes, self._weights = purposes, objective_weights(scenario)
         self._nodes = _row_nodes(build, counts, epsilon, space)
         self.most = max((one.sums for one in self._nodes), default=-1.0)
@@ -107,10 +108,6 @@ class Forecast:
         ]
         by_rows = np.array([arm.by_rows for arm in self._cells_of(1.0)])
         self._by_rows = against_control(by_rows, layout)
-        kinds = (NoisyTotals(epsilon=1.0), NoisySums(epsilon=1.0))
-        self._of_sums = [
-            tuple(_variance_of_sums(kind, space, metric) for kind in kinds) for metric in metrics
-        ]
         # 1/variance of cell sums by counts; axes [cluster] by metric and arm.
         self._counted = [
             [1 / noise.cells[self._chosen] for noise in level_noises(like, layout, space, metric)]
@@ -126,25 +123,53 @@ class Forecast:
         sums = [one.sums for one in self._nodes]
         epsilons = np.interp(shares.sum(axis=1), sums, [one.epsilon for one in self._nodes])
         total = np.zeros((len(shares), len(self._purposes), len(self._layout.treatments)))
+        of_metrics = self._noise_of_sums(shares)
         for metric, weight in enumerate(self._weights):
             noise, public = (
                 warner(epsilons)
                 * np.exp(np.interp(np.log(epsilons), np.log(self._known), logs[:, metric]))
                 for logs in (self._noise, self._public)
             )
-            total += weight * self._of_metric(metric, shares, noise, public)
+            alone = of_metrics[metric]
+            total += weight * self._of_metric(metric, shares, alone, noise, public)
         return np.asarray(total.max(axis=-1))
 
-    def _of_metric(
-        self, metric: int, shares: FloatArray, noise: FloatArray, public: FloatArray
-    ) -> FloatArray:
-        """Variances of one metric; axes `[split, purpose, treatment]`."""
+    def _noise_of_sums(self, shares: FloatArray) -> list[LevelNoise]:
+        """The noise on the sums of each metric."""
         totals, clusters, breakdowns = (self._epsilon * shares).T
         n_breakdowns = len(self._layout.breakdowns)
-        of_totals, of_cells = self._of_sums[metric]
-        cells, of_groups = of_cells(clusters), of_totals(breakdowns / max(n_breakdowns, 1))
-        groups = np.repeat(of_groups[:, np.newaxis], n_breakdowns, axis=1)
-        alone = LevelNoise(cells=cells[:, np.newaxis], totals=of_totals(totals), breakdowns=groups)
+        each = breakdowns / max(n_breakdowns, 1)
+        heavy = NoisyTotals.largest_weight
+        of_totals, of_groups = (sum_variances(self._space, one, heavy) for one in (totals, each))
+        of_cells = sum_variances(self._space, clusters, NoisySums.largest_weight)
+        return [
+            LevelNoise(
+                cells=of_cells[:, metric, np.newaxis],
+                totals=of_totals[:, metric],
+                breakdowns=np.repeat(of_groups[:, metric, np.newaxis], n_breakdowns, axis=1),
+            )
+            for metric in range(of_cells.shape[1])
+        ]
+
+    def _of_metric(
+        self,
+        metric: int,
+        shares: FloatArray,
+        alone: LevelNoise,
+        noise: FloatArray,
+        public: FloatArray,
+    ) -> FloatArray:
+        """Variances of one metric; axes `[split, purpose, treatment]`.
+
+        Args:
+            metric: Which metric.
+            shares: As in `__call__`.
+            alone: The noise on its sums, without what counts tell of cells.
+            noise: Of a unit's row; axes `[split]`.
+            public: The same as far as it is public.
+        """
+        totals, _, breakdowns = (self._epsilon * shares).T
+        n_breakdowns = len(self._layout.breakdowns)
         # Splits whose totals have the same weights are looked at together.
         largest = np.maximum(totals, breakdowns / max(n_breakdowns, 1))
         worth = noise_in_rows(largest, self._epsilon * (1 - shares.sum(axis=1)))
@@ -239,25 +264,6 @@ def _row_nodes(
 def _log_ratios(noise: RowNoise, epsilons: list[float]) -> FloatArray:
     """The noise of rows against Warner's, in logarithms; axes `[epsilon, metric]`."""
     return np.array([np.log(noise(epsilon) / warner(epsilon)) for epsilon in epsilons])
-
-
-def _variance_of_sums(
-    like: NoisyTotals | NoisySums, space: CategorySpace, metric: int
-) -> Callable[[FloatArray], FloatArray]:
-    """The noise variance of sums as a function of their ε; infinite at 0.
-
-    Args:
-        like: Such sums at ε = 1, whose scale at another ε is this much smaller.
-        space: The categories of outcomes.
-        metric: Which metric.
-    """
-    scale, unit = like.noise(space).of_sums[metric], like.scale(space, metric).unit
-
-    def variance(epsilon: FloatArray) -> FloatArray:
-        with np.errstate(divide="ignore"):
-            return np.asarray(unit**2 / (2 * np.sinh(epsilon / (2 * scale)) ** 2))
-
-    return variance
 
 
 def _stand_ins(layout: Layout) -> tuple[IntArray, FloatArray]:

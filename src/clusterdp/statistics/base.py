@@ -94,7 +94,10 @@ class SumReading(NamedTuple):
 
 
 def combined(readings: Sequence[SumReading], coefficients: FloatArray) -> SumReading:
-    """A weighted sum of readings of different metrics, whose noise is independent.
+    """A weighted sum of readings of different metrics, whose noise is uncorrelated.
+
+    Noise that metrics have together is: the sign of each is as likely as the other, whatever the
+    rest.
 
     Squares are known of one metric alone: those of a sum need products.
     """

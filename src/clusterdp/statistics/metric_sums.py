@@ -28,7 +28,7 @@ _INTEGERS = "noisy_sum_in_units"
 
 
 class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
-    """Sums of metrics and of their squares, with discrete Laplace noise.
+    """Sums of metrics and of their squares, with noise as in `sum_noise.py`.
 
     Sums are in the units of the metrics' lattice; squares are of twice the distance from the
     middle of a metric's values, in those units.
@@ -63,7 +63,7 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
         return MetricScale.of(space, self.noise(space), metric)
 
     def facts(self, space: CategorySpace) -> dict[str, list[float | None]]:
-        """The unit of each metric's sums, and the scales of their noise in it."""
+        """The unit of each metric's sums, and the law of their noise in it."""
         return self.noise(space).facts(space)
 
     def column_types(self, space: CategorySpace) -> dict[str, pl.DataType]:
@@ -84,16 +84,10 @@ class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
     ) -> dict[str, IntArray]:
         """Noisy sums, and squares of the metrics that have them, from true ones."""
         noise = self.noise(space)
-        sums = [
-            add_noise(true.sums[..., metric], scale) for metric, scale in enumerate(noise.of_sums)
-        ]
-        squares = [
-            add_noise(true.squares[..., metric], scale)
-            for metric, scale in enumerate(noise.of_squares)
-            if scale is not None
-        ]
-        drawn = {_SUMS: np.stack(sums, axis=-1)}
-        return drawn | ({_SQUARES: np.stack(squares, axis=-1)} if squares else {})
+        drawn = {_SUMS: noise.with_sums(true.sums, add_noise)}
+        if noise.of_squares:
+            drawn[_SQUARES] = noise.with_squares(true.squares, add_noise)
+        return drawn
 
     def read_columns(
         self, table: pl.DataFrame, space: CategorySpace, shape: tuple[int, ...]

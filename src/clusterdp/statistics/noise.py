@@ -1,11 +1,17 @@
-"""Discrete Laplace noise: exact for releases, fast for simulations, and its variance."""
+"""Noise on integers, one by one or several together: exact for releases, fast for simulations.
+
+On integers one by one it is discrete Laplace noise; `box_noise.py` has the law of several.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+
+from clusterdp.statistics.box_noise import draw_exactly, draw_quickly
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
@@ -15,20 +21,43 @@ if TYPE_CHECKING:
 _NO_NOISE = 0.002
 
 
-class NoiseSource(Protocol):
-    """Adds independent discrete Laplace noise, P(z) ∝ exp(−|z|/scale), to integers."""
+# Vectors of one integer of width 1: discrete Laplace noise on each.
+ALONE = (1,)
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
-    def __call__(self, values: IntArray, scale: float) -> IntArray:
+
+class NoiseSource(Protocol):
+    """Adds noise to integers, as many at a time as there are widths, along the last axis.
+
+    Vectors are independent, with P(z) ∝ exp(−max_j ⌈|z_j|/width_j⌉/scale). By default each integer
+    is a vector of its own, and the noise discrete Laplace: P(z) ∝ exp(−|z|/scale).
+    """
+
+    def __call__(self, values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
         """The values with noise, in the same shape."""
         ...
 
 
-def add_exact_noise(values: IntArray, scale: float) -> IntArray:
-    """Noise for a real release: sampled exactly by OpenDP, from the operating system's entropy.
+def add_exact_noise(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
+    """Noise for a real release: sampled exactly, from the operating system's entropy.
 
-    OpenDP adds the noise itself, and clamps a sum beyond 64 bits instead of wrapping it around. It
-    keeps no generator state in the process, so a forked child does not repeat its parent.
+    A sum beyond 64 bits is clamped instead of wrapped around. No generator keeps its state in the
+    process, so a forked child does not repeat its parent.
     """
+    flat = values.ravel().tolist()
+    if widths == ALONE:
+        noisy = _add_laplace(flat, scale)
+    else:
+        n_geometric = len(flat) // len(widths) * (len(widths) + 1)
+        vectors = draw_exactly(widths, scale, _geometric(n_geometric, scale))
+        noise = itertools.chain.from_iterable(vectors)
+        sums = (value + one for value, one in zip(flat, noise, strict=True))
+        noisy = [min(max(one, _SMALLEST), _LARGEST) for one in sums]
+    return np.array(noisy, dtype=np.int64).reshape(values.shape)
+
+
+def _add_laplace(values: list[int], scale: float) -> list[int]:
+    """Discrete Laplace noise, added by OpenDP, which clamps as well."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
@@ -36,14 +65,21 @@ def add_exact_noise(values: IntArray, scale: float) -> IntArray:
     measurement = dp.m.make_laplace(
         dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=float(scale)
     )
-    noisy = measurement(values.ravel().tolist())
-    return np.array(noisy, dtype=np.int64).reshape(values.shape)
+    return list(measurement(values))
+
+
+def _geometric(n_drawn: int, scale: float) -> list[int]:
+    """Variables with P(g) ∝ exp(−g/scale), g ≥ 0: Laplace noise z, or −z − 1 where z < 0."""
+    return [one if one >= 0 else ~one for one in _add_laplace([0] * n_drawn, scale)]
 
 
 def simulated_noise(rng: np.random.Generator) -> NoiseSource:
     """Noise for simulations: the same distribution from a seeded generator. Not for releases."""
 
-    def add_noise(values: IntArray, scale: float) -> IntArray:
+    def add_noise(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:
+        if widths != ALONE:
+            vectors = draw_quickly(widths, scale, values.size // len(widths), rng)
+            return np.asarray(values + vectors.reshape(values.shape))
         # A discrete Laplace variable is the difference of two geometric ones.
         stop_prob = -math.expm1(-1 / scale)
         shape = values.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,21 +13,57 @@ import numpy as np
 from clusterdp.errors import ParameterError
 from clusterdp.privacy.accounting import noise_scale_for
 from clusterdp.statistics.base import LARGEST_INTEGER, SumReading
-from clusterdp.statistics.noise import noise_variance
+from clusterdp.statistics.box_noise import box_variances
+from clusterdp.statistics.noise import ALONE
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import IntArray
+    import numpy.typing as npt
+
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.category_space import CategorySpace, MetricLattice
+    from clusterdp.statistics.noise import NoiseSource
+
+
+# Where sums have noise together, one part in so many of ε is for squares.
+_PARTS_OF_SQUARES = 9
+
+
+class NoiseBox(NamedTuple):
+    """Noise that the sums of some metrics have together, see `box_noise.py`.
+
+    Attributes:
+        metrics: The places of the metrics.
+        widths: How wide the noise on each is, relative to the others.
+        cost: ε times the scale.
+    """
+
+    metrics: tuple[int, ...]
+    widths: tuple[int, ...]
+    cost: Fraction
+
+    def scale(self, epsilon: float) -> float:
+        """The scale of the noise where all sums and squares cost ε."""
+        return noise_scale_for(self.cost, epsilon)
+
+
+Boxes = tuple[NoiseBox, ...]
 
 
 class SumNoise(NamedTuple):
-    """The scales of the noise on the sums of each metric, and on its squares if published."""
+    """The noise on sums of metrics and on their squares, where these are published.
 
-    of_sums: tuple[float, ...]
-    of_squares: tuple[float | None, ...]
+    Attributes:
+        epsilon: What all of it costs together.
+        of_sums: Boxes that hold every metric once.
+        of_squares: Boxes that hold every metric with squares once.
+    """
+
+    epsilon: float
+    of_sums: Boxes
+    of_squares: Boxes
 
     def facts(self, space: CategorySpace) -> dict[str, list[float | None]]:
-        """The unit of each metric's sums, and the scales of their noise in it."""
+        """The unit of each metric's sums, and the law of their noise in it."""
         lattice = space.metric_lattice()
         squares = [
             float(unit) ** 2 / 4 * 4.0**shift if squared else None
@@ -37,9 +74,37 @@ class SumNoise(NamedTuple):
         return {
             "unit": [float(unit) for unit in lattice.units],
             "squares_unit": squares,
-            "noise_scale": list(self.of_sums),
-            "squares_noise_scale": list(self.of_squares),
+            **self._facts("", self.of_sums, len(squares)),
+            **self._facts("squares_", self.of_squares, len(squares)),
         }
+
+    def _facts(self, prefix: str, boxes: Boxes, n_metrics: int) -> dict[str, list[float | None]]:
+        """The law of the noise on each metric; None where it is in no box."""
+        facts: dict[str, list[float | None]] = {
+            f"{prefix}noise_{name}": [None] * n_metrics for name in ("scale", "width", "vector")
+        }
+        for number, box in enumerate(boxes):
+            for metric, width in zip(box.metrics, box.widths, strict=True):
+                facts[f"{prefix}noise_scale"][metric] = box.scale(self.epsilon)
+                facts[f"{prefix}noise_width"][metric] = float(width)
+                facts[f"{prefix}noise_vector"][metric] = float(number)
+        return facts
+
+    def with_sums(self, true: IntArray, add_noise: NoiseSource) -> IntArray:
+        """Sums with noise; last axis `[metric]`."""
+        return self._with_noise(self.of_sums, true, add_noise)
+
+    def with_squares(self, true: IntArray, add_noise: NoiseSource) -> IntArray:
+        """Squares with noise, of the metrics that have them; last axis `[metric]`."""
+        return self._with_noise(self.of_squares, true, add_noise)
+
+    def _with_noise(self, boxes: Boxes, true: IntArray, add_noise: NoiseSource) -> IntArray:
+        """The metrics of boxes, in their order."""
+        noisy: dict[int, IntArray] = {}
+        for box in boxes:
+            drawn = add_noise(true[..., list(box.metrics)], box.scale(self.epsilon), box.widths)
+            noisy |= zip(box.metrics, np.moveaxis(drawn, -1, 0), strict=True)
+        return np.stack([noisy[metric] for metric in sorted(noisy)], axis=-1)
 
 
 class MetricScale(NamedTuple):
@@ -63,12 +128,12 @@ class MetricScale(NamedTuple):
         lattice = space.metric_lattice()
         unit = float(lattice.units[metric])
         quarter = unit**2 / 4 * 4.0 ** lattice.shifts[metric]
-        scale = noise.of_squares[metric]
+        squares = _variances(noise.of_squares, noise.epsilon).get(metric)
         return cls(
             unit=unit,
-            variance=unit**2 * noise_variance(noise.of_sums[metric]),
+            variance=unit**2 * float(_variances(noise.of_sums, noise.epsilon)[metric]),
             quarter=quarter,
-            squares_variance=None if scale is None else quarter**2 * noise_variance(scale),
+            squares_variance=None if squares is None else quarter**2 * float(squares),
         )
 
     def reading(
@@ -93,29 +158,109 @@ class MetricScale(NamedTuple):
 def sum_noise(space: CategorySpace, epsilon: float, weight: int = 1) -> SumNoise:
     """The noise at which all sums and squares of a level together cost ε.
 
-    With D_j the span of metric j and w the largest weight of a unit, its sums have noise of scale
-    c·w·D_j/ε, times its slack, and its squares, in quarters, of c·w·4D_j²/ε (over 4^shift where
-    distances lose bits).
-    Replacing an outcome then costs at most ε if c is the largest value that the sum of `_moves`
-    takes over pairs of categories.
-
     Args:
         space: The categories.
         epsilon: What all sums that a unit is part of cost together.
         weight: The largest weight that a unit has in a sum.
     """
+    return SumNoise(epsilon, *_boxes(space, weight))
+
+
+def sum_variances(space: CategorySpace, epsilons: FloatArray, weight: int = 1) -> FloatArray:
+    """The noise variance of sums in the units of metrics, by ε; axes `[..., metric]`.
+
+    It is infinite at an ε of 0.
+    """
+    of_sums, _ = _boxes(space, weight)
+    units = [float(unit) for unit in space.metric_lattice().units]
+    found = _variances(of_sums, epsilons)
+    return np.stack([unit**2 * found[metric] for metric, unit in enumerate(units)], axis=-1)
+
+
+@lru_cache(maxsize=64)
+def _boxes(space: CategorySpace, weight: int) -> tuple[Boxes, Boxes]:
+    """Boxes of sums and of squares, of the kind of noise that adds less variance to sums.
+
+    Variances are compared at small ε, each over the square of what its metric may be off by: its
+    span times its slack. Apart, it is 2c². Together, (m + 1)(m + 2)/3 over the slack's square. So
+    what is chosen follows from the space, in fractions, and is the same wherever it is computed.
+    """
+    lattice = space.metric_lattice()
+    n_metrics, factor = len(lattice.slacks), _factor_of_sums(lattice)
+    each = factor**2 * Fraction((n_metrics + 1) * (n_metrics + 2), 3)
+    together = sum(each / slack**2 for slack in lattice.slacks)
+    apart = 2 * _most_moves(space) ** 2 * n_metrics
+    return (_together if together < apart else _apart)(space, weight)
+
+
+def _apart(space: CategorySpace, weight: int) -> tuple[Boxes, Boxes]:
+    """Discrete Laplace noise on each sum.
+
+    With D_j the span of metric j and w the largest weight of a unit, its sums have noise of scale
+    c·w·D_j/ε, times its slack, and its squares, in quarters, of c·w·4D_j²/ε (over 4^shift where
+    distances lose bits).
+    Replacing an outcome then costs at most ε if c is the largest value that the sum of `_moves`
+    takes over pairs of categories.
+    """
     lattice = space.metric_lattice()
     most, spans = weight * _most_moves(space), _spans(lattice)
-    return SumNoise(
-        of_sums=tuple(
-            noise_scale_for(most * span * slack, epsilon)
-            for span, slack in zip(spans, lattice.slacks, strict=True)
-        ),
-        of_squares=tuple(
-            noise_scale_for(most * Fraction(4 * span**2, 4**shift), epsilon) if squared else None
-            for span, squared, shift in zip(spans, lattice.squared, lattice.shifts, strict=True)
-        ),
+    return tuple(
+        NoiseBox((metric,), ALONE, most * span * slack)
+        for metric, (span, slack) in enumerate(zip(spans, lattice.slacks, strict=True))
+    ), tuple(
+        NoiseBox((metric,), ALONE, most * Fraction(4 * spans[metric] ** 2, 4**shift))
+        for metric, shift in enumerate(lattice.shifts)
+        if lattice.squared[metric]
     )
+
+
+def _together(space: CategorySpace, weight: int) -> tuple[Boxes, Boxes]:
+    """Noise on the sums of all metrics together, and on all squares.
+
+    Each metric moves by its span at most, and its squares by theirs. So a box as wide as the spans
+    costs ε with all metrics, and slack would be for nothing. Squares have a part of ε of their own:
+    the sums of one metric and the squares of another can both move as far as they ever do.
+    """
+    lattice = space.metric_lattice()
+    spans = dict(enumerate(_spans(lattice)))
+    squared = {
+        metric: _span_of_squares(lattice, metric) for metric in spans if lattice.squared[metric]
+    }
+    of_sums = weight * _factor_of_sums(lattice)
+    of_squares = (_box(squared, Fraction(weight * _PARTS_OF_SQUARES)),) if squared else ()
+    return (_box(spans, of_sums),), of_squares
+
+
+def _factor_of_sums(lattice: MetricLattice) -> Fraction:
+    """How much larger the noise on sums is because a part of ε is for squares."""
+    if not any(lattice.squared):
+        return Fraction(1)
+    return Fraction(_PARTS_OF_SQUARES, _PARTS_OF_SQUARES - 1)
+
+
+def _box(spans: dict[int, int], factor: Fraction) -> NoiseBox:
+    """A box as wide as the spans, by metric, whose scale is that of its finest steps."""
+    step = math.gcd(*spans.values())
+    return NoiseBox(tuple(spans), tuple(span // step for span in spans.values()), factor * step)
+
+
+def _span_of_squares(lattice: MetricLattice, metric: int) -> int:
+    """How far replacing one outcome can move the squares of a metric; a number takes its middle."""
+    squares = lattice.squares()[metric]
+    least = 0 if lattice.is_number[metric] else int(squares.min())
+    return int(squares.max()) - least
+
+
+def _variances(boxes: Boxes, epsilon: npt.ArrayLike) -> dict[int, FloatArray]:
+    """The noise variance of each metric in boxes, in units of its lattice; axes as those of ε."""
+    found: dict[int, FloatArray] = {}
+    for box in boxes:
+        with np.errstate(divide="ignore"):
+            scales = float(box.cost) / np.asarray(epsilon, dtype=np.float64)
+        found |= zip(
+            box.metrics, np.moveaxis(box_variances(box.widths, scales), -1, 0), strict=True
+        )
+    return found
 
 
 def check_fits(space: CategorySpace, noise: SumNoise, total_weight: int, remedy: str) -> None:
@@ -128,22 +273,17 @@ def check_fits(space: CategorySpace, noise: SumNoise, total_weight: int, remedy:
         remedy: What to leave out.
     """
     lattice = space.metric_lattice()
-    largest = [
-        total_weight * max(map(abs, metric)) + 64 * scale  # Python's integers do not wrap around
-        for metric, scale in zip(lattice.integers.tolist(), noise.of_sums, strict=True)
-    ]
-    largest += [
-        total_weight * ((span + 2**shift) ** 2 // 4**shift + 1) + 64 * scale
-        for span, scale, shift in zip(
-            _spans(lattice), noise.of_squares, lattice.shifts, strict=True
-        )
-        if scale is not None
-    ]
-    if max(largest) > LARGEST_INTEGER:
-        raise ParameterError(
-            "cells and outcome values are too large for exact 64-bit sums; declare outcomes in "
-            f"a coarser unit, or leave out {remedy}"
-        )
+    largest = lattice.squares().max(axis=1).tolist()
+    sums = [max(map(abs, metric)) for metric in lattice.integers.tolist()]
+    for boxes, units in ((noise.of_sums, sums), (noise.of_squares, largest)):
+        for box in boxes:
+            reach = 64 * box.scale(noise.epsilon)  # Python's integers do not wrap around
+            for metric, width in zip(box.metrics, box.widths, strict=True):
+                if total_weight * units[metric] + width * reach > LARGEST_INTEGER:
+                    raise ParameterError(
+                        "cells and outcome values are too large for exact 64-bit sums; declare "
+                        f"outcomes in a coarser unit, or leave out {remedy}"
+                    )
 
 
 def _spans(lattice: MetricLattice) -> list[int]:
