@@ -1,0 +1,327 @@
+"""Exposure beside assignment: the effect on those whom an arm exposes.
+
+An arm's effect on an outcome, N, and on exposure, D, are intention-to-treat effects: of assignment.
+If the arm acts on the outcome through exposure alone, and keeps nobody from it, N/D is the complier
+average causal effect (CACE; Imbens and Angrist, 1994): the effect on units that are exposed in the
+arm and would not be in control.
+
+Its interval holds every r for which N̂ − r·D̂ is within q standard errors of zero (Anderson and
+Rubin, 1949). It covers however small D is, and holds zero if that of N does. It has bounds if D̂ can
+be told from zero; else it is everything, or everything but what lies between two numbers. It is
+never empty, as it holds N̂/D̂.
+
+The covariance of N̂ and D̂ depends on what tells exposure:
+
+- An outcome of the same block. One response tells both, so noise covaries as well. N, D, N + kD and
+  N − kD are calibrated with the coefficients of N; a quarter of the difference of the last two
+  variances is k times the covariance.
+- An outcome of another block, or a public column. Noise is independent, or there is none in D, and
+  true values covary: see `crossing.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.estimation.calibration import UnitNoise, calibrate, public_ridge
+from clusterdp.estimation.composed import compared_arms, no_effect, paired_arms
+from clusterdp.estimation.crossing import crossed_covariance
+from clusterdp.estimation.formatting import segment_label
+from clusterdp.estimation.intervals import quantile, two_sided
+from clusterdp.estimation.measured import CategoryFunction
+from clusterdp.estimation.metric_effects import Found, MetricRows
+from clusterdp.estimation.notes import Note, Weight
+from clusterdp.estimation.profiles import Outputs, ProfileSums
+from clusterdp.estimation.ratio import ArmRatio, Covariance
+from clusterdp.estimation.results import Effect
+from clusterdp.estimation.segments import RowCounts
+from clusterdp.experiment.category_space import Ends
+from clusterdp.experiment.expressions import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from clusterdp._arrays import FloatArray
+    from clusterdp.estimation.asked import Source
+    from clusterdp.estimation.composed import ArmEstimates, Compared
+    from clusterdp.estimation.crossing import AskedExposure
+    from clusterdp.estimation.intervals import Limits
+
+# With a smaller F of the effect on exposure, N̂/D̂ is far from normal (Staiger and Stock, 1997).
+_WEAK = 10.0
+
+
+class ExposedEffect(NamedTuple):
+    """How the interval of an effect on those exposed is made.
+
+    Attributes:
+        ratio: Of the effects on the outcome and on exposure.
+    """
+
+    ratio: ArmRatio
+
+    @property
+    def p_value(self) -> float:
+        """Of no effect on the outcome."""
+        variance = self.ratio.sampling.above + self.ratio.privacy.above
+        return two_sided(self.ratio.above, math.sqrt(variance), self.ratio.degrees)
+
+    def ci(self, level: float) -> Limits:
+        """Anderson and Rubin's interval; everything where it has no bounds."""
+        return self.ratio.limits(level)
+
+    def gap(self, level: float) -> Limits | None:
+        """What lies between two rays, if these are what is possible."""
+        return self.ratio.gap(level)
+
+    def lift(self, level: float) -> None:
+        """None: the mean of those who would be exposed is not estimated in control."""
+
+
+class Exposure(NamedTuple):
+    """What units were exposed to, as a release tells it.
+
+    Attributes:
+        name: What it is called.
+        rows: The rows as it reads them.
+        function: The outcome of a block that it is; None for a public column.
+    """
+
+    name: str
+    rows: MetricRows
+    function: CategoryFunction | None
+
+    @classmethod
+    def of(cls, asked: AskedExposure, sources: Sequence[Source]) -> Exposure:
+        """An exposure, from the blocks of a release."""
+        name = quoted(asked.name)
+        if asked.place is None:
+            return cls(name, _public_rows(name, sources[0]), None)
+        source = sources[asked.place]
+        outcome = source.block.space.declared.names.index(asked.name)
+        function = CategoryFunction.declared(name, source.block.space, outcome)
+        (rows,) = source.read([source.measured(function)])
+        return cls(name, rows, function)
+
+    def beside(self, function: CategoryFunction, source: Source) -> Found:
+        """Effects on the mean of a function, of those exposed; none if it is the exposure."""
+        found, name = Found(), f"cace({function.name}, {self.name})"
+        if source.rows.crossed:
+            found.effects.extend(self._told_apart(function, source, name))
+        elif self.function is not None and (function.values != self.function.values).any():
+            found.effects.extend(_told_together(function, self.function, source, name))
+        level = source.wanted.level
+        for one in found.effects:
+            found.notes.extend(_unbounded(one, self.name, level))
+        found.notes.extend(source._replace(exposure=None).notes_on(name) if found.effects else [])
+        return found
+
+    def effects(self, known: Sequence[Effect]) -> Found:
+        """Effects on exposure, with what they say of those exposed.
+
+        Args:
+            known: What else was estimated, which may have these effects.
+        """
+        found = Found()
+        mine = [one for one in known if one.of.metric == self.name and self.function is not None]
+        if not mine:
+            found.add(self.rows.estimate())
+            mine = found.effects
+        plain = [one for one in mine if one.of.against is None and not one.of.adjusted]
+        found.notes.extend(_notes(self.name, plain, self.rows.wanted.level))
+        return found
+
+    def _told_apart(
+        self, function: CategoryFunction, source: Source, name: str
+    ) -> Iterator[Effect]:
+        """Effects where another block, or a column, tells exposure."""
+        (rows,) = source.read([source.measured(function)])
+        n_treatments = len(source.wanted.layout.treatments)
+        crossed = (one for one in source.rows.crossed for _ in range(n_treatments))
+        for one, both in zip(paired_arms([rows, self.rows], name), crossed, strict=True):
+            means = one.means()
+            covariance = crossed_covariance(one, means, both) if means else math.nan
+            yield exposed_effect(one.compared(means), partial(effect_ratio, sampling=covariance))
+
+
+def _told_together(
+    function: CategoryFunction, exposure: CategoryFunction, source: Source, name: str
+) -> Iterator[Effect]:
+    """Effects where one response tells both the function and exposure."""
+    if function.combination is None:
+        exposure = exposure.from_counts_alone()  # calibrated by the same sums
+    measured = source.measured(function)
+    ridge = public_ridge(measured.readings, source.rows.profiles, measured.noise)
+    factor = common_factor(measured.noise, source.measured(exposure).noise)
+    sides = (function.minus(sign * factor, exposure) for sign in (-1, 1))
+    rows = [
+        MetricRows.of(source.measured(one), source.rows, source.wanted, ridge)
+        for one in (function, exposure, *sides)
+    ]
+    for one in compared_arms(rows, name):
+        yield exposed_effect(one, partial(polarized_ratio, factor=factor))
+
+
+def common_factor(function: UnitNoise, exposure: UnitNoise) -> float:
+    """k, by which exposure is about as noisy as an outcome."""
+    if function.variance > 0 and exposure.variance > 0:
+        return math.sqrt(function.variance / exposure.variance)
+    return function.ends.span / exposure.ends.span
+
+
+def effect_ratio(
+    control: ArmEstimates, treated: ArmEstimates, *, sampling: float, privacy: float = 0.0
+) -> ArmRatio:
+    """The ratio of the effects on two metrics, the first of which is divided.
+
+    Args:
+        control: Means of control.
+        treated: Means of a treatment.
+        sampling: What sampling adds to the covariance of both effects.
+        privacy: What privacy adds to it.
+    """
+    effects = treated.means - control.means
+    of_sampling, of_privacy = control.sampling + treated.sampling, control.privacy + treated.privacy
+    return ArmRatio(
+        above=float(effects[0]),
+        below=float(effects[1]),
+        sampling=Covariance.bounded(of_sampling[0], of_sampling[1], sampling),
+        privacy=Covariance.bounded(of_privacy[0], of_privacy[1], privacy),
+        degrees=min(control.degrees, treated.degrees),
+    )
+
+
+def polarized_ratio(control: ArmEstimates, treated: ArmEstimates, *, factor: float) -> ArmRatio:
+    """The same, from means of N, D, N + kD and N − kD; `factor` is k."""
+
+    def covariance(variances: FloatArray) -> float:
+        return float(variances[2] - variances[3]) / (4 * factor)
+
+    return effect_ratio(
+        control,
+        treated,
+        sampling=covariance(control.sampling + treated.sampling),
+        privacy=covariance(control.privacy + treated.privacy),
+    )
+
+
+def exposed_effect(
+    one: Compared, compose: Callable[[ArmEstimates, ArmEstimates], ArmRatio]
+) -> Effect:
+    """The effect on those exposed; none if exposure does not differ at all.
+
+    Args:
+        one: The arms.
+        compose: From the means of control and of a treatment to the ratio of effects.
+    """
+    if one.control is None or one.treated is None:
+        return no_effect(one)
+    ratio = compose(one.control, one.treated)
+    if ratio.below == 0:
+        return no_effect(one)
+    return Effect(
+        of=one.of,
+        effect=ratio.value,
+        std_error=math.sqrt(ratio.sampling_variance + ratio.privacy_variance),
+        sampling_variance=ratio.sampling_variance,
+        privacy_variance=ratio.privacy_variance,
+        n_treated=one.n_treated,
+        n_control=one.n_control,
+        degrees=ratio.degrees,
+        interval=ExposedEffect(ratio),
+    )
+
+
+def _public_rows(name: str, source: Source) -> MetricRows:
+    """The rows as a public column of 0 and 1 reads them: without noise, and with no sums."""
+    rows, middle = source.rows, 0.5
+    outputs = Outputs(
+        values=np.array([[-middle, middle]]),
+        noise=np.zeros((1, 2)),
+        groups=np.zeros(rows.profiles.shape, np.int64),
+        middle=middle,
+    )
+    whole, *segments = (one.exposed for one in rows.crossed)
+    names = (segment for segment, _ in rows.segments)
+    noise = UnitNoise(
+        ends=Ends.of_values(np.array([0.0, 1.0])),
+        variance=0.0,
+        square_variance=0.0,
+        largest=0.0,
+        kurtosis=0.0,
+        two_values=True,
+        origin=middle,
+    )
+    everyone = ProfileSums.of_rows(whole, rows.profiles, outputs)
+    return MetricRows(
+        metric=name,
+        wanted=source.wanted,
+        rows=RowCounts(
+            profiles=rows.profiles,
+            whole=whole,
+            segments=tuple(zip(names, segments, strict=True)),
+        ),
+        outputs=outputs,
+        calibration=calibrate((), rows.profiles, everyone, noise),
+        breakdowns=frozenset(),
+    )
+
+
+def _unbounded(effect: Effect, exposure: str, level: float) -> list[Note]:
+    """What is possible where the interval of an effect has no bounds."""
+    if math.isnan(effect.effect) or math.isfinite(effect.ci(level)[0]):
+        return []
+    gap = effect.ci_gap(level)
+    possible = (
+        "any value" if gap is None else f"any value but those from {gap[0]:.4g} to {gap[1]:.4g}"
+    )
+    text = (
+        f"{effect.of.metric} of {effect.of.arm} can have {possible}: the effect on {exposure} "
+        "cannot be told from zero"
+    )
+    return [Note(text, Weight.SCOPE, segment_label(effect.of.segment))]
+
+
+def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
+    """What effects on exposure say of those exposed.
+
+    Args:
+        name: The exposure.
+        effects: On it, overall and in segments.
+        level: The confidence level.
+    """
+    text = (
+        f"cace(metric, {name}): the effect on those whom an arm exposes (complier average causal "
+        f"effect), if the arm acts on the metric through {name} alone"
+    )
+    notes = [Note(text, Weight.SCOPE)]
+    for one in effects:
+        arm, control, z_value = one.of.arm, one.of.control, _z_value(one)
+        if not one.of.segment:
+            text = f"effect of {arm} on {name}: z = {z_value:.3g}, F = {z_value**2:,.4g}"
+            notes.append(Note(text))
+            share, error = one.control_mean or 0.0, one.control_std_error or 0.0
+            if share > quantile(level) * error:
+                text = (
+                    f"{share:.2%} of {control} have {name}: cace of {arm} is of those who have it "
+                    f"in {arm} and would not in {control}, if {arm} keeps nobody from it"
+                )
+                notes.append(Note(text, Weight.SCOPE))
+        if z_value**2 < _WEAK:
+            text = (
+                f"{arm} hardly changes {name} (F < {_WEAK:g}): cace and its standard error mean "
+                "little, and its interval holds"
+            )
+            notes.append(Note(text, Weight.SCOPE, segment_label(one.of.segment)))
+    return notes
+
+
+def _z_value(effect: Effect) -> float:
+    """How many standard errors an effect is from zero; 0 if there is none."""
+    if not effect.std_error > 0:
+        return math.copysign(math.inf, effect.effect) if effect.effect else 0.0
+    return effect.effect / effect.std_error
