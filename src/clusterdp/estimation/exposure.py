@@ -12,9 +12,10 @@ never empty, as it holds N̂/D̂.
 
 The covariance of N̂ and D̂ depends on what tells exposure:
 
-- An outcome of the same block. One response tells both, so noise covaries as well. N, D, N + kD and
-  N − kD are calibrated with the coefficients of N; a quarter of the difference of the last two
-  variances is k times the covariance.
+- An outcome of the same block. One response tells both, so noise covaries as well: see
+  `shared_response.py`. At a small ε responses do not tell how outcomes go with exposure. Then the
+  covariance has bounds, and every r is tested with the one that is worse: with the least if r > 0,
+  with the largest if r < 0.
 - An outcome of another block, or a public column. Noise is independent, or there is none in D, and
   true values covary: see `crossing.py`.
 """
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.calibration import UnitNoise, calibrate, public_ridge
+from clusterdp.estimation.calibration import UnitNoise, calibrate
 from clusterdp.estimation.composed import compared_arms, no_effect, paired_arms
 from clusterdp.estimation.crossing import crossed_covariance
 from clusterdp.estimation.formatting import segment_label
@@ -39,13 +40,13 @@ from clusterdp.estimation.profiles import Outputs, ProfileSums
 from clusterdp.estimation.ratio import ArmRatio, Covariance
 from clusterdp.estimation.results import Effect
 from clusterdp.estimation.segments import RowCounts
+from clusterdp.estimation.shared_response import shared_rows
 from clusterdp.experiment.category_space import Ends
 from clusterdp.experiment.expressions import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from clusterdp._arrays import FloatArray
     from clusterdp.estimation.asked import Source
     from clusterdp.estimation.composed import ArmEstimates, Compared
     from clusterdp.estimation.crossing import AskedExposure
@@ -53,30 +54,60 @@ if TYPE_CHECKING:
 
 # With a smaller F of the effect on exposure, N̂/D̂ is far from normal (Staiger and Stock, 1997).
 _WEAK = 10.0
+# Of a public column of 0 and 1.
+PUBLIC_NOISE = UnitNoise(
+    ends=Ends.of_values(np.array([0.0, 1.0])),
+    variance=0.0,
+    square_variance=0.0,
+    largest=0.0,
+    kurtosis=0.0,
+    two_values=True,
+    origin=0.5,
+)
 
 
 class ExposedEffect(NamedTuple):
     """How the interval of an effect on those exposed is made.
 
     Attributes:
-        ratio: Of the effects on the outcome and on exposure.
+        least: The ratio of the effects on the outcome and on exposure, with the least covariance of
+            both that is possible.
+        most: The same with the largest one.
     """
 
-    ratio: ArmRatio
+    least: ArmRatio
+    most: ArmRatio
 
     @property
     def p_value(self) -> float:
         """Of no effect on the outcome."""
-        variance = self.ratio.sampling.above + self.ratio.privacy.above
-        return two_sided(self.ratio.above, math.sqrt(variance), self.ratio.degrees)
+        ratio = self.least
+        return two_sided(ratio.above, math.sqrt(ratio.total.above), ratio.degrees)
+
+    @property
+    def worse(self) -> ArmRatio:
+        """The one with the larger error at the estimate."""
+        return self.least if self.least.value > 0 else self.most
 
     def ci(self, level: float) -> Limits:
-        """Anderson and Rubin's interval; everything where it has no bounds."""
-        return self.ratio.limits(level)
+        """Anderson and Rubin's interval; everything where it has no bounds.
+
+        Values above zero are tested with the least covariance, others with the largest.
+        """
+        above, below = self.least.limits(level), self.most.limits(level)
+        low = below[0] if below[0] < 0 else above[0]
+        return low, above[1] if above[1] > 0 else below[1]
 
     def gap(self, level: float) -> Limits | None:
-        """What lies between two rays, if these are what is possible."""
-        return self.ratio.gap(level)
+        """What lies between two rays, if these are what is possible.
+
+        Those above zero are left out by the least covariance, others by the largest. Both leave out
+        zero, or none does; and then one of them has no gap on its side.
+        """
+        above, below = self.least.gap(level), self.most.gap(level)
+        parts = [] if above is None or above[1] <= 0 else [(max(above[0], 0.0), above[1])]
+        parts += [] if below is None or below[0] >= 0 else [(below[0], min(below[1], 0.0))]
+        return (min(parts)[0], max(parts)[1]) if parts else None
 
     def lift(self, level: float) -> None:
         """None: the mean of those who would be exposed is not estimated in control."""
@@ -111,9 +142,13 @@ class Exposure(NamedTuple):
         """Effects on the mean of a function, of those exposed; none if it is the exposure."""
         found, name = Found(), f"cace({function.name}, {self.name})"
         if source.rows.crossed:
-            found.effects.extend(self._told_apart(function, source, name))
+            found.effects.extend(self._apart(function, source, name))
         elif self.function is not None and (function.values != self.function.values).any():
-            found.effects.extend(_told_together(function, self.function, source, name))
+            shared = shared_rows(function, self.function, source)
+            compose = partial(told_together, factor=shared.factor)
+            pairs = compared_arms(shared.rows, name)
+            found.effects.extend(exposed_effect(one, compose) for one in pairs)
+            found.notes.extend([] if shared.is_told else [_untold(function.name, self.name)])
         level = source.wanted.level
         for one in found.effects:
             found.notes.extend(_unbounded(one, self.name, level))
@@ -135,9 +170,7 @@ class Exposure(NamedTuple):
         found.notes.extend(_notes(self.name, plain, self.rows.wanted.level))
         return found
 
-    def _told_apart(
-        self, function: CategoryFunction, source: Source, name: str
-    ) -> Iterator[Effect]:
+    def _apart(self, function: CategoryFunction, source: Source, name: str) -> Iterator[Effect]:
         """Effects where another block, or a column, tells exposure."""
         (rows,) = source.read([source.measured(function)])
         n_treatments = len(source.wanted.layout.treatments)
@@ -145,32 +178,7 @@ class Exposure(NamedTuple):
         for one, both in zip(paired_arms([rows, self.rows], name), crossed, strict=True):
             means = one.means()
             covariance = crossed_covariance(one, means, both) if means else math.nan
-            yield exposed_effect(one.compared(means), partial(effect_ratio, sampling=covariance))
-
-
-def _told_together(
-    function: CategoryFunction, exposure: CategoryFunction, source: Source, name: str
-) -> Iterator[Effect]:
-    """Effects where one response tells both the function and exposure."""
-    if function.combination is None:
-        exposure = exposure.from_counts_alone()  # calibrated by the same sums
-    measured = source.measured(function)
-    ridge = public_ridge(measured.readings, source.rows.profiles, measured.noise)
-    factor = common_factor(measured.noise, source.measured(exposure).noise)
-    sides = (function.minus(sign * factor, exposure) for sign in (-1, 1))
-    rows = [
-        MetricRows.of(source.measured(one), source.rows, source.wanted, ridge)
-        for one in (function, exposure, *sides)
-    ]
-    for one in compared_arms(rows, name):
-        yield exposed_effect(one, partial(polarized_ratio, factor=factor))
-
-
-def common_factor(function: UnitNoise, exposure: UnitNoise) -> float:
-    """k, by which exposure is about as noisy as an outcome."""
-    if function.variance > 0 and exposure.variance > 0:
-        return math.sqrt(function.variance / exposure.variance)
-    return function.ends.span / exposure.ends.span
+            yield exposed_effect(one.compared(means), partial(told_apart, sampling=covariance))
 
 
 def effect_ratio(
@@ -195,32 +203,40 @@ def effect_ratio(
     )
 
 
-def polarized_ratio(control: ArmEstimates, treated: ArmEstimates, *, factor: float) -> ArmRatio:
-    """The same, from means of N, D, N + kD and N − kD; `factor` is k."""
+def told_together(control: ArmEstimates, treated: ArmEstimates, *, factor: float) -> ExposedEffect:
+    """The effect where one response tells both; from means and k of `shared_rows`."""
+    sampling, privacy = control.sampling + treated.sampling, control.privacy + treated.privacy
 
-    def covariance(variances: FloatArray) -> float:
-        return float(variances[2] - variances[3]) / (4 * factor)
+    def ratio(plus: int, minus: int) -> ArmRatio:
+        first, second = (
+            float(one[plus] - one[minus]) / (4 * factor) for one in (sampling, privacy)
+        )
+        # What is too much for sampling is noise, which privacy has with the opposite sign.
+        bounded = Covariance.bounded(sampling[0], sampling[1], first).both
+        return effect_ratio(control, treated, sampling=bounded, privacy=second + first - bounded)
 
-    return effect_ratio(
-        control,
-        treated,
-        sampling=covariance(control.sampling + treated.sampling),
-        privacy=covariance(control.privacy + treated.privacy),
-    )
+    return ExposedEffect(ratio(2, 3), ratio(4, 5))
+
+
+def told_apart(control: ArmEstimates, treated: ArmEstimates, *, sampling: float) -> ExposedEffect:
+    """The effect where noise is independent; `sampling` is the covariance of both effects."""
+    ratio = effect_ratio(control, treated, sampling=sampling)
+    return ExposedEffect(ratio, ratio)
 
 
 def exposed_effect(
-    one: Compared, compose: Callable[[ArmEstimates, ArmEstimates], ArmRatio]
+    one: Compared, compose: Callable[[ArmEstimates, ArmEstimates], ExposedEffect]
 ) -> Effect:
     """The effect on those exposed; none if exposure does not differ at all.
 
     Args:
         one: The arms.
-        compose: From the means of control and of a treatment to the ratio of effects.
+        compose: From the means of control and of a treatment to the effect's interval.
     """
     if one.control is None or one.treated is None:
         return no_effect(one)
-    ratio = compose(one.control, one.treated)
+    interval = compose(one.control, one.treated)
+    ratio = interval.worse
     if ratio.below == 0:
         return no_effect(one)
     return Effect(
@@ -232,30 +248,26 @@ def exposed_effect(
         n_treated=one.n_treated,
         n_control=one.n_control,
         degrees=ratio.degrees,
-        interval=ExposedEffect(ratio),
+        interval=interval,
+    )
+
+
+def public_outputs(shape: tuple[int, int]) -> Outputs:
+    """What a public column of 0 and 1 tells; `shape` is how many clusters and arms there are."""
+    middle = PUBLIC_NOISE.origin
+    return Outputs(
+        values=np.array([[-middle, middle]]),
+        noise=np.zeros((1, 2)),
+        groups=np.zeros(shape, np.int64),
+        middle=middle,
     )
 
 
 def _public_rows(name: str, source: Source) -> MetricRows:
     """The rows as a public column of 0 and 1 reads them: without noise, and with no sums."""
-    rows, middle = source.rows, 0.5
-    outputs = Outputs(
-        values=np.array([[-middle, middle]]),
-        noise=np.zeros((1, 2)),
-        groups=np.zeros(rows.profiles.shape, np.int64),
-        middle=middle,
-    )
+    rows, outputs = source.rows, public_outputs(source.rows.profiles.shape)
     whole, *segments = (one.exposed for one in rows.crossed)
     names = (segment for segment, _ in rows.segments)
-    noise = UnitNoise(
-        ends=Ends.of_values(np.array([0.0, 1.0])),
-        variance=0.0,
-        square_variance=0.0,
-        largest=0.0,
-        kurtosis=0.0,
-        two_values=True,
-        origin=middle,
-    )
     everyone = ProfileSums.of_rows(whole, rows.profiles, outputs)
     return MetricRows(
         metric=name,
@@ -266,9 +278,18 @@ def _public_rows(name: str, source: Source) -> MetricRows:
             segments=tuple(zip(names, segments, strict=True)),
         ),
         outputs=outputs,
-        calibration=calibrate((), rows.profiles, everyone, noise),
+        calibration=calibrate((), rows.profiles, everyone, PUBLIC_NOISE),
         breakdowns=frozenset(),
     )
+
+
+def _untold(function: str, exposure: str) -> Note:
+    """That a covariance has bounds only."""
+    text = (
+        f"rows do not tell how {function} goes with {exposure}, so intervals of cace allow for the "
+        f'worst; the owner would have to declare their product (--metric "{function}*{exposure}")'
+    )
+    return Note(text)
 
 
 def _unbounded(effect: Effect, exposure: str, level: float) -> list[Note]:

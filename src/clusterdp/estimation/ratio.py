@@ -102,6 +102,11 @@ class ArmRatio(NamedTuple):
         return self.above / self.below if self.below else math.nan
 
     @property
+    def total(self) -> Covariance:
+        """The covariances of sampling and privacy together."""
+        return Covariance(*(sum(parts) for parts in zip(self.sampling, self.privacy, strict=True)))
+
+    @property
     def bounds(self) -> Limits:
         """The estimate twice."""
         return self.value, self.value
@@ -135,11 +140,11 @@ class ArmRatio(NamedTuple):
 
     def _quadratic(self, level: float) -> tuple[float, float, float]:
         """The coefficients of (D² − q²V_D)r² − 2(ND − q²C)r + (N² − q²V_N) ≤ 0, without −2."""
-        squared = quantile(level, self.degrees) ** 2
+        squared, total = quantile(level, self.degrees) ** 2, self.total
         return (
-            self.below**2 - squared * (self.sampling.below + self.privacy.below),
-            self.above * self.below - squared * (self.sampling.both + self.privacy.both),
-            self.above**2 - squared * (self.sampling.above + self.privacy.above),
+            self.below**2 - squared * total.below,
+            self.above * self.below - squared * total.both,
+            self.above**2 - squared * total.above,
         )
 
     def _linearised(self, part: Covariance) -> float:

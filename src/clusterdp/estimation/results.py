@@ -100,11 +100,7 @@ class Effect:
         return self.effect - reach, self.effect + reach
 
     def ci_gap(self, level: float = 0.95) -> tuple[float, float] | None:
-        """What lies inside `ci` and is left out; None, but for effects on those exposed.
-
-        Where exposure hardly differs between arms, two rays may be what is possible: everything
-        but the values between two.
-        """
+        """What `ci` leaves out inside: of effects on those exposed, where two rays are possible."""
         check_level(level)
         return None if self.interval is None else self.interval.gap(level)
 
