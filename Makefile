@@ -44,8 +44,9 @@ bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes a
 	$(BIN)/python bench/interval_coverage.py
 	$(BIN)/python -m bench.attrition
 
-bench-metrics: .venv/dev ## Do intervals of shares, quantiles and ratios cover: docs/metric_coverage.md. Minutes.
+bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios and effects on those exposed cover: docs/metric_coverage.md, docs/exposure_coverage.md. Minutes.
 	$(BIN)/python -m bench.metric_coverage
+	$(BIN)/python -m bench.exposure_coverage
 
 soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	PYTHONPATH=tests $(BIN)/python -m soak

@@ -260,12 +260,12 @@ def released_estimates(
         noise, readings = function.unit_noise(mechanism, space), function.readings(statistics)
         calibration = calibrate(readings, profiles, all_rows, noise, ridge)
         everyone = np.array_equal(drawn.inside, drawn.everyone)
-        found.append(_means(inside, layout, profiles, calibration, everyone=everyone))
+        found.append(means_of_arms(inside, layout, profiles, calibration, everyone=everyone))
         origins.append(outputs.middle)
-    return _by_replicate(found, np.array(origins), drawn)
+    return by_replicate(found, np.array(origins), drawn)
 
 
-def _means(
+def means_of_arms(
     part: ProfileSums,
     layout: Layout,
     profiles: Profiles,
@@ -297,10 +297,10 @@ def true_estimates(drawn: Drawn, question: Question) -> list[tuple[ArmEstimates,
         sampling = arm_variances(moments, weights)
         arms = (weights.shares * means).sum(axis=-2)
         found.append((arms, sampling, np.zeros_like(sampling), weights.degrees(0)))
-    return _by_replicate(found, np.zeros(len(found)), drawn)
+    return by_replicate(found, np.zeros(len(found)), drawn)
 
 
-def _by_replicate(
+def by_replicate(
     found: Sequence[tuple[FloatArray, ...]], origins: FloatArray, drawn: Drawn
 ) -> list[tuple[ArmEstimates, ArmEstimates]]:
     """Arrays of `ArmMeans` by function, as estimates by replicate."""

@@ -52,6 +52,15 @@ def estimate(
             help="Columns known before treatment to adjust for: CUPED, by Lin's regression.",
         ),
     ] = None,
+    exposure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whether units were exposed: an outcome declared as 0,1, or a column of 0 and 1, "
+            "kept or joined. Adds effects on those exposed (CACE), with Anderson and Rubin's "
+            "intervals.",
+        ),
+    ] = None,
     differences: Annotated[
         str | None,
         typer.Option(
@@ -100,6 +109,8 @@ def estimate(
     clusterdp estimate published/ --segments crm.csv --on user --by tier --by tier,region
 
     clusterdp estimate published/ --metric "rounds>=10" --metric "p90(rounds)" --metric spend/visit
+
+    clusterdp estimate published/ --exposure clicked --metric spend
     """
     result = estimate_effects(
         folder,
@@ -111,6 +122,7 @@ def estimate(
         on=on,
         by=by,
         adjust=parse_names(adjust),
+        exposure=exposure,
         differences=differences,  # type: ignore[arg-type]  # it is checked there
         family=family,
         holdout=holdout,

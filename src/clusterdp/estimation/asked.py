@@ -25,12 +25,14 @@ from clusterdp.experiment.number import Number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp.estimation.exposure import Exposure
     from clusterdp.estimation.metric_effects import Wanted
     from clusterdp.estimation.segments import RowCounts
     from clusterdp.experiment.categories import Categories
     from clusterdp.published.release import Block
 
 _MEANS_ALONE = "differences between segments and adjusted effects are of means alone, not of {}"
+_EXPOSED_ALONE = "effects on those exposed are of means alone, not of {}"
 
 
 class Source(NamedTuple):
@@ -40,11 +42,13 @@ class Source(NamedTuple):
         block: What is published of some outcomes, rows among it.
         rows: These rows as counts.
         wanted: What to estimate, whatever the metric.
+        exposure: What units were exposed to; None if that is not asked for.
     """
 
     block: Block
     rows: RowCounts
     wanted: Wanted
+    exposure: Exposure | None = None
 
     def measured(self, function: CategoryFunction) -> Measured:
         """What the block tells of a function."""
@@ -72,7 +76,9 @@ class Source(NamedTuple):
     def notes_on(self, name: str) -> list[Note]:
         """That something which is no mean was asked for beside what there is of means alone."""
         means_alone = self.wanted.differences or self.wanted.covariates
-        return [Note(_MEANS_ALONE.format(name), Weight.SCOPE)] if means_alone else []
+        texts = [_MEANS_ALONE] if means_alone else []
+        texts += [] if self.exposure is None else [_EXPOSED_ALONE]
+        return [Note(text.format(name), Weight.SCOPE) for text in texts]
 
 
 class Asked(Protocol):
@@ -93,6 +99,8 @@ class AskedMean(NamedTuple):
         measured = source.measured(self.function)
         found = MetricRows.of(measured, source.rows, source.wanted).estimate()
         found.notes.extend(source.noise_notes(measured.name, [measured]))
+        if source.exposure is not None:
+            found.add(source.exposure.beside(self.function, source))
         return found
 
 
@@ -118,7 +126,8 @@ class AskedRatio(NamedTuple):
 
     def estimate(self, source: Source) -> Found:
         """Effects on the ratio."""
-        ratio = RatioRows.of(self.above, self.below, *source, name=self.name)
+        parts = source.block, source.rows, source.wanted
+        ratio = RatioRows.of(self.above, self.below, *parts, name=self.name)
         found = ratio.estimate()
         found.notes.extend(source.notes_on(self.name))
         return found

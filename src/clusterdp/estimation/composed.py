@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from clusterdp._arrays import FloatArray
+    from clusterdp.estimation.cell_weights import CellWeights
     from clusterdp.estimation.intervals import ArmValue
-    from clusterdp.estimation.metric_effects import MetricRows, Part
+    from clusterdp.estimation.metric_effects import MetricRows, PairMeans, Part
     from clusterdp.estimation.segments import Segment
 
 
@@ -73,36 +74,63 @@ def compared_arms(rows: Sequence[MetricRows], name: str) -> Iterator[Compared]:
         rows: The rows as each metric reads them, calibrated alike.
         name: What is composed of the metrics.
     """
-    first = rows[0]
-    layout = first.wanted.layout
-    for segment, counted in [((), first.rows.whole), *first.rows.segments]:
-        parts = [one.part(segment, counted) for one in rows]
+    return (one.compared(one.means()) for one in paired_arms(rows, name))
+
+
+class PairedArms(NamedTuple):
+    """The rows of control and a treatment in a segment, as each metric reads them.
+
+    Attributes:
+        of: What effects are of.
+        pair: The places of both arms.
+        parts: The rows of the segment, by metric.
+        weights: Of the cells of both arms, the same for every metric.
+    """
+
+    of: Target
+    pair: list[int]
+    parts: list[Part]
+    weights: CellWeights
+
+    def means(self) -> list[PairMeans]:
+        """The means of both arms, by metric; none where an arm is empty or shows no spread."""
+        if not self.weights.sizes.sum(axis=0).all():
+            return []
+        found = [part.pair_means(self.pair, self.weights) for part in self.parts]
+        known = all(np.isfinite(one.means.sampling + one.means.privacy).all() for one in found)
+        return found if known else []
+
+    def compared(self, found: list[PairMeans]) -> Compared:
+        """Both arms, from their means."""
+        n_control, n_treated = map(int, self.weights.sizes.sum(axis=0))
+        if not found:
+            return Compared(self.of, None, None, n_control, n_treated)
+        origins = np.array([part.whole.outputs.middle for part in self.parts])
+        every = [one.means for one in found]
+
+        def estimates(place: int, n_units: int) -> ArmEstimates:
+            degrees = min(float(one.degrees[place]) for one in every)
+            return ArmEstimates(
+                means=origins + np.array([one.means[place] for one in every]),
+                sampling=np.array([one.sampling[place] for one in every]),
+                privacy=np.array([one.privacy[place] for one in every]),
+                degrees=degrees if min(degrees, n_units) < FEW_UNITS else math.inf,
+                n_units=n_units,
+            )
+
+        control, treated = estimates(0, n_control), estimates(1, n_treated)
+        return Compared(self.of, control, treated, n_control, n_treated)
+
+
+def paired_arms(rows: Sequence[MetricRows], name: str) -> Iterator[PairedArms]:
+    """The rows of each treatment beside control; arguments as of `compared_arms`."""
+    layout = rows[0].wanted.layout
+    for counted in zip(*(one.rows.parts for one in rows), strict=True):
+        parts = [one.part(*each) for one, each in zip(rows, counted, strict=True)]
         for arm in layout.treatments:
+            pair, segment = [layout.control, arm], parts[0].segment
             of = Target(name, layout.arms[arm], layout.arms[layout.control], segment)
-            yield _compared(parts, [layout.control, arm], of)
-
-
-def _compared(parts: list[Part], pair: list[int], of: Target) -> Compared:
-    weights = parts[0].weigh(parts[0].moments.sizes, pair)
-    n_control, n_treated = map(int, weights.sizes.sum(axis=0))
-    if not (n_control and n_treated):
-        return Compared(of, None, None, n_control, n_treated)
-    found = [part.pair_means(pair, weights).means for part in parts]
-    if not all(np.isfinite(one.sampling + one.privacy).all() for one in found):
-        return Compared(of, None, None, n_control, n_treated)
-    origins = np.array([part.whole.outputs.middle for part in parts])
-
-    def estimates(place: int, n_units: int) -> ArmEstimates:
-        degrees = min(float(one.degrees[place]) for one in found)
-        return ArmEstimates(
-            means=origins + np.array([one.means[place] for one in found]),
-            sampling=np.array([one.sampling[place] for one in found]),
-            privacy=np.array([one.privacy[place] for one in found]),
-            degrees=degrees if min(degrees, n_units) < FEW_UNITS else math.inf,
-            n_units=n_units,
-        )
-
-    return Compared(of, estimates(0, n_control), estimates(1, n_treated), n_control, n_treated)
+            yield PairedArms(of, pair, parts, parts[0].weigh(parts[0].moments.sizes, pair))
 
 
 def composed_effect(one: Compared, compose: Callable[[ArmEstimates], ArmValue]) -> Effect:
@@ -113,15 +141,7 @@ def composed_effect(one: Compared, compose: Callable[[ArmEstimates], ArmValue]) 
         compose: From an arm's means to a number with limits.
     """
     if one.control is None or one.treated is None:
-        return Effect(
-            of=one.of,
-            effect=math.nan,
-            std_error=math.nan,
-            sampling_variance=math.nan,
-            privacy_variance=math.nan,
-            n_treated=one.n_treated,
-            n_control=one.n_control,
-        )
+        return no_effect(one)
     pair = ArmPair(compose(one.treated), compose(one.control))
     sampling = pair.treated.sampling_variance + pair.control.sampling_variance
     privacy = pair.treated.privacy_variance + pair.control.privacy_variance
@@ -141,7 +161,20 @@ def composed_effect(one: Compared, compose: Callable[[ArmEstimates], ArmValue]) 
         control_mean=pair.control.value,
         control_std_error=math.sqrt(of_control),
         degrees=min(one.control.degrees, one.treated.degrees),
-        arms=pair,
+        interval=pair,
+    )
+
+
+def no_effect(one: Compared) -> Effect:
+    """Of arms that show none."""
+    return Effect(
+        of=one.of,
+        effect=math.nan,
+        std_error=math.nan,
+        sampling_variance=math.nan,
+        privacy_variance=math.nan,
+        n_treated=one.n_treated,
+        n_control=one.n_control,
     )
 
 

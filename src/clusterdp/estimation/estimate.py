@@ -12,7 +12,9 @@ import numpy as np
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import segments as cutting
 from clusterdp.estimation.asked import Source, parse_metrics
+from clusterdp.estimation.crossing import AskedExposure
 from clusterdp.estimation.effect_values import to_effect
+from clusterdp.estimation.exposure import Exposure
 from clusterdp.estimation.families import VARYING, parse_family, with_families
 from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.metric_effects import Found, Wanted
@@ -52,6 +54,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     on: str | None = None,
     by: Sequence[str | Sequence[str]] | str | None = None,
     adjust: Sequence[str] | str = (),
+    exposure: str | None = None,
     differences: Differences | None = None,
     family: Sequence[str] | str = VARYING,
     holdout: int | None = None,
@@ -78,6 +81,9 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         adjust: Columns, kept or joined, that were known before treatment, to adjust for (CUPED):
             numbers or categories. Adjusted effects are listed beside the others, and `to_report`
             says which of the two to report.
+        exposure: Whether units were exposed to what their arm offers: an outcome declared as 0,1,
+            or a column of 0 and 1, kept or joined. Beside the effect on each mean stands that on
+            those exposed (CACE), with Anderson and Rubin's interval.
         differences: "rest" also compares each segment with the rest of its dimension, "pairs" with
             each other one; both test whether all have the same effect.
         family: What effects that are judged together differ in: some of "arms", "segments" and
@@ -109,7 +115,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     asked = parse_metrics(metrics, [block.space for block in release.blocks])
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
-    if segments is not None and not dimensions and not covariates:
+    exposed = _parse_exposure(exposure, release, [*dimensions, covariates])
+    if segments is not None and not dimensions and not covariates and exposed is None:
         raise ParameterError(
             "segments has columns to cut by, and no cut was asked for: give by=... (--by)"
         )
@@ -129,14 +136,14 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
     if differences and not dimensions:
         raise ParameterError("differences are between segments: give by=... (--by)")
-    cut = bool(dimensions or covariates)
+    cut = bool(dimensions or covariates or exposed)
     if release.units is not None:
-        cuts = cutting.Cuts(segments, on, dimensions, covariates)
+        cuts = cutting.Cuts(segments, on, dimensions, covariates, exposed)
         found = _from_rows(release, cuts, wanted, asked)
     elif use == "rows" or any(one is not None for one in (metrics, segments, holdout)) or cut:
         raise ParameterError(
             f"{release.mechanism_names} publishes no rows; leave out metrics, use, segments, by, "
-            "adjust and holdout"
+            "adjust, exposure and holdout"
         )
     else:
         found = _from_statistics(release, wanted)
@@ -160,6 +167,20 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         distributions=tuple(found.distributions),
         bounds=tuple(found.bounds),
     )
+
+
+def _parse_exposure(
+    exposure: Any, release: Release, others: list[tuple[str, ...]]
+) -> AskedExposure | None:
+    """What units were exposed to, if that is asked for; `others` are cut by or adjusted for."""
+    if exposure is None:
+        return None
+    if any(exposure in names for names in others):
+        raise ParameterError(
+            f"exposure {exposure!r} follows treatment, so effects are not cut by it, nor adjusted "
+            "for it; leave it out of by and adjust (--by, --adjust)"
+        )
+    return AskedExposure.parse(exposure, [block.space for block in release.blocks])
 
 
 def _kind(effect: Effect) -> tuple[bool, bool]:
@@ -195,8 +216,11 @@ def _from_rows(
         _check_pairs(rows)
     if release.columns.assigned_by is None:
         found.notes.extend(_segment_ratio_notes(rows))
+    exposure = None if cuts.exposure is None else Exposure.of(cuts.exposure, sources)
     for place, one in asked:
-        found.add(one.estimate(sources[place]))
+        found.add(one.estimate(sources[place]._replace(exposure=exposure)))
+    if exposure is not None:
+        found.add(exposure.effects(found.effects))
     for block in release.blocks:
         found.notes.extend(attrition_notes(block.space.declared, found.effects))
     found.notes.extend([] if rows.joined is None else rows.joined.notes())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp._figures import COLOURS, new_figure, save_figure
 from clusterdp.errors import ParameterError
+from clusterdp.estimation.formatting import interval_text
 from clusterdp.privacy.accounting import shown
 
 if TYPE_CHECKING:
@@ -111,11 +112,11 @@ def _add_numbers(axes: Axes, rows: list[Effect], level: float) -> None:
     for position, effect in enumerate(rows):
         if math.isnan(effect.std_error):
             continue
-        low, high = (f"{bound:+.{decimals}f}" for bound in effect.ci(level))
+        interval = interval_text(effect, level, lambda bound: f"{bound:+.{decimals}f}")
         axes.text(
             1.02,
             position,
-            f"{effect.effect:+.{decimals}f}  [{low}, {high}]",
+            f"{effect.effect:+.{decimals}f}  {interval}",
             transform=axes.get_yaxis_transform(),
             va="center",
             fontsize=9,

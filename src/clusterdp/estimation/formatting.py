@@ -139,7 +139,7 @@ def effect_in_short(effect: Effect, level: float = 0.95) -> str:
     """An effect in a line: what it is of, the number and its interval."""
     arms = f"{effect.of.arm} against {effect.of.control}"
     show = _to_decimals([effect])
-    interval = f"{100 * level:.4g}% interval {_interval(effect.ci(level), show)}"
+    interval = f"{100 * level:.4g}% interval {interval_text(effect, level, show)}"
     return (
         f"Effect({effect.of.metric}, {effect.of.label}, {arms}: {show(effect.effect)}, "
         f"std error {show(effect.std_error)}, {interval})"
@@ -172,19 +172,19 @@ def _columns(estimate: Estimate, effects: list[Effect]) -> list[Column]:
     def numbers(cell: Callable[[Effect], float | None]) -> tuple[str, ...]:
         return tuple(show(cell(effect)) for effect, show in zip(effects, shows, strict=True))
 
-    def intervals(cell: Callable[[Effect], tuple[float, float]]) -> tuple[str, ...]:
+    def intervals(level: Callable[[Effect], float]) -> tuple[str, ...]:
         pairs = zip(effects, shows, strict=True)
-        return tuple(_interval(cell(effect), show) for effect, show in pairs)
+        return tuple(interval_text(effect, level(effect), show) for effect, show in pairs)
 
     columns = [
         *_labels(estimate, effects),
         Column("effect", numbers(lambda one: one.effect)),
         Column("std error", numbers(lambda one: one.std_error)),
-        Column(f"{percent} interval", intervals(lambda one: one.ci(estimate.level))),
+        Column(f"{percent} interval", intervals(lambda _: estimate.level)),
         Column("p-value", each(lambda one: _p_value(one.p_value)), rank=1),
     ]
     if any(effect.family_size > 1 for effect in effects):
-        together = intervals(lambda one: one.simultaneous_ci(estimate.level))
+        together = intervals(lambda one: one.simultaneous_level(estimate.level))
         columns += [
             Column(f"{percent} all at once", together, rank=3),
             Column("Holm", each(lambda one: _p_value(one.holm_p_value)), rank=2),
@@ -258,6 +258,12 @@ def _to_decimals(effects: list[Effect]) -> Callable[[float | None], str]:
         return f"{number:z.{decimals}f}" if decimals <= _MOST_DECIMALS else f"{number:.4g}"
 
     return show
+
+
+def interval_text(effect: Effect, level: float, show: Callable[[float | None], str]) -> str:
+    """The interval of an effect; or what it leaves out, if it is everything else."""
+    gap = effect.ci_gap(level)
+    return _interval(effect.ci(level), show) if gap is None else f"not {_interval(gap, show)}"
 
 
 def _interval(bounds: tuple[float, float], show: Callable[[float | None], str]) -> str:

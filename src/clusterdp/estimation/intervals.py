@@ -52,6 +52,27 @@ class ArmValue(Protocol):
         ...
 
 
+class EffectInterval(Protocol):
+    """How the interval of an effect is made, where it is not so many standard errors."""
+
+    @property
+    def p_value(self) -> float:
+        """Of no effect."""
+        ...
+
+    def ci(self, level: float) -> Limits:
+        """The interval; with what it leaves out inside, if it is no interval."""
+        ...
+
+    def gap(self, level: float) -> Limits | None:
+        """What is left out inside; None if nothing is."""
+        ...
+
+    def lift(self, level: float) -> tuple[float, float, float] | None:
+        """The effect relative to control, with limits; None if there is none."""
+        ...
+
+
 class ArmPair(NamedTuple):
     """Two arms' numbers, independent of each other.
 
@@ -75,6 +96,9 @@ class ArmPair(NamedTuple):
         down = math.hypot(low - treated[0], control[1] - rest_high)
         up = math.hypot(treated[1] - high, rest_low - control[0])
         return low - rest_high - down, high - rest_low + up
+
+    def gap(self, level: float) -> None:
+        """Nothing is left out inside."""
 
     def lift(self, level: float) -> tuple[float, float, float] | None:
         """The difference relative to control, with limits; None unless control is above zero."""
@@ -107,6 +131,18 @@ def quantile(level: float, degrees: float = math.inf) -> float:
 
     prob = (1 + level) / 2
     return float(ndtri(prob) if math.isinf(degrees) else stdtrit(degrees, prob))
+
+
+def two_sided(effect: float, std_error: float, degrees: float = math.inf) -> float:
+    """The p-value of no effect: normal, or by Student's t."""
+    if std_error == 0:
+        return 1.0 if effect == 0 else 0.0
+    distance = abs(effect) / std_error
+    if math.isinf(degrees):
+        return math.erfc(distance / math.sqrt(2))
+    from scipy.special import stdtr
+
+    return 2 * float(stdtr(degrees, -distance))
 
 
 def _ratio_limit(

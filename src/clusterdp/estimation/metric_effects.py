@@ -142,7 +142,7 @@ class MetricRows:
         """All effects on the metric, each segment's together."""
         found = Found()
         compared: dict[tuple[Any, ...], list[SegmentEffect]] = {}
-        for segment, counted in [((), self.rows.whole), *self.rows.segments]:
+        for segment, counted in self.rows.parts:
             part = self.part(segment, counted)
             every = part.plain()
             found.notes.extend(part.notes(every) if segment else [])

@@ -69,11 +69,12 @@ class AskedOfObserved(NamedTuple):
 
     def estimate(self, source: Source) -> Found:
         """Effects on the mean, with bounds for attrition of an outcome itself."""
-        ratio = RatioRows.of(self.above, self.below, *source, name=self.name)
+        parts = source.block, source.rows, source.wanted
+        ratio = RatioRows.of(self.above, self.below, *parts, name=self.name)
         found = ratio.estimate()
         found.notes.extend(source.notes_on(self.name))
         if self.outcome is not None:
-            found.bounds.extend(attrition_bounds(ratio, *source, self.outcome))
+            found.bounds.extend(attrition_bounds(ratio, *parts, self.outcome))
         return found
 
 

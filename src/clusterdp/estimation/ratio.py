@@ -54,9 +54,14 @@ class Covariance(NamedTuple):
             factor: k.
         """
         above, below, joint = np.maximum(variances, 0.0)
-        both = (above + factor**2 * below - joint) / (2 * factor)
+        return cls.bounded(above, below, (above + factor**2 * below - joint) / (2 * factor))
+
+    @classmethod
+    def bounded(cls, above: float, below: float, both: float) -> Covariance:
+        """From estimates of all three; what no covariance can be is cut off."""
+        above, below = max(float(above), 0.0), max(float(below), 0.0)
         most = math.sqrt(above * below)
-        return cls(float(above), float(below), float(np.clip(both, -most, most)))
+        return cls(above, below, min(max(float(both), -most), most))
 
     def of_difference(self, ratio: float) -> float:
         """Var(N̂ − r·D̂)."""
@@ -64,7 +69,7 @@ class Covariance(NamedTuple):
 
 
 class ArmRatio(NamedTuple):
-    """The ratio of two means of an arm.
+    """The ratio of two means of an arm, or of an arm's effects on two metrics.
 
     Attributes:
         above: N̂.
@@ -97,6 +102,11 @@ class ArmRatio(NamedTuple):
         return self.above / self.below if self.below else math.nan
 
     @property
+    def total(self) -> Covariance:
+        """The covariances of sampling and privacy together."""
+        return Covariance(*(sum(parts) for parts in zip(self.sampling, self.privacy, strict=True)))
+
+    @property
     def bounds(self) -> Limits:
         """The estimate twice."""
         return self.value, self.value
@@ -112,18 +122,30 @@ class ArmRatio(NamedTuple):
         return self._linearised(self.privacy)
 
     def limits(self, level: float) -> Limits:
-        """Fieller's interval; everything where it has no bounds.
-
-        It solves (D² − q²V_D)r² − 2(ND − q²C)r + (N² − q²V_N) ≤ 0.
-        """
-        squared = quantile(level, self.degrees) ** 2
-        leading = self.below**2 - squared * (self.sampling.below + self.privacy.below)
+        """Fieller's interval; everything where it has no bounds."""
+        leading, middle, last = self._quadratic(level)
         if not leading > 0:
             return EVERYTHING
-        middle = self.above * self.below - squared * (self.sampling.both + self.privacy.both)
-        last = self.above**2 - squared * (self.sampling.above + self.privacy.above)
         reach = math.sqrt(max(middle**2 - leading * last, 0.0))
         return (middle - reach) / leading, (middle + reach) / leading
+
+    def gap(self, level: float) -> Limits | None:
+        """What Fieller's set leaves out between two rays; None if it is no such set."""
+        leading, middle, last = self._quadratic(level)
+        inside = middle**2 - leading * last
+        if not (leading < 0 and inside > 0):
+            return None
+        reach = math.sqrt(inside)
+        return (middle + reach) / leading, (middle - reach) / leading
+
+    def _quadratic(self, level: float) -> tuple[float, float, float]:
+        """The coefficients of (D² − q²V_D)r² − 2(ND − q²C)r + (N² − q²V_N) ≤ 0, without −2."""
+        squared, total = quantile(level, self.degrees) ** 2, self.total
+        return (
+            self.below**2 - squared * total.below,
+            self.above * self.below - squared * total.both,
+            self.above**2 - squared * total.above,
+        )
 
     def _linearised(self, part: Covariance) -> float:
         return part.of_difference(self.value) / self.below**2 if self.below else math.nan

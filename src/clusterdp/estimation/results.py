@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp._tables import terminal_width
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import formatting as report
-from clusterdp.estimation.intervals import quantile
+from clusterdp.estimation.intervals import quantile, two_sided
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.distribution import ArmDistribution
-    from clusterdp.estimation.intervals import ArmPair
+    from clusterdp.estimation.intervals import EffectInterval
     from clusterdp.estimation.moments import Estimator
     from clusterdp.estimation.target import Target
     from clusterdp.privacy.accounting import Guarantee
@@ -49,8 +49,8 @@ class Effect:
         control_mean: Mean outcome of control; None if there is no estimate of it.
         control_std_error: Its standard error.
         degrees: Degrees of freedom of the standard error; infinite if intervals are normal.
-        arms: Both arms with limits of their own, where intervals follow from these: of ratios and
-            quantiles.
+        interval: How intervals are made of ratios, of quantiles and of effects on those exposed;
+            None if they are so many standard errors.
         family_size: How many effects simultaneous intervals cover together.
         holm_p_value: Holm's p-value in the family: of any false alarm; NaN without an interval.
         bh_p_value: Benjamini and Hochberg's: of the share of false alarms.
@@ -69,7 +69,7 @@ class Effect:
     control_mean: float | None = None
     control_std_error: float | None = None
     degrees: float = math.inf
-    arms: ArmPair | None = None
+    interval: EffectInterval | None = None
     family_size: int = 1
     holm_p_value: float = math.nan
     bh_p_value: float = math.nan
@@ -87,32 +87,34 @@ class Effect:
     @property
     def p_value(self) -> float:
         """Two-sided p-value of no effect, by the distribution that intervals are made with."""
-        if self.arms is not None:
-            return self.arms.p_value
-        if self.std_error == 0:
-            return 1.0 if self.effect == 0 else 0.0
-        distance = abs(self.effect) / self.std_error
-        if math.isinf(self.degrees):
-            return math.erfc(distance / math.sqrt(2))
-        from scipy.special import stdtr
-
-        return 2 * float(stdtr(self.degrees, -distance))
+        if self.interval is not None:
+            return self.interval.p_value
+        return two_sided(self.effect, self.std_error, self.degrees)
 
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """A confidence interval: normal, or Student's t where an arm has few units."""
-        if self.arms is not None:
+        if self.interval is not None:
             check_level(level)
-            return self.arms.ci(level)
+            return self.interval.ci(level)
         reach = _quantile(level, self.degrees) * self.std_error
         return self.effect - reach, self.effect + reach
+
+    def ci_gap(self, level: float = 0.95) -> tuple[float, float] | None:
+        """What `ci` leaves out inside: of effects on those exposed, where two rays are possible."""
+        check_level(level)
+        return None if self.interval is None else self.interval.gap(level)
 
     def simultaneous_ci(self, level: float = 0.95) -> tuple[float, float]:
         """An interval that covers together with all others of its family (Bonferroni).
 
         It leaves out zero only if Holm's p-value is below 1 − level.
         """
+        return self.ci(self.simultaneous_level(level))
+
+    def simultaneous_level(self, level: float = 0.95) -> float:
+        """The level of an interval that covers together with all others of its family."""
         check_level(level)
-        return self.ci(1 - (1 - level) / self.family_size)
+        return 1 - (1 - level) / self.family_size
 
     def lift(self, level: float = 0.95) -> tuple[float, float, float] | None:
         """Effect relative to control's mean, with its interval (Fieller, 1954).
@@ -124,8 +126,8 @@ class Effect:
         None where control's mean or the standard error is unknown, or where control's mean is not
         above zero at this level: such a set of ratios has no bounds.
         """
-        if self.arms is not None:
-            return self.arms.lift(level)
+        if self.interval is not None:
+            return self.interval.lift(level)
         if self.control_mean is None or self.control_std_error is None:
             return None
         if math.isnan(self.std_error):
@@ -152,6 +154,7 @@ class Effect:
         """Everything about this effect as plain numbers."""
         low, high = self.ci(level)
         low_all, high_all = self.simultaneous_ci(level)
+        gap = self.ci_gap(level) or (None, None)
         lift = self.lift(level) or (None, None, None)
         return {
             **self.of._asdict(),
@@ -162,6 +165,8 @@ class Effect:
             "ci_level": level,
             "ci_low": _bounded(low),
             "ci_high": _bounded(high),
+            "ci_gap_low": gap[0],
+            "ci_gap_high": gap[1],
             "simultaneous_ci_low": _bounded(low_all),
             "simultaneous_ci_high": _bounded(high_all),
             "p_value": self.p_value,

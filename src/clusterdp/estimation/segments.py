@@ -11,6 +11,7 @@ from clusterdp._words import counted
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.adjustment import RowsBySegment
 from clusterdp.estimation.covariates import Covariates, check_covariates, read_covariates
+from clusterdp.estimation.crossing import Crossed, known_exposures
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.profiling import PROFILE
 from clusterdp.estimation.response_leak import ColumnCounts, check_columns
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import IntArray
+    from clusterdp.estimation.crossing import AskedExposure
     from clusterdp.estimation.profiles import Counted, Profiles
-    from clusterdp.estimation.profiling import ProfiledRows, Profiling
+    from clusterdp.estimation.profiling import Profiling
     from clusterdp.published.release import Release
 
 Segment = tuple[tuple[str, Any], ...]
@@ -92,6 +94,8 @@ class RowCounts:
         covariates: Rows with their covariates and columns `PROFILE` and `RESPONSE`; None if nothing
             is adjusted for.
         covariate_rows: The same, cut by segments.
+        crossed: Counts by exposure, too, of all rows and then of every segment; none if exposure is
+            not asked for, or told by the same responses.
     """
 
     profiles: Profiles
@@ -101,6 +105,12 @@ class RowCounts:
     joined: Joined | None = None
     covariates: Covariates | None = None
     covariate_rows: RowsBySegment | None = None
+    crossed: tuple[Crossed, ...] = ()
+
+    @property
+    def parts(self) -> list[tuple[Segment, Counted]]:
+        """Everyone, then every segment."""
+        return [((), self.whole), *self.segments]
 
 
 class Cuts(NamedTuple):
@@ -111,12 +121,14 @@ class Cuts(NamedTuple):
         on: The column of ids in that frame; the release's own name by default.
         dimensions: The columns to cut by, see `parse_dimensions`.
         covariates: The columns to adjust for.
+        exposure: The exposure; None if there is none.
     """
 
     table: Any
     on: str | None
     dimensions: list[tuple[str, ...]]
     covariates: tuple[str, ...]
+    exposure: AskedExposure | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,16 +150,19 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
         DataError: If the analyst's table does not fit the release.
         ParameterError: If there is no such column to cut by or to adjust for.
     """
-    if cuts.table is None and not cuts.names:
+    table = None if cuts.table is None else _read_table(release, cuts.table, cuts.on)
+    public = profiling.names
+    if cuts.exposure is not None:
+        cuts.exposure.check(release, () if table is None else table.columns)
+        public = (*public, cuts.exposure.column(release))
+    if table is None and not cuts.names:
         return [
-            RowCounts(profiles=found.profiles, whole=found.count(found.table))
-            for found in map(profiling.of, count_released(release, profiling.names))
+            _block_counts(place, [counts], profiling, cuts, None)
+            for place, counts in enumerate(count_released(release, public))
         ]
-    rows, public = scan_units(release), profiling.names
+    rows = scan_units(release)
     flags: tuple[str, ...] = ()
-    table = None
-    if cuts.table is not None:
-        table = _read_table(release, cuts.table, cuts.on)
+    if table is not None:
         rows, flags = _join(rows, release, table), (_MATCHED,)
     _check_dimensions(rows, cuts.dimensions, release)
     if cuts.covariates:
@@ -206,11 +221,11 @@ def _block_counts(
         for name in _columns_of(cuts.dimensions)
         for held in [_holding(profiled, (name,))]
     ]
-    segments: list[tuple[Segment, Counted]] = []
+    segments: list[tuple[Segment, pl.DataFrame]] = []
     without = []
     for dimension in cuts.dimensions:
         held = _holding(profiled, dimension)
-        segments += _cut(held, found, dimension)
+        segments += _cut(held, dimension)
         without.append((dimension, found.count(_without(held, dimension))))
     covariates = None
     if given is not None:
@@ -220,14 +235,23 @@ def _block_counts(
             _column_counts(covariates.rows, name, covariates.classes(name), groups)
             for name in cuts.covariates
         ]
+    crossed: tuple[Crossed, ...] = ()
+    if cuts.exposure is not None and cuts.exposure.place != place:
+        column = cuts.exposure.column(release)
+        if cuts.exposure.place is None:
+            exposures = known_exposures(found.table, column)
+            checked.append(_column_counts(found.table, column, exposures, groups))
+        every = [found.table, *(part for _, part in segments)]
+        crossed = tuple(Crossed.of(part, column) for part in every)
     check_columns(checked, block.channel, len(block.space.declared.metrics), len(release.blocks))
     return RowCounts(
         profiles=found.profiles,
         whole=found.count(found.table),
-        segments=tuple(segments),
+        segments=tuple((segment, found.count(part)) for segment, part in segments),
         without=tuple(without),
         covariates=covariates,
         covariate_rows=None if covariates is None else RowsBySegment(covariates),
+        crossed=crossed,
     )
 
 
@@ -403,14 +427,12 @@ def _check_dimensions(
             )
 
 
-def _cut(
-    table: pl.DataFrame, found: ProfiledRows, dimension: tuple[str, ...]
-) -> Iterator[tuple[Segment, Counted]]:
-    """Each segment of a dimension, in the order of its values, with its counts.
+def _cut(table: pl.DataFrame, dimension: tuple[str, ...]) -> Iterator[tuple[Segment, pl.DataFrame]]:
+    """Each segment of a dimension, in the order of its values, with the counts of its rows.
 
     Rows without a value in the dimension belong to no segment.
     """
     there = table.drop_nulls(list(dimension)).sort(dimension)
     parts = there.partition_by(dimension, as_dict=True, maintain_order=True)
     for key, group in parts.items():
-        yield tuple(zip(dimension, key, strict=True)), found.count(group)
+        yield tuple(zip(dimension, key, strict=True)), group

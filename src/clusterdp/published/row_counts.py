@@ -69,7 +69,7 @@ def count_released(release: Release, more: tuple[str, ...] = ()) -> list[pl.Data
         from clusterdp.engines.spark.frame import count_groups  # only Spark can count its rows
 
         counts = [
-            count_groups(release.units, [*names, one.response], COUNT).rename(
+            count_groups(release.units, [*dict.fromkeys((*names, one.response))], COUNT).rename(
                 {one.response: RESPONSE}
             )
             for one in several

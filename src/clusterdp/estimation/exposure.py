@@ -1,0 +1,348 @@
+"""Exposure beside assignment: the effect on those whom an arm exposes.
+
+An arm's effect on an outcome, N, and on exposure, D, are intention-to-treat effects: of assignment.
+If the arm acts on the outcome through exposure alone, and keeps nobody from it, N/D is the complier
+average causal effect (CACE; Imbens and Angrist, 1994): the effect on units that are exposed in the
+arm and would not be in control.
+
+Its interval holds every r for which N̂ − r·D̂ is within q standard errors of zero (Anderson and
+Rubin, 1949). It covers however small D is, and holds zero if that of N does. It has bounds if D̂ can
+be told from zero; else it is everything, or everything but what lies between two numbers. It is
+never empty, as it holds N̂/D̂.
+
+The covariance of N̂ and D̂ depends on what tells exposure:
+
+- An outcome of the same block. One response tells both, so noise covaries as well: see
+  `shared_response.py`. At a small ε responses do not tell how outcomes go with exposure. Then the
+  covariance has bounds, and every r is tested with the one that is worse: with the least if r > 0,
+  with the largest if r < 0.
+- An outcome of another block, or a public column. Noise is independent, or there is none in D, and
+  true values covary: see `crossing.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.estimation.calibration import UnitNoise, calibrate
+from clusterdp.estimation.composed import compared_arms, no_effect, paired_arms
+from clusterdp.estimation.crossing import crossed_covariance
+from clusterdp.estimation.formatting import segment_label
+from clusterdp.estimation.intervals import quantile, two_sided
+from clusterdp.estimation.measured import CategoryFunction
+from clusterdp.estimation.metric_effects import Found, MetricRows
+from clusterdp.estimation.notes import Note, Weight
+from clusterdp.estimation.profiles import Outputs, ProfileSums
+from clusterdp.estimation.ratio import ArmRatio, Covariance
+from clusterdp.estimation.results import Effect
+from clusterdp.estimation.segments import RowCounts
+from clusterdp.estimation.shared_response import shared_rows
+from clusterdp.experiment.category_space import Ends
+from clusterdp.experiment.expressions import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from clusterdp.estimation.asked import Source
+    from clusterdp.estimation.composed import ArmEstimates, Compared
+    from clusterdp.estimation.crossing import AskedExposure
+    from clusterdp.estimation.intervals import Limits
+
+# With a smaller F of the effect on exposure, N̂/D̂ is far from normal (Staiger and Stock, 1997).
+_WEAK = 10.0
+# Of a public column of 0 and 1.
+PUBLIC_NOISE = UnitNoise(
+    ends=Ends.of_values(np.array([0.0, 1.0])),
+    variance=0.0,
+    square_variance=0.0,
+    largest=0.0,
+    kurtosis=0.0,
+    two_values=True,
+    origin=0.5,
+)
+
+
+class ExposedEffect(NamedTuple):
+    """How the interval of an effect on those exposed is made.
+
+    Attributes:
+        least: The ratio of the effects on the outcome and on exposure, with the least covariance of
+            both that is possible.
+        most: The same with the largest one.
+    """
+
+    least: ArmRatio
+    most: ArmRatio
+
+    @property
+    def p_value(self) -> float:
+        """Of no effect on the outcome."""
+        ratio = self.least
+        return two_sided(ratio.above, math.sqrt(ratio.total.above), ratio.degrees)
+
+    @property
+    def worse(self) -> ArmRatio:
+        """The one with the larger error at the estimate."""
+        return self.least if self.least.value > 0 else self.most
+
+    def ci(self, level: float) -> Limits:
+        """Anderson and Rubin's interval; everything where it has no bounds.
+
+        Values above zero are tested with the least covariance, others with the largest.
+        """
+        above, below = self.least.limits(level), self.most.limits(level)
+        low = below[0] if below[0] < 0 else above[0]
+        return low, above[1] if above[1] > 0 else below[1]
+
+    def gap(self, level: float) -> Limits | None:
+        """What lies between two rays, if these are what is possible.
+
+        Those above zero are left out by the least covariance, others by the largest. Both leave out
+        zero, or none does; and then one of them has no gap on its side.
+        """
+        above, below = self.least.gap(level), self.most.gap(level)
+        parts = [] if above is None or above[1] <= 0 else [(max(above[0], 0.0), above[1])]
+        parts += [] if below is None or below[0] >= 0 else [(below[0], min(below[1], 0.0))]
+        return (min(parts)[0], max(parts)[1]) if parts else None
+
+    def lift(self, level: float) -> None:
+        """None: the mean of those who would be exposed is not estimated in control."""
+
+
+class Exposure(NamedTuple):
+    """What units were exposed to, as a release tells it.
+
+    Attributes:
+        name: What it is called.
+        rows: The rows as it reads them.
+        function: The outcome of a block that it is; None for a public column.
+    """
+
+    name: str
+    rows: MetricRows
+    function: CategoryFunction | None
+
+    @classmethod
+    def of(cls, asked: AskedExposure, sources: Sequence[Source]) -> Exposure:
+        """An exposure, from the blocks of a release."""
+        name = quoted(asked.name)
+        if asked.place is None:
+            return cls(name, _public_rows(name, sources[0]), None)
+        source = sources[asked.place]
+        outcome = source.block.space.declared.names.index(asked.name)
+        function = CategoryFunction.declared(name, source.block.space, outcome)
+        (rows,) = source.read([source.measured(function)])
+        return cls(name, rows, function)
+
+    def beside(self, function: CategoryFunction, source: Source) -> Found:
+        """Effects on the mean of a function, of those exposed; none if it is the exposure."""
+        found, name = Found(), f"cace({function.name}, {self.name})"
+        if source.rows.crossed:
+            found.effects.extend(self._apart(function, source, name))
+        elif self.function is not None and (function.values != self.function.values).any():
+            shared = shared_rows(function, self.function, source)
+            compose = partial(told_together, factor=shared.factor)
+            pairs = compared_arms(shared.rows, name)
+            found.effects.extend(exposed_effect(one, compose) for one in pairs)
+            found.notes.extend([] if shared.is_told else [_untold(function.name, self.name)])
+        level = source.wanted.level
+        for one in found.effects:
+            found.notes.extend(_unbounded(one, self.name, level))
+        found.notes.extend(source._replace(exposure=None).notes_on(name) if found.effects else [])
+        return found
+
+    def effects(self, known: Sequence[Effect]) -> Found:
+        """Effects on exposure, with what they say of those exposed.
+
+        Args:
+            known: What else was estimated, which may have these effects.
+        """
+        found = Found()
+        mine = [one for one in known if one.of.metric == self.name and self.function is not None]
+        if not mine:
+            found.add(self.rows.estimate())
+            mine = found.effects
+        plain = [one for one in mine if one.of.against is None and not one.of.adjusted]
+        found.notes.extend(_notes(self.name, plain, self.rows.wanted.level))
+        return found
+
+    def _apart(self, function: CategoryFunction, source: Source, name: str) -> Iterator[Effect]:
+        """Effects where another block, or a column, tells exposure."""
+        (rows,) = source.read([source.measured(function)])
+        n_treatments = len(source.wanted.layout.treatments)
+        crossed = (one for one in source.rows.crossed for _ in range(n_treatments))
+        for one, both in zip(paired_arms([rows, self.rows], name), crossed, strict=True):
+            means = one.means()
+            covariance = crossed_covariance(one, means, both) if means else math.nan
+            yield exposed_effect(one.compared(means), partial(told_apart, sampling=covariance))
+
+
+def effect_ratio(
+    control: ArmEstimates, treated: ArmEstimates, *, sampling: float, privacy: float = 0.0
+) -> ArmRatio:
+    """The ratio of the effects on two metrics, the first of which is divided.
+
+    Args:
+        control: Means of control.
+        treated: Means of a treatment.
+        sampling: What sampling adds to the covariance of both effects.
+        privacy: What privacy adds to it.
+    """
+    effects = treated.means - control.means
+    of_sampling, of_privacy = control.sampling + treated.sampling, control.privacy + treated.privacy
+    return ArmRatio(
+        above=float(effects[0]),
+        below=float(effects[1]),
+        sampling=Covariance.bounded(of_sampling[0], of_sampling[1], sampling),
+        privacy=Covariance.bounded(of_privacy[0], of_privacy[1], privacy),
+        degrees=min(control.degrees, treated.degrees),
+    )
+
+
+def told_together(control: ArmEstimates, treated: ArmEstimates, *, factor: float) -> ExposedEffect:
+    """The effect where one response tells both; from means and k of `shared_rows`."""
+    sampling, privacy = control.sampling + treated.sampling, control.privacy + treated.privacy
+
+    def ratio(plus: int, minus: int) -> ArmRatio:
+        first, second = (
+            float(one[plus] - one[minus]) / (4 * factor) for one in (sampling, privacy)
+        )
+        # What is too much for sampling is noise, which privacy has with the opposite sign.
+        bounded = Covariance.bounded(sampling[0], sampling[1], first).both
+        return effect_ratio(control, treated, sampling=bounded, privacy=second + first - bounded)
+
+    return ExposedEffect(ratio(2, 3), ratio(4, 5))
+
+
+def told_apart(control: ArmEstimates, treated: ArmEstimates, *, sampling: float) -> ExposedEffect:
+    """The effect where noise is independent; `sampling` is the covariance of both effects."""
+    ratio = effect_ratio(control, treated, sampling=sampling)
+    return ExposedEffect(ratio, ratio)
+
+
+def exposed_effect(
+    one: Compared, compose: Callable[[ArmEstimates, ArmEstimates], ExposedEffect]
+) -> Effect:
+    """The effect on those exposed; none if exposure does not differ at all.
+
+    Args:
+        one: The arms.
+        compose: From the means of control and of a treatment to the effect's interval.
+    """
+    if one.control is None or one.treated is None:
+        return no_effect(one)
+    interval = compose(one.control, one.treated)
+    ratio = interval.worse
+    if ratio.below == 0:
+        return no_effect(one)
+    return Effect(
+        of=one.of,
+        effect=ratio.value,
+        std_error=math.sqrt(ratio.sampling_variance + ratio.privacy_variance),
+        sampling_variance=ratio.sampling_variance,
+        privacy_variance=ratio.privacy_variance,
+        n_treated=one.n_treated,
+        n_control=one.n_control,
+        degrees=ratio.degrees,
+        interval=interval,
+    )
+
+
+def public_outputs(shape: tuple[int, int]) -> Outputs:
+    """What a public column of 0 and 1 tells; `shape` is how many clusters and arms there are."""
+    middle = PUBLIC_NOISE.origin
+    return Outputs(
+        values=np.array([[-middle, middle]]),
+        noise=np.zeros((1, 2)),
+        groups=np.zeros(shape, np.int64),
+        middle=middle,
+    )
+
+
+def _public_rows(name: str, source: Source) -> MetricRows:
+    """The rows as a public column of 0 and 1 reads them: without noise, and with no sums."""
+    rows, outputs = source.rows, public_outputs(source.rows.profiles.shape)
+    whole, *segments = (one.exposed for one in rows.crossed)
+    names = (segment for segment, _ in rows.segments)
+    everyone = ProfileSums.of_rows(whole, rows.profiles, outputs)
+    return MetricRows(
+        metric=name,
+        wanted=source.wanted,
+        rows=RowCounts(
+            profiles=rows.profiles,
+            whole=whole,
+            segments=tuple(zip(names, segments, strict=True)),
+        ),
+        outputs=outputs,
+        calibration=calibrate((), rows.profiles, everyone, PUBLIC_NOISE),
+        breakdowns=frozenset(),
+    )
+
+
+def _untold(function: str, exposure: str) -> Note:
+    """That a covariance has bounds only."""
+    text = (
+        f"rows do not tell how {function} goes with {exposure}, so intervals of cace allow for the "
+        f'worst; the owner would have to declare their product (--metric "{function}*{exposure}")'
+    )
+    return Note(text)
+
+
+def _unbounded(effect: Effect, exposure: str, level: float) -> list[Note]:
+    """What is possible where the interval of an effect has no bounds."""
+    if math.isnan(effect.effect) or math.isfinite(effect.ci(level)[0]):
+        return []
+    gap = effect.ci_gap(level)
+    possible = (
+        "any value" if gap is None else f"any value but those from {gap[0]:.4g} to {gap[1]:.4g}"
+    )
+    text = (
+        f"{effect.of.metric} of {effect.of.arm} can have {possible}: the effect on {exposure} "
+        "cannot be told from zero"
+    )
+    return [Note(text, Weight.SCOPE, segment_label(effect.of.segment))]
+
+
+def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
+    """What effects on exposure say of those exposed.
+
+    Args:
+        name: The exposure.
+        effects: On it, overall and in segments.
+        level: The confidence level.
+    """
+    text = (
+        f"cace(metric, {name}): the effect on those whom an arm exposes (complier average causal "
+        f"effect), if the arm acts on the metric through {name} alone"
+    )
+    notes = [Note(text, Weight.SCOPE)]
+    for one in effects:
+        arm, control, z_value = one.of.arm, one.of.control, _z_value(one)
+        if not one.of.segment:
+            text = f"effect of {arm} on {name}: z = {z_value:.3g}, F = {z_value**2:,.4g}"
+            notes.append(Note(text))
+            share, error = one.control_mean or 0.0, one.control_std_error or 0.0
+            if share > quantile(level) * error:
+                text = (
+                    f"{share:.2%} of {control} have {name}: cace of {arm} is of those who have it "
+                    f"in {arm} and would not in {control}, if {arm} keeps nobody from it"
+                )
+                notes.append(Note(text, Weight.SCOPE))
+        if z_value**2 < _WEAK:
+            text = (
+                f"{arm} hardly changes {name} (F < {_WEAK:g}): cace and its standard error mean "
+                "little, and its interval holds"
+            )
+            notes.append(Note(text, Weight.SCOPE, segment_label(one.of.segment)))
+    return notes
+
+
+def _z_value(effect: Effect) -> float:
+    """How many standard errors an effect is from zero; 0 if there is none."""
+    if not effect.std_error > 0:
+        return math.copysign(math.inf, effect.effect) if effect.effect else 0.0
+    return effect.effect / effect.std_error
