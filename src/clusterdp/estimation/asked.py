@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.published.release import Block
 
-_MEANS_ALONE = "differences between segments and adjusted effects are of means alone, not of {}"
+_MEANS_ALONE = (
+    "{} are of means alone, not of {}, whose effects are as they would be without; ask for a mean "
+    "or a share beside it"
+)
 
 
 class Source(NamedTuple):
@@ -71,8 +74,12 @@ class Source(NamedTuple):
 
     def notes_on(self, name: str) -> list[Note]:
         """That something which is no mean was asked for beside what there is of means alone."""
-        means_alone = self.wanted.differences or self.wanted.covariates
-        return [Note(_MEANS_ALONE.format(name), Weight.SCOPE)] if means_alone else []
+        asked = {
+            "differences between segments": self.wanted.differences,
+            "adjusted effects": self.wanted.covariates,
+        }
+        what = " and ".join(one for one, is_asked in asked.items() if is_asked)
+        return [Note(_MEANS_ALONE.format(what, name), Weight.SCOPE)] if what else []
 
 
 class Asked(Protocol):
