@@ -128,8 +128,11 @@ def test_tea_tasting_reports_the_intervals_of_estimate(folder: Path) -> None:
         assert report.effect_size_ci_upper == pytest.approx(high, abs=0.01 * (high - low))
 
 
-def test_uplift_is_measured_on_the_fold_that_was_held_out(folder: Path) -> None:
-    names, _, _ = run_page("scikit_learn.md")
+# Libraries of the guides warn about their own dependencies.
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("page", ["scikit_learn.md", "econml.md"])
+def test_uplift_is_measured_on_the_fold_that_was_held_out(page: str, folder: Path) -> None:
+    names, _, _ = run_page(page)
     assert list(names["effects"]) == sorted(effects_of(folder))
     held = cdp.calibrated_rows(folder, holdout=1).collect()
     for arm, effect in names["effects"].items():

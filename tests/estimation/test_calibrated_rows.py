@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PARTS: dict[str, Any] = {"unit": "user", "arm": "arm", "control": "A"}
+NO_SUMS: dict[str, Any] = {"mechanism": cdp.optimal(epsilon=2), "breakdown": None, "cluster": None}
 SUMS = cdp.SumShares(totals=0.1, clusters=0.2, breakdowns=((("tier",), 0.2),))
 
 
@@ -113,9 +114,25 @@ def test_every_metric_has_a_column(table: pl.DataFrame) -> None:
         assert control == pytest.approx(estimate[metric, "B"].control_mean, abs=1e-9)
 
 
-def test_without_sums_rows_stay_where_they_are(table: pl.DataFrame) -> None:
-    release = released(table, mechanism=cdp.optimal(epsilon=2), breakdown=None, cluster=None)
+def test_what_may_be_missing_has_the_columns_of_the_release(table: pl.DataFrame) -> None:
+    known = pl.when(pl.col("user") % 3 > 0).then("visits")
+    options = {"missing": "visits", "metric": "visits>=2"}
+    release = released(table.with_columns(visits=known), **options)
     rows = cdp.calibrated_rows(release)
+    moved = [name for name in rows.columns if name.endswith("_calibrated")]
+    names = ["visits_times_observed", "bought", "visits_observed", "visits>=2_times_observed"]
+    assert moved == [f"{name}_calibrated" for name in names]
+    plain = cdp.calibrated_rows(released(table.with_columns(visits=known), **options, **NO_SUMS))
+    both = (plain[f"visits_times_observed_{one}"] for one in ("calibrated", "debiased"))
+    assert np.allclose(*both)
+    values = np.nan_to_num(release.blocks[0].space.outcome_values()[0].astype(float))
+    estimate = cdp.estimate(release, estimator="unstratified", metrics={"total": list(values)})
+    control = rows.filter(pl.col("arm") == "A")[moved[0]].mean()
+    assert control == pytest.approx(estimate["total", "B"].control_mean, abs=1e-9)
+
+
+def test_without_sums_rows_stay_where_they_are(table: pl.DataFrame) -> None:
+    rows = cdp.calibrated_rows(released(table, **NO_SUMS))
     assert np.allclose(rows["visits_calibrated"], rows["visits_debiased"], atol=1e-12)
     assert np.allclose(rows["stratified_weight"], 1, atol=1e-12)
 

@@ -6,12 +6,14 @@ privacy noise alone, so the tolerance is that of privacy, at the suite's false-a
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
+from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 from typer.testing import CliRunner
 
 import clusterdp as cdp
@@ -20,7 +22,8 @@ from clusterdp.cli.app import app
 
 ARMS = ["Mens E-Mail", "No E-Mail", "Womens E-Mail"]
 CLUSTER = ["history_segment", "zip_code", "channel"]
-REAL = Path(__file__).parents[3] / "shared" / "data" / "hillstrom.csv"
+ROOT = Path(__file__).parents[2]
+REAL = ROOT.parent / "shared" / "data" / "hillstrom.csv"
 
 
 def simulated(rng: np.random.Generator) -> pl.DataFrame:
@@ -80,3 +83,42 @@ def test_intervals_hold_the_effect_without_privacy(
         privacy_error = np.sqrt(private[arm].privacy_variance)
         assert abs(gap) < stats.norm.isf(ALPHA / 2) * privacy_error
         assert private[arm].std_error > true[arm].std_error
+
+
+def with_everything(rng: np.random.Generator) -> pl.DataFrame:
+    """A table with all columns that the example reads."""
+    table = simulated(rng)
+    conversion = pl.col("visit") & pl.Series(rng.random(len(table)) < 0.3)
+    return table.with_columns(
+        *(pl.Series(name, rng.integers(0, 2, len(table))) for name in ("newbie", "womens")),
+        conversion=conversion.cast(int),
+        spend=conversion.cast(float)
+        * pl.Series(rng.gamma(2, 40, len(table)).round(2).clip(0, 500)),
+        visit=pl.col("visit").cast(int),
+    )
+
+
+@pytest.mark.slow
+def test_the_example_shows_every_effect_beside_the_true_one(
+    rng: np.random.Generator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command of the README, on a table of its shape; true effects are those of statsmodels."""
+    table = with_everything(rng)
+    table.write_csv(tmp_path / "t.csv")
+    monkeypatch.setattr("sys.argv", ["hillstrom.py", str(tmp_path / "t.csv")])
+    names = runpy.run_path(str(ROOT / "examples" / "hillstrom.py"))
+    names["main"]()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "E-Mail" in line]
+    assert len(lines) == 2 * (4 + 4)
+    assert [line.split()[0] for line in lines[:8:2]] == list(names["METRICS"])
+    arms = [table.filter(segment=arm)["spend"].to_numpy() for arm in ("Mens E-Mail", "No E-Mail")]
+    compared = CompareMeans(*map(DescrStatsW, arms))
+    difference, error = names["true_effect"](table, "spend", "Mens E-Mail")
+    assert difference == pytest.approx(arms[0].mean() - arms[1].mean())
+    assert error == pytest.approx(compared.std_meandiff_separatevar)
+    both = [table.filter(segment=arm).select("spend", "visit").sum().row(0) for arm in ARMS[:2]]
+    ratio, _ = names["true_effect"](table, "spend/visit", "Mens E-Mail")
+    assert ratio == pytest.approx(both[0][0] / both[0][1] - both[1][0] / both[1][1])

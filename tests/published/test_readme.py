@@ -99,19 +99,23 @@ def test_without_sums_there_are_no_queries_on_them(table: pl.DataFrame, tmp_path
         {"clicks": "0, 0.5, 1, 1.5"},
         {"clicks": "binary"},
         {"clicks": cdp.Number(low=0, high=1.5)},
+        {"score": "0..3"},
+        {"score": "0..3", "clicks": "0, 0.5, 1, 1.5"},
     ],
-    ids=["values", "binary", "number"],
+    ids=["values", "binary", "number", "may be missing", "one may be missing"],
 )
 def test_the_commands_for_what_columns_cannot_tell_run(
     outcomes: dict[str, Any], table: pl.DataFrame, tmp_path: Path
 ) -> None:
     folder = tmp_path / "published"
+    missing = [name for name in outcomes if name == "score"]
+    table = table.with_columns(score=pl.when(pl.col("user") % 3 > 0).then("clicks"))
     if "binary" in outcomes.values():
         table = table.with_columns(clicks=(pl.col("clicks") > 1) * 2)
-    text = published(table, folder, outcomes=outcomes, epsilon=2, folds=2)
+    text = published(table, folder, outcomes=outcomes, missing=missing, epsilon=4, folds=2)
     box = text[text.index("## What you may not do") : text.index("## What can be seen")]
     commands = re.findall(r"`clusterdp (\w+) \. (.*?)(?:  # .*)?`", box)
-    filled = {"METRIC": "clicks", "COLUMN": "market"}
+    filled = {"METRIC": next(iter(outcomes)), "COLUMN": "market"}
     assert len(commands) == 6
     for name, given in commands:
         options = given

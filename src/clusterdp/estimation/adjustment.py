@@ -8,7 +8,6 @@ adjusted mean is a weighted sum over rows like any other, with weights that foll
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,7 +38,7 @@ class RowsBySegment:
     """
 
     def __init__(self, given: Covariates) -> None:
-        self._rows = given.rows
+        self._rows = given.rows.rechunk()
         self._needed = (PROFILE, RESPONSE, *given.regressors)
         self._dimension: tuple[str, ...] = ()
         self._parts: dict[tuple[Any, ...], pl.DataFrame] = {}
@@ -153,11 +152,11 @@ def adjusted_means(
         return np.asarray(np.bincount(rows.profiles[fit.rows], terms, n_profiles), np.float64)
 
     functional = Functional(
-        values=np.array([fit.weights @ rows.outcomes[fit.rows] for fit in fits]),
+        values=np.array([_product(fit.weights, rows.outcomes[fit.rows]) for fit in fits]),
         weights=np.stack([by_profile(fit, fit.weights) for fit in fits]),
         noise=np.stack([by_profile(fit, fit.weights * rows.noise[fit.rows]) for fit in fits]),
-        square_noise=np.array([fit.weights**2 @ rows.noise[fit.rows] for fit in fits]),
-        square_weights=np.array([fit.weights @ fit.weights for fit in fits]),
+        square_noise=np.array([_product(fit.weights**2, rows.noise[fit.rows]) for fit in fits]),
+        square_weights=np.array([_product(fit.weights, fit.weights) for fit in fits]),
     )
     return functional, CellMoments(
         sizes=weights.sizes,
@@ -221,17 +220,19 @@ def _fit_arm(
     clusters = row_clusters[chosen]
     centred = rows.covariates[chosen] - cells.centres(cells.covariates)[clusters]
     residual = rows.outcomes[chosen] - cells.centres(cells.outcomes)[clusters]
-    slopes, *_ = np.linalg.lstsq(centred, residual, rcond=math.sqrt(_LEAST))
-    residual = residual - centred @ slopes
+    # Numbers are in standard deviations, so the normal equations lose nothing that counts.
+    inverse = np.linalg.pinv(centred.T @ centred, rcond=_LEAST, hermitian=True)
+    slopes = inverse @ (centred.T @ residual)
+    residual = residual - _fitted(centred, slopes)
     gap = cells.covariates - target
     means = cells.outcomes - gap @ slopes
     # A row moves the arm's mean by itself, and by what it does to the slopes: directly, and
     # through the mean of the pool.
     moved = np.where(cells.sizes > 0, cells.shares, 0.0) @ gap
-    by_slopes = np.linalg.pinv(centred.T @ centred, rcond=_LEAST) @ moved
+    by_slopes = inverse @ moved
     pool = centred[cells.pooled[clusters]].sum(axis=0) @ by_slopes
     of_pool = (cells.pool_shares / np.maximum(cells.sizes, 1))[clusters]
-    weights = cells.of_units[clusters] - centred @ by_slopes + pool * of_pool
+    weights = cells.of_units[clusters] - _fitted(centred, by_slopes) + pool * of_pool
     influence = weights / cells.of_units[clusters]  # robust errors
     # As many residuals as there are slopes are spent on fitting them.
     n_centres = np.count_nonzero(~cells.pooled & (cells.sizes > 0)) + int(cells.pooled.any())
@@ -243,6 +244,17 @@ def _fit_arm(
     distance = means - cells.centres(means)
     squares = total - cells.sizes * distance**2
     return ArmFit(chosen, weights, means, squares, np.asarray(noise, np.float64))
+
+
+# Rows are many and slopes few: the threads of a matrix product would wait longer than they work.
+def _fitted(centred: FloatArray, slopes: FloatArray) -> FloatArray:
+    """What slopes make of rows; axes `[row]`."""
+    return np.asarray(np.einsum("ij,j->i", centred, slopes))
+
+
+def _product(some: FloatArray, others: FloatArray) -> float:
+    """The scalar product of two columns."""
+    return float(np.einsum("i,i->", some, others))
 
 
 def _like(flags: BoolArray, values: FloatArray) -> BoolArray:

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.published.release import Block
 
-_MEANS_ALONE = "differences between segments and adjusted effects are of means alone, not of {}"
-_EXPOSED_ALONE = "effects on those exposed are of means alone, not of {}"
+_MEANS_ALONE = (
+    "{} are of means alone, not of {}, whose effects are as they would be without; ask for a mean "
+    "or a share beside it"
+)
 
 
 class Source(NamedTuple):
@@ -75,10 +77,13 @@ class Source(NamedTuple):
 
     def notes_on(self, name: str) -> list[Note]:
         """That something which is no mean was asked for beside what there is of means alone."""
-        means_alone = self.wanted.differences or self.wanted.covariates
-        texts = [_MEANS_ALONE] if means_alone else []
-        texts += [] if self.exposure is None else [_EXPOSED_ALONE]
-        return [Note(text.format(name), Weight.SCOPE) for text in texts]
+        asked = {
+            "differences between segments": self.wanted.differences,
+            "adjusted effects": self.wanted.covariates,
+            "effects on those exposed": self.exposure,
+        }
+        what = " and ".join(one for one, is_asked in asked.items() if is_asked)
+        return [Note(_MEANS_ALONE.format(what, name), Weight.SCOPE)] if what else []
 
 
 class Asked(Protocol):

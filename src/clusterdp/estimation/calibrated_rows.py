@@ -22,18 +22,21 @@ from clusterdp.estimation.estimate import open_release
 from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.profiles import ProfileSums
 from clusterdp.estimation.profiling import PROFILE, Profiling
+from clusterdp.experiment.published_names import TIMES_OBSERVED
 from clusterdp.published.row_counts import count_released, scan_units
 from clusterdp.rows.encoding import FOLD, RESPONSE
 from clusterdp.rows.frames import frame_like, read_frame
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
     import polars as pl
 
     from clusterdp._arrays import FloatArray
     from clusterdp.estimation.profiles import Profiles
     from clusterdp.estimation.profiling import ProfiledRows
+    from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.published.release import Block, Release
 
@@ -45,6 +48,10 @@ def calibrated_rows(
     release: Release | str | os.PathLike[str], *, holdout: int | None = None
 ) -> Any:
     """The released rows with a column such as `clicks_calibrated` for each metric.
+
+    An outcome that may be missing has two, as in the release: `spend_times_observed_calibrated`,
+    which is 0 where it is missing, and `spend_observed_calibrated`. Its mean among those observed
+    is the ratio of their means.
 
     Its plain means by arm are those of `estimate` with `estimator="unstratified"`, of everyone and
     of any segment. Means weighted by the column `stratified_weight` are those of `estimate` as it
@@ -86,15 +93,32 @@ def _calibrated(
     profiles, whole = found.profiles, found.count(found.table)
     places, responses = (found.table[name].to_numpy() for name in (PROFILE, RESPONSE))
     moved = {}
-    for place, name in enumerate(map(str, block.space.declared.metrics)):
-        function = CategoryFunction.declared(name, block.space, place)
+    for function in _measured_functions(block.space):
         metric = Measured.of(function, block, layout, use_sums=True, holdout=holdout)
         sums = ProfileSums.of_rows(whole, profiles, metric.outputs)
         shifts = calibrate(metric.readings, profiles, sums, metric.noise).shifts()
         groups = metric.outputs.groups.ravel()[profiles.cells[places]]
         debiased = metric.outputs.values[groups, responses] + metric.outputs.middle
-        moved[f"{name}_calibrated"] = debiased + shifts[places]
+        moved[f"{function.name}_calibrated"] = debiased + shifts[places]
     return moved
+
+
+def _measured_functions(space: Categories) -> Iterator[CategoryFunction]:
+    """What columns are of, each with its name.
+
+    Whatever is measured of an outcome that may be missing is 0 where it is. The outcome itself is
+    measured as R·(y − middle); its column is R·y, see `rows/debiased.py`.
+    """
+    declared = space.declared
+    for place, metric in enumerate(declared.metrics):
+        function = CategoryFunction.declared(str(metric), space, place)
+        observed = declared.observed_place(place)
+        if observed is not None:
+            if place < len(declared.outcomes):
+                below = CategoryFunction.declared("", space, observed)
+                function = function.minus(-declared.outcomes[place].middle, below)
+            function = function._replace(name=f"{metric}{TIMES_OBSERVED}")
+        yield function
 
 
 def _stratified_weights(layout: Layout, profiles: Profiles) -> FloatArray:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MOST_CATEGORIES = 50
 # How many classes of values a covariate is checked in.
 _CLASSES = 20
+# How many rows tell where to divide.
+_ROWS_OF_CLASSES = 100_000
 # Of columns of the regression; no column of a user has such a name.
 _REGRESSOR = "__clusterdp_regressor_"
 
@@ -39,12 +41,20 @@ class Covariates(NamedTuple):
     n_missing: dict[str, int]
 
     def classes(self, name: str) -> pl.Series:
-        """The values of a covariate as a few classes in their order; null where it is missing."""
+        """The values of a covariate as a few classes in their order; null where it is missing.
+
+        Some rows, far apart, tell where to divide: how large classes are need not be exact.
+        """
         import polars as pl
 
         known = _known(self.rows[name])
-        ranks = known.rank("max") * _CLASSES / max(1, len(known) - known.null_count())
-        return ranks.ceil().cast(pl.Int64)
+        if _is_category(known.dtype):
+            known = known.cast(pl.Categorical).to_physical()
+        some = known.drop_nulls()
+        some = some.gather_every(max(1, len(some) // _ROWS_OF_CLASSES)).sort()
+        bounds = some.gather_every(max(1, len(some) // _CLASSES)).unique(maintain_order=True)
+        classes = bounds.search_sorted(known, side="right")
+        return (classes.cast(pl.Int64) + 1).set(known.is_null(), None)
 
     def missing_profiles(self) -> dict[str, IntArray]:
         """The profiles of the units that lack each covariate."""

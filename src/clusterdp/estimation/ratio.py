@@ -196,11 +196,10 @@ class RatioRows(NamedTuple):
         def measured(function: CategoryFunction) -> Measured:
             return wanted.measured(function, block)
 
+        both = [measured(one) for one in (above, below)]  # each is refused by its own name
         public = measured(above.minus(_bounded(at_prior, above, below), below))
         ridge = public_ridge(public.readings, rows.profiles, public.noise)
-        first, second = (
-            MetricRows.of(measured(one), rows, wanted, ridge) for one in (above, below)
-        )
+        first, second = (MetricRows.of(one, rows, wanted, ridge) for one in both)
         factor = _bounded(_overall_ratio(first, second), above, below)
         third = MetricRows.of(measured(above.minus(factor, below)), rows, wanted, ridge)
         return cls(

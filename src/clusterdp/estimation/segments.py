@@ -375,14 +375,13 @@ def _column_counts(
 
     The groups of cells that share a channel are given by profile.
     """
-    counts = table[COUNT].to_numpy() if COUNT in table.columns else np.ones(len(table), np.int64)
-    return ColumnCounts(
-        name=name,
-        values=values.fill_null(0).to_numpy(),
-        groups=groups[table[PROFILE].to_numpy()],
-        responses=table[RESPONSE].to_numpy(),
-        counts=counts,
-    )
+    import polars as pl
+
+    keys = {"values": values.fill_null(0), "groups": groups[table[PROFILE].to_numpy()]}
+    counts = table[COUNT] if COUNT in table.columns else np.ones(len(table), np.int64)
+    counted_rows = pl.DataFrame({**keys, "responses": table[RESPONSE], "counts": counts})
+    found = counted_rows.group_by("values", "groups", "responses").agg(pl.col("counts").sum())
+    return ColumnCounts(name=name, **{one.name: one.to_numpy() for one in found})
 
 
 def parse_dimensions(by: Any, release: Release) -> list[tuple[str, ...]]:

@@ -14,23 +14,30 @@ if TYPE_CHECKING:
 
 
 def cautions(manifest: Manifest) -> str:
-    """What gives wrong answers, why, and the command that gives a right one."""
-    name, column = quoted(manifest.to_columns().outcomes[0]), manifest.to_columns().debiased[0]
-    levels = [one for one in manifest.terms.spaces[0].level_values[0] if one is not None]
-    level = shown(float(levels[len(levels) // 2]))
-    response = manifest.to_columns().responses[0]
+    """What gives wrong answers, why, and the command that gives a right one.
+
+    Examples are of the first outcome that cannot be missing, as quantiles are of such alone. If
+    there is none, they are of the first outcome, and means take the place of quantiles.
+    """
+    columns = manifest.to_columns()
+    whole = [name for name in columns.outcomes if name not in columns.missing]
+    example = whole[0] if whole else columns.outcomes[0]
+    name, column = quoted(example), columns.debiased[columns.outcomes.index(example)]
+    level = _middle_level(manifest, example)
+    of_quantile, of_distribution = (f"p90({name})", f"dist({name})") if whole else (name, name)
+    response = columns.responses[0]
     held = "--holdout 1" if manifest.folds > 1 else "--rows-only --by MINE"
     split = "train on fold 0" if manifest.folds > 1 else "train on other units than you estimate on"
     entries = [
         (
             f"a median, quantile or maximum of `{column}`",
             "the noise of privacy decides it, not the outcomes",
-            f"clusterdp estimate . --metric {shlex.quote(f'p90({name})')}",
+            f"clusterdp estimate . --metric {shlex.quote(of_quantile)}",
         ),
         (
             "a histogram, or a count of values",
             "a value is what a response counts as, and not an outcome",
-            f"clusterdp estimate . --metric {shlex.quote(f'dist({name})')}",
+            f"clusterdp estimate . --metric {shlex.quote(of_distribution)}",
         ),
         (
             f"a threshold, such as `{column} >= {level}`",
@@ -53,10 +60,25 @@ def cautions(manifest: Manifest) -> str:
             f"clusterdp estimate . {held}  # {split}",
         ),
     ]
-    lines = ["", "## What you may not do with these columns"]
+    lines = [
+        "",
+        "## What you may not do with these columns",
+        "Where rows do not tell the answer, a command says what the owner would have to declare.",
+        "",
+    ]
     for what, why, instead in entries:
         lines += [f"- Not {what}: {why}. Instead:", f"  `{instead}`"]
     return "\n".join(lines) + "\n"
+
+
+def _middle_level(manifest: Manifest, outcome: str) -> str:
+    """A value half way through those of an outcome."""
+    every = {
+        name: [level for level in levels if level is not None]
+        for space in manifest.terms.spaces
+        for name, levels in zip(space.declared.names, space.level_values, strict=True)
+    }
+    return shown(float(every[outcome][len(every[outcome]) // 2]))
 
 
 def sum_queries(manifest: Manifest, rows: str) -> str:
