@@ -3,60 +3,78 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.expressions import quoted
+from clusterdp.experiment.number import Number
 from clusterdp.experiment.published_names import BLOCK, block_suffixes
+from clusterdp.published.recipes import sql_name
 
 if TYPE_CHECKING:
+    from clusterdp.experiment.categories import Categories
     from clusterdp.published.manifest import Manifest
 
 
-def cautions(manifest: Manifest) -> str:
+class Caution(NamedTuple):
     """What gives wrong answers, why, and the command that gives a right one."""
-    name, column = quoted(manifest.to_columns().outcomes[0]), manifest.to_columns().debiased[0]
-    levels = [one for one in manifest.terms.spaces[0].level_values[0] if one is not None]
-    level = shown(float(levels[len(levels) // 2]))
-    response = manifest.to_columns().responses[0]
+
+    what: str
+    why: str
+    instead: str
+
+
+def cautions(manifest: Manifest) -> list[Caution]:
+    """What gives wrong answers, why, and the command that gives a right one."""
+    # Shown on the outcome of the first block that has most levels.
+    of_outcomes = manifest.terms.spaces[0].level_values
+    place = max(range(len(of_outcomes)), key=lambda one: len(of_outcomes[one]))
+    columns = manifest.to_columns()
+    name, column = quoted(columns.outcomes[place]), columns.debiased[place]
+    level = _level_between(manifest.terms.spaces[0], place)
+    response = columns.responses[0]
     held = "--holdout 1" if manifest.folds > 1 else "--rows-only --by MINE"
     split = "train on fold 0" if manifest.folds > 1 else "train on other units than you estimate on"
-    entries = [
-        (
-            f"a median, quantile or maximum of `{column}`",
+    return [
+        Caution(
+            f"a median, quantile or maximum of a private column, such as `{column}`",
             "the noise of privacy decides it, not the outcomes",
-            f"clusterdp estimate . --metric {shlex.quote(f'p90({name})')}",
+            f"clusterdp estimate . --metric {shlex.quote(f'p90({name})')}  # p50 is the median",
         ),
-        (
+        Caution(
             "a histogram, or a count of values",
             "a value is what a response counts as, and not an outcome",
             f"clusterdp estimate . --metric {shlex.quote(f'dist({name})')}",
         ),
-        (
+        Caution(
             f"a threshold, such as `{column} >= {level}`",
             "a noisy value beyond it is no outcome beyond it",
             f"clusterdp estimate . --metric {shlex.quote(f'{name}>={level}')}",
         ),
-        (
+        Caution(
             "a logarithm, a square, a ratio or a product of values, row by row",
             "the mean of a function of noisy values is not that of the outcomes",
             f"clusterdp estimate . --metric METRIC  # such as {name}*other, {name}/other",
         ),
-        (
+        Caution(
             f"rows that are kept, dropped, sorted or grouped by it or by `{response}`",
             "they were chosen by their noise, so their means are biased",
             "clusterdp estimate . --by COLUMN  # a column that does not depend on outcomes",
         ),
-        (
+        Caution(
             "segments, covariates or a model chosen and tested on the same rows",
             "the test meets the noise that the choice was made by",
             f"clusterdp estimate . {held}  # {split}",
         ),
     ]
-    lines = ["", "## What you may not do with these columns"]
-    for what, why, instead in entries:
-        lines += [f"- Not {what}: {why}. Instead:", f"  `{instead}`"]
-    return "\n".join(lines) + "\n"
+
+
+def _level_between(space: Categories, place: int) -> str:
+    """A value of an outcome that is not its least: half way of a number, else one in the middle."""
+    of_outcome = space.declared.outcomes[place].space
+    if isinstance(of_outcome, Number):
+        return shown((of_outcome.low + of_outcome.high) / 2)
+    return shown(of_outcome.values[len(of_outcome.values) // 2])
 
 
 def sum_queries(manifest: Manifest, rows: str) -> str:
@@ -116,8 +134,3 @@ from 'totals.parquet' join sizes using ({keys})
 where "by" = ''{several}
 group by {arm}
 order by {arm};"""
-
-
-def sql_name(name: str) -> str:
-    """A name as SQL reads it, whatever characters it has."""
-    return '"' + name.replace('"', '""') + '"'
