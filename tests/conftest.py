@@ -13,12 +13,14 @@ import pytest
 from hypothesis import settings
 
 import spark_runs
+from browsers import missing_browser, running_browser
 from cli_runs import release
 from soak.postgres import Server, missing_server, running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from playwright.sync_api import Browser
     from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parent
@@ -33,15 +35,20 @@ settings.load_profile("clusterdp")
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs Java or a PostgreSQL server is skipped, with the reason, where it is missing."""
-    lacks = {"spark": spark_runs.missing_java(), "postgres": missing_server()}
+    """What needs Java, PostgreSQL or Chromium is skipped, with the reason, where it is missing."""
+    lacks = {
+        "spark": spark_runs.missing_java(),
+        "postgres": missing_server(),
+        "browser": missing_browser(),
+    }
     for item in items:
         for name, reason in lacks.items():
             if item.get_closest_marker(name) and reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
         # One worker runs all that needs a session: to start one takes longer than most tests.
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        for name in ("spark", "browser"):
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture
@@ -87,6 +94,12 @@ def postgres() -> Iterator[Server]:
     """A PostgreSQL server; tests that ask for it are marked `postgres`."""
     with running_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A browser; tests that ask for it are marked `browser`."""
+    yield from running_browser()
 
 
 @pytest.fixture(scope="session")

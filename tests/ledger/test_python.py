@@ -89,6 +89,9 @@ class TestPaidRelease:
         class Prepared:
             table, layout = Table(), LAYOUT
 
+            def begun(self, *recorded: Any) -> Prepared:
+                return self
+
         return Prepared()
 
     def budget(self, ledger: cdp.Ledger, said: list[str], **options: Any) -> Budget:

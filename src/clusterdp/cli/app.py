@@ -24,6 +24,7 @@ for command in (
     calibrate.calibrate,
     folders.inspect,
     folders.verify,
+    folders.errata,
     reproduce.reproduce,
 ):
     app.command()(command)

@@ -1,10 +1,11 @@
-"""`clusterdp inspect` and `clusterdp verify`."""
+"""`clusterdp inspect`, `clusterdp verify` and `clusterdp errata`."""
 
 from __future__ import annotations
 
 import itertools
 import textwrap
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -16,10 +17,13 @@ from clusterdp.cli.options import AsJson, Folder
 from clusterdp.estimation.homogeneity import GAIN_HEADER, estimate_homogeneity
 from clusterdp.experiment.layout import units_in_words
 from clusterdp.privacy.accounting import shown
-from clusterdp.published.folder import read_folder
+from clusterdp.published.errata import add_erratum, read_errata
+from clusterdp.published.folder import read_folder, read_manifest
 from clusterdp.published.manifest import what_is_public
+from clusterdp.published.provenance import provenance_pairs
 from clusterdp.published.sights import what_is_visible
 from clusterdp.published.verification import verify_folder
+from clusterdp.storage.files import ERRATA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     Table = tuple[str, list[tuple[str, ...]]]
 
 _WIDTH = 80
+_UNSEALED = "erratum (not sealed)"
 
 
 @errors_in_one_line()
@@ -42,12 +47,14 @@ def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
     """
     release, manifest = read_folder(folder)
     seen = what_is_visible(manifest, release.layout, [one.channel for one in release.blocks])
+    errata = read_errata(folder)
     if as_json:
-        about = {"assumed": seen.assumed, "visible": seen.to_dict()}
+        about: dict[str, Any] = {"assumed": seen.assumed, "visible": seen.to_dict()}
         gains = [one.to_dict() for one in estimate_homogeneity(release)]
-        print_json({**msgspec.to_builtins(manifest), **about, "homogeneity": gains})
+        about |= {"homogeneity": gains, "errata": errata}
+        print_json({**msgspec.to_builtins(manifest), **about})
         return
-    print_pairs(_lines(manifest))
+    print_pairs([*_lines(manifest), *((_UNSEALED, line) for line in errata)])
     _print_tables(_seen_tables(seen))
     _print_tables(_gain_tables(estimate_homogeneity(release)))
 
@@ -70,6 +77,23 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
         raise typer.Exit(REFUSED)
 
 
+@errors_in_one_line()
+def errata(
+    folder: Folder,
+    text: Annotated[str, typer.Argument(help="What turned out to be wrong, in one line.")],
+) -> None:
+    """Add an entry with today's date to the errata of a folder.
+
+    clusterdp errata published/ "12 units were assigned twice; they are in no arm's count"
+
+    They are in errata.md. The release stays sealed: no checksum covers them, and nothing checks
+    who wrote them.
+    """
+    read_manifest(folder)
+    add_erratum(folder, text, datetime.now(tz=UTC).date())
+    print_line(f"added to {folder / ERRATA}")
+
+
 def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     columns, terms = manifest.to_columns(), manifest.terms
     declared = [block.outcomes.declared for block in manifest.blocks]
@@ -81,7 +105,9 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     arms = ", ".join(map(str, manifest.arms))
     published = columns.published if terms.releases_rows else columns.cell
     files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
+    about = manifest.provenance
     return [
+        *([("title", about.title)] if about.title else []),
         *(
             ("outcome", f"{one.name}: {one.space}{', or missing' * one.may_be_missing}")
             for each in declared
@@ -97,6 +123,7 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         *([("folds", str(manifest.folds))] if manifest.folds > 1 else []),
         ("columns", ", ".join(map(repr, published))),
         ("files", ", ".join(files)),
+        *provenance_pairs(about),
         ("written by", manifest.software),
         *(("note", note) for note in manifest.notes),
     ]

@@ -272,7 +272,9 @@ class Ledger:
                 raise LedgerError(balance.refusal(guarantee))
             release_id = _unused_id(transaction, entries)
             stored = encryption.encrypt(key.expose(), secret_context(release_id, "key"))
+            spent = {"epsilon": balance.basic.epsilon, "delta": balance.basic.delta}
             content = {"population": name, **msgspec.to_builtins(terms), **about}
+            content["spent_before"] = spent
             entry = transaction.append(event="reserved", release_id=release_id, content=content)
             transaction.add_key(release_id, stored)
         (record,) = read_releases([entry])

@@ -141,6 +141,8 @@ class Budget:
         if (content["n_units"], content["n_clusters"]) != (layout.n_units, layout.n_clusters):
             raise DataError("the table is not the one that the release was reserved for")
         reservation.place = absolute(str(target))
+        # What is published of the beginning is on record, so that every run publishes the same.
+        prepared = prepared.begun(reservation.begun_on, reservation.spent_before)
         with self._explained_errors(reservation, target):
             # With the parameters from the ledger, so that every run does the same.
             finished = write(prepared, reservation.mechanisms, target, reservation)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from clusterdp.errors import LedgerError
+from clusterdp.published.provenance import Spent
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from clusterdp.ledger.encryption import Encryption
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.ledger.store import Secrets, Store, Transaction
@@ -45,6 +49,16 @@ class Reservation:
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """The mechanism of each block, with the parameters that were reserved."""
         return self.record.terms.mechanisms
+
+    @property
+    def begun_on(self) -> date:
+        """The day on which the budget was reserved, in UTC."""
+        return datetime.fromisoformat(self.record.at).astimezone(UTC).date()
+
+    @property
+    def spent_before(self) -> Spent:
+        """What had been spent on the population when the budget was reserved."""
+        return Spent(**self.record.content["spent_before"])
 
     @property
     def key(self) -> ReleaseKey:

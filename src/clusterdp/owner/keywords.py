@@ -98,6 +98,13 @@ class PublishKeywords(ReleaseKeywords, total=False):
     population: str | None
     new_population: bool | None
     ledger_key_file: str | PathLike[str] | None
+    title: str | None
+    description: str | None
+    collected: str | None
+    contact: str | None
+    licence: str | None
+    approved_by: str | None
+    reason: str | None
     engine: str | None
     master: str | None
 

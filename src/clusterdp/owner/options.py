@@ -34,6 +34,7 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
     Number,
     Numbers,
     PurposeName,
+    Remark,
     Rule,
     Rules,
     Share,
@@ -46,6 +47,7 @@ from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
 from clusterdp.planning.assumptions import Scenario, assumed_of, histogram_reference
 from clusterdp.planning.choose import MECHANISMS, SUM_SHARES, Request
 from clusterdp.privacy.composition import split_budget
+from clusterdp.published.provenance import LONGEST, Provenance
 from clusterdp.published.terms import LOOK_OF_ONE_BLOCK
 from clusterdp.rows.encoding import MOST_FOLDS, Columns
 
@@ -213,6 +215,20 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     ledger_key_file: Annotated[Text, "Key file of the ledger, if it was made with one."] = None
 
+    title: Annotated[
+        Remark,
+        "What the release is called. This and what follows is published in the folder's manifest, "
+        "README and index.html.",
+    ] = None
+    description: Annotated[Remark, "What the experiment was, in a few sentences."] = None
+    collected: Annotated[Remark, "When outcomes were collected, such as 'March 2008, 14 days'."] = (
+        None
+    )
+    contact: Annotated[Remark, "Whom to ask about the release."] = None
+    licence: Annotated[Remark, "What others may do with it, such as CC BY 4.0."] = None
+    approved_by: Annotated[Remark, "Who decided that it may be published."] = None
+    reason: Annotated[Remark, "Why epsilon is what it is."] = None
+
     engine: Annotated[
         EngineName, "What reads the table: this process, which is the default, or Spark."
     ] = None
@@ -321,6 +337,11 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return names
 
     @property
+    def provenance(self) -> Provenance:
+        """Where the release comes from, as far as the owner says it."""
+        return Provenance(**{name: getattr(self, name) for name in LONGEST})
+
+    @property
     def breakdowns(self) -> tuple[tuple[str, ...], ...]:
         """The columns of each breakdown."""
         return tuple(map(parse_names, self.breakdown or ()))
@@ -390,6 +411,7 @@ _PANELS = {
     "input": "The table",
     "epsilon": "Privacy",
     "ledger": "Budget",
+    "title": "Provenance",
     "engine": "Engine",
     "out": "Output",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from clusterdp._tables import html_pairs
@@ -222,7 +223,8 @@ def run_publish(
         assert target is not None  # noqa: S101 - there is a place
         write = _writer(progress)
         if budget is None:
-            return _published(write(prepared, mechanisms, target))
+            today = datetime.now(tz=UTC).date()
+            return _published(write(prepared.begun(today), mechanisms, target))
         spec = {**kept.to_dict(), "input": table_name(task.source) or FRAME}
         if kept.declaration.past is not None:
             # Grids and mechanism are fixed; of the past table only what is published is kept.

@@ -22,6 +22,7 @@ class Rule(NamedTuple):
 
 
 Text = Annotated[str | None, Rule("text")]
+Remark = Annotated[str | None, Rule("one line of text", "TEXT")]
 Column = Annotated[str | None, Rule("the name of a column")]
 Crossed = Annotated[str | None, Rule("the name of a column, or a list to be crossed")]
 Names = Annotated[str | list[str] | None, Rule("names of columns", "COL,...")]

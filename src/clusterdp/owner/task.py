@@ -84,7 +84,9 @@ class Task:
             engine=engine,
             out=out,
         )
-        return replace(prepared, expected=self._expected(prepared.layout))
+        return replace(
+            prepared, expected=self._expected(prepared.layout), provenance=options.provenance
+        )
 
     def _expected(self, layout: Layout) -> tuple[Expected | None, ...]:
         """What is expected of each block, to be published; None where nothing was declared."""

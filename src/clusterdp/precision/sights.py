@@ -25,10 +25,12 @@ class Sight(NamedTuple):
 
     Attributes:
         name: What it is of, for people.
+        share: Its share of the units, where that is what it is known by.
         predictions: What to expect of it, metric by metric.
     """
 
     name: str
+    share: float | None
     predictions: tuple[Prediction, ...]
 
 
@@ -41,19 +43,19 @@ def sights(precisions: Sequence[Precision], layout: Layout) -> list[Sight]:
         precisions: What to expect, metric by metric.
         layout: What is public.
     """
-    found = [Sight("everyone", tuple(one.overall for one in precisions))]
+    found = [Sight("everyone", 1.0, tuple(one.overall for one in precisions))]
     if precisions[0].by_rows is None:
         return found
     first = 1
     for breakdown in layout.breakdowns:
         for group in _shown(breakdown):
             predictions = tuple(one.of_target(first + group) for one in precisions)
-            found.append(Sight(group_name(breakdown, group), predictions))
+            found.append(Sight(group_name(breakdown, group), None, predictions))
         first += len(breakdown.sizes)
     for share in SEGMENTS:
         of_share = [one.segment(share) for one in precisions]
         predictions = tuple(one for one in of_share if one is not None)
-        found.append(Sight(f"a segment of {share:.0%}", predictions))
+        found.append(Sight(f"a segment of {share:.0%}", share, predictions))
     return found
 
 

@@ -8,6 +8,8 @@ look.parquet      the noisy histogram that outcomes were clipped by, where there
 totals.parquet    noisy totals of arms and of groups, where there are any
                   (of several blocks of outcomes, a column `block` tells whose they are)
 README.md         how to use it with no software of ours, and what can be seen in it
+index.html        the same for a browser, with charts and where the release comes from
+errata.md         what turned out to be wrong later, if anything; nothing seals it
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from clusterdp.experiment.look_bins import look_space
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.block_tables import unstacked
 from clusterdp.published.cells import WEIGHT, cells_of_blocks, has_totals, read_labels
+from clusterdp.published.errata import read_errata
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.release import Block, Release
 from clusterdp.published.totals import read_totals
@@ -32,6 +35,8 @@ from clusterdp.rows.encoding import FOLD, holds_groups, holds_ids
 from clusterdp.storage.files import (
     CELLS,
     CHANNELS,
+    ERRATA,
+    INDEX,
     LOOK,
     MANIFEST,
     PARTIAL_SUFFIX,
@@ -123,7 +128,7 @@ def _assemble(folder: Path, manifest: Manifest) -> Release:
         guarantee=terms.to_guarantee(),
         columns=columns,
         layout=layout,
-        notes=manifest.notes,
+        notes=(*manifest.notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
         look=_read_look(folder, manifest),
     )
 
@@ -222,7 +227,7 @@ def _check_columns(
 
 def unit_files(manifest: Manifest) -> list[str]:
     """The files that hold the rows of a release, in order."""
-    return sorted(set(manifest.files) - {CELLS, CHANNELS, LOOK, TOTALS, README})
+    return sorted(set(manifest.files) - {CELLS, CHANNELS, INDEX, LOOK, TOTALS, README})
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
@@ -238,7 +243,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 
 def _check_names(manifest: Manifest) -> None:
     """Raise a FormatError unless the files are those that such a release has."""
-    terms, expected = manifest.terms, {CELLS, README}
+    terms, expected = manifest.terms, {CELLS, INDEX, README}
     if any(one.designs_rows for one in terms.mechanisms):
         expected |= {CHANNELS}
     if any(has_totals(one) for one in terms.mechanisms):

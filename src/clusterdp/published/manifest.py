@@ -18,6 +18,7 @@ from clusterdp._version import __version__
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - for msgspec
 from clusterdp.experiment.layout import Breakdown
+from clusterdp.published.provenance import Provenance  # noqa: TC001 - msgspec resolves hints
 from clusterdp.published.terms import BlockTerms, GuaranteeTerms, Terms
 from clusterdp.rows.encoding import Columns
 from clusterdp.storage.files import FileSum, RowOrderKind  # noqa: TC001 - msgspec resolves hints
@@ -91,6 +92,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             where nothing was declared.
         guarantee: What all blocks cost together.
         notes: Remarks for whoever uses the release.
+        provenance: Where it comes from.
         files: The other files, with their checksums.
         sha256: A checksum of all of the above.
     """
@@ -111,6 +113,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     expected: tuple[Expected | None, ...]
     guarantee: GuaranteeTerms
     notes: tuple[str, ...]
+    provenance: Provenance
     files: dict[str, FileSum] = {}
     sha256: str = ""
 
@@ -126,6 +129,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         expected: tuple[Expected | None, ...],
         before_look: BeforeLook | None,
         notes: tuple[str, ...],
+        provenance: Provenance,
     ) -> Manifest:
         """The manifest of a release, but for its files and its checksum."""
         return cls(
@@ -156,6 +160,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             before_look=before_look,
             guarantee=terms.guarantee,
             notes=notes,
+            provenance=provenance,
         )
 
     @property
@@ -295,6 +300,12 @@ def plain(label: Any) -> Label:
 def software_name() -> str:
     """What writes releases, as manifests name it."""
     return f"clusterdp {__version__}"
+
+
+def title_of(manifest: Manifest) -> str:
+    """What a release is called: by its owner, or by its outcomes."""
+    names = ", ".join(manifest.terms.outcome_names)
+    return manifest.provenance.title or f"{names}: a private release of a randomized experiment"
 
 
 def what_is_public(row_order: RowOrderKind | None) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
 from clusterdp._tables import aligned
 from clusterdp.experiment.layout import units_in_words
 from clusterdp.privacy.accounting import shown
-from clusterdp.published.manifest import what_is_public
-from clusterdp.published.readme_advice import cautions, sql_name, sum_queries
-from clusterdp.storage.files import UNIT_PARTS, UNITS
+from clusterdp.published.contents import file_texts
+from clusterdp.published.manifest import title_of, what_is_public
+from clusterdp.published.provenance import provenance_pairs
+from clusterdp.published.readme_advice import cautions, sum_queries
+from clusterdp.published.recipes import RowFiles, recipes
+from clusterdp.storage.files import ERRATA, MANIFEST, README
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,7 +23,10 @@ if TYPE_CHECKING:
     from clusterdp.published.sights import Visible
     from clusterdp.published.terms import BlockTerms
 
-_WIDTH = 80
+_WIDTH, _WIDE = 80, 100
+_ERRATA = (
+    f"\nWhat turned out to be wrong later is in `{ERRATA}`, if there is one; nothing seals it."
+)
 _BLOCKS = (
     "They are released in blocks, each with a channel, noise and a share of epsilon of its own. "
     "Columns of a block end with its number, as in `response_1`; in `totals.parquet` and "
@@ -35,8 +42,7 @@ def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) 
         row_files: The names of the files of rows.
         seen: What to expect of effects.
     """
-    names = ", ".join(manifest.to_columns().outcomes)
-    head = f"""# {names}: a private release of a randomized experiment
+    head = f"""# {in_markdown(title_of(manifest))}
 
 {_what(manifest)}
 
@@ -45,11 +51,16 @@ def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) 
 {_outcomes(manifest)}
 """
     notes = "".join(f"- {note}\n" for note in manifest.notes)
-    if manifest.terms.releases_rows:
-        body = _rows(manifest, _row_names(row_files))
-    else:
-        body = _aggregates(manifest)
-    return head + (f"\nNotes:\n{notes}" if notes else "") + body + _visible(seen)
+    body = (_rows if manifest.terms.releases_rows else _aggregates)(
+        manifest, RowFiles.of(row_files)
+    )
+    return (
+        head
+        + (f"\nNotes:\n{notes}" if notes else "")
+        + body
+        + _visible(seen)
+        + _provenance(manifest)
+    )
 
 
 def _what(manifest: Manifest) -> str:
@@ -90,41 +101,15 @@ def _block_outcomes(block: BlockTerms) -> list[str]:
     return lines
 
 
-def _row_names(row_files: Collection[str]) -> tuple[str, str, str]:
-    """The files of rows, as they are named in words, in SQL and in R."""
-    if UNITS in row_files:
-        return f"`{UNITS}`", UNITS, f'read_parquet("{UNITS}")'
-    return f"`{UNIT_PARTS}/`", f"{UNIT_PARTS}/*.parquet", f'open_dataset("{UNIT_PARTS}")'
-
-
-def _rows(manifest: Manifest, names: tuple[str, str, str]) -> str:
-    columns = manifest.columns
-    arm, unit = columns.arm, columns.unit
-    rows, glob, in_r = names
-    in_sql = sql_name(arm)
-    published = ", ".join(f"`{name}`" for name in manifest.to_columns().published)
-    debiased = manifest.to_columns().debiased
-    first = debiased[0]
+def _rows(manifest: Manifest, rows: RowFiles) -> str:
+    first = manifest.to_columns().debiased[0]
     is_whole = manifest.to_columns().outcomes[0] not in manifest.to_columns().missing
     true = "the true outcome" if is_whole else "the true outcome, 0 where it is missing"
-    first_sql = sql_name(first)
-    source, table = f"'{glob}'", "mine"
-    spread, fitted, counted_as = "and so any ordinary standard error, ", "units", "units"
-    if columns.assigned_by is not None:
-        # One row per group: units of a group were not assigned one by one.
-        group = columns.assigned_by
-        source = (
-            f"(select {in_sql}, {sql_name(group)}, avg({first_sql}) as {first_sql}\n"
-            f"      from '{glob}' group by all)"
-        )
-        table = f"mine.groupby([{arm!r}, {group!r}], as_index=False)[{first!r}].mean()"
-        spread, counted_as = "", "groups"
-        fitted = f"aggregate({_r_name(first)} ~ {_r_name(arm)} + {_r_name(group)}, units, mean)"
+    by_groups = manifest.columns.assigned_by is not None
+    spread = "" if by_groups else "and so any ordinary standard error, "
+    shown_in = recipes(manifest, rows)
     return f"""
-## Files
-- {rows}: one row per unit: {published}.
-{_files(manifest)}
-- `manifest.json`: all of this for programs, with checksums.
+{_files(manifest, rows)}
 
 ## Use it
 **A mean of `{first}` is an unbiased mean of {true}**, over all units or over
@@ -135,37 +120,39 @@ outcomes.{_missing(manifest)}{_assigned(manifest)}
 
 SQL (DuckDB):
 ```sql
-select {in_sql}, avg({first_sql}) as mean,
-       stddev({first_sql}) / sqrt(count(*)) as std_error, count(*) as {counted_as}
-from {source}
-group by {in_sql}
-order by {in_sql};
+{shown_in.sql}
 ```
 
 pandas:
 ```python
-import pandas as pd
-units = pd.read_parquet("{glob.split("/")[0]}")
-mine = units  # .merge(my_segments, on={unit!r})
-arms = {table}.groupby({arm!r})[{first!r}]
-print(arms.agg(["mean", "sem", "size"]))
+{shown_in.pandas}
 ```
 
 R:
 ```r
-units <- as.data.frame(arrow::{in_r})
-fit <- lm({_r_name(first)} ~ factor({_r_name(arm)}), data = {fitted})
-coefficients(fit)
-sqrt(diag(sandwich::vcovHC(fit, "HC2")))
+{shown_in.in_r}
 ```
 
-{sum_queries(manifest, glob)}
+{sum_queries(manifest, rows.glob)}
 With clusterdp, compared within clusters, with intervals and segments{_better(manifest)}:
 ```
 clusterdp estimate .
 clusterdp calibrate . --out ../rows.parquet  # rows whose means in any tool are these
 ```
-{cautions(manifest)}"""
+{_cautions(manifest)}"""
+
+
+def _cautions(manifest: Manifest) -> str:
+    """What gives wrong answers, why, and the command that gives a right one."""
+    lines = [
+        "",
+        "## What you may not do with these columns",
+        "Where rows do not tell the answer, a command says what the owner would have to declare.",
+        "",
+    ]
+    for one in cautions(manifest):
+        lines += [f"- Not {one.what}: {one.why}. Instead:", f"  `{one.instead}`"]
+    return "\n".join(lines) + "\n"
 
 
 def _missing(manifest: Manifest) -> str:
@@ -195,36 +182,15 @@ def _assigned(manifest: Manifest) -> str:
     )
 
 
-def _files(manifest: Manifest) -> str:
-    """What the columns are that depend on the mechanism."""
-    pairs = list(zip(manifest.terms.mechanisms, manifest.terms.spaces, strict=True))
-    rows = [mechanism.settled_rows(space) for mechanism, space in pairs]
-    statistics = [one for mechanism, _ in pairs for one in mechanism.statistics]
-    of_cells = [one.in_words for one in statistics if one.level is None]
-    cells = ", ".join(dict.fromkeys([*of_cells, *(one.cells_in_words for one in rows)]))
-    per = "arm" if manifest.columns.cluster is None else "cluster and arm"
-    parts = [
-        *(f"  {text}" for text in dict.fromkeys(one.released_in_words for one in rows)),
-        f"- `cells.parquet`: one row per {per}: its size, {cells}.",
+def _files(manifest: Manifest, rows: RowFiles) -> str:
+    """What is in each file."""
+    texts = file_texts(manifest, rows)
+    del texts[README]
+    lines = [
+        textwrap.fill(f"- `{name}`: {text}", _WIDE, subsequent_indent="  ", break_on_hyphens=False)
+        for name, text in {**texts, MANIFEST: "all of this for programs, with checksums."}.items()
     ]
-    levels = list(dict.fromkeys(one.level for one in statistics if one.level is not None))
-    if levels:
-        of = ", ".join("of everyone" if not by else f"by {', '.join(by)}" for by in levels)
-        parts.append(
-            f"- `totals.parquet`: noisy totals {of}; of each group, fold and arm the sum of every\n"
-            "  metric (`noisy_sum`), where a unit counts as often as the `weight` of its cell says."
-        )
-    if manifest.terms.look is not None:
-        parts.append(
-            "- `look.parquet`: how many units have outcomes in each bin, with noise; each bin by\n"
-            "  the values at its lower ends. Ranges of numbers and the channel follow from it."
-        )
-    if any(mechanism.designs_rows for mechanism, _ in pairs):
-        parts.append(
-            "- `channels.parquet`: of each channel and response, what it counts as in each metric\n"
-            "  (`decode`) and P(response given each category) × 2^48 (`weights`)."
-        )
-    return "\n".join(parts)
+    return "\n".join(["## Files", *lines])
 
 
 def _better(manifest: Manifest) -> str:
@@ -233,13 +199,9 @@ def _better(manifest: Manifest) -> str:
     return ",\nand more precisely than from rows alone, by the noisy statistics beside them"
 
 
-def _aggregates(manifest: Manifest) -> str:
-    statistics = (one for each in manifest.terms.mechanisms for one in each.statistics)
-    what = ", ".join(dict.fromkeys(one.in_words for one in statistics))
+def _aggregates(manifest: Manifest, rows: RowFiles) -> str:
     return f"""
-## Files
-- `cells.parquet`: one row per cluster and arm: its size, {what}.
-- `manifest.json`: all of this for programs, with checksums.
+{_files(manifest, rows)}
 
 This release holds aggregates alone. `clusterdp estimate .` gives effects with intervals.
 """
@@ -258,5 +220,13 @@ def _visible(seen: Visible) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _r_name(name: str) -> str:
-    return name if name.isidentifier() else "`" + name.replace("`", "\\`") + "`"
+def _provenance(manifest: Manifest) -> str:
+    """Where the release comes from."""
+    pairs = provenance_pairs(manifest.provenance)
+    lines = [f"- {name}: {in_markdown(text)}" for name, text in pairs]
+    return "\n".join(["", "## Where it comes from", *lines, _ERRATA]) + "\n"
+
+
+def in_markdown(text: str) -> str:
+    """A text that Markdown shows as it is."""
+    return re.sub(r"([\\`*_\[\]<>#|~&!])", r"\\\1", text)

@@ -2,83 +2,91 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.expressions import quoted
+from clusterdp.experiment.number import Number
 from clusterdp.experiment.published_names import BLOCK, block_suffixes
+from clusterdp.published.recipes import sql_name
 
 if TYPE_CHECKING:
+    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.published.manifest import Manifest
 
 
-def cautions(manifest: Manifest) -> str:
+class Caution(NamedTuple):
+    """What gives wrong answers, why, and the command that gives a right one."""
+
+    what: str
+    why: str
+    instead: str
+
+
+def cautions(manifest: Manifest) -> list[Caution]:
     """What gives wrong answers, why, and the command that gives a right one.
 
-    Examples are of the first outcome that cannot be missing, as quantiles are of such alone. If
-    there is none, they are of the first outcome, and means take the place of quantiles.
+    Examples are of the outcome with the most levels among those that cannot be missing, as
+    quantiles are of such alone. If there is none, means take the place of quantiles.
     """
     columns = manifest.to_columns()
-    whole = [name for name in columns.outcomes if name not in columns.missing]
-    example = whole[0] if whole else columns.outcomes[0]
-    name, column = quoted(example), columns.debiased[columns.outcomes.index(example)]
-    level = _middle_level(manifest, example)
+    every = [one for space in manifest.terms.spaces for one in space.declared.outcomes]
+    whole = [one for one in every if not one.may_be_missing]
+    example = max(whole or every, key=lambda one: _n_values(one.space))
+    name = quoted(example.name)
+    column = columns.debiased[columns.outcomes.index(example.name)]
+    level = _level_between(example.space)
     of_quantile, of_distribution = (f"p90({name})", f"dist({name})") if whole else (name, name)
     response = columns.responses[0]
     held = "--holdout 1" if manifest.folds > 1 else "--rows-only --by MINE"
     split = "train on fold 0" if manifest.folds > 1 else "train on other units than you estimate on"
-    entries = [
-        (
-            f"a median, quantile or maximum of `{column}`",
+    return [
+        Caution(
+            f"a median, quantile or maximum of a private column, such as `{column}`",
             "the noise of privacy decides it, not the outcomes",
-            f"clusterdp estimate . --metric {shlex.quote(of_quantile)}",
+            f"clusterdp estimate . --metric {shlex.quote(of_quantile)}"
+            + ("  # p50 is the median" if whole else ""),
         ),
-        (
+        Caution(
             "a histogram, or a count of values",
             "a value is what a response counts as, and not an outcome",
             f"clusterdp estimate . --metric {shlex.quote(of_distribution)}",
         ),
-        (
+        Caution(
             f"a threshold, such as `{column} >= {level}`",
             "a noisy value beyond it is no outcome beyond it",
             f"clusterdp estimate . --metric {shlex.quote(f'{name}>={level}')}",
         ),
-        (
+        Caution(
             "a logarithm, a square, a ratio or a product of values, row by row",
             "the mean of a function of noisy values is not that of the outcomes",
             f"clusterdp estimate . --metric METRIC  # such as {name}*other, {name}/other",
         ),
-        (
+        Caution(
             f"rows that are kept, dropped, sorted or grouped by it or by `{response}`",
             "they were chosen by their noise, so their means are biased",
             "clusterdp estimate . --by COLUMN  # a column that does not depend on outcomes",
         ),
-        (
+        Caution(
             "segments, covariates or a model chosen and tested on the same rows",
             "the test meets the noise that the choice was made by",
             f"clusterdp estimate . {held}  # {split}",
         ),
     ]
-    lines = [
-        "",
-        "## What you may not do with these columns",
-        "Where rows do not tell the answer, a command says what the owner would have to declare.",
-        "",
-    ]
-    for what, why, instead in entries:
-        lines += [f"- Not {what}: {why}. Instead:", f"  `{instead}`"]
-    return "\n".join(lines) + "\n"
 
 
-def _middle_level(manifest: Manifest, outcome: str) -> str:
-    """A value half way through those of an outcome."""
-    every = {
-        name: [level for level in levels if level is not None]
-        for space in manifest.terms.spaces
-        for name, levels in zip(space.declared.names, space.level_values, strict=True)
-    }
-    return shown(float(every[outcome][len(every[outcome]) // 2]))
+def _n_values(space: OutcomeSpace | Number) -> float:
+    """How many values an outcome can have."""
+    return math.inf if isinstance(space, Number) else len(space.values)
+
+
+def _level_between(space: OutcomeSpace | Number) -> str:
+    """A value of an outcome that is not its least: half way of a number, else one in the middle."""
+    if isinstance(space, Number):
+        return shown((space.low + space.high) / 2)
+    return shown(space.values[len(space.values) // 2])
 
 
 def sum_queries(manifest: Manifest, rows: str) -> str:
@@ -138,8 +146,3 @@ from 'totals.parquet' join sizes using ({keys})
 where "by" = ''{several}
 group by {arm}
 order by {arm};"""
-
-
-def sql_name(name: str) -> str:
-    """A name as SQL reads it, whatever characters it has."""
-    return '"' + name.replace('"', '""') + '"'

@@ -31,11 +31,13 @@ class Visible(NamedTuple):
 
     Attributes:
         metrics: The names of the metrics.
+        precisions: What to expect of effects on each metric.
         sights: Everyone, groups and segments.
         assumed: What was assumed of outcomes.
     """
 
     metrics: tuple[str, ...]
+    precisions: tuple[Precision, ...]
     sights: list[Sight]
     assumed: str
 
@@ -67,9 +69,10 @@ def what_is_visible(
     compared = layout.compared()
     spaces = manifest.terms.spaces
     blocks = zip(manifest.terms.mechanisms, spaces, manifest.expected, channels, strict=True)
-    precisions = [one for block in blocks for one in _precisions(layout, *block)]
+    precisions = tuple(one for block in blocks for one in _precisions(layout, *block))
     return Visible(
         metrics=tuple(str(metric) for space in spaces for metric in space.declared.metrics),
+        precisions=precisions,
         sights=sights(precisions, compared),
         assumed=_assumed(manifest, spaces),
     )

@@ -11,6 +11,7 @@ from clusterdp.errors import ClusterDPError
 from clusterdp.experiment.published_names import debiased_names
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.mechanisms.settling import settle
+from clusterdp.published.card import write_card
 from clusterdp.published.cells import cells_of_blocks
 from clusterdp.published.folder import read_folder, unit_files
 from clusterdp.published.manifest import software_name
@@ -26,7 +27,7 @@ from clusterdp.published.sights import what_is_visible
 from clusterdp.rows.debiased import debiased_columns
 from clusterdp.rows.encoding import FOLD
 from clusterdp.rows.keys import fold_numbers
-from clusterdp.storage.files import MANIFEST, README
+from clusterdp.storage.files import ERRATA, INDEX, MANIFEST, README
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ def verify_folder(folder: Path) -> list[Check]:
         release, manifest = read_folder(folder)
     except ClusterDPError as error:
         return [Check("manifest, checksums and schema", str(error))]
-    listed = {MANIFEST, *manifest.files}
+    listed = {MANIFEST, ERRATA, *manifest.files}
     there = (path for path in folder.rglob("*") if not path.is_dir())
     names = (path.relative_to(folder).as_posix() for path in there)
     foreign = sorted(name for name in names if name not in listed)
@@ -60,7 +61,7 @@ def verify_folder(folder: Path) -> list[Check]:
         ),
         # read_release refuses a guarantee that does not follow.
         Check("the guarantee follows from the parameters", None),
-        _check_readme(folder, release, manifest),
+        *_check_pages(folder, release, manifest),
     ]
     if release.units is None:
         return checks
@@ -88,16 +89,26 @@ def verify_folder(folder: Path) -> list[Check]:
     return checks
 
 
-def _check_readme(folder: Path, release: Release, manifest: Manifest) -> Check:
-    """The text for people, if this version of the software wrote it: words may change."""
-    name, is_ours = "the README follows from the manifest", manifest.software == software_name()
+def _check_pages(folder: Path, release: Release, manifest: Manifest) -> list[Check]:
+    """The texts for people, if this version of the software wrote them: words may change."""
+    is_ours = manifest.software == software_name()
     channels = [block.channel for block in release.blocks]
     seen = what_is_visible(manifest, release.layout, channels)
-    written = write_readme(manifest, unit_files(manifest), seen)
-    there = (folder / README).read_text(encoding="utf-8", errors="replace")
-    return Check.of(
-        name, f"{README} is not what was published", holds=not is_ours or there == written
-    )
+    pages = {
+        README: ("the README", write_readme(manifest, unit_files(manifest), seen)),
+        INDEX: (INDEX, write_card(manifest, manifest.files, seen)),
+    }
+    found = []
+    for name, (called, written) in pages.items():
+        there = (folder / name).read_bytes()
+        found.append(
+            Check.of(
+                f"{called} follows from the manifest",
+                f"{name} is not what was published",
+                holds=not is_ours or there == written.encode(),
+            )
+        )
+    return found
 
 
 def _check_look(release: Release, manifest: Manifest) -> list[Check]:

@@ -7,17 +7,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from clusterdp.engines.base import TableOptions, row_encoder
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.aggregates import aggregation_notes
 from clusterdp.experiment.pooling import check_assignment, pool_small_clusters
+from clusterdp.published.provenance import Provenance
 from clusterdp.rows.batches import BatchRandomizer
 from clusterdp.rows.counting import Asked
 from clusterdp.rows.frames import is_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import date
 
     from clusterdp.channels.catalogue import Channel
     from clusterdp.engines.base import Engine, Table
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.pooling import Pooled
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.published.manifest import Expected
+    from clusterdp.published.provenance import Spent
     from clusterdp.rows.encoding import CellEncoder, Columns
     from clusterdp.rows.keys import ReleaseKey
 
@@ -43,6 +48,7 @@ class Prepared:
         notes: What a reader of the release should know.
         expected: What the owner expects outcomes of each block to be like, which is published;
             None where nothing was declared.
+        provenance: Where the release comes from.
     """
 
     table: Table
@@ -50,6 +56,12 @@ class Prepared:
     encoder: CellEncoder
     notes: tuple[str, ...]
     expected: tuple[Expected | None, ...]
+    provenance: Provenance
+
+    def begun(self, day: date, spent_before: Spent | None = None) -> Prepared:
+        """The same, with the day on which its release began and what had been spent before it."""
+        known = msgspec.structs.replace(self.provenance, released_on=day, spent_before=spent_before)
+        return replace(self, provenance=known)
 
     def randomizer(self, channels: Sequence[Channel], key: ReleaseKey) -> BatchRandomizer:
         """What randomizes its rows, from the channel of each block."""
@@ -130,6 +142,7 @@ def _pooled(
         encoder=encoder,
         notes=(*pooled.notes, *aggregation_notes(table.aggregates)),
         expected=(None,) * len(table.spaces),
+        provenance=Provenance(),
     )
 
 

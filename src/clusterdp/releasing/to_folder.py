@@ -9,6 +9,7 @@ from clusterdp.engines.base import no_progress
 from clusterdp.engines.local.table import unreadable, write_parquet
 from clusterdp.errors import DataError, OutputError, notify_owner
 from clusterdp.published.block_tables import stacked
+from clusterdp.published.card import write_card
 from clusterdp.published.cells import cells_table
 from clusterdp.published.manifest import Manifest, software_name
 from clusterdp.published.readme import write_readme
@@ -21,7 +22,7 @@ from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.prepare import asked_of
 from clusterdp.rows.encoding import ANOTHER_TABLE, TABLE_CHANGED
 from clusterdp.statistics.noise import add_exact_noise
-from clusterdp.storage.files import CELLS, CHANNELS, LOOK, MANIFEST, README, TOTALS, FileSum
+from clusterdp.storage.files import CELLS, CHANNELS, INDEX, LOOK, MANIFEST, README, TOTALS, FileSum
 from clusterdp.storage.folder import private_file
 
 if TYPE_CHECKING:
@@ -124,6 +125,9 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
             for path in folder.iterdir()
             if path.is_file() and path.name not in files
         }
+        # After all others, whose checksums it shows.
+        private_file(folder / INDEX).write_text(write_card(manifest, files, seen), encoding="utf-8")
+        files[INDEX] = FileSum.of(folder / INDEX)
         sealed = manifest.sealed(files)
         journal.seal(sealed)
         # Last of all: a folder without a manifest is not a release.
@@ -197,6 +201,7 @@ def _describe(
         expected=prepared.expected,
         before_look=before,
         notes=release_notes(prepared, mechanisms),
+        provenance=prepared.provenance,
     )
 
 

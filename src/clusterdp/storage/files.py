@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 CELLS, CHANNELS, TOTALS = "cells.parquet", "channels.parquet", "totals.parquet"
 LOOK = "look.parquet"
-README = "README.md"
+README, INDEX = "README.md", "index.html"
+# What is added after a release was sealed: no checksum covers it.
+ERRATA = "errata.md"
 # The rows: one file, or a folder of parts that many machines wrote.
 UNITS, UNIT_PARTS = "units.parquet", "units"
 # Names of folders that are not finished, or are removed with the run.

@@ -1,0 +1,201 @@
+"""Charts as drawings within a page: lines over an axis, and estimates with their intervals.
+
+Lines differ in dashes and marks too, so that a page printed in grey can be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.pages.scales import Linear, Scale
+from clusterdp.pages.svg import Svg, drawing, element, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# In units of the drawing: a phone shows them a quarter smaller, a desk a quarter larger.
+_WIDTH, _PLOT_HEIGHT = 460.0, 250.0
+_RIGHT, _LINE, _FOOT = 24.0, 22.0, 48.0
+# What is left free for the numbers of an axis, and where estimates have their labels above them.
+_AT_NUMBERS, _AT_LABELS = 66.0, 18.0
+# Of a row in a chart of estimates: its label, then its interval.
+_ROW, _INTERVAL_AT, _RADIUS = 46.0, 30.0, 4.5
+# Dark enough on white for thin lines; their greys and dashes differ.
+_COLOURS = ("#0b4f8a", "#a34700", "#1d6b4f", "#6b2d73")
+_DASHES = ("none", "7 4", "2 4", "9 3 2 3")
+
+
+def short(value: float) -> str:
+    """A number at an axis."""
+    return f"{value:.6g}".replace("-", "−")
+
+
+class Line(NamedTuple):
+    """A line of a chart.
+
+    Attributes:
+        name: What it is of.
+        xs: Where its points are, from left to right.
+        ys: What they are; a point that is not finite interrupts the line.
+    """
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of a chart.
+
+    Attributes:
+        title: What it is of, with the unit.
+        scale: Where numbers stand.
+        write: How they are written.
+    """
+
+    title: str
+    scale: Scale
+    write: Callable[[float], str] = short
+
+
+class Interval(NamedTuple):
+    """An estimate with its interval.
+
+    Attributes:
+        label: What it is of.
+        estimate: The number.
+        low: The lower end; may be minus infinity.
+        high: The upper end; may be infinity.
+        told: The three as text.
+    """
+
+    label: str
+    estimate: float
+    low: float
+    high: float
+    told: str
+
+
+def line_chart(lines: Sequence[Line], x: Axis, y: Axis, *, title: str, description: str) -> Svg:
+    """Lines over an axis, with a legend.
+
+    Args:
+        lines: At most four, which can be told apart.
+        x: The axis below.
+        y: The axis at the left.
+        title: What the chart shows.
+        description: What is to be seen in it, for whoever does not see it.
+    """
+    top = _LINE * (len(lines) + 1) + 8
+    bottom = top + _PLOT_HEIGHT
+    parts = [text(y.title, 0, 14, class_="axis")]
+    for place, written in zip(_down(y.scale, y.scale.ticks(), top), y.scale.ticks(), strict=True):
+        parts += [
+            element("line", x1=_AT_NUMBERS, x2=_WIDTH - _RIGHT, y1=place, y2=place, class_="grid"),
+            text(y.write(written), _AT_NUMBERS - 8, place + 5, text_anchor="end"),
+        ]
+    parts += _x_axis(x, bottom, _AT_NUMBERS)
+    for place, (line, colour, dash) in enumerate(zip(lines, _COLOURS, _DASHES, strict=False)):
+        level = 14 + _LINE * (place + 1)
+        stroke = {"stroke": colour, "stroke_dasharray": dash, "class_": "line"}
+        parts += [
+            element(
+                "line", x1=_AT_NUMBERS, x2=_AT_NUMBERS + 44, y1=level - 5, y2=level - 5, **stroke
+            ),
+            text(line.name, _AT_NUMBERS + 52, level),
+        ]
+        xs, ys = _across(x.scale, line.xs, _AT_NUMBERS), _down(y.scale, line.ys, top)
+        parts.append(element("path", d=_path(xs, ys), fill="none", **stroke))
+    return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+
+
+def interval_chart(
+    intervals: Sequence[Interval], x: Axis, *, reference: float, title: str, description: str
+) -> Svg:
+    """Estimates below each other, each a dot with its interval.
+
+    Args:
+        intervals: From the top.
+        x: The axis below. What lies beyond it is cut off, with an arrow.
+        reference: Where a dashed line stands, such as at the overall effect.
+        title: What the chart shows.
+        description: What is to be seen in it, for whoever does not see it.
+    """
+    bottom = _ROW * len(intervals) + 6
+    parts = _x_axis(x, bottom, _AT_LABELS)
+    for value, kind in ((0.0, "zero"), (reference, "reference")):
+        (place,) = x.scale.places([value])
+        if 0 <= place <= 1:
+            at = _across(x.scale, [value], _AT_LABELS)[0]
+            parts.append(element("line", x1=at, x2=at, y1=0, y2=bottom, class_=kind))
+    for row, one in enumerate(intervals):
+        parts += _drawn_interval(one, x.scale, _ROW * row)
+    return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+
+
+def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:
+    """An axis that holds all estimates, their finite ends, and zero."""
+    values = [value for one in intervals for value in (one.estimate, one.low, one.high)]
+    return Axis(title, Linear.over([0.0, *values]))
+
+
+def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
+    level = top + _INTERVAL_AT
+    places = scale.places([one.low, one.high])
+    low, high = _across(scale, [one.low, one.high], _AT_LABELS)
+    parts = [
+        text(one.label, 0, top + 14),
+        text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
+        element("line", x1=low, x2=high, y1=level, y2=level, class_="whisker"),
+    ]
+    for at, place, inward in ((low, places[0], 7), (high, places[1], -7)):
+        ends = f"M{at:.1f} {level - 5:.1f}V{level + 5:.1f}"
+        if not 0 <= place <= 1:
+            tip = at + inward
+            ends = f"M{tip:.1f} {level - 5:.1f}L{at:.1f} {level:.1f}L{tip:.1f} {level + 5:.1f}"
+        parts.append(element("path", d=ends, class_="whisker", fill="none"))
+    (dot,), (place,) = (
+        _across(scale, [one.estimate], _AT_LABELS),
+        scale.places([one.estimate]),
+    )
+    if 0 <= place <= 1:
+        parts.append(element("circle", cx=dot, cy=level, r=_RADIUS, class_="dot"))
+    return parts
+
+
+def _x_axis(x: Axis, bottom: float, left: float) -> list[Svg]:
+    right = _WIDTH - _RIGHT
+    parts: list[Svg] = [element("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")]
+    ticks = x.scale.ticks()
+    for at, tick in zip(_across(x.scale, ticks, left), ticks, strict=True):
+        parts += [
+            element("line", x1=at, x2=at, y1=bottom, y2=bottom + 5, class_="axis"),
+            text(x.write(tick), at, bottom + 20, text_anchor="middle"),
+        ]
+    middle = (left + right) / 2
+    parts.append(text(x.title, middle, bottom + 41, text_anchor="middle", class_="axis"))
+    return parts
+
+
+def _across(scale: Scale, values: Sequence[float], left: float) -> list[float]:
+    """Places on an axis that starts at `left`, those beyond an end at that end."""
+    within = np.clip(scale.places(values), 0, 1)
+    return [float(one) for one in left + (_WIDTH - left - _RIGHT) * within]
+
+
+def _down(scale: Scale, values: Sequence[float], top: float) -> list[float]:
+    """Places from the top; what is not finite stays so."""
+    return [float(one) for one in top + _PLOT_HEIGHT * (1 - scale.places(values))]
+
+
+def _path(xs: Sequence[float], ys: Sequence[float]) -> str:
+    """A line through points that are finite."""
+    found = ["M"] + ["L" if np.isfinite(before) else "M" for before, _ in pairwise(ys)]
+    return "".join(
+        f"{step}{x:.1f} {y:.1f}" for step, x, y in zip(found, xs, ys, strict=True) if np.isfinite(y)
+    )

@@ -1,0 +1,111 @@
+"""Where a release comes from, in the owner's words, and what is on record of its beginning."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import date  # noqa: TC003 - msgspec resolves hints
+
+from msgspec import Struct
+
+from clusterdp.errors import ParameterError
+from clusterdp.privacy.accounting import shown
+
+# How many characters each text may have.
+LONGEST = {
+    "title": 200,
+    "description": 2000,
+    "collected": 200,
+    "contact": 200,
+    "licence": 200,
+    "approved_by": 200,
+    "reason": 2000,
+}
+# Control characters, halves of pairs, and what breaks lines.
+_REFUSED_KINDS = ("Cc", "Cs", "Zl", "Zp")
+# These reorder what stands beside them.
+_REORDERING = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+class Spent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was spent on a population, by basic composition."""
+
+    epsilon: float
+    delta: float
+
+
+class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a release comes from; None where nothing was said or recorded.
+
+    Attributes:
+        title: What the release is called.
+        description: What the experiment was.
+        collected: When outcomes were collected.
+        contact: Whom to ask.
+        licence: What others may do with it.
+        approved_by: Who decided to publish it.
+        reason: Why its ε is what it is.
+        released_on: The day on which the release began, in UTC: its budget was reserved, or there
+            was no ledger to record it and it ran then.
+        spent_before: What had been spent on its population when its budget was reserved.
+    """
+
+    title: str | None = None
+    description: str | None = None
+    collected: str | None = None
+    contact: str | None = None
+    licence: str | None = None
+    approved_by: str | None = None
+    reason: str | None = None
+    released_on: date | None = None
+    spent_before: Spent | None = None
+
+    def __post_init__(self) -> None:
+        for name, longest in LONGEST.items():
+            text = getattr(self, name)
+            if text is not None:
+                check_line(name, text, longest)
+
+
+def provenance_pairs(known: Provenance) -> list[tuple[str, str]]:
+    """What is known of where a release comes from, for people; and what is not."""
+    on_record = "not recorded: no ledger paid for this release"
+    if known.spent_before is not None:
+        spent = known.spent_before
+        on_record = "nothing: the ledger knows no earlier release about these people"
+        if spent.epsilon or spent.delta:
+            on_record = f"epsilon {shown(spent.epsilon)}"
+            on_record += f", delta {shown(spent.delta)}" if spent.delta else ""
+            on_record += " by earlier releases about the same people"
+    return [
+        ("description", known.description or "no description was given"),
+        ("collected", known.collected or "no dates were given"),
+        ("released on", "not recorded" if known.released_on is None else str(known.released_on)),
+        ("contact", known.contact or "no contact was given"),
+        ("licence", known.licence or "no licence was given; ask before you pass it on"),
+        ("approved by", known.approved_by or "nobody was named"),
+        ("why this epsilon", known.reason or "no reason was given"),
+        ("spent before", on_record),
+    ]
+
+
+def is_plain(letter: str) -> bool:
+    """Whether a character shows as itself, and changes nothing around it."""
+    return unicodedata.category(letter) not in _REFUSED_KINDS and letter not in _REORDERING
+
+
+def check_line(name: str, text: str, longest: int) -> None:
+    """Raise a ParameterError unless a text is one plain line that is not too long."""
+    if not text.strip():
+        raise ParameterError(
+            f"{name} must not be empty, got {text!r}; say something, or leave it out"
+        )
+    if len(text) > longest:
+        raise ParameterError(
+            f"{name} must have at most {longest} characters, got {len(text)}; shorten it"
+        )
+    refused = [letter for letter in text if not is_plain(letter)]
+    if refused:
+        raise ParameterError(
+            f"{name} must be one line without control characters, got U+{ord(refused[0]):04X}; "
+            "remove it"
+        )

@@ -1,0 +1,1 @@
+"""A page of all parts, for tests."""
