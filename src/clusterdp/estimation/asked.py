@@ -93,6 +93,7 @@ class AskedMean(NamedTuple):
         measured = source.measured(self.function)
         found = MetricRows.of(measured, source.rows, source.wanted).estimate()
         found.notes.extend(source.noise_notes(measured.name, [measured]))
+        found.shares.extend([measured.name] * self.function.is_share(source.block.space))
         return found
 
 
@@ -105,6 +106,7 @@ class AskedBounds(NamedTuple):
         """Effects on the share."""
         measured = [source.measured(one) for one in self.bounds.functions]
         found, name = self.bounds.effects(source.read(measured)), self.bounds.name
+        found.shares.append(name)
         found.notes.extend([*source.notes_on(name), *source.noise_notes(name, measured)])
         return found
 
