@@ -1,13 +1,16 @@
-"""`clusterdp estimate`: effects as a table, JSON, CSV and a forest plot."""
+"""`clusterdp estimate`: effects as a table, JSON, CSV, a forest plot and a page."""
 
 from __future__ import annotations
 
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clusterdp._figures import new_figure
 from clusterdp.cli.console import errors_in_one_line, print_json, print_line
 from clusterdp.cli.options import AsJson, Folder
 from clusterdp.engines.local.sources import open_unstored
@@ -21,9 +24,13 @@ if TYPE_CHECKING:
 
     from clusterdp.estimation.results import Estimate
 
+# Options that change what is written, and no number.
+_OUTPUTS = ("as_json", "csv", "plot", "html")
+
 
 @errors_in_one_line()
 def estimate(
+    context: typer.Context,
     folder: Folder,
     metric: Annotated[
         list[str] | None,
@@ -103,6 +110,9 @@ def estimate(
     plot: Annotated[
         Path | None, typer.Option(help="Draw a forest plot (.svg, .png or .pdf).")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page to share, which opens in any browser.")
+    ] = None,
 ) -> None:
     """Estimate effects with intervals from a published folder, overall and in your own segments.
 
@@ -112,6 +122,8 @@ def estimate(
 
     clusterdp estimate published/ --exposure clicked --metric spend
     """
+    if plot is not None:
+        new_figure(plot, (1, 1))  # refused now if it cannot be drawn later
     result = estimate_effects(
         folder,
         metrics=metric or None,
@@ -129,13 +141,16 @@ def estimate(
         shares=None if shares is None else _parse_shares(shares),
         level=level,
     )
-    written = [path for path in (csv, plot) if path is not None]
+    written = [path for path in (csv, plot, html) if path is not None]
     for path in written:
         _check_not_input(path, folder, segments)
     if csv is not None:
         _write_csv(result, csv)
     if plot is not None:
         result.plot(plot)
+    if html is not None:
+        made = replace(result, origin=replace(result.origin, made_by=_command(context)))
+        _write_page(made, html)
     if as_json:
         print_json(result.to_dict())
         return
@@ -162,6 +177,36 @@ def _check_not_input(path: Path, folder: Path, segments: str | None) -> None:
     read = [folder] if segments is None else [folder, Path(segments)]
     if any(place.is_relative_to(source.resolve()) for source in read):
         raise OutputError(f"{path} is what is being read; write somewhere else")
+
+
+def _command(context: typer.Context) -> str:
+    """The command that makes the same estimate: without outputs, and files by their names alone."""
+    words = ["clusterdp", "estimate"]
+    for option in context.command.params:
+        value = context.params[str(option.name)]
+        if option.name in _OUTPUTS or not value or value == option.default:
+            continue
+        if option.param_type_name == "argument":
+            words.append(value.resolve().name)
+        elif isinstance(value, bool):
+            words.append(option.opts[0])
+        else:
+            each = value if isinstance(value, list) else [value]
+            names = [_shown_table(one) if option.name == "segments" else str(one) for one in each]
+            words += [word for name in names for word in (option.opts[0], name)]
+    return shlex.join(words)
+
+
+def _shown_table(source: str) -> str:
+    """The name of a file; what is no file may hold paths and passwords, and is not shown."""
+    return Path(source).name if Path(source).exists() else "SEGMENTS"
+
+
+def _write_page(result: Estimate, path: Path) -> None:
+    try:
+        path.write_text(result.to_html(), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or 'no such place'}") from None
 
 
 def _write_csv(result: Estimate, path: Path) -> None:

@@ -106,6 +106,7 @@ class AskedMean(NamedTuple):
         found.notes.extend(source.noise_notes(measured.name, [measured]))
         if source.exposure is not None:
             found.add(source.exposure.beside(self.function, source))
+        found.shares.extend([measured.name] * self.function.is_share(source.block.space))
         return found
 
 
@@ -118,6 +119,7 @@ class AskedBounds(NamedTuple):
         """Effects on the share."""
         measured = [source.measured(one) for one in self.bounds.functions]
         found, name = self.bounds.effects(source.read(measured)), self.bounds.name
+        found.shares.append(name)
         found.notes.extend([*source.notes_on(name), *source.noise_notes(name, measured)])
         return found
 

@@ -6,15 +6,16 @@ difference is a weighted sum over rows like any other effect, and has a variance
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.moments import EffectArrays
-from clusterdp.estimation.results import REST, Homogeneity
+from clusterdp.estimation.results import REST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,42 @@ if TYPE_CHECKING:
 
 # What segments are compared with: the rest of their dimension, or each other.
 Differences = Literal["rest", "pairs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Homogeneity:
+    """A test that an arm has the same effect in all segments of a dimension.
+
+    Attributes:
+        metric: The metric that effects are on.
+        arm: The treatment arm.
+        control: The control arm.
+        by: The columns that segments are cut by.
+        adjusted: Whether covariates were adjusted for.
+        statistic: Its F statistic.
+        n_segments: How many segments were compared.
+        degrees: Degrees of freedom of the standard errors.
+    """
+
+    metric: str
+    arm: Any
+    control: Any
+    by: tuple[str, ...]
+    adjusted: bool
+    statistic: float
+    n_segments: int
+    degrees: float
+
+    @property
+    def p_value(self) -> float:
+        """How often the effects would differ as much if they were the same."""
+        from scipy.special import fdtrc
+
+        return float(fdtrc(self.n_segments - 1, self.degrees, self.statistic))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything about this test as plain values."""
+        return {**asdict(self), "by": list(self.by), "p_value": self.p_value}
 
 
 class SegmentEffect(NamedTuple):

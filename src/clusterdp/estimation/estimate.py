@@ -12,15 +12,18 @@ import numpy as np
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import segments as cutting
 from clusterdp.estimation.asked import Source, parse_metrics
+from clusterdp.estimation.checks import arms_check, segment_size_check
 from clusterdp.estimation.crossing import AskedExposure
 from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.exposure import Exposure
 from clusterdp.estimation.families import VARYING, parse_family, with_families
 from clusterdp.estimation.formatting import segment_label
+from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.metric_effects import Found, Wanted
 from clusterdp.estimation.moments import contrast_effects
 from clusterdp.estimation.notes import Note, Weight, sorted_notes
-from clusterdp.estimation.observed import attrition_notes, missing_notes
+from clusterdp.estimation.observed import attrition_notes, missing_notes, tells_attrition
+from clusterdp.estimation.origin import Origin, call_text
 from clusterdp.estimation.profiling import Profiling
 from clusterdp.estimation.reporting import mark_reported
 from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.asked import Asked
     from clusterdp.estimation.differences import Differences
     from clusterdp.estimation.moments import EffectArrays, Estimator, Use
+    from clusterdp.estimation.profiles import Profiles
     from clusterdp.experiment.layout import Layout
 
 _NO_SPREAD = "the release holds no estimate of the sampling variance; the largest possible is used"
@@ -99,6 +103,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         FormatError: If the folder is not a release, or was damaged or edited.
         DataError: If the analyst's table does not fit the release.
     """
+    given = dict(locals())
     release = open_release(release)
     _check_choice("estimator", estimator, ("stratified", "unstratified"))
     _check_choice("use", use, ("everything", "rows"))
@@ -159,6 +164,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         estimator=estimator,
         mechanism=release.mechanism_names,
         guarantee=release.guarantee,
+        origin=Origin.of(given["release"], layout, found.shares, call_text(estimate, given)),
         level=level,
         family=varying,
         warnings=warnings,
@@ -166,6 +172,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         tests=tuple(found.tests),
         distributions=tuple(found.distributions),
         bounds=tuple(found.bounds),
+        checks=(arms_check(layout, ratio_notes), *found.checks, *segment_size_check(effects)),
     )
 
 
@@ -214,20 +221,43 @@ def _from_rows(
         found.notes.append(Note(text, Weight.SCOPE))
     if wanted.differences == "pairs":
         _check_pairs(rows)
-    if release.columns.assigned_by is None:
-        found.notes.extend(_segment_ratio_notes(rows))
+    _check_joined(release, rows, found)
     exposure = None if cuts.exposure is None else Exposure.of(cuts.exposure, sources)
     for place, one in asked:
         found.add(one.estimate(sources[place]._replace(exposure=exposure)))
     if exposure is not None:
         found.add(exposure.effects(found.effects))
-    for block in release.blocks:
-        found.notes.extend(attrition_notes(block.space.declared, found.effects))
-    found.notes.extend([] if rows.joined is None else rows.joined.notes())
+    for declared in (block.space.declared for block in release.blocks):
+        if tells_attrition(declared, found.effects):
+            found.check(
+                f"Do arms differ in whose {' and '.join(declared.missing)} is missing?",
+                attrition_notes(declared, found.effects),
+                fine="not as far as can be seen",
+            )
     if rows.covariates is not None:
-        found.notes.extend(rows.covariates.notes())
         found.effects[:] = mark_reported(found.effects, len(rows.covariates.regressors))
     return found
+
+
+def _check_joined(release: Release, rows: cutting.RowCounts, found: Found) -> None:
+    """Check segments and covariates: shares of arms, ids, values."""
+    parts = _segment_sizes(rows) if release.columns.assigned_by is None else []
+    if parts:
+        found.check(
+            "Do arms have their shares in segments?",
+            segment_ratio_notes(parts, _cell_sizes(rows.profiles)),
+            fine="they do, as far as can be seen",
+        )
+    if rows.joined is not None:
+        found.check(
+            "Do the ids of the segments table match?",
+            rows.joined.notes(),
+            fine="every released unit is in it, with a value in each column",
+        )
+    if rows.covariates is not None:
+        found.check(
+            "Are covariates complete?", rows.covariates.notes(), fine="every unit has all of them"
+        )
 
 
 def _check_pairs(rows: cutting.RowCounts) -> None:
@@ -241,13 +271,11 @@ def _check_pairs(rows: cutting.RowCounts) -> None:
         )
 
 
-def _segment_ratio_notes(rows: cutting.RowCounts) -> list[Note]:
-    """Segments, and units without a value, whose arms do not have their shares."""
-    profiles = rows.profiles
+def _segment_sizes(rows: cutting.RowCounts) -> list[tuple[str, IntArray]]:
+    """Segments, and units without a value, with the units of their cells."""
 
     def cell_sizes(places: IntArray, counts: IntArray | None = None) -> IntArray:
-        sizes = np.bincount(places, counts, len(profiles.cells))
-        return profiles.sum_cells(sizes).astype(np.int64)
+        return _cell_sizes(rows.profiles, np.bincount(places, counts, len(rows.profiles.cells)))
 
     parts = [(segment_label(segment), one) for segment, one in rows.segments]
     parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
@@ -255,7 +283,12 @@ def _segment_ratio_notes(rows: cutting.RowCounts) -> list[Note]:
     if rows.covariates is not None:
         missing = rows.covariates.missing_profiles()
         segments += [(f"no {name}", cell_sizes(places)) for name, places in missing.items()]
-    return segment_ratio_notes(segments, profiles.sum_cells(profiles.sizes).astype(np.int64))
+    return segments
+
+
+def _cell_sizes(profiles: Profiles, sizes: IntArray | None = None) -> IntArray:
+    """The units of cells, from those of profiles; everyone's by default."""
+    return profiles.sum_cells(profiles.sizes if sizes is None else sizes).astype(np.int64)
 
 
 def _from_statistics(release: Release, wanted: Wanted) -> Found:
@@ -267,6 +300,8 @@ def _from_statistics(release: Release, wanted: Wanted) -> Found:
         for place, metric in enumerate(block.space.declared.metrics):
             contrasts = block.statistics[0].contrasts(layout, place)
             arrays = contrast_effects(contrasts, layout, Ends.of(block.space, place))
+            function = CategoryFunction.declared(str(metric), block.space, place)
+            found.shares.extend([function.name] * function.is_share(block.space))
             found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
             found.effects.extend(overall_effects(arrays, layout, str(metric)))
     return found

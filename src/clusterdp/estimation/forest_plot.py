@@ -4,121 +4,214 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from clusterdp._figures import COLOURS, new_figure, save_figure
+from clusterdp._figures import COLOURS, DASHES, MARKERS, new_figure, save_figure
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.formatting import interval_text
+from clusterdp.estimation.forest_table import n_units_of, shown_scale
+from clusterdp.estimation.formatting import effect_columns, has_several_arms, shortened
 from clusterdp.privacy.accounting import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from clusterdp.estimation.results import Effect, Estimate
 
+# Rows of a panel; of more, those with the most units are drawn.
+_MOST_ROWS = 150
+# Letters of a row's label.
+_LONGEST = 48
+# Inches of a row, of a row where there are many, and of what a panel has beside its rows.
+_ROW, _NARROW_ROW, _PANEL, _TITLE = 0.3, 0.2, 1.0, 0.5
+_MANY_ROWS = 40
+_GREY = "#666666"
+
+
+class _Panel(NamedTuple):
+    """Effects on one metric, or differences between them.
+
+    Attributes:
+        effects: A row each.
+        title: What they are.
+        n_left_out: How many are not drawn.
+        height: Inches of a row.
+    """
+
+    effects: list[Effect]
+    title: str
+    n_left_out: int
+    height: float
+
+    @classmethod
+    def of(cls, every: list[Effect], title: str) -> _Panel:
+        by_size = sorted(range(len(every)), key=lambda place: -_rank(every[place]))
+        kept = [every[place] for place in sorted(by_size[:_MOST_ROWS])]
+        height = _NARROW_ROW if len(kept) > _MANY_ROWS else _ROW
+        return cls(kept, title, len(every) - len(kept), height)
+
+    @property
+    def inches(self) -> float:
+        return _PANEL + self.height * len(self.effects)
+
+
+def _rank(effect: Effect) -> float:
+    """What is drawn first: overall effects, then those of many units."""
+    return n_units_of(effect) if effect.of.segment else math.inf
+
 
 def forest_plot(estimate: Estimate, path: str | Path | None = None) -> Figure:
     """A figure of all effects, a panel for each metric; written to a file if a path is given.
 
-    Overall effects are on top. Thick bars are intervals of one effect. Thin bars are intervals that
-    cover all effects of a family at once.
+    Overall effects are on top, and dashed lines lead down from them. Thick bars are intervals of
+    one effect. Thin bars are intervals that cover all effects of a family at once. Differences
+    between segments have panels of their own.
     """
     path = None if path is None else Path(path)
     if not estimate.effects:
         raise ParameterError(
             "there are no effects to plot; ask for a metric beside distributions (metrics=...)"
         )
-    arms = list(dict.fromkeys(str(effect.of.arm) for effect in estimate.effects))
-    by_metric = [
-        [effect for effect in estimate.effects if effect.of.metric == metric]
-        for metric in estimate.metrics
-    ]
-    heights = [1 + len(rows) for rows in by_metric]
-    figure = new_figure(path, (9, 1.2 + 0.36 * sum(heights)))
-    panels = figure.subplots(len(by_metric), squeeze=False, height_ratios=heights)[:, 0]
-    for axes, rows in zip(panels, by_metric, strict=True):
-        _draw_panel(axes, rows, estimate, arms)
-    panels[0].set_title(_title(estimate), fontsize=11, loc="left")
+    found = _panels(estimate)
+    figure = new_figure(path, (10, _TITLE + sum(panel.inches for panel in found)))
+    ratios = [panel.inches for panel in found]
+    every = figure.subplots(len(found), squeeze=False, height_ratios=ratios)[:, 0]
+    for axes, panel in zip(every, found, strict=True):
+        _draw_panel(axes, panel, estimate)
+    figure.suptitle(_verbatim(_title(estimate)), fontsize=11, x=0.01, ha="left")
     if path is not None:
         save_figure(figure, path)
     return figure
 
 
-def _draw_panel(axes: Axes, rows: list[Effect], estimate: Estimate, arms: list[str]) -> None:
+def _panels(estimate: Estimate) -> list[_Panel]:
+    """Effects by metric, each with differences between them below, where there are any."""
+    found = []
+    for metric in estimate.metrics:
+        effects = [effect for effect in estimate.effects if effect.of.metric == metric]
+        for of_segments, title in ((False, "effect on {}"), (True, "differences of effects on {}")):
+            rows = [one for one in effects if (one.of.against is not None) == of_segments]
+            if rows:
+                found.append(_Panel.of(rows, title.format(metric)))
+    return found
+
+
+def _draw_panel(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
     """The effects on one metric."""
-    axes.axvline(0, color="#888888", linewidth=1)
-    for position, effect in enumerate(rows):
-        colour = COLOURS[arms.index(str(effect.of.arm)) % len(COLOURS)]
-        _draw_row(axes, position, effect, estimate.level, colour)
-    n_overall = sum(not row.of.segment for row in rows)
-    if n_overall < len(rows):
-        axes.axhline(n_overall - 0.5, color="#cccccc", linewidth=0.8)
+    rows = panel.effects
+    scale = shown_scale(rows, estimate.level)
+    axes.set_xlim(scale.low, scale.high)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    _set_texts(axes, rows, estimate, several_arms=len(arms) > 1)
+    axes.axvline(0, color="#888888", linewidth=1)
+    arms = list(dict.fromkeys(str(effect.of.arm) for effect in estimate.effects))
+    n_overall = sum(not row.of.segment for row in rows)
+    for position, effect in enumerate(rows):
+        place = arms.index(str(effect.of.arm)) % len(COLOURS)
+        _draw_row(axes, position, effect, estimate.level, place)
+        if not effect.of.segment and effect.to_report and n_overall < len(rows):
+            axes.vlines(
+                effect.effect,
+                n_overall - 0.5,
+                len(rows) - 0.4,
+                color=COLOURS[place],
+                linestyle=DASHES[place],
+                linewidth=1,
+            )
+    if 0 < n_overall < len(rows):
+        axes.axhline(n_overall - 0.5, color="#cccccc", linewidth=0.8)
+    _set_texts(axes, panel, estimate)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#eeeeee")
     axes.set_axisbelow(True)
-    _add_numbers(axes, rows, estimate.level)
 
 
-def _draw_row(axes: Axes, position: int, effect: Effect, level: float, colour: str) -> None:
+def _draw_row(axes: Axes, position: int, effect: Effect, level: float, place: int) -> None:
     if math.isnan(effect.effect):
-        axes.text(0, position, " too few units", va="center", color="#888888", fontsize=9)
+        axes.text(0, position, " too few units", va="center", color=_GREY, fontsize=9)
         return
+    colour, (left, right) = COLOURS[place], axes.get_xlim()
     intervals = [(effect.simultaneous_ci(level), 1.2)] if effect.family_size > 1 else []
-    for (low, high), width in [*intervals, (effect.ci(level), 3.5)]:
-        if math.isfinite(high - low):  # that of a ratio may have no bounds
-            axes.hlines(position, low, high, color=colour, linewidth=width)
-    marker = "D" if effect.of.adjusted else "o"
-    axes.plot(effect.effect, position, marker, color=colour, markersize=7, markeredgecolor="white")
+    for (low, high), width in [*intervals, (effect.ci(level), 3.0)]:
+        axes.hlines(position, max(low, left), min(high, right), color=colour, linewidth=width)
+        for is_beyond, end, marker in ((low < left, left, "<"), (high > right, right, ">")):
+            if is_beyond:
+                axes.plot(end, position, marker, color=colour, markersize=6, clip_on=False)
+    if left <= effect.effect <= right:
+        face = "white" if effect.of.adjusted else colour
+        axes.plot(
+            effect.effect,
+            position,
+            MARKERS[place],
+            color=face,
+            markersize=6.5,
+            markeredgecolor=colour if effect.of.adjusted else "white",
+        )
 
 
-def _set_texts(axes: Axes, rows: list[Effect], estimate: Estimate, *, several_arms: bool) -> None:
-    """The label of each row and the label of the axis."""
-    labels = [f"{row.of.label} · {row.of.arm}" if several_arms else row.of.label for row in rows]
-    axes.set_yticks(range(len(rows)), [_verbatim(label) for label in labels])
+def _set_texts(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
+    """Labels of rows at the left, numbers and units at the right, titles above and below."""
+    rows, small = panel.effects, 9 if panel.height == _ROW else 7
+    several = has_several_arms(estimate)
+    labels = [f"{_segment(row)} · {row.of.arm}" if several else _segment(row) for row in rows]
+    axes.set_yticks(range(len(rows)), [_verbatim(label) for label in labels], fontsize=small)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_fontweight("normal" if row.of.segment else "bold")
-    bars = f"{100 * estimate.level:.4g}% intervals"
+    level = f"{100 * estimate.level:.4g}%"
+    columns = {one.name: one.cells for one in effect_columns(estimate, rows)}
+    names = ("effect", f"{level} interval", "units")
+    header, *numbers = _aligned([(name, *columns[name]) for name in names])
+    texts: dict[str, Any] = {
+        "transform": axes.get_yaxis_transform(),
+        "va": "center",
+        "family": "monospace",
+        "fontsize": small,
+    }
+    for position, line in enumerate(numbers):
+        axes.text(1.02, position, line, **texts)
+    axes.text(1.02, -1.0, header, color=_GREY, **texts)
+    axes.set_title(_verbatim(panel.title), fontsize=10, loc="left", fontweight="bold")
+    axes.set_xlabel(_verbatim(_below(panel, estimate)), fontsize=9, loc="left")
+
+
+def _segment(effect: Effect) -> str:
+    return shortened(effect.of.label, _LONGEST)
+
+
+def _below(panel: _Panel, estimate: Estimate) -> str:
+    """What bars are, and what is not drawn."""
+    rows = panel.effects
+    against = f"against {estimate.treatment} = {rows[0].of.control}"
+    text = f"{against}; {100 * estimate.level:.4g}% intervals"
     if any(row.family_size > 1 for row in rows):
-        bars += "; thin: all at once"
-    of = rows[0].of
-    against = f"against {estimate.treatment} = {of.control}"
-    axes.set_xlabel(_verbatim(f"effect on {of.metric}, {against} ({bars})"))
+        text += ", thin: all at once"
+    if panel.n_left_out:
+        n_effects = len(rows) + panel.n_left_out
+        text += f"; the {len(rows)} of {n_effects:,} effects with the most units"
+    return text
+
+
+def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:
+    """Cells beside each other, each column as wide as its widest."""
+    widths = [max(map(len, cells)) for cells in columns]
+    return ["  ".join(map(str.rjust, row, widths)) for row in zip(*columns, strict=True)]
 
 
 def _title(estimate: Estimate) -> str:
-    """Where the numbers come from."""
-    title = estimate.mechanism
+    """What the figure shows, and where the numbers come from."""
+    released = estimate.mechanism
     if estimate.guarantee is not None:
-        title += f", ε = {shown(estimate.guarantee.epsilon)}"
+        released += f", ε = {shown(estimate.guarantee.epsilon)}"
         if estimate.guarantee.delta:
-            title += f", δ = {shown(estimate.guarantee.delta)}"
-    return title
+            released += f", δ = {shown(estimate.guarantee.delta)}"
+    metrics = shortened(", ".join(estimate.metrics), 2 * _LONGEST)
+    return f"Effect of {estimate.treatment} on {metrics}\n{estimate.origin.in_short()}; {released}"
 
 
 def _verbatim(text: str) -> str:
     """Text that matplotlib shows as it is: a dollar does not start a formula."""
     return text.replace("$", r"\$")
-
-
-def _add_numbers(axes: Axes, rows: list[Effect], level: float) -> None:
-    """The numbers in a column at the right, to two digits of the smallest standard error."""
-    errors = [row.std_error for row in rows if row.std_error > 0]
-    decimals = max(0, 1 - math.floor(math.log10(min(errors)))) if errors else 3
-    for position, effect in enumerate(rows):
-        if math.isnan(effect.std_error):
-            continue
-        interval = interval_text(effect, level, lambda bound: f"{bound:+.{decimals}f}")
-        axes.text(
-            1.02,
-            position,
-            f"{effect.effect:+.{decimals}f}  {interval}",
-            transform=axes.get_yaxis_transform(),
-            va="center",
-            fontsize=9,
-            family="monospace",
-        )

@@ -1,16 +1,17 @@
-"""Estimates as text and as HTML, from the same columns."""
+"""Estimates as text, and the columns and numbers that pages show too."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from clusterdp._tables import Column, fitted, html_lines, html_notes, html_table, wrapped
+from clusterdp._tables import Column, fitted, wrapped
 from clusterdp.estimation.reporting import WHY_REPORTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from clusterdp.estimation.differences import Homogeneity
     from clusterdp.estimation.results import Effect, Estimate
     from clusterdp.estimation.segments import Segment
 
@@ -47,28 +48,13 @@ def as_text(estimate: Estimate, width: int | None = None) -> str:
     return "\n".join([*lines, *(line for text in remarks for line in wrapped(text, width, "  "))])
 
 
-def as_html(estimate: Estimate) -> str:
-    """The same for notebooks."""
-    parts = [html_lines(heading(estimate))]
-    for block in as_blocks(estimate):
-        parts.append(html_lines([] if block.title is None else [block.title]))
-        names = tuple(column.name for column in block.columns)
-        rows = zip(*(column.cells for column in block.columns), strict=True)
-        parts.append(html_table(names, rows))
-    remarks = [*reported_lines(estimate), *test_lines(estimate), *bound_lines(estimate)]
-    remarks += [*family_lines(estimate), *distribution_lines(estimate)]
-    parts.append(html_lines(remarks))
-    warnings = [f"warning: {text}" for text in estimate.warnings]
-    return "".join([*parts, html_notes([*warnings, *estimate.notes])])
-
-
 def heading(estimate: Estimate) -> list[str]:
     """Where the numbers come from, in a line; and what the release cost, in another."""
     treatment, how = estimate.treatment, f"{estimate.estimator}, from {estimate.mechanism}"
     source = f"Distributions by {treatment}; {how}"
     if estimate.effects:
         of = estimate.effects[0].of
-        arm = treatment if _has_several_arms(estimate) else f"{treatment} = {of.arm}"
+        arm = treatment if has_several_arms(estimate) else f"{treatment} = {of.arm}"
         source = (
             f"Effect on {', '.join(estimate.metrics)} of {arm}, against {treatment} = "
             f"{of.control}; {how}"
@@ -81,8 +67,26 @@ def test_lines(estimate: Estimate) -> list[str]:
     return [
         f"{', '.join(test.by)}: do effects on {test.metric} of {test.arm} differ between "
         f"{test.n_segments} segments{' (adjusted)' if test.adjusted else ''}? "
-        f"F = {test.statistic:.4g}, p-value {_p_value(test.p_value)}"
+        f"F = {test.statistic:.4g}, p-value {p_value_text(test.p_value)}"
         for test in estimate.tests
+    ]
+
+
+def test_columns(estimate: Estimate) -> list[Column]:
+    """The same tests as columns."""
+
+    def each(name: str, cell: Callable[[Homogeneity], object], *, is_label: bool = False) -> Column:
+        cells = tuple(plain_label(cell(test)) for test in estimate.tests)
+        return Column(name, cells, is_label=is_label)
+
+    return [
+        each("cut by", lambda test: ", ".join(test.by), is_label=True),
+        each("metric", lambda test: test.metric, is_label=True),
+        each(plain_label(estimate.treatment), lambda test: test.arm, is_label=True),
+        each("adjusted", lambda test: "yes" if test.adjusted else "no"),
+        each("segments", lambda test: test.n_segments),
+        each("F", lambda test: f"{test.statistic:.4g}"),
+        each("p-value", lambda test: p_value_text(test.p_value)),
     ]
 
 
@@ -138,7 +142,7 @@ def _kind(effect: Effect) -> str:
 def effect_in_short(effect: Effect, level: float = 0.95) -> str:
     """An effect in a line: what it is of, the number and its interval."""
     arms = f"{effect.of.arm} against {effect.of.control}"
-    show = _to_decimals([effect])
+    show = to_decimals([effect])
     interval = f"{100 * level:.4g}% interval {interval_text(effect, level, show)}"
     return (
         f"Effect({effect.of.metric}, {effect.of.label}, {arms}: {show(effect.effect)}, "
@@ -150,17 +154,17 @@ def as_blocks(estimate: Estimate) -> list[Block]:
     """The table of effects; that of differences between segments, if there are any."""
     effects = [effect for effect in estimate.effects if effect.of.against is None]
     differences = [effect for effect in estimate.effects if effect.of.against is not None]
-    found = [Block(None, _columns(estimate, effects))] if effects else []
+    found = [Block(None, effect_columns(estimate, effects))] if effects else []
     if differences:
         title = "Differences between the effects of segments"
-        found.append(Block(title, _columns(estimate, differences)))
+        found.append(Block(title, effect_columns(estimate, differences)))
     return found
 
 
-def _columns(estimate: Estimate, effects: list[Effect]) -> list[Column]:
+def effect_columns(estimate: Estimate, effects: Sequence[Effect]) -> list[Column]:
     """The columns that these effects need; what matters least has the highest rank."""
     by_metric = {
-        metric: _to_decimals([effect for effect in effects if effect.of.metric == metric])
+        metric: to_decimals([effect for effect in effects if effect.of.metric == metric])
         for metric in estimate.metrics
     }
     shows = [by_metric[effect.of.metric] for effect in effects]
@@ -181,14 +185,14 @@ def _columns(estimate: Estimate, effects: list[Effect]) -> list[Column]:
         Column("effect", numbers(lambda one: one.effect)),
         Column("std error", numbers(lambda one: one.std_error)),
         Column(f"{percent} interval", intervals(lambda _: estimate.level)),
-        Column("p-value", each(lambda one: _p_value(one.p_value)), rank=1),
+        Column("p-value", each(lambda one: p_value_text(one.p_value)), rank=1),
     ]
     if any(effect.family_size > 1 for effect in effects):
         together = intervals(lambda one: one.simultaneous_level(estimate.level))
         columns += [
             Column(f"{percent} all at once", together, rank=3),
-            Column("Holm", each(lambda one: _p_value(one.holm_p_value)), rank=2),
-            Column("BH", each(lambda one: _p_value(one.bh_p_value)), rank=4),
+            Column("Holm", each(lambda one: p_value_text(one.holm_p_value)), rank=2),
+            Column("BH", each(lambda one: p_value_text(one.bh_p_value)), rank=4),
         ]
     if any(effect.treated_mean is not None for effect in effects):
         columns += [
@@ -210,7 +214,7 @@ def _labels(estimate: Estimate, effects: Sequence[Effect]) -> list[Column]:
     """What each effect is of, in as few columns as tell effects apart."""
 
     def label(name: str, cells: list[object]) -> Column:
-        return Column(_plain(name), tuple(map(_plain, cells)), is_label=True)
+        return Column(plain_label(name), tuple(map(plain_label, cells)), is_label=True)
 
     columns = []
     if len(estimate.metrics) > 1:
@@ -219,7 +223,7 @@ def _labels(estimate: Estimate, effects: Sequence[Effect]) -> list[Column]:
         label(name, [dict(one.of.segment).get(name, _ALL) for one in effects])
         for name in estimate.segment_columns
     ]
-    if _has_several_arms(estimate):
+    if has_several_arms(estimate):
         columns.append(label(estimate.treatment, [effect.of.arm for effect in effects]))
     if any(effect.of.against is not None for effect in effects):
         columns.append(label("against", [effect.of.against for effect in effects]))
@@ -233,7 +237,8 @@ def _is_adjusted(effect: Effect) -> str:
     return ("yes" if effect.of.adjusted else "no") + (" *" if effect.to_report else "")
 
 
-def _has_several_arms(estimate: Estimate) -> bool:
+def has_several_arms(estimate: Estimate) -> bool:
+    """Whether effects are of more than one arm."""
     return len({effect.of.arm for effect in estimate.effects}) > 1
 
 
@@ -242,14 +247,25 @@ def segment_label(segment: Segment) -> str:
     return ", ".join(f"{name}={value}" for name, value in segment) or "overall"
 
 
-def _plain(label: object) -> str:
+def plain_label(label: object) -> str:
     """A label in one line, whatever it holds."""
     return "".join(letter if letter.isprintable() else " " for letter in str(label))
 
 
-def _to_decimals(effects: list[Effect]) -> Callable[[float | None], str]:
-    """How the numbers of a metric are shown: to two digits of the smallest standard error."""
-    errors = [effect.std_error for effect in effects if effect.std_error > 0]
+def shortened(label: object, longest: int) -> str:
+    """A label in one line, cut off if it is longer."""
+    text = plain_label(label)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def to_decimals(effects: Iterable[Effect], unit: float = 1.0) -> Callable[[float | None], str]:
+    """How the numbers of a metric are shown: to two digits of the smallest standard error.
+
+    Args:
+        effects: The effects on the metric.
+        unit: What numbers are multiples of: 0.01 if they are given in percentage points.
+    """
+    errors = [effect.std_error / unit for effect in effects if effect.std_error > 0]
     decimals = max(0, 1 - math.floor(math.log10(min(errors)))) if errors else 4
 
     def show(number: float | None) -> str:
@@ -271,7 +287,8 @@ def _interval(bounds: tuple[float, float], show: Callable[[float | None], str]) 
     return f"[{show(bounds[0])}, {show(bounds[1])}]" if is_known else _NOTHING
 
 
-def _p_value(p_value: float) -> str:
+def p_value_text(p_value: float) -> str:
+    """A p-value to four decimals."""
     if math.isnan(p_value):
         return _NOTHING
     return f"{p_value:.4f}" if p_value >= 1e-4 else "<0.0001"

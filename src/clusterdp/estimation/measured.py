@@ -94,6 +94,10 @@ class CategoryFunction(NamedTuple):
         used = self.combination is not None and bool((numbers & (self.combination != 0)).any())
         return not used and len(np.unique(self.values)) <= 2
 
+    def is_share(self, space: CategorySpace) -> bool:
+        """Whether its mean is a share of units: they have the values 0 and 1."""
+        return self.has_two_values(space) and set(self.values.tolist()) <= {0.0, 1.0}
+
     def outputs(self, channel: Channel, priors: FloatArray) -> Outputs:
         """What outputs of a channel tell of it.
 

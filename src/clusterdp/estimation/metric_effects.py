@@ -11,6 +11,7 @@ import numpy as np
 from clusterdp.estimation import adjustment
 from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
 from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.checks import Check
 from clusterdp.estimation.differences import Differences, SegmentEffect, compare_segments
 from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.formatting import segment_label
@@ -22,7 +23,7 @@ from clusterdp.estimation.profiles import ProfileSums, spread_cells
 from clusterdp.estimation.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.adjustment import RowsBySegment
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
     from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.differences import Homogeneity
     from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.group_variance import GroupScores
     from clusterdp.estimation.measured import CategoryFunction
     from clusterdp.estimation.moments import CellMoments, Estimator
     from clusterdp.estimation.profiles import Counted, Outputs, Profiles
-    from clusterdp.estimation.results import Effect, Homogeneity
+    from clusterdp.estimation.results import Effect
     from clusterdp.estimation.segments import RowCounts, Segment
     from clusterdp.experiment.layout import Layout
     from clusterdp.published.release import Block
@@ -79,6 +81,8 @@ class Found:
         notes: Remarks on them.
         distributions: Distributions of outcomes.
         bounds: Bounds for attrition.
+        checks: Checks of the data.
+        shares: The metrics that are shares of units.
     """
 
     effects: list[Effect] = field(default_factory=list)
@@ -86,11 +90,18 @@ class Found:
     notes: list[Note] = field(default_factory=list)
     distributions: list[ArmDistribution] = field(default_factory=list)
     bounds: list[AttritionBounds] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    shares: list[str] = field(default_factory=list)
 
     def add(self, other: Found) -> None:
         """Take in what was found of another metric."""
         for one in fields(self):
             getattr(self, one.name).extend(getattr(other, one.name))
+
+    def check(self, question: str, notes: Sequence[Note], *, fine: str) -> None:
+        """Take in what a check found; `fine` is what it says if that is nothing."""
+        self.notes.extend(notes)
+        self.checks.append(Check.of(question, notes, fine=fine))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

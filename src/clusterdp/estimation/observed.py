@@ -73,6 +73,7 @@ class AskedOfObserved(NamedTuple):
         ratio = RatioRows.of(self.above, self.below, *parts, name=self.name)
         found = ratio.estimate()
         found.notes.extend(source.notes_on(self.name))
+        found.shares.extend([self.name] * self.above.is_share(source.block.space))
         if self.outcome is not None:
             found.bounds.extend(attrition_bounds(ratio, *parts, self.outcome))
         return found
@@ -81,6 +82,12 @@ class AskedOfObserved(NamedTuple):
 def missing_notes(declared: DeclaredOutcomes) -> list[str]:
     """What effects on outcomes that may be missing are of."""
     return [f"{name}, of those observed" for name in declared.missing]
+
+
+def tells_attrition(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> bool:
+    """Whether effects on who is observed are among these effects."""
+    shares = {name + OBSERVED for name in declared.missing}
+    return any(one.of.metric in shares for one in effects)
 
 
 def attrition_notes(declared: DeclaredOutcomes, effects: Iterable[Effect]) -> list[Note]:

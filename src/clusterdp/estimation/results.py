@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from clusterdp.estimation.attrition import AttritionBounds
+    from clusterdp.estimation.checks import Check
+    from clusterdp.estimation.differences import Homogeneity
     from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.intervals import EffectInterval
     from clusterdp.estimation.moments import Estimator
+    from clusterdp.estimation.origin import Origin
     from clusterdp.estimation.target import Target
     from clusterdp.privacy.accounting import Guarantee
 
@@ -190,42 +193,6 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Homogeneity:
-    """A test that an arm has the same effect in all segments of a dimension.
-
-    Attributes:
-        metric: The metric that effects are on.
-        arm: The treatment arm.
-        control: The control arm.
-        by: The columns that segments are cut by.
-        adjusted: Whether covariates were adjusted for.
-        statistic: Its F statistic.
-        n_segments: How many segments were compared.
-        degrees: Degrees of freedom of the standard errors.
-    """
-
-    metric: str
-    arm: Any
-    control: Any
-    by: tuple[str, ...]
-    adjusted: bool
-    statistic: float
-    n_segments: int
-    degrees: float
-
-    @property
-    def p_value(self) -> float:
-        """How often the effects would differ as much if they were the same."""
-        from scipy.special import fdtrc
-
-        return float(fdtrc(self.n_segments - 1, self.degrees, self.statistic))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything about this test as plain values."""
-        return {**asdict(self), "by": list(self.by), "p_value": self.p_value}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """Effects of every arm against control, the overall ones first.
 
@@ -240,6 +207,7 @@ class Estimate:
         estimator: "stratified" or "unstratified".
         mechanism: The name of the mechanism that released the data, or "true outcomes".
         guarantee: What the release cost, or None for true outcomes.
+        origin: What the estimate was made from.
         level: The confidence level that intervals are shown at.
         family: What varies within a family of effects: arms, segments, metrics.
         warnings: Reasons why numbers may be wrong.
@@ -248,6 +216,7 @@ class Estimate:
         distributions: Of outcomes in every arm, where they were asked for.
         bounds: Of overall effects on outcomes that may be missing, for those who would be observed
             in either arm.
+        checks: What was checked of the data, with verdicts.
     """
 
     effects: tuple[Effect, ...]
@@ -255,6 +224,7 @@ class Estimate:
     estimator: Estimator
     mechanism: str
     guarantee: Guarantee | None
+    origin: Origin
     level: float = 0.95
     family: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -262,6 +232,7 @@ class Estimate:
     tests: tuple[Homogeneity, ...] = ()
     distributions: tuple[ArmDistribution, ...] = ()
     bounds: tuple[AttritionBounds, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -312,6 +283,7 @@ class Estimate:
             "distributions": [row for one in self.distributions for row in one.to_rows()],
             "attrition_bounds": [one.to_dict() for one in self.bounds],
             "family": list(self.family),
+            "checks": [check.to_dict() for check in self.checks],
             "warnings": list(self.warnings),
             "notes": list(self.notes),
         }
@@ -350,6 +322,12 @@ class Estimate:
 
         return forest_plot(self, path)
 
+    def to_html(self) -> str:
+        """A page to share: a whole document that needs nothing beside itself."""
+        from clusterdp.estimation.report_page import report_page
+
+        return report_page(self)
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_polars().__arrow_c_stream__(requested_schema)
 
@@ -357,7 +335,9 @@ class Estimate:
         return report.as_text(self, terminal_width())
 
     def _repr_html_(self) -> str:
-        return report.as_html(self)
+        from clusterdp.estimation.report_page import notebook_part
+
+        return notebook_part(self)
 
     def _why_not(self, key: Any, found: list[Effect]) -> str:
         named = {

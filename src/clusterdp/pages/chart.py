@@ -23,7 +23,7 @@ _RIGHT, _LINE, _FOOT = 24.0, 22.0, 48.0
 # What is left free for the numbers of an axis, and where estimates have their labels above them.
 _AT_NUMBERS, _AT_LABELS = 66.0, 18.0
 # Of a row in a chart of estimates: its label, then its interval.
-_ROW, _INTERVAL_AT, _RADIUS = 46.0, 30.0, 4.5
+_ROW, _LABEL, _INTERVAL_AT, _RADIUS = 46.0, 20.0, 30.0, 4.5
 # Dark enough on white for thin lines; their greys and dashes differ.
 _COLOURS = ("#0b4f8a", "#a34700", "#1d6b4f", "#6b2d73")
 _DASHES = ("none", "7 4", "2 4", "9 3 2 3")
@@ -132,10 +132,17 @@ def interval_chart(
         (place,) = x.scale.places([value])
         if 0 <= place <= 1:
             at = _across(x.scale, [value], _AT_LABELS)[0]
-            parts.append(element("line", x1=at, x2=at, y1=0, y2=bottom, class_=kind))
+            parts += [_between_labels(at, row, kind) for row in range(len(intervals))]
     for row, one in enumerate(intervals):
         parts += _drawn_interval(one, x.scale, _ROW * row)
     return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+
+
+def _between_labels(at: float, row: int, kind: str) -> Svg:
+    """The part of a vertical line that is beside an interval, below its label."""
+    return element(
+        "line", x1=at, x2=at, y1=_ROW * row + _LABEL, y2=_ROW * (row + 1) + 6, class_=kind
+    )
 
 
 def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:

@@ -8,11 +8,14 @@ import numpy as np
 
 from clusterdp.estimation import moments
 from clusterdp.estimation.arm_means import true_effects, weigh
+from clusterdp.estimation.checks import arms_check
 from clusterdp.estimation.estimate import layout_notes, overall_effects
 from clusterdp.estimation.families import VARYING, with_families
+from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.moments import CellMoments
 from clusterdp.estimation.notes import Note, Weight, sorted_notes
 from clusterdp.estimation.observed import missing_notes
+from clusterdp.estimation.origin import Origin, call_text
 from clusterdp.estimation.results import Estimate
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
 from clusterdp.experiment.chosen_grids import choose_categories
@@ -44,6 +47,7 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
     clip: bool = False,
 ) -> Estimate:
     """Effects from the true outcomes, for the owner's eyes: this result is not private."""
+    given = dict(locals())
     declared = declare(outcomes, implications=implies, metrics=metric, missing=missing)
     space, _ = choose_categories(declared, {})
     columns = Columns(
@@ -65,7 +69,13 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
             true = _of_those_observed(true, every[observed], origin, layout, estimator)
         arrays = true_effects(true, layout, estimator)
         effects += overall_effects(arrays, layout, str(measured))
-    remarks = [*layout_notes(layout, estimator), *sample_ratio_notes(layout)]
+    functions = [
+        CategoryFunction.declared(str(measured), space, place)
+        for place, measured in enumerate(declared.metrics)
+    ]
+    shares = [one.name for one in functions if one.is_share(space)]
+    ratio_notes = sample_ratio_notes(layout)
+    remarks = [*layout_notes(layout, estimator), *ratio_notes]
     remarks += [Note(text, Weight.SCOPE) for text in missing_notes(declared)]
     warnings, notes = sorted_notes(remarks)
     return Estimate(
@@ -74,9 +84,11 @@ def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by na
         estimator=estimator,
         mechanism="true outcomes (not private)",
         guarantee=None,
+        origin=Origin.of(frame, layout, shares, call_text(estimate_without_privacy, given)),
         family=VARYING,
         warnings=warnings,
         notes=notes,
+        checks=(arms_check(layout, ratio_notes),),
     )
 
 

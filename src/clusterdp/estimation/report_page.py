@@ -1,0 +1,240 @@
+"""An estimate as a page to share, and as a part of a notebook.
+
+Both are made of the same parts, and of the same numbers as the text for terminals.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusterdp._tables import Column
+from clusterdp._version import __version__
+from clusterdp._words import counted
+from clusterdp.estimation import formatting
+from clusterdp.estimation.distribution_chart import distribution_parts
+from clusterdp.estimation.forest_table import panels
+from clusterdp.estimation.headline import arm_label, headline
+from clusterdp.pages.chart import Interval, interval_axis, interval_chart
+from clusterdp.pages.document import render
+from clusterdp.privacy.accounting import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp.estimation.results import Effect, Estimate
+    from clusterdp.pages.svg import Svg
+
+_PACKAGE = "clusterdp.estimation"
+# Letters that fit into a line of a chart: a label and its numbers.
+_CHART_LETTERS = 58
+# Columns of the first table of a metric; the others are in a second one.
+_FIRST = ("arm mean", "control mean", "effect", "p-value", "lift")
+
+
+class PageTable(NamedTuple):
+    """A table of texts; the first column says what a row is of."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+class MetricPart(NamedTuple):
+    """The overall effects on a metric.
+
+    Attributes:
+        name: The metric.
+        chart: The effects with their intervals.
+        caption: What the chart shows.
+        tables: Means and effects, then all other numbers.
+    """
+
+    name: str
+    chart: Svg
+    caption: str
+    tables: tuple[PageTable, PageTable]
+
+
+def report_page(estimate: Estimate) -> str:
+    """A whole page: what was found, how sure it is, what was checked and how it was made."""
+    return render(
+        _PACKAGE,
+        "report.html",
+        **_shared(estimate),
+        title=_title(estimate),
+        origin=estimate.origin,
+        arms=[_arm_in_words(estimate, arm, size) for arm, size in estimate.origin.arm_sizes],
+        guarantee=estimate.guarantee,
+        panels=panels(estimate),
+        homogeneity=_table(
+            "Do effects differ between segments?", formatting.test_columns(estimate)
+        ),
+        families=_families(estimate),
+        checks=estimate.checks,
+        estimator=estimate.estimator,
+        mechanism=estimate.mechanism,
+        level=f"{100 * estimate.level:.4g}%",
+        citation=_citation(estimate),
+        version=__version__,
+    )
+
+
+def notebook_part(estimate: Estimate) -> str:
+    """What a notebook shows: sentences, charts, all tables, warnings and notes."""
+    return render(
+        _PACKAGE,
+        "notebook.html",
+        **_shared(estimate),
+        heading=formatting.heading(estimate),
+        blocks=[
+            _table(block.title or "Effects", block.columns)
+            for block in formatting.as_blocks(estimate)
+        ],
+        remarks=[*formatting.reported_lines(estimate), *formatting.family_lines(estimate)],
+    )
+
+
+def _shared(estimate: Estimate) -> dict[str, object]:
+    """What both show."""
+    return {
+        "headline": headline(estimate),
+        "metrics": [_metric_part(estimate, metric) for metric in estimate.metrics],
+        "distributions": distribution_parts(estimate),
+        "tests": formatting.test_lines(estimate),
+        "bounds": formatting.bound_lines(estimate),
+        "reported": formatting.reported_lines(estimate),
+        "warnings": estimate.warnings,
+        "notes": estimate.notes,
+    }
+
+
+def _title(estimate: Estimate) -> str:
+    names = estimate.metrics or tuple(dict.fromkeys(one.outcome for one in estimate.distributions))
+    what = "Effect of" if estimate.effects else "Distributions by"
+    on = formatting.plain_label(", ".join(names))
+    return f"{what} {formatting.plain_label(estimate.treatment)} on {on}"
+
+
+def _arm_in_words(estimate: Estimate, arm: object, size: int) -> str:
+    is_control = any(effect.of.control == arm for effect in estimate.effects)
+    return f"{arm_label(estimate, arm)} ({'control, ' if is_control else ''}{size:,} units)"
+
+
+def _metric_part(estimate: Estimate, metric: str) -> MetricPart:
+    effects = [
+        effect
+        for effect in estimate.effects
+        if effect.of.metric == metric and not effect.of.segment
+    ]
+    name = formatting.plain_label(metric)
+    # Numbers have as many decimals as in the table of all effects.
+    every = [one for one in estimate.effects if one.of.metric == metric and one.of.against is None]
+    columns = {column.name: column for column in formatting.effect_columns(estimate, every)}
+    own = [place for place, effect in enumerate(every) if not effect.of.segment]
+    numbers = [
+        column._replace(cells=tuple(column.cells[place] for place in own))
+        for column in columns.values()
+        if not column.is_label
+    ]
+    interval = f"{100 * estimate.level:.4g}% interval"
+    labels = tuple(_row_label(estimate, effect) for effect in effects)
+    label = Column(estimate.treatment, labels, is_label=True)
+    first = [one for one in numbers if one.name in (*_FIRST, interval)]
+    order = ("arm mean", "control mean", "effect", interval, "p-value", "lift")
+    first.sort(key=lambda column: order.index(column.name))
+    others = [one for one in numbers if one not in first]
+    return MetricPart(
+        name=name,
+        chart=_chart(estimate, name, effects, numbers),
+        caption=_caption(estimate, metric),
+        tables=(
+            _table(f"Means and effects on {name}", [label, *first]),
+            _table(f"More numbers on {name}", [label, *others]),
+        ),
+    )
+
+
+def _row_label(estimate: Estimate, effect: Effect) -> str:
+    """An arm; with a star if it is adjusted and to be reported."""
+    adjusted = " (adjusted)" if effect.of.adjusted else ""
+    is_chosen = effect.to_report and any(one.of.adjusted for one in estimate.effects)
+    return f"{arm_label(estimate, effect.of.arm)}{adjusted}{' *' if is_chosen else ''}"
+
+
+def _chart(
+    estimate: Estimate, name: str, effects: Sequence[Effect], columns: Sequence[Column]
+) -> Svg:
+    """The overall effects with their intervals."""
+    cells = {column.name: column.cells for column in columns}
+    level = f"{100 * estimate.level:.4g}% interval"
+    intervals = []
+    for place, effect in enumerate(effects):
+        told = f"{cells['effect'][place]} {cells[level][place]}"
+        label = formatting.shortened(_row_label(estimate, effect), _CHART_LETTERS - len(told))
+        intervals.append(Interval(label, effect.effect, *effect.ci(estimate.level), told))
+    title = f"Effects on {name}"
+    return interval_chart(
+        intervals,
+        interval_axis(f"effect on {name}", intervals),
+        reference=math.nan,
+        title=title,
+        description="; ".join(f"{one.label}: {one.told}" for one in intervals),
+    )
+
+
+def _caption(estimate: Estimate, metric: str) -> str:
+    """What a chart shows, and in which unit."""
+    unit = (
+        " It is a share of units: 0.01 is one percentage point."
+        if metric in estimate.origin.shares
+        else ""
+    )
+    control = arm_label(estimate, estimate.effects[0].of.control)
+    return (
+        f"Effects against {control}, with {100 * estimate.level:.4g}% intervals. A bar that "
+        f"reaches over the line at 0 is no clear effect.{unit}"
+    )
+
+
+def _families(estimate: Estimate) -> tuple[PageTable, list[str]] | None:
+    """Overall effects as judged together; None where each stands alone."""
+    effects = [effect for effect in estimate.effects if not effect.of.segment]
+    if not any(effect.family_size > 1 for effect in estimate.effects):
+        return None
+    level = f"{100 * estimate.level:.4g}%"
+    wanted = ("effect", f"{level} interval", f"{level} all at once", "p-value", "Holm", "BH")
+    columns = [
+        column for column in formatting.effect_columns(estimate, effects) if column.name in wanted
+    ]
+    labels = tuple(
+        f"{formatting.plain_label(one.of.metric)}: {_row_label(estimate, one)}" for one in effects
+    )
+    label = Column("effect on", labels, is_label=True)
+    return _table("Overall effects, judged together", [label, *columns]), formatting.family_lines(
+        estimate
+    )
+
+
+def _table(caption: str, columns: Sequence[Column]) -> PageTable:
+    """Columns as a table; labels are in one column, where there are several."""
+    labels = [column for column in columns if column.is_label]
+    numbers = [column for column in columns if not column.is_label]
+    header = (" · ".join(column.name for column in labels), *(column.name for column in numbers))
+    rows = [
+        (" · ".join(column.cells[row] for column in labels), *(one.cells[row] for one in numbers))
+        for row in range(len(columns[0].cells))
+    ]
+    return PageTable(caption, header, rows)
+
+
+def _citation(estimate: Estimate) -> str:
+    data = "" if estimate.origin.data is None else f", from “{estimate.origin.data}”"
+    units = counted(estimate.origin.n_units, "unit")
+    cost = ""
+    if estimate.guarantee is not None:
+        cost = (
+            f", released under label differential privacy with ε = "
+            f"{shown(estimate.guarantee.epsilon)} and δ = {shown(estimate.guarantee.delta)}"
+        )
+    return f"{_title(estimate)}{data} ({units}{cost}). Estimated with clusterdp {__version__}."
