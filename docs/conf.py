@@ -31,11 +31,12 @@ maximum_signature_line_length = 80
 # Types in signatures: those of other libraries and those that are not public have no page here.
 nitpick_ignore_regex = [(r"py:class", r".*")]
 
+highlight_language = "text"  # of blocks that name no language
 smartquotes = False  # two hyphens are an option, not a dash
 
 html_theme = "furo"
 html_title = "clusterdp"
-html_math_renderer = "mathml"
+html_math_renderer = "drawings"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_extra_path = ["_static/front"]  # the first page of the folder leads to docs/index.html

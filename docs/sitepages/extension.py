@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sphinx.errors import ExtensionError
 
 import clusterdp
-from sitepages import mathml
+from sitepages import formulas
 from sitepages.notebooks import to_notebook
 from sitepages.pages import DOCS, FOLDERS, Page, guides
 
@@ -30,7 +30,7 @@ _TITLE = re.compile(r"\A# .*\n")
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the steps to the events of a build."""
-    mathml.setup(app)
+    formulas.setup(app)
     app.add_config_value("run_guides", default=True, rebuild="env", types=[bool])
     app.connect("builder-inited", _run_guides)
     app.connect("source-read", _fill_page)
