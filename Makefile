@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test test-fast check format bench bench-variance bench-look bench-coverage bench-metrics soak reproduce venv clean
+.PHONY: help demo test test-fast check format bench bench-variance bench-look bench-coverage bench-metrics soak reproduce docs venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,10 +55,15 @@ reproduce: .venv/run ## The paper's seven experiments at full size, into reprodu
 	rm -rf reproduction
 	$(BIN)/clusterdp reproduce all --out reproduction
 
+docs: .venv/dev ## The site, into site/: guides run, links and references checked. About a minute.
+	rm -rf site
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -W -n --keep-going -q -E -c docs -d build/doctrees . site
+	@echo "open site/index.html"
+
 venv: .venv/dev ## The development environment alone.
 
 clean: ## Remove everything that was built.
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # Each stamp stands for one set of installed extras, and is made anew when the dependencies change.
 .venv/created:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-EVERY_DOCUMENT = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("docs/guides/*.md")]
+EVERY_DOCUMENT = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 NAMED_CODE = re.compile(r"`([a-z_/]+/[a-z_]+\.py)(?:: ([\w.]+))?`")
 # The module that a worked example adds.
 EXAMPLE = "src/clusterdp/statistics/positives.py"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import subprocess
@@ -15,15 +14,14 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
+from sitepages.pages import DOCS, Page
 
 if TYPE_CHECKING:
     import numpy as np
 
     from clusterdp.estimation.moments import Estimator
 
-GUIDES = Path(__file__).parents[2] / "docs" / "guides"
-# A block of code: its language, none for commands, and its text.
-BLOCKS = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+GUIDES = DOCS / "guides"
 
 
 @pytest.fixture(params=[2, 3], ids=["two arms", "three arms"])
@@ -70,15 +68,15 @@ def run_page(name: str) -> tuple[dict[str, Any], list[list[tuple[Any, ...]]], li
     """Run a page: what Python's names stand for, what queries gave, and what R printed."""
     names: dict[str, Any] = {}
     rows, printed = [], []
-    for language, text in BLOCKS.findall((GUIDES / name).read_text()):
-        if language == "python":
-            exec(text, names)  # noqa: S102 - our own documents
-        elif language == "sql":
-            rows.append(duckdb.execute(text).fetchall())
-        elif language == "r":
-            printed.append(run_r(text))
+    for block in Page.read(GUIDES / name).blocks:
+        if block.language == "python":
+            exec(block.code, names)  # noqa: S102 - our own documents
+        elif block.language == "sql":
+            rows.append(duckdb.execute(block.code).fetchall())
+        elif block.language == "r":
+            printed.append(run_r(block.code))
         else:
-            for line in text.splitlines():
+            for line in block.code.splitlines():
                 program, *arguments = shlex.split(line)
                 done = run(*arguments)
                 assert (program, done.exit_code) == ("clusterdp", 0), done.output
@@ -164,6 +162,9 @@ def test_r_fits_the_effects_of_estimate(folder: Path) -> None:
     assert found == pytest.approx(effects_of(folder), abs=1e-9)
 
 
-def test_the_first_page_shows_the_columns(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_page_makes_the_folder_and_shows_the_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     run_page("README.md")
     assert "clicks_calibrated" in capsys.readouterr().out

@@ -122,7 +122,7 @@ class Effect:
     def lift(self, level: float = 0.95) -> tuple[float, float, float] | None:
         """Effect relative to control's mean, with its interval (Fieller, 1954).
 
-        The interval holds every ratio θ with |effect − θ·control| ≤ q·se(effect − θ·control). The
+        The interval holds every ratio θ with `|effect − θ·control| ≤ q·se(effect − θ·control)`. The
         effect is treated minus control, so its covariance with control's mean is −Var(control), and
         Var(effect − θ·control) = Var(effect) + (2θ + θ²)Var(control).
 
@@ -239,7 +239,7 @@ class Estimate:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What the effects are on: outcomes, then functions of them."""
+        """The outcomes that effects are on, then functions of them."""
         return tuple(dict.fromkeys(effect.of.metric for effect in self.effects))
 
     @property

@@ -79,7 +79,7 @@ class Number:
 
     @property
     def unit(self) -> Fraction:
-        """The distance of two lattice points: a power of ten."""
+        """The distance of two lattice points, a power of ten."""
         return _unit(self.low, self.high) if self.by is None else exact(self.by)
 
     @property

@@ -176,7 +176,7 @@ class OutcomeSpace:
 
     @property
     def span(self) -> float:
-        """y_max − y_min: how far replacing one outcome can move a sum."""
+        """How far replacing one outcome can move a sum, y_max − y_min."""
         return self.values[-1] - self.values[0]
 
     def as_array(self) -> FloatArray:

@@ -1,0 +1,132 @@
+"""The site: its guides run, it is built without a warning, and it needs no other host."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+
+import clusterdp as cdp
+from clusterdp.cli.app import app
+from sitepages.notebooks import to_notebook, to_python
+from sitepages.pages import DOCS, FOLDERS, Page, guides
+from sitepages.running import GuideError, run_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROOT = DOCS.parent
+# `test_guides.py` runs the pages for other people's tools, on two and on three arms.
+RUN_HERE = [folder for folder in FOLDERS if folder != "guides"]
+# What a browser would load by itself: scripts, styles, images, fonts.
+LOADED = re.compile(r"""(?:src=|url\(|@import )["']?([^"')\s>]+)|<link[^>]*href="([^"]+)"[^>]*>""")
+PAGES = [page for folder in FOLDERS for page in guides(folder)]
+# One worker builds the site, once.
+pytestmark = pytest.mark.xdist_group("site")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", RUN_HERE)
+def test_guides_run(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "96")
+    printed = run_folder(folder)
+    assert any(any(outputs) for outputs in printed.values())
+
+
+def test_a_block_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sitepages.pages.DOCS", tmp_path)
+    page = tmp_path / "owner" / "README.md"
+    page.parent.mkdir()
+    page.write_text("# A page\n\n```python\nprint(1)\n```\n\n```python\nprint(missing)\n```\n")
+    with pytest.raises(GuideError, match=r"owner/README\.md, line 8: NameError"):
+        run_folder("owner")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.notebook_name)
+def test_a_notebook_has_the_code_of_its_page(page: Page) -> None:
+    start = guides(page.path.parent.name)[0]
+    printed = [f"printed {number}" for number, _ in enumerate(page.blocks)]
+    notebook = to_notebook(page, printed, start if page.path != start.path else None)
+    nbformat.validate(notebook)
+    cells = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    expected = [code for code in map(to_python, page.blocks) if code is not None]
+    assert cells[len(cells) - len(expected) :] == expected
+    before = [block.code.rstrip("\n") for block in start.blocks if block.language == "python"]
+    assert cells[: len(cells) - len(expected)] == ([] if page.path == start.path else before)
+
+
+def test_the_reference_has_every_public_name_and_every_command() -> None:
+    api = (DOCS / "reference" / "api.md").read_text()
+    names = re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)$", api, re.MULTILINE)
+    assert sorted(names) == sorted(set(cdp.__all__) - {"__version__"})
+    (page,) = guides("command_line")
+    shown = re.findall(r"^clusterdp (\w+)", page.text, re.MULTILINE)
+    commands = [
+        command.callback.__name__ for command in app.registered_commands if command.callback
+    ]
+    assert sorted(set(shown)) == sorted([*commands, "ledger"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly, without running the guides once more."""
+    pytest.importorskip("sphinx", reason="Sphinx is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    strict = ["-W", "-n", "--keep-going", "-q", "-D", "run_guides=0"]
+    places = ["-c", "docs", "-d", str(folder / "doctrees"), ".", str(folder / "site")]
+    done = subprocess.run(  # noqa: S603 - our own interpreter and our own documents
+        [sys.executable, "-m", "sphinx", *strict, *places],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "site"
+
+
+@pytest.mark.slow
+def test_the_site_is_built_strictly_and_asks_no_other_host(site: Path) -> None:
+    assert (site / "index.html").exists()
+    notebooks = {path.name for path in (site / "notebooks").glob("*.ipynb")}
+    assert notebooks == {page.notebook_name for page in PAGES}
+    loaded = {
+        target
+        for path in [*site.rglob("*.html"), *site.rglob("*.css")]
+        for found in LOADED.findall(path.read_text())
+        for target in found
+    }
+    assert loaded
+    assert [target for target in loaded if re.match(r"(https?:)?//", target)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_browser_shows_the_first_page_and_searches(site: Path, tmp_path: Path) -> None:
+    assert "For the analyst, by question" in opened(site / "docs" / "index.html", tmp_path)
+    found = opened(site / "search.html", tmp_path, "?q=ledger")
+    assert re.search(r'<a href="docs/ledger\.html', found)
+
+
+def opened(page: Path, home: Path, query: str = "") -> str:
+    """A page as Chromium has it after its scripts ran, without a network."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("Chromium is not on this machine")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={home}"]
+    offline = ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000"]
+    done = subprocess.run(  # noqa: S603 - our own pages
+        [program, *options, *offline, "--dump-dom", f"{page.as_uri()}{query}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "HOME": str(home)},
+    )
+    return done.stdout
