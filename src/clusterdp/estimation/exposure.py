@@ -23,6 +23,7 @@ The covariance of N̂ and D̂ depends on what tells exposure:
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 # With a smaller F of the effect on exposure, N̂/D̂ is far from normal (Staiger and Stock, 1997).
 _WEAK = 10.0
+# Shares of units that differ by less are the same, but for rounding.
+_ROUNDING = 1e-12
 # Of a public column of 0 and 1.
 PUBLIC_NOISE = UnitNoise(
     ends=Ends.of_values(np.array([0.0, 1.0])),
@@ -62,7 +65,7 @@ PUBLIC_NOISE = UnitNoise(
     largest=0.0,
     kurtosis=0.0,
     two_values=True,
-    origin=0.5,
+    origin=0.0,
 )
 
 
@@ -165,7 +168,7 @@ class Exposure(NamedTuple):
         mine = [one for one in known if one.of.metric == self.name and self.function is not None]
         if not mine:
             found.add(self.rows.estimate())
-            mine = found.effects
+            found.effects[:] = mine = [_without_rounding(one) for one in found.effects]
         plain = [one for one in mine if one.of.against is None and not one.of.adjusted]
         found.notes.extend(_notes(self.name, plain, self.rows.wanted.level))
         return found
@@ -237,7 +240,7 @@ def exposed_effect(
         return no_effect(one)
     interval = compose(one.control, one.treated)
     ratio = interval.worse
-    if ratio.below == 0:
+    if abs(ratio.below) < _ROUNDING:
         return no_effect(one)
     return Effect(
         of=one.of,
@@ -254,12 +257,11 @@ def exposed_effect(
 
 def public_outputs(shape: tuple[int, int]) -> Outputs:
     """What a public column of 0 and 1 tells; `shape` is how many clusters and arms there are."""
-    middle = PUBLIC_NOISE.origin
     return Outputs(
-        values=np.array([[-middle, middle]]),
+        values=np.array([[0.0, 1.0]]),  # so that the share of nobody is 0 without rounding
         noise=np.zeros((1, 2)),
         groups=np.zeros(shape, np.int64),
-        middle=middle,
+        middle=PUBLIC_NOISE.origin,
     )
 
 
@@ -339,6 +341,13 @@ def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
             )
             notes.append(Note(text, Weight.SCOPE, segment_label(one.of.segment)))
     return notes
+
+
+def _without_rounding(effect: Effect) -> Effect:
+    """The same; without a difference or an error where nobody, or everyone, was exposed."""
+    if abs(effect.effect) < _ROUNDING and effect.std_error < math.sqrt(_ROUNDING):
+        return replace(effect, effect=0.0, std_error=0.0)
+    return effect
 
 
 def _z_value(effect: Effect) -> float:
