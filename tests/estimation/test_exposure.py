@@ -146,6 +146,23 @@ def test_effects_on_the_exposed_are_near_the_truth_in_every_segment(
         assert (low <= 0 <= high) == (other.ci(1 - 1e-8)[0] <= 0)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mechanism": "cluster-dp", "noise_scale": 2.0, "prior_floor": 0.02},
+        {"counts_share": 0.3},
+    ],
+    ids=str,
+)
+def test_rows_of_every_kind_tell_it(options: dict[str, Any], visits: pl.DataFrame) -> None:
+    """A function that no sum is published of, too. A false alarm has 1e-8 for each effect."""
+    release = cdp.release(visits, **ARMS, outcomes=BOTH, epsilon=8, **options)
+    found = cdp.estimate(release, exposure="clicked", metrics=["spend", {"same": [0, 1, 2, 3] * 2}])
+    for metric in ("spend", "same"):
+        low, high = found[f"cace({metric}, clicked)", "B"].ci(1 - 1e-8)
+        assert low < 0.9 < high
+
+
 def test_an_exposure_is_no_metric_of_its_own_exposed(releases: dict[str, cdp.Release]) -> None:
     found = cdp.estimate(releases["same block"], exposure="clicked", metrics="spend>=2")
     assert found.metrics == ("spend>=2", "cace(spend>=2, clicked)", "clicked")
@@ -174,7 +191,9 @@ def test_everyone_is_told(releases: dict[str, cdp.Release], tmp_path: Path) -> N
     found.plot(tmp_path / "plot.svg")
     notes = " ".join(found.notes)
     assert "complier average causal effect" in notes
-    assert "of A have clicked: cace of B" in notes
+    assert "of A have clicked: cace of B is of those who have it in B and would not in A" in notes
+    turned = cdp.estimate(releases["kept"], exposure="clicked", control="B")
+    assert "A is of those who have it in B and would not in A" in " ".join(turned.notes)
     assert "effect of B on clicked: z = " in notes
     assert "effects on those exposed are of means alone, not of p90(spend)" in notes
 
@@ -268,11 +287,15 @@ def test_products_are_told_or_bounded(epsilon: float) -> None:
     assert (products.least is products.most) == told
 
 
-def test_a_covariance_that_rows_do_not_tell_is_noted(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("product", [None, "clicked*spend"])
+def test_a_covariance_that_rows_do_not_tell_is_noted(
+    product: str | None, rng: np.random.Generator
+) -> None:
     options: dict[str, Any] = {"outcomes": BOTH, "mechanism": cdp.optimal(epsilon=0.5)}
-    release = cdp.release(some_table(rng, 600), **ARMS, **options)
-    found = cdp.estimate(release, exposure="clicked")
-    assert any("rows do not tell how spend goes with clicked" in note for note in found.notes)
+    release = cdp.release(some_table(rng, 600), **ARMS, **options, metric=product)
+    found = cdp.estimate(release, exposure="clicked", metrics="spend")
+    said = any("rows do not tell how spend goes with clicked" in note for note in found.notes)
+    assert said == (product is None)
 
 
 def test_groups_that_were_assigned_are_compared(rng: np.random.Generator) -> None:

@@ -289,7 +289,7 @@ def _untold(function: str, exposure: str) -> Note:
     """That a covariance has bounds only."""
     text = (
         f"rows do not tell how {function} goes with {exposure}, so intervals of cace allow for the "
-        f'worst; the owner would have to declare their product (--metric "{function}*{exposure}")'
+        "worst; the owner would have to declare the product of both as a metric"
     )
     return Note(text)
 
@@ -323,17 +323,11 @@ def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
     )
     notes = [Note(text, Weight.SCOPE)]
     for one in effects:
-        arm, control, z_value = one.of.arm, one.of.control, _z_value(one)
+        arm, z_value = one.of.arm, _z_value(one)
         if not one.of.segment:
             text = f"effect of {arm} on {name}: z = {z_value:.3g}, F = {z_value**2:,.4g}"
             notes.append(Note(text))
-            share, error = one.control_mean or 0.0, one.control_std_error or 0.0
-            if share > quantile(level) * error:
-                text = (
-                    f"{share:.2%} of {control} have {name}: cace of {arm} is of those who have it "
-                    f"in {arm} and would not in {control}, if {arm} keeps nobody from it"
-                )
-                notes.append(Note(text, Weight.SCOPE))
+            notes.extend(_two_sided_notes(name, one, level))
         if z_value**2 < _WEAK:
             text = (
                 f"{arm} hardly changes {name} (F < {_WEAK:g}): cace and its standard error mean "
@@ -341,6 +335,22 @@ def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
             )
             notes.append(Note(text, Weight.SCOPE, segment_label(one.of.segment)))
     return notes
+
+
+def _two_sided_notes(name: str, effect: Effect, level: float) -> list[Note]:
+    """Whom effects are of, if units of both arms were exposed; arguments as of `_notes`."""
+    arms = [
+        (effect.of.control, effect.control_mean or 0.0, effect.control_std_error or 0.0),
+        (effect.of.arm, effect.treated_mean or 0.0, effect.treated_std_error or 0.0),
+    ]
+    (less, share, error), (more, *_) = arms if effect.effect > 0 else arms[::-1]
+    if not share > quantile(level) * error:
+        return []
+    text = (
+        f"{share:.2%} of {less} have {name}: cace of {effect.of.arm} is of those who have it in "
+        f"{more} and would not in {less}, if nobody has it in {less} alone"
+    )
+    return [Note(text, Weight.SCOPE)]
 
 
 def _without_rounding(effect: Effect) -> Effect:
