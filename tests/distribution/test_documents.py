@@ -48,7 +48,10 @@ def names(table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         region=pl.col("user") % 2,
         before=pl.col("secret"),
     )
-    return {"frame": table, "folder": tmp_path / "published", "segments": segments}
+    opened = ((pl.col("treated") == 1) & (pl.col("user") % 3 > 0)).cast(pl.Int64)
+    opens = table.select("user", opened=opened)
+    given = {"frame": table, "segments": segments, "opens": opens}
+    return {**given, "folder": tmp_path / "published"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

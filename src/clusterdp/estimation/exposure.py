@@ -23,6 +23,7 @@ The covariance of N̂ and D̂ depends on what tells exposure:
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 # With a smaller F of the effect on exposure, N̂/D̂ is far from normal (Staiger and Stock, 1997).
 _WEAK = 10.0
+# Shares of units that differ by less are the same, but for rounding.
+_ROUNDING = 1e-12
 # Of a public column of 0 and 1.
 PUBLIC_NOISE = UnitNoise(
     ends=Ends.of_values(np.array([0.0, 1.0])),
@@ -62,7 +65,7 @@ PUBLIC_NOISE = UnitNoise(
     largest=0.0,
     kurtosis=0.0,
     two_values=True,
-    origin=0.5,
+    origin=0.0,
 )
 
 
@@ -165,7 +168,7 @@ class Exposure(NamedTuple):
         mine = [one for one in known if one.of.metric == self.name and self.function is not None]
         if not mine:
             found.add(self.rows.estimate())
-            mine = found.effects
+            found.effects[:] = mine = [_without_rounding(one) for one in found.effects]
         plain = [one for one in mine if one.of.against is None and not one.of.adjusted]
         found.notes.extend(_notes(self.name, plain, self.rows.wanted.level))
         return found
@@ -237,7 +240,7 @@ def exposed_effect(
         return no_effect(one)
     interval = compose(one.control, one.treated)
     ratio = interval.worse
-    if ratio.below == 0:
+    if abs(ratio.below) < _ROUNDING:
         return no_effect(one)
     return Effect(
         of=one.of,
@@ -254,12 +257,11 @@ def exposed_effect(
 
 def public_outputs(shape: tuple[int, int]) -> Outputs:
     """What a public column of 0 and 1 tells; `shape` is how many clusters and arms there are."""
-    middle = PUBLIC_NOISE.origin
     return Outputs(
-        values=np.array([[-middle, middle]]),
+        values=np.array([[0.0, 1.0]]),  # so that the share of nobody is 0 without rounding
         noise=np.zeros((1, 2)),
         groups=np.zeros(shape, np.int64),
-        middle=middle,
+        middle=PUBLIC_NOISE.origin,
     )
 
 
@@ -287,7 +289,7 @@ def _untold(function: str, exposure: str) -> Note:
     """That a covariance has bounds only."""
     text = (
         f"rows do not tell how {function} goes with {exposure}, so intervals of cace allow for the "
-        f'worst; the owner would have to declare their product (--metric "{function}*{exposure}")'
+        "worst; the owner would have to declare the product of both as a metric"
     )
     return Note(text)
 
@@ -321,17 +323,11 @@ def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
     )
     notes = [Note(text, Weight.SCOPE)]
     for one in effects:
-        arm, control, z_value = one.of.arm, one.of.control, _z_value(one)
+        arm, z_value = one.of.arm, _z_value(one)
         if not one.of.segment:
             text = f"effect of {arm} on {name}: z = {z_value:.3g}, F = {z_value**2:,.4g}"
             notes.append(Note(text))
-            share, error = one.control_mean or 0.0, one.control_std_error or 0.0
-            if share > quantile(level) * error:
-                text = (
-                    f"{share:.2%} of {control} have {name}: cace of {arm} is of those who have it "
-                    f"in {arm} and would not in {control}, if {arm} keeps nobody from it"
-                )
-                notes.append(Note(text, Weight.SCOPE))
+            notes.extend(_two_sided_notes(name, one, level))
         if z_value**2 < _WEAK:
             text = (
                 f"{arm} hardly changes {name} (F < {_WEAK:g}): cace and its standard error mean "
@@ -339,6 +335,29 @@ def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
             )
             notes.append(Note(text, Weight.SCOPE, segment_label(one.of.segment)))
     return notes
+
+
+def _two_sided_notes(name: str, effect: Effect, level: float) -> list[Note]:
+    """Whom effects are of, if units of both arms were exposed; arguments as of `_notes`."""
+    arms = [
+        (effect.of.control, effect.control_mean or 0.0, effect.control_std_error or 0.0),
+        (effect.of.arm, effect.treated_mean or 0.0, effect.treated_std_error or 0.0),
+    ]
+    (less, share, error), (more, *_) = arms if effect.effect > 0 else arms[::-1]
+    if not share > quantile(level) * error:
+        return []
+    text = (
+        f"{share:.2%} of {less} have {name}: cace of {effect.of.arm} is of those who have it in "
+        f"{more} and would not in {less}, if nobody has it in {less} alone"
+    )
+    return [Note(text, Weight.SCOPE)]
+
+
+def _without_rounding(effect: Effect) -> Effect:
+    """The same; without a difference or an error where nobody, or everyone, was exposed."""
+    if abs(effect.effect) < _ROUNDING and effect.std_error < math.sqrt(_ROUNDING):
+        return replace(effect, effect=0.0, std_error=0.0)
+    return effect
 
 
 def _z_value(effect: Effect) -> float:
