@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
 import clusterdp as cdp
 from clusterdp.estimation.asked import parse_metrics
@@ -91,6 +91,43 @@ def test_quantiles_of_numbers_lie_within_their_bounds(atoms: dict[int, int], sha
     shown = ArmDistribution.of(arm, "A", (), 0.95)
     for value, least, most in zip(shown.values, shown.low, shown.high, strict=True):
         assert least - 1e-12 <= probs[steps <= value].sum() <= most + 1e-12
+
+
+def can_be_quantile(value: int, rounded: FloatArray, share: float) -> bool:
+    """Whether numbers up to 60 exist that round to given shares and have a quantile: a program."""
+    grid, steps = number_space().grids[0], np.arange(61)
+    rounding = np.stack(
+        [grid.rounded(Density(steps=np.array([step]), probs=np.ones(1))) for step in steps], axis=1
+    )
+    limits = np.stack([-(steps >= value).astype(float), (steps > value).astype(float)])
+    found = optimize.linprog(
+        np.zeros(61), A_ub=limits, b_ub=[share - 1, 1 - share], A_eq=rounding, b_eq=rounded
+    )
+    return bool(found.success)
+
+
+@pytest.mark.parametrize(
+    "atoms",
+    [
+        {2: 4, 9: 2, 14: 3, 26: 2, 45: 3, 55: 2},
+        {0: 1, 6: 3, 8: 1, 19: 1, 22: 1, 30: 3, 38: 1, 41: 2, 59: 4},
+        {10: 1, 16: 1},
+    ],
+    ids=["spread", "many", "one gap"],
+)
+@pytest.mark.parametrize("share", [0.3, 0.55, 0.87])
+def test_bounds_of_numbers_are_as_close_as_rounding_allows(
+    atoms: dict[int, int], share: float
+) -> None:
+    """From exact shares the bounds are those of all numbers that could have been rounded so."""
+    probs = np.array(list(atoms.values())) / sum(atoms.values())
+    space = number_space()
+    rounded = space.grids[0].rounded(Density(steps=np.array(list(atoms)), probs=probs))
+    arm = ArmLevels.of(Levels.of("y", space), known(tails(rounded)))
+    low, high = ArmQuantile(arm, share).bounds
+    possible = [value for value in range(61) if can_be_quantile(value, rounded, share)]
+    assert low <= possible[0] <= low + 1  # a share of the way is rounded outwards
+    assert high - 1 <= possible[-1] <= high
 
 
 @given(

@@ -21,7 +21,7 @@ from clusterdp.estimation.metric_effects import Found
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import FloatArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.composed import ArmEstimates
     from clusterdp.estimation.intervals import Limits
     from clusterdp.estimation.levels import Levels
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # Standard errors are those that a normal interval at this level would be as long with.
 _LEVEL = 0.95
+# A value this near to a bound, in steps of the lattice, is on it.
+_SAME = 1e-6
 
 
 class ArmQuantile(NamedTuple):
@@ -47,14 +49,16 @@ class ArmQuantile(NamedTuple):
         """The estimate: the inverse of the monotone distribution.
 
         Between grid points that of a number is taken to be linear. The share of R ≤ g_k is the
-        mean of P(y ≤ v) over v from g_k to g_{k+1}, so it counts as that half way.
+        mean of P(y ≤ v) over v from g_k to g_{k+1}, so it counts as that half way. What cannot be
+        is moved to the nearest bound.
         """
         levels, below = self.arm.levels, 1 - self.arm.tails[1:]
         first = int(np.argmax(below >= self.share))
         if not levels.step:
             return float(levels.values[first])
         places, shares = _half_way(levels.values, below)
-        return float(np.round(np.interp(self.share, shares, places) / levels.step) * levels.step)
+        nearest = np.round(np.interp(self.share, shares, places) / levels.step) * levels.step
+        return float(np.clip(nearest, *self.bounds))
 
     @property
     def sampling_variance(self) -> float:
@@ -69,25 +73,22 @@ class ArmQuantile(NamedTuple):
     @property
     def bounds(self) -> Limits:
         """The values that would not be rejected if the estimated shares were exact."""
-        return self._kept(self.arm.tails, self.arm.tails)
+        kept = self._kept(self.arm.tails, self.arm.tails)
+        return float(kept.min()), float(kept.max())
 
     def limits(self, level: float) -> Limits:
         """From the least to the largest value that is not rejected, `bounds` among them."""
-        low, high = self.arm.limits(level)
-        (first, last), (least, most) = self.bounds, self._kept(low, high)
-        return min(first, least), max(last, most)
+        every = np.concatenate([self._kept(*self.arm.limits(level)), self.bounds])
+        return float(every.min()), float(every.max())
 
-    def _kept(self, low: FloatArray, high: FloatArray) -> Limits:
-        """The values that limits of tail shares do not reject, and the estimate."""
+    def _kept(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Values that limits of tail shares do not reject, the least and the largest among them."""
         levels, rest = self.arm.levels, 1 - self.share
         at_least, above = high[:-1] >= rest, low[1:] <= rest
-        kept = [levels.values[at_least & above], np.array([self.value])]
         # Between a level and the next one: only numbers are there, and not at cuts.
         between = at_least[:-1] & above[1:] & ~levels.divided
-        kept += [levels.values[:-1][between] + levels.step]
-        kept += [levels.values[1:][between] - levels.step]
-        every = np.concatenate(kept)
-        return float(every.min()), float(every.max())
+        gaps = _kept_between(levels, low, high, rest, np.flatnonzero(between))
+        return np.concatenate([levels.values[at_least & above], gaps])
 
     def _variance(self) -> float:
         low, high = self.limits(_LEVEL)
@@ -116,6 +117,37 @@ def quantile_effects(rows: Sequence[MetricRows], levels: Levels, share: float, n
 
     effects = [composed_effect(one, compose) for one in compared_arms(rows, name)]
     return Found(effects=effects)
+
+
+def _kept_between(
+    levels: Levels, low: FloatArray, high: FloatArray, rest: float, places: IntArray
+) -> FloatArray:
+    """The least and the largest kept value in gaps between two levels of a number.
+
+    Rounding is known, so S_{k+1} is the mean of P(y ≥ v) over the lattice points v after g_k, up to
+    g_{k+1}. A share λ of the way from g_k, this is at least λP(y ≥ v) + (1 − λ)S_{k+2}, and at most
+    λS_k + (1 − λ)P(y > v). So v is no quantile unless λ·rest + (1 − λ)S_{k+2} ≤ S_{k+1} and
+    S_{k+1} ≤ λS_k + (1 − λ)rest. Limits take the place of shares: two estimates together are
+    rarely further off than the limits of both allow, however they are correlated.
+
+    Args:
+        levels: The levels.
+        low: Lower limits of tail shares.
+        high: Upper limits of tail shares.
+        rest: 1 − q.
+        places: The levels before the gaps; shares beside these do not reject them.
+    """
+    before, after = high[places] - rest, rest - low[places + 2]
+    below, above = low[places + 1] - rest, high[places + 1] - low[places + 2]
+    # Where a denominator is zero, the condition holds for every share of the way.
+    least = np.divide(below, before, out=np.zeros_like(before), where=before > 0)
+    most = np.divide(above, after, out=np.ones_like(after), where=after > 0)
+    starts = levels.values[places]
+    n_steps = np.round((levels.values[places + 1] - starts) / (levels.step or 1.0))
+    first = np.maximum(np.ceil(least * n_steps - _SAME), 1)
+    last = np.minimum(np.floor(most * n_steps + _SAME), n_steps - 1)
+    ends = np.stack([first, last])[:, first <= last]
+    return np.asarray(starts[first <= last] + levels.step * ends).ravel()
 
 
 def _half_way(values: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:
