@@ -67,10 +67,10 @@ def write_card(manifest: Manifest, files: Mapping[str, FileSum], seen: Visible) 
 
     Args:
         manifest: Of the release.
-        files: All files but the page itself and the manifest, with their checksums.
+        files: Its files with their checksums, the page itself among them or not.
         seen: What to expect of effects.
     """
-    listed = {name: files[name] for name in sorted(files) if name not in (INDEX, MANIFEST)}
+    listed = _others(files)
     rows = RowFiles.of(listed)
     guarantee = manifest.terms.to_guarantee()
     with_rows = manifest.terms.releases_rows
@@ -180,16 +180,21 @@ def _statistics(manifest: Manifest, rows: RowFiles) -> list[str]:
     return [f"`{name}`: {texts[name]}" for name in (CELLS, TOTALS, LOOK, CHANNELS) if name in texts]
 
 
-def _fingerprint(files: Mapping[str, FileSum]) -> str:
-    """A checksum of all checksums, as `sha256sum` lists them."""
-    lines = "".join(f"{one.sha256}  {name}\n" for name, one in files.items())
+def _others(files: Mapping[str, FileSum]) -> dict[str, FileSum]:
+    """All files but the page itself and the manifest, sorted by their names."""
+    return {name: files[name] for name in sorted(files) if name not in (INDEX, MANIFEST)}
+
+
+def fingerprint(files: Mapping[str, FileSum]) -> str:
+    """A checksum of the checksums of all other files, as `sha256sum` lists them."""
+    lines = "".join(f"{one.sha256}  {name}\n" for name, one in _others(files).items())
     return sha256(lines.encode()).hexdigest()[:_FINGERPRINT]
 
 
 def _citation(manifest: Manifest, files: Mapping[str, FileSum]) -> str:
     day = manifest.provenance.released_on
     year = "n.d." if day is None else str(day.year)
-    return f"{title_of(manifest)} ({year}). {_what(manifest)}. Fingerprint {_fingerprint(files)}."
+    return f"{title_of(manifest)} ({year}). {_what(manifest)}. Fingerprint {fingerprint(files)}."
 
 
 def _what(manifest: Manifest) -> str:
@@ -201,7 +206,7 @@ def _what(manifest: Manifest) -> str:
 
 
 def _bibtex(manifest: Manifest, files: Mapping[str, FileSum]) -> str:
-    day, mark = manifest.provenance.released_on, _fingerprint(files)
+    day, mark = manifest.provenance.released_on, fingerprint(files)
     fields = {"title": title_of(manifest)}
     if day is not None:
         fields |= {"year": str(day.year), "month": str(day.month)}
@@ -211,7 +216,7 @@ def _bibtex(manifest: Manifest, files: Mapping[str, FileSum]) -> str:
         f"  {name} = {{{''.join(_IN_BIBTEX.get(letter, letter) for letter in text)}}},"
         for name, text in fields.items()
     ]
-    return "\n".join([f"@misc{{clusterdp-{mark[:8]},", *lines, "}"])
+    return "\n".join([f"@misc{{clusterdp-{mark},", *lines, "}"])
 
 
 def _listed_files(files: Mapping[str, FileSum], rows: RowFiles) -> list[tuple[str, str, str]]:
