@@ -107,9 +107,10 @@ def test_the_questions_of_a_reader_are_answered(page: str, folder: Path) -> None
     text = page_text(page)
     for about in ABOUT.values():
         assert about in text
-    assert "400 units in 4 clusters (column user ) took part" in text
+    assert "400 units (column user ) in 4 clusters took part" in text
     assert "Protected: the outcomes of every unit ( visit , sale and rounds )" in text
     assert "50% 11% 89%" in text
+    assert "no ledger adds them up" in text
     assert "Not a median, quantile or maximum of a private column" in text
     release, manifest = read_folder(folder)
     channels = [block.channel for block in release.blocks]
