@@ -16,6 +16,7 @@ from clusterdp.experiment.categories import CategoriesRecord
 from clusterdp.experiment.declared import DeclaredRecord
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.published.manifest import BeforeLook, ColumnNames, Manifest
+from clusterdp.published.provenance import Provenance, Spent
 from clusterdp.published.terms import BlockTerms, GuaranteeTerms
 from clusterdp.statistics.catalogue import Statistic
 from clusterdp.statistics.look import NoisyLook
@@ -81,7 +82,7 @@ def test_code_that_documents_name_exists() -> None:
 def test_the_format_describes_every_key_of_a_manifest() -> None:
     described = (ROOT / "docs" / "format.md").read_text()
     kinds: list[type[Struct]] = [Manifest, BlockTerms, ColumnNames, GuaranteeTerms, FileSum]
-    kinds += [CategoriesRecord, DeclaredRecord, BeforeLook, NoisyLook]
+    kinds += [CategoriesRecord, DeclaredRecord, BeforeLook, NoisyLook, Provenance, Spent]
     kinds += [Mechanism, *get_args(Statistic), *get_args(RowRule)]
     tags = [kind.__struct_config__.tag for kind in kinds if kind.__struct_config__.tag]
     keys = [field for kind in kinds for field in kind.__struct_fields__]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from clusterdp.published.manifest import unseal
 from clusterdp.published.verification import verify_folder
 from clusterdp.storage.files import FileSum
+from edited_cards import edited_card
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +23,10 @@ def seal_again(folder: Path, name: str) -> None:
     """Name a changed file in the manifest, as whoever can write the folder could."""
     manifest = unseal((folder / "manifest.json").read_bytes())
     files = {**manifest.files, name: FileSum.of(folder / name)}
+    if name != "index.html":
+        page = edited_card((folder / "index.html").read_text(), manifest.files, files)
+        (folder / "index.html").write_text(page)
+        files["index.html"] = FileSum.of(folder / "index.html")
     (folder / "manifest.json").write_bytes(manifest.sealed(files))
 
 
@@ -62,8 +68,21 @@ def test_rows_that_say_more_than_their_responses(
     assert problems(published) == [problem]
 
 
-def test_another_readme(published: Path) -> None:
-    path = published / "README.md"
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("README.md", "the README"), ("index.html", "index.html")],
+)
+def test_another_text_for_people(name: str, problem: str, published: Path) -> None:
+    path = published / name
     path.write_text(path.read_text().replace("epsilon = 2.0", "epsilon = 0.001"))
-    seal_again(published, "README.md")
-    assert problems(published) == ["the README follows from the manifest"]
+    seal_again(published, name)
+    assert problems(published) == [f"{problem} follows from the manifest"]
+
+
+def test_another_provenance_needs_another_page(published: Path) -> None:
+    manifest = unseal((published / "manifest.json").read_bytes())
+    about = msgspec.structs.replace(manifest.provenance, contact="somebody else")
+    forged = msgspec.structs.replace(manifest, provenance=about)
+    (published / "manifest.json").write_bytes(forged.sealed(manifest.files))
+    texts = ["the README follows from the manifest", "index.html follows from the manifest"]
+    assert problems(published) == texts

@@ -26,6 +26,7 @@ from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import add_exact_noise, simulated_noise
 from clusterdp.storage.files import FileSum
 from clusterdp.storage.folder import LocalFolder
+from edited_cards import edited_card
 from released import drawn_of
 from two_blocks import COLUMNS, MECHANISMS, SPACES, release_blocks, some_table
 
@@ -124,6 +125,9 @@ def test_swapped_blocks_are_found(swap: Callable[[Path], None], folder: Path) ->
     manifest = read_manifest(folder)
     swap(folder)
     files = {name: FileSum.of(folder / name) for name in manifest.files}
+    page = edited_card((folder / "index.html").read_text(), manifest.files, files)
+    (folder / "index.html").write_text(page)
+    files["index.html"] = FileSum.of(folder / "index.html")
     (folder / "manifest.json").write_bytes(manifest.sealed(files))
     assert problems(folder)
 

@@ -80,7 +80,7 @@ def is_same(folder: Path, original: SoundFolder) -> bool:
 def _fixed(content: dict[str, Any]) -> str:
     """What of a manifest is fixed; numbers as numbers, to the digits that a guarantee can tell."""
     content = json.loads(json.dumps(content), parse_int=_rounded, parse_float=_rounded)
-    for name in ("files", "sha256", "software", "notes"):
+    for name in ("files", "sha256", "software", "notes", "provenance"):
         content.pop(name, None)
     content["guarantee"].pop("in_words", None)
     return json.dumps(content, sort_keys=True)
@@ -188,7 +188,7 @@ def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> N
     names = {_CELLS, *([_CHANNELS] if designed else []), *([_TOTALS] if _levels(content) else [])}
     need("files", holds=set(tables) - names == {n for n in tables if n.startswith("units")})
     need("rows", holds=bool(units) == (rows is not None))
-    need("README", holds=set(content["files"]) == {"README.md", *tables})
+    need("texts", holds=set(content["files"]) == {"README.md", "index.html", *tables})
     _check_cells(content, cells)
     if _levels(content):
         check_totals(content, _levels(content), tables[_TOTALS])

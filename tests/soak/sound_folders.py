@@ -13,6 +13,7 @@ import polars as pl
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp.published.card import write_card
 from clusterdp.published.folder import read_folder
 from clusterdp.published.readme import write_readme
 from clusterdp.published.sights import what_is_visible
@@ -22,7 +23,9 @@ from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import simulated_noise
+from clusterdp.storage.files import FileSum
 from clusterdp.storage.folder import LocalFolder
+from edited_cards import edited_card
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,6 +175,8 @@ def _in_parts(folder: SoundFolder, place: Path) -> SoundFolder:
     release, manifest = read_folder(place)
     seen = what_is_visible(manifest, release.layout, [one.channel for one in release.blocks])
     files["README.md"] = write_readme(manifest, parts, seen).encode()
+    files["index.html"] = write_card(manifest, _sums(files), seen).encode()
+    content["files"] = msgspec.to_builtins(_sums(files))
     return SoundFolder(f"{folder.name}, in parts", sealed(content, files))
 
 
@@ -184,12 +189,20 @@ def as_parquet(rows: pl.DataFrame) -> bytes:
 
 def sealed(content: dict[str, Any], files: dict[str, bytes]) -> dict[str, bytes]:
     """Files with a manifest that names them all, with the checksums that it should have."""
-    listed = {
-        name: {"bytes": len(files[name]), "sha256": _sha256(files[name])}
+    before = {name: FileSum(**one) for name, one in content["files"].items()}
+    page = edited_card(files["index.html"].decode(), before, _sums(files)).encode()
+    whole = {**files, "index.html": page}
+    listed = msgspec.to_builtins(_sums(whole))
+    return {**whole, "manifest.json": seal({**content, "files": listed})}
+
+
+def _sums(files: dict[str, bytes]) -> dict[str, FileSum]:
+    """The checksums of all files but the manifest."""
+    return {
+        name: FileSum(len(files[name]), _sha256(files[name]))
         for name in sorted(files)
         if name != "manifest.json"
     }
-    return {**files, "manifest.json": seal({**content, "files": listed})}
 
 
 def seal(content: dict[str, Any]) -> bytes:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp._words import counted
-from clusterdp.experiment.layout import units_in_words
 from clusterdp.pages.chart import Axis, Line, line_chart
 from clusterdp.pages.document import render
 from clusterdp.pages.scales import Logarithmic
@@ -67,10 +66,10 @@ def write_card(manifest: Manifest, files: Mapping[str, FileSum], seen: Visible) 
 
     Args:
         manifest: Of the release.
-        files: All files but the page itself and the manifest, with their checksums.
+        files: Its files with their checksums, the page itself among them or not.
         seen: What to expect of effects.
     """
-    listed = {name: files[name] for name in sorted(files) if name not in (INDEX, MANIFEST)}
+    listed = _others(files)
     rows = RowFiles.of(listed)
     guarantee = manifest.terms.to_guarantee()
     with_rows = manifest.terms.releases_rows
@@ -81,12 +80,16 @@ def write_card(manifest: Manifest, files: Mapping[str, FileSum], seen: Visible) 
         title=title_of(manifest),
         about=manifest.provenance,
         outcomes=_together([f"`{name}`" for name in manifest.terms.outcome_names]),
-        units=units_in_words(manifest.n_units, manifest.n_clusters),
+        units=counted(manifest.n_units, "unit"),
+        clusters=f" in {counted(manifest.n_clusters, 'cluster')}" if manifest.n_clusters else "",
         arms=_together([str(arm) for arm in manifest.arms]),
         delta=shown(guarantee.delta) if guarantee.delta else None,
         slack=SLACK,
         suspicions=suspicions(guarantee),
+        spent_before=_spent_before(manifest),
         columns=published_columns(manifest) if with_rows else None,
+        grouped_by=_together([" × ".join(level) for level in _levels(manifest) if level]),
+        has_sums=bool(_levels(manifest)),
         assumed=seen.assumed,
         metrics=[_view(manifest, seen, place) for place in range(len(seen.metrics))],
         cautions=cautions(manifest) if with_rows else None,
@@ -105,6 +108,18 @@ def write_card(manifest: Manifest, files: Mapping[str, FileSum], seen: Visible) 
         rows=rows.name,
         errata=ERRATA,
     )
+
+
+def _levels(manifest: Manifest) -> list[tuple[str, ...] | None]:
+    """What statistics are published of, each once: cells (None), everyone, or groups by columns."""
+    statistics = (one for each in manifest.terms.mechanisms for one in each.statistics)
+    return list(dict.fromkeys(one.level for one in statistics))
+
+
+def _spent_before(manifest: Manifest) -> str | None:
+    """The ε of earlier releases about the same people; None if no ledger tells."""
+    spent = manifest.provenance.spent_before
+    return None if spent is None else shown(spent.epsilon)
 
 
 def _together(names: list[str]) -> str:
@@ -126,14 +141,15 @@ def _view(manifest: Manifest, seen: Visible, metric: int) -> MetricView:
     ]
     precision, name = seen.precisions[metric], seen.metrics[metric]
     sentence = (
-        f"Over everyone, effects of {_number(precision.overall.detectable_effect)} can be detected."
+        f"Over everyone, effects of {_number(precision.overall.detectable_effect)} or more can "
+        "be detected."
     )
     small = precision.segment(_SMALL_SEGMENT)
     if small is not None:
         sentence += (
             f" In a segment of {_SMALL_SEGMENT:.0%} of the units, the standard error is about "
-            f"{_number(small.std_error)}, and effects must be {_number(small.detectable_effect)} "
-            "to be detected."
+            f"{_number(small.std_error)}, and effects of {_number(small.detectable_effect)} or "
+            "more can be detected."
         )
     return MetricView(name, sentence, rows, _chart(name, precision, sentence))
 
@@ -157,7 +173,7 @@ def _chart(metric: str, precision: Precision, told: str) -> Svg | None:
 
 def _share_name(share: float, n_units: int) -> str:
     units = counted(round(share * n_units), "unit")
-    return f"everyone: {units}" if share == 1 else f"{share:.0%}: {units}"
+    return f"everyone ({units})" if share == 1 else f"{share:.0%} of them ({units})"
 
 
 def _number(value: float) -> str:
@@ -180,16 +196,21 @@ def _statistics(manifest: Manifest, rows: RowFiles) -> list[str]:
     return [f"`{name}`: {texts[name]}" for name in (CELLS, TOTALS, LOOK, CHANNELS) if name in texts]
 
 
-def _fingerprint(files: Mapping[str, FileSum]) -> str:
-    """A checksum of all checksums, as `sha256sum` lists them."""
-    lines = "".join(f"{one.sha256}  {name}\n" for name, one in files.items())
+def _others(files: Mapping[str, FileSum]) -> dict[str, FileSum]:
+    """All files but the page itself and the manifest, sorted by their names."""
+    return {name: files[name] for name in sorted(files) if name not in (INDEX, MANIFEST)}
+
+
+def fingerprint(files: Mapping[str, FileSum]) -> str:
+    """A checksum of the checksums of all other files, as `sha256sum` lists them."""
+    lines = "".join(f"{one.sha256}  {name}\n" for name, one in _others(files).items())
     return sha256(lines.encode()).hexdigest()[:_FINGERPRINT]
 
 
 def _citation(manifest: Manifest, files: Mapping[str, FileSum]) -> str:
     day = manifest.provenance.released_on
     year = "n.d." if day is None else str(day.year)
-    return f"{title_of(manifest)} ({year}). {_what(manifest)}. Fingerprint {_fingerprint(files)}."
+    return f"{title_of(manifest)} ({year}). {_what(manifest)}. Fingerprint {fingerprint(files)}."
 
 
 def _what(manifest: Manifest) -> str:
@@ -201,7 +222,7 @@ def _what(manifest: Manifest) -> str:
 
 
 def _bibtex(manifest: Manifest, files: Mapping[str, FileSum]) -> str:
-    day, mark = manifest.provenance.released_on, _fingerprint(files)
+    day, mark = manifest.provenance.released_on, fingerprint(files)
     fields = {"title": title_of(manifest)}
     if day is not None:
         fields |= {"year": str(day.year), "month": str(day.month)}
@@ -211,7 +232,7 @@ def _bibtex(manifest: Manifest, files: Mapping[str, FileSum]) -> str:
         f"  {name} = {{{''.join(_IN_BIBTEX.get(letter, letter) for letter in text)}}},"
         for name, text in fields.items()
     ]
-    return "\n".join([f"@misc{{clusterdp-{mark[:8]},", *lines, "}"])
+    return "\n".join([f"@misc{{clusterdp-{mark},", *lines, "}"])
 
 
 def _listed_files(files: Mapping[str, FileSum], rows: RowFiles) -> list[tuple[str, str, str]]:

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from clusterdp.published.terms import BlockTerms
 
 _WIDTH, _WIDE = 80, 100
-_ERRATA = (
-    f"\nWhat turned out to be wrong later is in `{ERRATA}`, if there is one; nothing seals it."
-)
+_ERRATA = f"\nWhat turned out to be wrong later is in `{ERRATA}`, if there is one."
 _BLOCKS = (
     "They are released in blocks, each with a channel, noise and a share of epsilon of its own. "
     "Columns of a block end with its number, as in `response_1`; in `totals.parquet` and "
@@ -223,7 +221,8 @@ def _visible(seen: Visible) -> str:
 def _provenance(manifest: Manifest) -> str:
     """Where the release comes from."""
     pairs = provenance_pairs(manifest.provenance)
-    lines = [f"- {name}: {in_markdown(text)}" for name, text in pairs]
+    told = [f"- {name}: {in_markdown(text)}" for name, text in pairs]
+    lines = [textwrap.fill(one, _WIDTH, subsequent_indent="  ") for one in told]
     return "\n".join(["", "## Where it comes from", *lines, _ERRATA]) + "\n"
 
 

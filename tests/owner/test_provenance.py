@@ -1,0 +1,125 @@
+"""Where a release comes from: given in any way, published alike, and the same when resumed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+import clusterdp as cdp
+from cli_runs import PARTS, assert_refused, release, run
+from clusterdp.errors import ParameterError
+from clusterdp.owner.options import flag_of
+from clusterdp.published.folder import read_manifest
+from clusterdp.published.provenance import LONGEST, Provenance, Spent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+ABOUT: dict[str, Any] = {name: f"{name} of the <experiment>, ångström & 北京" for name in LONGEST}
+GIVEN: dict[str, Any] = {
+    "outcomes": {"clicks": "0..3"},
+    "unit": "user",
+    "arm": "treated",
+    "cluster": "market",
+    "mechanism": "uniform-prior-dp",
+    "epsilon": 1,
+}
+
+
+def said(folder: Path) -> dict[str, Any]:
+    known = msgspec.to_builtins(read_manifest(folder).provenance)
+    return {name: known[name] for name in LONGEST}
+
+
+def test_python_commands_and_files_say_the_same(
+    source: Path, table: pl.DataFrame, tmp_path: Path
+) -> None:
+    cdp.publish(table, out=tmp_path / "python", **GIVEN, **ABOUT)
+    flags = [part for name, text in ABOUT.items() for part in (f"--{flag_of(name)}", text)]
+    assert release(source, tmp_path / "flags", *flags).exit_code == 0
+    spec = tmp_path / "about.toml"
+    spec.write_text("\n".join(f"{name} = {json.dumps(text)}" for name, text in ABOUT.items()))
+    done = release(source, tmp_path / "file", "--spec", spec)
+    assert done.exit_code == 0, done.output
+    plan = tmp_path / "plan.toml"
+    planned = run("plan", source, *PARTS, "--spec", spec, "--epsilon", 1, "--out", plan)
+    assert planned.exit_code == 0, planned.output
+    place = tmp_path / "plan"
+    done = run("release", source, "--plan", plan, "--unit", "user", "--out", place)
+    assert done.exit_code == 0, done.output
+    for name in ("python", "flags", "file", "plan"):
+        assert said(tmp_path / name) == ABOUT, name
+        shown = run("inspect", tmp_path / name).output
+        assert all(text in shown for text in ABOUT.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must not be empty"),
+        (" ", "must not be empty"),
+        ("x" * 2001, "characters, got 2001; shorten it"),
+        ("a\nb", "got U+000A; remove it"),
+        ("a\x1b[31mb", "got U+001B; remove it"),
+        ("a\u202eb", "got U+202E; remove it"),
+    ],
+)
+def test_texts_that_could_do_harm_are_refused(text: str, message: str) -> None:
+    for name in LONGEST:
+        given: dict[str, Any] = {name: text}
+        with pytest.raises(ParameterError, match=f"{name} must") as refused:
+            Provenance(**given)
+        assert message in str(refused.value)
+
+
+def test_a_refused_text_spends_nothing(source: Path, tmp_path: Path) -> None:
+    ledger = cdp.Ledger.create(tmp_path / "l.db", 8)
+    paid = ("--ledger", tmp_path / "l.db", "--population", "us", "--new-population")
+    refused = release(source, tmp_path / "out", *paid, "--approved-by", "a\x1b[31mb")
+    assert_refused(refused, "approved_by must be one line without control characters, got U+001B")
+    assert ledger.releases() == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_resumed_release_tells_of_its_reservation(
+    table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The day and what had been spent are on record, whatever was spent meanwhile."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    ledger = cdp.Ledger.create(tmp_path / "l.db", 8, passphrase="p" * 20)
+    paid: dict[str, Any] = {**GIVEN, "ledger": ledger, "population": "us"}
+    cdp.publish(table, out=tmp_path / "first", new_population=True, **paid)
+    with monkeypatch.context() as patch:
+        patch.setattr("clusterdp.releasing.to_folder.write_card", stop)
+        with pytest.raises(KeyboardInterrupt):
+            cdp.publish(table, out=tmp_path / "second", **paid, **ABOUT)
+    cdp.publish(table, out=tmp_path / "third", **paid)
+    first, second, third = ledger.releases()
+    cdp.resume(second.release_id, table, ledger=ledger)
+    for name, record, spent in (
+        ("first", first, 0),
+        ("second", second, first.guarantee.epsilon),
+        ("third", third, first.guarantee.epsilon + second.guarantee.epsilon),
+    ):
+        known = read_manifest(tmp_path / name).provenance
+        assert str(known.released_on) == record.at[:10]
+        assert known.spent_before is not None
+        assert known.spent_before.epsilon == pytest.approx(spent)
+    assert said(tmp_path / "second") == ABOUT
+    assert run("verify", tmp_path / "second").exit_code == 0
+
+
+def test_a_manifest_with_other_words_is_read_or_refused() -> None:
+    whole = Provenance(**ABOUT, spent_before=Spent(epsilon=1, delta=0))
+    assert msgspec.json.decode(msgspec.json.encode(whole), type=Provenance) == whole
+    for spoilt in ({"title": "a\nb"}, {"title": 1}, {"released_on": "yesterday"}, {"more": "x"}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(json.dumps(spoilt), type=Provenance)

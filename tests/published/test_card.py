@@ -1,0 +1,197 @@
+"""The page of a folder: sound, in plain words, true, and without anything that is not public."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from html import unescape
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from browsers import WIDTHS, assert_accessible, assert_fits, opened
+from cli_runs import run
+from clusterdp.published.folder import read_folder
+from clusterdp.published.sights import what_is_visible
+from look_runs import ASKED, LOOK, players
+from page_checks import assert_sound_page, page_text
+from two_blocks import some_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+ABOUT = {
+    "title": "Two e-mails or none",
+    "description": "Customers were sent an e-mail, or none.",
+    "collected": "March 2008, 14 days",
+    "contact": "Experiments, experiments@example.org",
+    "licence": "CC BY 4.0",
+    "approved_by": "Data protection office",
+    "reason": "Effects of a point must be detectable.",
+}
+NAMES: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market"}
+FUNNEL: dict[str, Any] = {
+    "outcomes": {"visit": "0,1", "sale": "0,1", "rounds": "number:0..4"},
+    "implies": ["sale -> visit"],
+    "mechanism": "uniform-prior-dp",
+    "epsilon": 2,
+    **NAMES,
+}
+HOSTILE = "</title><script>alert(1)</script> `x` [a](b) *c* \\ {{ 7 * 7 }} & \"'"
+
+
+def publish(table: Any, folder: Path, **options: Any) -> str:
+    """Publish a folder; returns its page."""
+    cdp.publish(table, out=folder, **options)
+    return (folder / "index.html").read_text()
+
+
+def problems(folder: Path) -> list[str]:
+    done = run("verify", folder)
+    return [line for line in done.output.splitlines() if line.startswith("FAIL")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose owner said everything; tests leave it as it is."""
+    place = tmp_path_factory.mktemp("card") / "out"
+    table = some_table(400, np.random.default_rng())
+    publish(table, place, **FUNNEL, breakdown=["tier"], **ABOUT)
+    return place
+
+
+@pytest.fixture
+def page(folder: Path) -> str:
+    return (folder / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, "By definition sale -> visit"),
+        ({"block": ["visit,sale=0.6", "rounds=0.4"]}, "Outcomes were released in 2 blocks"),
+        ({"missing": ["rounds"]}, "It may be missing, and who has it is private, too."),
+        ({"outcomes": {"rounds": "bins:0,2,5 as 1,3"}, "implies": None}, "bins with edges 0, 2, 5"),
+        ({"delta": 1e-6}, "but for a chance of at most 2 × 1e-06"),
+        ({"assigned_by": "market", "cluster": None}, "Arms were assigned by market"),
+        ({"mechanism": "noisy-histogram"}, "There are no rows of units."),
+    ],
+    ids=["one block", "blocks", "missing", "bins", "delta", "groups", "aggregates"],
+)
+def test_pages_of_all_kinds_are_sound(
+    more: dict[str, Any], told: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    table = some_table(400, rng)
+    if "assigned_by" in more:
+        table = table.with_columns(market=pl.col("user") % 40, treated=pl.col("user") % 2)
+    written = publish(table, tmp_path / "out", **{**FUNNEL, **more})
+    assert_sound_page(written)
+    assert told in page_text(written)
+    assert problems(tmp_path / "out") == []
+
+
+def test_a_look_is_told_of(tmp_path: Path) -> None:
+    written = publish(players(), tmp_path / "out", mechanism=LOOK, **ASKED)
+    assert_sound_page(written)
+    assert "a noisy histogram of everyone" in page_text(written)
+    assert problems(tmp_path / "out") == []
+
+
+def test_the_questions_of_a_reader_are_answered(page: str, folder: Path) -> None:
+    text = page_text(page)
+    for about in ABOUT.values():
+        assert about in text
+    assert "400 units (column user ) in 4 clusters took part" in text
+    assert "Protected: the outcomes of every unit ( visit , sale and rounds )" in text
+    assert "50% 11% 89%" in text
+    assert "no ledger adds them up" in text
+    assert "Not a median, quantile or maximum of a private column" in text
+    release, manifest = read_folder(folder)
+    channels = [block.channel for block in release.blocks]
+    seen = what_is_visible(manifest, release.layout, channels)
+    for precision in seen.precisions:
+        small = precision.segment(0.05)
+        assert small is not None
+        assert f"the standard error is about {small.std_error:.3g}," in text
+    for name, one in manifest.files.items():
+        assert (one.sha256 in page) == (name != "index.html")
+
+
+def test_what_was_not_said_is_told(tmp_path: Path, rng: np.random.Generator) -> None:
+    text = page_text(publish(some_table(200, rng), tmp_path / "out", **FUNNEL))
+    for missing in ("no contact was given", "no licence was given", "nobody was named"):
+        assert missing in text
+    assert "No description was given." in text
+    assert "not recorded: no ledger paid for this release" in text
+
+
+def test_hostile_words_are_shown_as_they_are(tmp_path: Path, rng: np.random.Generator) -> None:
+    table = some_table(200, rng).rename({"tier": "<img src=x onerror=alert(1)>"})
+    table = table.with_columns(treated=pl.format("<b>{}</b>", "treated"))
+    given = {**FUNNEL, "keep": "<img src=x onerror=alert(1)>", "control": "<b>0</b>"}
+    written = publish(table, tmp_path / "out", **given, **dict.fromkeys(ABOUT, HOSTILE))
+    assert_sound_page(written)
+    assert "<script" not in written
+    assert HOSTILE in page_text(written)
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert readme.startswith("# \\</title\\>\\<script\\>")
+    assert "[a](b)" not in readme
+    assert problems(tmp_path / "out") == []
+
+
+def test_nothing_but_what_is_public_is_on_the_page(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """Neither true outcomes, nor ids, paths, keys, or what a ledger calls things."""
+    spent = rng.uniform(100, 900, 200).round(4)
+    ids = [f"unit-{one:012x}" for one in rng.integers(0, 2**48, 200)]
+    table = some_table(200, rng).with_columns(user=pl.Series(ids), spend=pl.Series(spent))
+    source = tmp_path / "hidden-place" / "table.parquet"
+    source.parent.mkdir()
+    table.write_parquet(source)
+    ledger = cdp.Ledger.create(tmp_path / "hidden.db", 8, passphrase="hidden-words-" * 3)
+    folder = cdp.publish(
+        str(source),
+        out=tmp_path / "out",
+        outcomes={"spend": "number:0..1000"},
+        mechanism="uniform-prior-dp",
+        epsilon=2,
+        ledger=ledger,
+        population="hidden-people",
+        new_population=True,
+        **NAMES,
+    )
+    written = (tmp_path / "out" / "index.html").read_text()
+    assert folder.release_id is not None
+    hidden = [*map(repr, spent.tolist()), *ids, "hidden", str(tmp_path), folder.release_id]
+    assert [one for one in hidden if one in written] == []
+
+
+def test_recipes_on_the_page_run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    found = re.findall(r"<figcaption>([^<]*)</figcaption>\n<pre><code>([^<]*)</code>", page)
+    codes = dict(found)
+    rows = duckdb.execute(unescape(codes["SQL (DuckDB)"])).fetchall()
+    assert [row[3] for row in rows] == [200, 200]
+    exec(unescape(codes["pandas"]), {"print": lambda _: None})  # noqa: S102 - our own page
+    (commands,) = (text for label, text in codes.items() if label.startswith("clusterdp:"))
+    for line in unescape(commands).splitlines():
+        program, *given = shlex.split(line, comments=True)
+        if program == "clusterdp":
+            done = run(*(word.replace("COLUMN", "tier") for word in given))
+            assert done.exit_code == 0, (line, done.output)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_browser_shows_it(folder: Path, browser: Browser, width: int) -> None:
+    with opened(browser, folder / "index.html", width) as shown:
+        assert_fits(shown)
+        assert_accessible(shown)
+        assert shown.title() == ABOUT["title"]
