@@ -35,6 +35,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", _run_guides)
     app.connect("source-read", _fill_page)
     app.connect("missing-reference", _link_public_name)
+    app.connect("html-page-context", _open_to_keyboards, priority=900)  # after the theme's
     app.connect("build-finished", _write_notebooks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -123,6 +124,17 @@ def _link_public_name(
     python = env.domains.python_domain
     target = f"clusterdp.{name}"
     return python.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, content)
+
+
+def _open_to_keyboards(
+    _app: Sphinx, _name: str, _template: str, context: dict[str, Any], _tree: nodes.document | None
+) -> None:
+    """What the theme leaves out: wide code can be scrolled by keys, captions have a level."""
+    context["body"] = context.get("body", "").replace("<pre>", '<pre tabindex="0">')
+    tree = context["furo_navigation_tree"]
+    context["furo_navigation_tree"] = tree.replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
 
 
 def _write_notebooks(app: Sphinx, error: Exception | None) -> None:
