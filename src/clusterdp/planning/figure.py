@@ -102,7 +102,7 @@ def _set_scales(axes: Axes) -> None:
     for formatted in (axes.xaxis.set_major_formatter, axes.yaxis.set_major_formatter):
         formatted(lambda value, _: f"{value:g}")
     low, high = axes.get_ylim()
-    dense = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0)
+    dense = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 8.0, 9.0)
     axes.yaxis.set_major_locator(LogLocator(subs=dense if high < 10 * low else (1.0, 2.0, 5.0)))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
