@@ -6,7 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from clusterdp._words import counted
+from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.notes import Note, Weight, sorted_notes
+from clusterdp.estimation.results import FEW_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from clusterdp.estimation.results import Effect
     from clusterdp.experiment.layout import Layout
 
+_FEW = f"fewer than {FEW_UNITS} units in an arm, so intervals are wide and by Student's t"
+_NO_NUMBERS = "too few units in an arm, so there are no numbers"
 Verdict = Literal["fine", "note", "warning"]
 
 
@@ -56,16 +60,19 @@ def arms_check(layout: Layout, notes: Sequence[Note]) -> Check:
 
 def segment_size_check(effects: Sequence[Effect]) -> list[Check]:
     """Whether every segment has units enough for numbers; nothing if there are no segments."""
-    sizes: dict[str, int] = {}
+    arm_sizes: dict[str, int] = {}
     for one in effects:
         if one.of.segment and one.of.against is None:
-            n_units = 0 if math.isnan(one.std_error) else one.n_treated + one.n_control
-            sizes[one.of.label] = min(sizes.get(one.of.label, n_units), n_units)
-    if not sizes:
+            n_units = 0 if math.isnan(one.std_error) else min(one.n_treated, one.n_control)
+            label = segment_label(one.of.segment)
+            arm_sizes[label] = min(arm_sizes.get(label, n_units), n_units)
+    if not arm_sizes:
         return []
-    without = [name for name, n_units in sizes.items() if not n_units]
-    text = "too few units in an arm, so it is listed without numbers"
-    notes = [Note(text, Weight.SCOPE, name) for name in without]
-    smallest = min(sizes, key=lambda name: sizes[name])
-    fine = f"the smallest, {smallest}, has {counted(sizes[smallest], 'unit')} in the two arms"
+    notes = [
+        Note(_FEW if n_units else _NO_NUMBERS, Weight.SCOPE, name)
+        for name, n_units in arm_sizes.items()
+        if n_units < FEW_UNITS
+    ]
+    smallest = min(arm_sizes, key=lambda name: arm_sizes[name])
+    fine = f"the smallest arm of any, in {smallest}, has {counted(arm_sizes[smallest], 'unit')}"
     return [Check.of("Do segments have units enough?", notes, fine=fine)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp._figures import COLOURS, DASHES, MARKERS, new_figure, save_figure
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.forest_table import n_units_of, shown_scale
+from clusterdp.estimation.forest_table import largest, shown_scale
 from clusterdp.estimation.formatting import effect_columns, has_several_arms, shortened
 from clusterdp.privacy.accounting import shown
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from clusterdp.estimation.results import Effect, Estimate
 
-# Rows of a panel; of more, those with the most units are drawn.
+# Rows of a panel; of more, those of the largest segments are drawn.
 _MOST_ROWS = 150
 # Letters of a row's label.
-_LONGEST = 48
+_LONGEST = 40
 # Inches of a row, of a row where there are many, and of what a panel has beside its rows.
 _ROW, _NARROW_ROW, _PANEL, _TITLE = 0.3, 0.2, 1.0, 0.5
 _MANY_ROWS = 40
@@ -48,19 +48,13 @@ class _Panel(NamedTuple):
 
     @classmethod
     def of(cls, every: list[Effect], title: str) -> _Panel:
-        by_size = sorted(range(len(every)), key=lambda place: -_rank(every[place]))
-        kept = [every[place] for place in sorted(by_size[:_MOST_ROWS])]
+        kept = largest(every, _MOST_ROWS, lambda _: 1)
         height = _NARROW_ROW if len(kept) > _MANY_ROWS else _ROW
         return cls(kept, title, len(every) - len(kept), height)
 
     @property
     def inches(self) -> float:
         return _PANEL + self.height * len(self.effects)
-
-
-def _rank(effect: Effect) -> float:
-    """What is drawn first: overall effects, then those of many units."""
-    return n_units_of(effect) if effect.of.segment else math.inf
 
 
 def forest_plot(estimate: Estimate, path: str | Path | None = None) -> Figure:
@@ -78,6 +72,7 @@ def forest_plot(estimate: Estimate, path: str | Path | None = None) -> Figure:
     found = _panels(estimate)
     figure = new_figure(path, (10, _TITLE + sum(panel.inches for panel in found)))
     ratios = [panel.inches for panel in found]
+    figure.get_layout_engine().set(h_pad=0.12)  # type: ignore[union-attr,call-arg]  # constrained
     every = figure.subplots(len(found), squeeze=False, height_ratios=ratios)[:, 0]
     for axes, panel in zip(every, found, strict=True):
         _draw_panel(axes, panel, estimate)
@@ -102,7 +97,7 @@ def _panels(estimate: Estimate) -> list[_Panel]:
 def _draw_panel(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
     """The effects on one metric."""
     rows = panel.effects
-    scale = shown_scale(rows, estimate.level)
+    scale = shown_scale([row.simultaneous_ci(estimate.level) for row in rows])
     axes.set_xlim(scale.low, scale.high)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.axvline(0, color="#888888", linewidth=1)
@@ -156,8 +151,10 @@ def _draw_row(axes: Axes, position: int, effect: Effect, level: float, place: in
 def _set_texts(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
     """Labels of rows at the left, numbers and units at the right, titles above and below."""
     rows, small = panel.effects, 9 if panel.height == _ROW else 7
-    several = has_several_arms(estimate)
-    labels = [f"{_segment(row)} · {row.of.arm}" if several else _segment(row) for row in rows]
+    labels = [row.of.in_short(_LONGEST) for row in rows]
+    if has_several_arms(estimate):
+        arms = (shortened(row.of.arm, _LONGEST) for row in rows)
+        labels = [f"{label} · {arm}" for label, arm in zip(labels, arms, strict=True)]
     axes.set_yticks(range(len(rows)), [_verbatim(label) for label in labels], fontsize=small)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_fontweight("normal" if row.of.segment else "bold")
@@ -176,10 +173,6 @@ def _set_texts(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
     axes.text(1.02, -1.0, header, color=_GREY, **texts)
     axes.set_title(_verbatim(panel.title), fontsize=10, loc="left", fontweight="bold")
     axes.set_xlabel(_verbatim(_below(panel, estimate)), fontsize=9, loc="left")
-
-
-def _segment(effect: Effect) -> str:
-    return shortened(effect.of.label, _LONGEST)
 
 
 def _below(panel: _Panel, estimate: Estimate) -> str:

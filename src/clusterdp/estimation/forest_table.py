@@ -12,7 +12,6 @@ from clusterdp.estimation.formatting import (
     effect_columns,
     has_several_arms,
     plain_label,
-    shortened,
 )
 from clusterdp.estimation.headline import arm_label
 from clusterdp.pages.chart import short
@@ -32,8 +31,8 @@ _LONGEST = 70
 # Of the drawn intervals: their size, what is left free at both sides, and the radius of a dot.
 _WIDTH, _HEIGHT, _SIDE, _MIDDLE = 200.0, 22.0, 12.0, 11.0
 _AXIS_HEIGHT = 18.0
-# An axis has room for most intervals; those that are longer end in an arrow.
-_SHOWN_WHOLE = 0.9
+# Intervals that are as many times longer than the median end in an arrow, if they reach further.
+_TOO_LONG = 6.0
 # What a number at an axis takes, at most.
 _TICK_WIDTH = 50.0
 
@@ -113,7 +112,7 @@ def panels(estimate: Estimate) -> list[Panel]:
         ("segments", "Effects by segment", _ABOUT_SEGMENTS, effects),
         ("differences", "Differences between segments", _ABOUT_DIFFERENCES, differences),
     ):
-        kept = _that_fit(every, room)
+        kept = largest(every, room, _weight)
         room -= sum(map(_weight, kept))
         tables = [
             _table(estimate, metric, [one for one in kept if one.of.metric == metric])
@@ -125,14 +124,20 @@ def panels(estimate: Estimate) -> list[Panel]:
     return found
 
 
-def _that_fit(effects: Sequence[Effect], room: int) -> list[Effect]:
-    """Effects of the largest segments that fit into so many bytes, in the order given."""
+def largest(effects: Sequence[Effect], room: int, weight: Callable[[Effect], int]) -> list[Effect]:
+    """Effects in the segments with the most units, in the order given.
+
+    Args:
+        effects: Of which all or none of a segment are taken.
+        room: What they may weigh together.
+        weight: What one of them weighs.
+    """
     by_label: dict[str, list[Effect]] = {}
     for effect in effects:
         by_label.setdefault(effect.of.label, []).append(effect)
     kept: set[str] = set()
-    for label in sorted(by_label, key=lambda name: -max(map(n_units_of, by_label[name]))):
-        room -= sum(map(_weight, by_label[label]))
+    for label in sorted(by_label, key=lambda name: -max(map(_n_units, by_label[name]))):
+        room -= sum(map(weight, by_label[label]))
         if room < 0:
             break
         kept.add(label)
@@ -140,7 +145,7 @@ def _that_fit(effects: Sequence[Effect], room: int) -> list[Effect]:
 
 
 def _weight(effect: Effect) -> int:
-    names = escape(shortened(effect.of.label, _LONGEST) + str(effect.of.arm))
+    names = escape(effect.of.in_short(_LONGEST) + str(effect.of.arm))
     return _ROW_BYTES + len(names.encode())
 
 
@@ -169,14 +174,14 @@ def _table(estimate: Estimate, metric: str, effects: list[Effect]) -> ForestTabl
     header = tuple(
         name for name in ("effect", percent, "p-value", "Holm", "units") if name in columns
     )
-    scale = shown_scale(shown, estimate.level)
+    scale = shown_scale([effect.ci(estimate.level) for effect in shown])
     references = {effect.of.arm: effect.effect for effect in overall}
     rows = [
         ForestRow(
-            label=shortened(effect.of.label, _LONGEST),
+            label=effect.of.in_short(_LONGEST),
             arm=arm_label(estimate, effect.of.arm),
             effect="" if math.isnan(effect.effect) else f"{effect.effect:.6g}",
-            n_units=n_units_of(effect),
+            n_units=_n_units(effect),
             bar=_bar(effect, estimate.level, scale, references.get(effect.of.arm, math.nan)),
             cells=tuple(columns[name][place] for name in header),
         )
@@ -188,20 +193,18 @@ def _table(estimate: Estimate, metric: str, effects: list[Effect]) -> ForestTabl
     )
 
 
-def n_units_of(effect: Effect) -> int:
-    """The units of both arms."""
+def _n_units(effect: Effect) -> int:
     return effect.n_treated + effect.n_control
 
 
-def shown_scale(effects: Sequence[Effect], level: float) -> Linear:
-    """An axis that holds most intervals whole, and zero."""
-    ends = np.array([effect.ci(level) for effect in effects])
+def shown_scale(intervals: Sequence[tuple[float, float]]) -> Linear:
+    """An axis that holds zero and all intervals, but those that would make others too small."""
+    ends = np.array(intervals)
     lengths = ends[:, 1] - ends[:, 0]
     known = np.isfinite(lengths)
     if not known.any():
         return Linear.over([0.0])
-    longest = np.quantile(lengths[known], _SHOWN_WHOLE)
-    shown = ends[known & (lengths <= longest)]
+    shown = ends[known & (lengths <= _TOO_LONG * np.median(lengths[known]))]
     return Linear.over([0.0, *shown.ravel().tolist()])
 
 

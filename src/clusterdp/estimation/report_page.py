@@ -45,13 +45,13 @@ class MetricPart(NamedTuple):
 
     Attributes:
         name: The metric.
-        chart: The effects with their intervals.
+        chart: The effects with their intervals; None if there is no interval.
         caption: What the chart shows.
         tables: Means and effects, then all other numbers.
     """
 
     name: str
-    chart: Svg
+    chart: Svg | None
     caption: str
     tables: tuple[PageTable, PageTable]
 
@@ -110,10 +110,11 @@ def _shared(estimate: Estimate) -> dict[str, object]:
 
 
 def _title(estimate: Estimate) -> str:
-    names = estimate.metrics or tuple(dict.fromkeys(one.outcome for one in estimate.distributions))
-    what = "Effect of" if estimate.effects else "Distributions by"
-    on = formatting.plain_label(", ".join(names))
-    return f"{what} {formatting.plain_label(estimate.treatment)} on {on}"
+    treatment = formatting.plain_label(estimate.treatment)
+    if estimate.effects:
+        return f"Effect of {treatment} on {formatting.plain_label(', '.join(estimate.metrics))}"
+    outcomes = dict.fromkeys(one.outcome for one in estimate.distributions)
+    return f"Distribution of {formatting.plain_label(', '.join(outcomes))} by {treatment}"
 
 
 def _arm_in_words(estimate: Estimate, arm: object, size: int) -> str:
@@ -164,15 +165,19 @@ def _row_label(estimate: Estimate, effect: Effect) -> str:
 
 def _chart(
     estimate: Estimate, name: str, effects: Sequence[Effect], columns: Sequence[Column]
-) -> Svg:
-    """The overall effects with their intervals."""
+) -> Svg | None:
+    """The overall effects with their intervals; None if no arm has units enough."""
     cells = {column.name: column.cells for column in columns}
     level = f"{100 * estimate.level:.4g}% interval"
     intervals = []
     for place, effect in enumerate(effects):
+        if math.isnan(effect.std_error):
+            continue
         told = f"{cells['effect'][place]} {cells[level][place]}"
         label = formatting.shortened(_row_label(estimate, effect), _CHART_LETTERS - len(told))
         intervals.append(Interval(label, effect.effect, *effect.ci(estimate.level), told))
+    if not intervals:
+        return None
     title = f"Effects on {name}"
     return interval_chart(
         intervals,

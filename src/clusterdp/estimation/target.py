@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clusterdp.estimation.formatting import segment_label
+from clusterdp.estimation.formatting import segment_label, shortened
 
 if TYPE_CHECKING:
     from clusterdp.estimation.segments import Segment
@@ -38,6 +38,13 @@ class Target(NamedTuple):
     @property
     def label(self) -> str:
         """The segment in words."""
-        text = segment_label(self.segment)
-        text = text if self.against is None else f"{text} vs {self.against}"
+        return self._worded(segment_label(self.segment), self.against)
+
+    def in_short(self, longest: int) -> str:
+        """The same in one line, with names of so many letters at most."""
+        against = None if self.against is None else shortened(self.against, longest)
+        return self._worded(shortened(segment_label(self.segment), longest), against)
+
+    def _worded(self, segment: str, against: str | None) -> str:
+        text = segment if against is None else f"{segment} vs {against}"
         return f"{text} (adjusted)" if self.adjusted else text

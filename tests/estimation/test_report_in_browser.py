@@ -1,0 +1,80 @@
+"""The analyst's page in a real browser: it fits, can be sorted and filtered, and is accessible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browsers import WIDTHS, assert_accessible, assert_fits, opened
+from reports import many_segments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(many_segments(12, "a place called number {}").to_html(), encoding="utf-8")
+    return path
+
+
+def shown(page: Page) -> list[tuple[str, str, float, int]]:
+    """Segment, arm, effect and units of the rows that are shown, of the first metric."""
+    rows = page.locator("#segments-1 tbody.rows tr:visible")
+    read = """rows => rows.map(row => [
+        row.cells[0].textContent, row.cells[1].textContent, row.dataset.e, row.dataset.n])"""
+    return [(name, arm, float(e), int(n)) for name, arm, e, n in rows.evaluate_all(read)]
+
+
+def test_a_report_fits_and_is_accessible(browser: Browser, report: Path) -> None:
+    with opened(browser, report, WIDTHS[-1]) as page:
+        assert_accessible(page)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            assert_fits(page)
+
+
+def test_rows_are_sorted(browser: Browser, report: Path) -> None:
+    with opened(browser, report, 1400) as page:
+        listed = shown(page)
+        assert len(listed) == 24
+        for way, key in (("effect", 2), ("size", 3)):
+            page.get_by_label("Sort by").select_option(way)
+            values = [row[key] for row in shown(page)]
+            assert values == sorted(values, reverse=True)
+            assert sorted(shown(page)) == sorted(listed)
+        page.get_by_label("Sort by").select_option("name")
+        numbers = [int(row[0].split()[-1]) for row in shown(page)]
+        assert numbers == sorted(numbers)
+        page.get_by_label("Sort by").select_option("listed")
+        assert shown(page) == listed
+
+
+def test_rows_are_filtered_by_keyboard(browser: Browser, report: Path) -> None:
+    with opened(browser, report, 800) as page:
+        page.get_by_label("Sort by").focus()
+        for _ in range(3):
+            page.keyboard.press("Tab")
+        page.keyboard.type("NUMBER 7")
+        assert {row[0] for row in shown(page)} == {"store=a place called number 7"}
+        assert page.get_by_role("status").inner_text() == "Showing 4 of 48."
+        page.get_by_label("Arm").select_option("C")
+        assert [row[1] for row in shown(page)] == ["C"]
+        page.get_by_label("Metric").select_option("spend")
+        assert shown(page) == []
+        assert page.get_by_role("status").inner_text() == "Showing 1 of 48."
+
+
+def test_without_scripts_the_tables_stand(browser: Browser, report: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert page.locator("#segments-1 tbody.rows tr").count() == 24
+    assert not page.locator(".controls").first.is_visible()
+    context.close()
