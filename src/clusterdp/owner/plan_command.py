@@ -35,14 +35,14 @@ def plan_command(given: Options, epsilon: float) -> str:
             words += _option(name, getattr(given, name), given.declaration.past)
     if not PlanKeywords.__annotations__.keys() >= set(options):
         words.append(f"--spec {OPTIONS_FILE}")
-    return _in_lines([*words, f"--epsilon {shown(epsilon)}", "--out plan.toml"])
+    return in_lines([*words, f"--epsilon {shown(epsilon)}", "--out plan.toml"])
 
 
 def release_command(given: Options) -> str:
     """The command that carries a plan out."""
     unit = "ID_COLUMN" if given.unit is None else shlex.quote(given.unit)
     words = ["clusterdp release", TABLE, "--plan plan.toml", f"--unit {unit}", "--out published"]
-    return _in_lines(words)
+    return in_lines(words)
 
 
 def _option(name: str, value: Any, past: str | None) -> list[str]:
@@ -62,7 +62,7 @@ def _as_word(value: Any) -> str:
     return shown(value) if isinstance(value, float) else str(value)
 
 
-def _in_lines(words: Iterable[str]) -> str:
+def in_lines(words: Iterable[str]) -> str:
     """Words in lines that fit, which a shell reads as one."""
     lines: list[str] = []
     for word in words:
