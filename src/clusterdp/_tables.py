@@ -122,13 +122,47 @@ def _stacked(columns: Sequence[Column], width: int) -> Fitted:
     return Fitted(lines, tuple(column.name for column in columns if column.name in names))
 
 
-def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows as lines, their columns aligned at the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
+class Table(NamedTuple):
+    """A table with the title above it.
+
+    Attributes:
+        title: The title.
+        rows: The header, then the rows.
+    """
+
+    title: str
+    rows: list[tuple[str, ...]]
+
+    def as_text(self, width: int | None = None) -> str:
+        """The table as aligned lines."""
+        return "\n".join([*([self.title] if self.title else []), *aligned(self.rows, width)])
+
+    def as_html(self) -> str:
+        """The table for notebooks."""
+        header, *rows = self.rows
+        return html_lines([self.title] if self.title else []) + html_table(header, rows)
+
+
+def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[str]:
+    """Rows as lines, their columns aligned at the right.
+
+    Where they do not fit, the table goes on below an empty line, with its first column again.
+    """
+    columns = [_right(cells) for cells in zip(*rows, strict=True)]
+    lines: list[str] = []
+    while columns:
+        first, *others = columns
+        n_kept = max(1, len(others))
+        while width and n_kept > 1 and not _fits(_flat([first, *others[:n_kept]]), width):
+            n_kept -= 1
+        lines += ([""] if lines else []) + _flat([first, *others[:n_kept]])
+        columns = [first, *others[n_kept:]] if n_kept < len(others) else []
+    return lines
+
+
+def _right(cells: tuple[str, ...]) -> list[str]:
+    longest = max(map(len, cells))
+    return [cell.rjust(longest) for cell in cells]
 
 
 def listed(pairs: Sequence[tuple[str, str]], notes: Iterable[str] = ()) -> list[str]:

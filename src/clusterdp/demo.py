@@ -1,4 +1,4 @@
-"""A simulated funnel through the commands, from the owner's table to a forest plot.
+"""The story of one experiment, a funnel of three outcomes, from the plan to the analyst's report.
 
 make demo
 """
@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 import polars as pl
 
 import clusterdp as cdp
+from clusterdp.owner.plan_command import in_lines
 
 EPSILON = 2.0
 PARTS: dict[str, Any] = {
@@ -80,18 +82,25 @@ def _funnel(visits: Any, orders: Any, amount: Any) -> dict[str, Any]:
     }
 
 
-def show(command: str) -> None:
+def show(*words: str) -> None:
     """Print a command and run it."""
-    print(f"\n$ {command}\n", flush=True)
+    lines = in_lines(["clusterdp", *words])
+    print(f"\n$ {lines}\n", flush=True)
     script = Path(sys.executable).with_name("clusterdp")
-    subprocess.run([str(script), *shlex.split(command)[1:]], check=True)  # noqa: S603 - our own
+    arguments = [word for part in words for word in shlex.split(part)]
+    subprocess.run([str(script), *arguments], check=True)  # noqa: S603 - our own
 
 
-def declared() -> str:
+def declared() -> list[str]:
     """The outcomes as the command line declares them."""
     words = [f"--outcome {name}={space}" for name, space in PARTS["outcomes"].items()]
     words += [f'--implies "{implication}"' for implication in PARTS["implies"]]
-    return " ".join([*words, *(f"--reference {name}={text}" for name, text in REFERENCE.items())])
+    return [*words, *(f"--reference {name}={text}" for name, text in REFERENCE.items())]
+
+
+def say(text: str) -> None:
+    """Print a paragraph that fits a terminal."""
+    print(f"\n{textwrap.fill(text, 78)}", flush=True)
 
 
 def main() -> None:
@@ -101,30 +110,51 @@ def main() -> None:
     FOLDER.mkdir()
     owner.write_parquet(FOLDER / "funnel.parquet")
     analyst.write_csv(FOLDER / "crm.csv")
+    plan, published, page = FOLDER / "plan.toml", FOLDER / "published", FOLDER / "plan.html"
 
-    print("The owner has a table of true outcomes, which nobody else may see:\n")
-    print(owner.head(3))
-    print("\nThey plan, which reads arms and markets and no outcome:")
-    show(
-        f"clusterdp plan {FOLDER}/funnel.parquet --arm treated --cluster market {declared()} "
-        f"--epsilon {EPSILON:g} --out {FOLDER}/plan.toml"
+    say(
+        f"1. A shop showed an ad to half of {_PEOPLE:,} users. It has a table of who visited, who "
+        "ordered and what they spent. Nobody else may see it:"
     )
-    print("\nThey carry the plan out, once, with one budget for all three:")
-    show(f"clusterdp release --plan {FOLDER}/plan.toml --unit user --out {FOLDER}/published")
-    print("\nEvery user is in it. Each debiased column averages to the truth:\n")
-    print(pl.read_parquet(FOLDER / "published" / "units.parquet", n_rows=3))
-
-    print("\nThe analyst has that folder, and a table of customer tiers that is theirs alone:")
+    with pl.Config(tbl_width_chars=78, tbl_hide_dataframe_shape=True):
+        print(owner.head(3))
+    say(
+        "2. The owner plans. That reads arms and markets, and no outcome. The page shows a meeting "
+        "what each ε protects, and which effects can be seen with it:"
+    )
     show(
-        f"clusterdp estimate {FOLDER}/published --segments {FOLDER}/crm.csv --by tier "
-        f"--plot {FOLDER}/forest.svg"
+        f"plan {FOLDER}/funnel.parquet",
+        "--arm treated --cluster market",
+        *declared(),
+        f"--epsilon {EPSILON:g}",
+        f"--out {plan} --html {page}",
+    )
+    say("3. The owner carries the plan out, once, with one budget for all three outcomes:")
+    show("release", f"--plan {plan}", "--unit user", f"--out {published}")
+    say("Every user is in it. Each debiased column averages to the truth:")
+    with pl.Config(tbl_width_chars=78, tbl_hide_dataframe_shape=True, float_precision=2):
+        print(pl.read_parquet(published / "units.parquet", n_rows=3).drop("fold", "response"))
+    say("4. The analyst has that folder, and a table of customer tiers that is theirs alone:")
+    show(
+        f"estimate {published}",
+        f"--segments {FOLDER}/crm.csv --by tier",
+        f"--plot {FOLDER}/forest.svg",
     )
     true = ", ".join(f"{name} {effect:.4f}" for name, effect in effects.items())
-    print(
-        f"\nThe true overall effects, which only this simulation knows: {true}\n"
-        "Each interval misses the truth one time in twenty; run it again.\n"
-        f"\nNow look at the picture: {FOLDER}/forest.svg. docs/frontier.md compares mechanisms."
+    say(
+        f"5. The true overall effects, which only this simulation knows: {true}. Each interval "
+        "misses the truth one time in twenty; run it again."
     )
+    say("Now open in a browser:")
+    pages = {
+        page: "the plan, with a slider over ε",
+        published / "index.html": "what was published, for whoever gets the folder",
+        FOLDER / "report.html": "the analyst's report",
+    }
+    for path, words in pages.items():
+        if path.exists():
+            print(f"  {path!s:32}  {words}")
+    print("\ndocs/planning.md compares mechanisms.")
 
 
 if __name__ == "__main__":

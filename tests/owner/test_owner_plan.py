@@ -187,3 +187,21 @@ def test_one_is_one(rng: np.random.Generator) -> None:
     one = pl.DataFrame({"treated": np.arange(8) % 2, "market": ["here"] * 8})
     text = repr(cdp.plan(one, **PUBLIC, epsilon=1, mechanism="uniform-prior-dp"))
     assert text.startswith("8 units in 1 cluster, 2 arms;")
+
+
+def test_a_plan_fits_the_terminal(table: pl.DataFrame) -> None:
+    """Lines are broken, tables go on below: nothing is left out."""
+    one = cdp.plan(table, **PUBLIC, epsilon=2, purpose="segments")
+    several = cdp.plan(
+        table,
+        arm="treated",
+        outcomes={"a_long_name_of_a_visit": "0,1", "another_long_name": "0,1", "clicks": "0..3"},
+        metric=["clicks>=1", "another_long_name*clicks", "a_long_name_of_a_visit*clicks"],
+        mechanism="uniform-prior-dp",
+        epsilon=2,
+    )
+    for plan in (one, several):
+        assert plan.report is not None
+        wide, narrow = plan.report.as_text(None), plan.report.as_text(80)
+        assert max(map(len, narrow.splitlines())) <= 80
+        assert set(wide.split()) == set(narrow.split())

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clusterdp._figures import new_figure
-from clusterdp.cli.console import errors_in_one_line, print_json, print_line
+from clusterdp.cli.console import errors_in_one_line, print_json, print_line, progress_bars
 from clusterdp.cli.options import OUTPUT, OwnerJson, Spec, options_of, with_options
+from clusterdp.errors import OutputError
 from clusterdp.owner import plan as owner
+
+if TYPE_CHECKING:
+    from clusterdp.owner.plan import Plan
 
 
 @errors_in_one_line()
@@ -28,6 +32,14 @@ def plan(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page for a meeting: what can be detected at each epsilon, where epsilon "
+            "goes, and the commands. It opens in any browser.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     as_json: OwnerJson = False,
     **given: Any,
 ) -> None:
@@ -39,19 +51,35 @@ def plan(
     clusterdp plan players.csv --arm version --cluster country
     --outcome retention_1=0,1 --outcome retention_7=0,1
     --outcome rounds=number:0..493 --reference retention_1=0.4
-    --metric "rounds>=10" --epsilon 2 --plot tradeoff.svg
+    --metric "rounds>=10" --epsilon 2 --html plan.html
     """
     options = options_of(given, spec)
     if plot is not None:
         new_figure(plot, (1, 1))  # refused now if it cannot be drawn later
+    if html is not None and not html.parent.is_dir():
+        raise OutputError(f"cannot write {html}: there is no folder {html.parent}; make it first")
     made = owner.make_plan(options.input, options)
     made.save(out)
     if plot is not None:
         made.plot(plot)
+    if html is not None:
+        _write_page(made, html)
     if as_json:
         print_json(made.to_dict())
         return
     print_line(repr(made))
     missing = ["--unit ..."] if options.unit is None else []
     words = ["clusterdp release", *(["TABLE"] if options.size else []), f"--plan {out}"]
-    print_line(f"wrote {out}; carry it out with: {' '.join([*words, *missing, '--out ...'])}")
+    if html is not None:
+        print_line(f"wrote {html}; open it in a browser")
+    print_line(f"wrote {out}; carry it out with:")
+    print_line(f"  {' '.join([*words, *missing, '--out ...'])}")
+
+
+def _write_page(plan: Plan, path: Path) -> None:
+    with progress_bars() as progress:
+        page = plan.to_html(progress)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None

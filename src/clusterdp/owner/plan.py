@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from clusterdp._tables import terminal_width
 from clusterdp.engines.cells import CellOptions
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.missing import missing_column
@@ -17,12 +18,14 @@ from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.keywords import PlanKeywords, takes
 from clusterdp.owner.options import DECIDED, DECLARATION, REQUESTED, Options
 from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
+from clusterdp.owner.plan_page import plan_page
 from clusterdp.owner.plan_report import PlanReport, Report
 from clusterdp.planning.assumptions import assumed_of
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.look_advice import advise_look
 from clusterdp.planning.plan import compare, smallest_epsilon, to_options, with_look
 from clusterdp.releasing.prepare import named, open_engine, read_cells
+from clusterdp.releasing.to_folder import Silence
 from clusterdp.rows.frames import column_names
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import Engine
     from clusterdp.experiment.layout import Layout
     from clusterdp.planning.plan import Comparison
+    from clusterdp.releasing.to_folder import Progress
 
 
 @takes(PlanKeywords)
@@ -73,7 +77,7 @@ def make_plan(source: Any, options: Options) -> Plan:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
     refuse_own_table(options.declaration, table_name(source))
     layout, notes = _read_cells(source, options)
-    chosen_notes = options.chosen.notes
+    given, chosen_notes = options, options.chosen.notes
     # Blocks and grids stay as they are when the budget is found.
     options = options.with_grids()
     chosen, scenarios = options.chosen, options.scenarios(layout)
@@ -100,7 +104,8 @@ def make_plan(source: Any, options: Options) -> Plan:
     )
     pairs = zip(comparisons, options.spaces, strict=True)
     reports = tuple(Report.of(one, space, assumed_of(space, one.scenario)) for one, space in pairs)
-    return Plan(options=parse_options(kept), report=PlanReport(blocks=reports, notes=every_note))
+    report = PlanReport(given=given, blocks=reports, notes=every_note)
+    return Plan(options=parse_options(kept), report=report)
 
 
 def _given(options: Options) -> dict[str, Any]:
@@ -208,13 +213,23 @@ class Plan:
         place = None if path is None else Path(path)
         return trade_off_plot(first.comparison, first.metrics[0], place)
 
+    def to_html(self, progress: Progress | None = None) -> str:
+        """A page for a browser: what can be detected against ε, and where ε goes.
+
+        What a plan would be at other budgets is computed first, which can take a minute.
+
+        Args:
+            progress: Where that reports to.
+        """
+        return plan_page(self._reported(), self.options.epsilon or 0.0, progress or Silence())
+
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain values."""
         return self._reported().to_dict()
 
     def __repr__(self) -> str:
         if self.report is not None:
-            return self.report.as_text()
+            return self.report.as_text(terminal_width())
         held = self.options.to_dict().items()
         return "\n".join(["a plan", *(f"  {name}: {value}" for name, value in held)])
 

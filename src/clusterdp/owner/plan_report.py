@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from clusterdp._tables import aligned, html_lines, html_table
-from clusterdp._words import counted
+from clusterdp._tables import Table, html_lines, wrapped
+from clusterdp._words import counted, percent
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.planning.outcomes_alone import predict_outcomes_alone
 from clusterdp.planning.plan import budget
@@ -16,41 +16,23 @@ from clusterdp.published.terms import total_guarantee
 if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.owner.options import Options
     from clusterdp.planning.merging import Clustering
     from clusterdp.planning.plan import Comparison, Option
     from clusterdp.precision.prediction import Prediction
     from clusterdp.privacy.accounting import Guarantee
 
+# What a legend is wrapped to where no terminal tells.
+_INDENT, _USUAL_WIDTH = "  ", 80
 _LEGEND = (
-    "Standard errors are of the overall effect and in a segment, for the least certain\n"
-    "arm. Detectable is what a two-sided 5% test finds with 80% power."
+    "Standard errors are of the overall effect and in a segment, for the least certain arm.",
+    "Detectable is what a two-sided 5% test finds with 80% power.",
 )
-_SEVERAL = "\nEach mechanism is at its best, noisy sums included; the noisy-* release no rows."
+_SEVERAL = "Each mechanism is at its best, noisy sums included; the noisy-* release no rows."
 _ALONE = (
-    "\nalone: standard errors of the outcomes if the further metrics were not measured.\n"
-    "A metric costs no budget, but the noise is shared out among all."
+    "alone: standard errors of the outcomes if the further metrics were not measured. A metric "
+    "costs no budget, but the noise is shared out among all."
 )
-
-
-class Table(NamedTuple):
-    """A table with the title above it.
-
-    Attributes:
-        title: The title.
-        rows: The header, then the rows.
-    """
-
-    title: str
-    rows: list[tuple[str, ...]]
-
-    def as_text(self) -> str:
-        """The table as aligned lines."""
-        return "\n".join([*([self.title] if self.title else []), *aligned(self.rows)])
-
-    def as_html(self) -> str:
-        """The table for notebooks."""
-        header, *rows = self.rows
-        return html_lines([self.title] if self.title else []) + html_table(header, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,10 +40,12 @@ class PlanReport:
     """What was compared in every block.
 
     Attributes:
+        given: What was asked for.
         blocks: The report of each block.
         notes: What the owner should know about the table, the reference and the blocks.
     """
 
+    given: Options
     blocks: tuple[Report, ...]
     notes: tuple[str, ...] = ()
 
@@ -74,10 +58,11 @@ class PlanReport:
     def _mechanisms(self) -> list[Mechanism]:
         return [one.comparison.choice.mechanism for one in self.blocks]
 
-    def as_text(self) -> str:
-        """The report for terminals."""
-        parts = [f"{title}\n{one.as_text()}" for title, one in self._titled()]
-        return "\n".join(["\n\n".join(parts).lstrip("\n"), *self._conclusions()])
+    def as_text(self, width: int | None) -> str:
+        """The report for terminals, in lines that fit; in long ones without a width."""
+        parts = [f"{title}\n{one.as_text(width)}" for title, one in self._titled()]
+        below = _fitting(self._conclusions(), width)
+        return "\n".join(["\n\n".join(parts).lstrip("\n"), *below])
 
     def as_html(self) -> str:
         """The report for notebooks."""
@@ -106,6 +91,11 @@ class PlanReport:
             for remark in ([title] if title else []) + one.remarks()
         ]
 
+    def every_note(self) -> list[str]:
+        """What the owner should know, each once."""
+        of_blocks = (note for one in self.blocks for note in one.notes())
+        return list(dict.fromkeys((*self.notes, *of_blocks)))
+
     def _titled(self) -> list[tuple[str, Report]]:
         """Each block with a title, which one alone does not need."""
         if len(self.blocks) == 1:
@@ -116,9 +106,8 @@ class PlanReport:
         ]
 
     def _conclusions(self) -> list[str]:
-        of_blocks = (note for one in self.blocks for note in one.notes())
-        notes = dict.fromkeys((*self.notes, *of_blocks))
-        return [f"guarantee: {self.guarantee.in_short()}", *(f"note: {note}" for note in notes)]
+        notes = [f"note: {note}" for note in self.every_note()]
+        return [f"guarantee: {self.guarantee.in_short()}", *notes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,15 +141,18 @@ class Report:
         """The names of the metrics, outcomes first."""
         return tuple(map(str, self.space.declared.metrics))
 
-    def as_text(self) -> str:
-        """The report for terminals."""
-        tables = "\n\n".join(table.as_text() for table in self._tables())
-        return "\n".join([self._about(), "", tables, "", self._legend(), "", *self._conclusions()])
+    def as_text(self, width: int | None) -> str:
+        """The report for terminals, in lines that fit; in long ones without a width."""
+        tables = [table.as_text(width) for table in self.tables()]
+        parts = [_fitting([self._about()], width), *([one] for one in tables)]
+        parts += [wrapped(" ".join(self._legend()), width or _USUAL_WIDTH)]
+        parts += [_fitting(self._conclusions(), width)]
+        return "\n\n".join("\n".join(part) for part in parts)
 
     def as_html(self) -> str:
         """The report for notebooks."""
-        tables = "".join(table.as_html() for table in self._tables())
-        below = html_lines([self._legend(), *self._conclusions()])
+        tables = "".join(table.as_html() for table in self.tables())
+        below = html_lines([" ".join(self._legend()), *self._conclusions()])
         return html_lines([self._about()]) + tables + below
 
     def to_dict(self) -> dict[str, Any]:
@@ -251,7 +243,8 @@ class Report:
         losses = self.comparison.choice.losses
         return {one.purpose.in_words(layout): one.regret - 1 for one in losses}
 
-    def _tables(self) -> list[Table]:
+    def tables(self) -> list[Table]:
+        """What was compared, and what can be seen."""
         seen = self._visible()
         if len(self.metrics) == 1:
             return [Table("", self._one_metric()), *seen]
@@ -304,15 +297,16 @@ class Report:
         return (None,) * len(self.metrics) if found is None else found
 
     def _header(self) -> tuple[str, ...]:
-        segment = f"{100 * self.comparison.shown_share:.3g}% segment"
-        return ("std error", "sampling", "privacy", "detectable", segment, "detectable")
+        share = f"{100 * self.comparison.shown_share:.3g}%"
+        segment = (f"{share} segment", f"detectable in {share}")
+        return ("std error", "sampling", "privacy", "detectable", *segment)
 
     def _marked(self, option: Option) -> str:
         return ("* " if option.name == self.comparison.chosen else "") + option.name
 
-    def _legend(self) -> str:
-        several = _SEVERAL if len(self.comparison.options) > 1 else ""
-        return _LEGEND + several + ("" if self.alone is None else _ALONE)
+    def _legend(self) -> list[str]:
+        several = [_SEVERAL] if len(self.comparison.options) > 1 else []
+        return [*_LEGEND, *several, *([] if self.alone is None else [_ALONE])]
 
     def _about(self) -> str:
         layout = self.comparison.scenario.layout
@@ -343,18 +337,18 @@ class Report:
         advice = self.comparison.advice
         if advice is None:
             return []
-        share = f"{_percent(advice.share)} of epsilon (--look {advice.share:g})"
+        share = f"{percent(advice.share)} of epsilon (--look {advice.share:g})"
         return [f"With a look, at {share}: {advice.reason}. --look 0 does without."]
 
     def _budget_lines(self) -> list[str]:
         """Where ε goes, and what each purpose loses."""
         compared = self.comparison
         parts = budget(compared.choice.mechanism, compared.scenario)
-        goes = ", ".join(f"{name} {_percent(part)}" for name, part in parts.items())
+        goes = ", ".join(f"{name} {percent(part)}" for name, part in parts.items())
         lines = [f"epsilon goes to: {goes}"]
         losses = self._losses()
         if losses:
-            lost = ", ".join(f"{name} +{_percent(loss)}" for name, loss in losses.items())
+            lost = ", ".join(f"{name} +{percent(loss)}" for name, loss in losses.items())
             lines.append(f"standard errors against a plan for that alone: {lost}")
         return lines
 
@@ -389,9 +383,9 @@ def _look_notes(mechanism: Mechanism, space: Categories) -> tuple[str, ...]:
     )
 
 
-def _percent(part: float) -> str:
-    """A share in percent, in two digits where it is small."""
-    return f"{100 * part:.2g}%" if part < 0.1 else f"{part:.0%}"
+def _fitting(texts: list[str], width: int | None) -> list[str]:
+    """Texts as lines that fit."""
+    return [line for text in texts for line in wrapped(text, width, _INDENT)]
 
 
 def _shown(overall: Prediction, segment: Prediction | None) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ Lines differ in dashes and marks too, so that a page printed in grey can be read
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,8 @@ _ROW, _LABEL, _INTERVAL_AT, _RADIUS = 46.0, 20.0, 30.0, 4.5
 # Dark enough on white for thin lines; their greys and dashes differ.
 _COLOURS = ("#0b4f8a", "#a34700", "#1d6b4f", "#6b2d73")
 _DASHES = ("none", "7 4", "2 4", "9 3 2 3")
+# Of the numbers at a mark: their distance from it, and their size.
+_BESIDE, _ABOVE, _NUMBER, _TEXT_HEIGHT = 8.0, 6.0, 70.0, 15.0
 
 
 def short(value: float) -> str:
@@ -41,11 +44,13 @@ class Line(NamedTuple):
         name: What it is of.
         xs: Where its points are, from left to right.
         ys: What they are; a point that is not finite interrupts the line.
+        limit: What it approaches, drawn as a thin flat line; by default nothing.
     """
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float]
+    limit: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,38 @@ class Axis:
     title: str
     scale: Scale
     write: Callable[[float], str] = short
+
+
+class Mark(NamedTuple):
+    """Where a point of every line stands, and its number beside it, in units of the drawing.
+
+    Attributes:
+        x: Of all points, from the left.
+        ys: Of each, from the top.
+        label_x: Of all numbers.
+        label_ys: Of each; they do not overlap.
+        anchor: Which end of a number is at its place.
+    """
+
+    x: float
+    ys: tuple[float, ...]
+    label_x: float
+    label_ys: tuple[float, ...]
+    anchor: str
+
+
+class Marked(NamedTuple):
+    """A point that is marked on every line, in a group `mark` that a script can move.
+
+    Attributes:
+        point: Which one.
+        slots: What a script finds each number by, in its attribute `data-slot`.
+        texts: The numbers.
+    """
+
+    point: int
+    slots: Sequence[str]
+    texts: Sequence[str]
 
 
 class Interval(NamedTuple):
@@ -81,7 +118,16 @@ class Interval(NamedTuple):
     told: str
 
 
-def line_chart(lines: Sequence[Line], x: Axis, y: Axis, *, title: str, description: str) -> Svg:
+def line_chart(  # noqa: PLR0913 - what is drawn, by name
+    lines: Sequence[Line],
+    x: Axis,
+    y: Axis,
+    *,
+    title: str,
+    description: str,
+    limits: str = "",
+    marked: Marked | None = None,
+) -> Svg:
     """Lines over an axis, with a legend.
 
     Args:
@@ -90,13 +136,15 @@ def line_chart(lines: Sequence[Line], x: Axis, y: Axis, *, title: str, descripti
         y: The axis at the left.
         title: What the chart shows.
         description: What is to be seen in it, for whoever does not see it.
+        limits: What the limits of lines are, if they have any.
+        marked: The point that is marked; by default none. `mark_places` has places for others.
     """
-    top = _LINE * (len(lines) + 1) + 8
+    top = _top(lines)
     bottom = top + _PLOT_HEIGHT
     parts = [text(y.title, 0, 14, class_="axis")]
     for place, written in zip(_down(y.scale, y.scale.ticks(), top), y.scale.ticks(), strict=True):
         parts += [
-            element("line", x1=_AT_NUMBERS, x2=_WIDTH - _RIGHT, y1=place, y2=place, class_="grid"),
+            _flat(_WIDTH - _RIGHT, place, class_="grid"),
             text(y.write(written), _AT_NUMBERS - 8, place + 5, text_anchor="end"),
         ]
     parts += _x_axis(x, bottom, _AT_NUMBERS)
@@ -104,14 +152,71 @@ def line_chart(lines: Sequence[Line], x: Axis, y: Axis, *, title: str, descripti
         level = 14 + _LINE * (place + 1)
         stroke = {"stroke": colour, "stroke_dasharray": dash, "class_": "line"}
         parts += [
-            element(
-                "line", x1=_AT_NUMBERS, x2=_AT_NUMBERS + 44, y1=level - 5, y2=level - 5, **stroke
-            ),
+            _flat(_AT_NUMBERS + 44, level - 5, **stroke),
             text(line.name, _AT_NUMBERS + 52, level),
         ]
         xs, ys = _across(x.scale, line.xs, _AT_NUMBERS), _down(y.scale, line.ys, top)
         parts.append(element("path", d=_path(xs, ys), fill="none", **stroke))
+        if math.isfinite(line.limit):
+            (level,) = _down(y.scale, [line.limit], top)
+            parts.append(_flat(_WIDTH - _RIGHT, level, stroke=colour, class_="limit"))
+    if _has_limits(lines):
+        level = 14 + _LINE * (len(lines) + 1)
+        parts += [
+            _flat(_AT_NUMBERS + 44, level - 5, stroke=_COLOURS[0], class_="limit"),
+            text(limits, _AT_NUMBERS + 52, level),
+        ]
+    if marked is not None:
+        parts.append(_drawn_mark(mark_places(lines, x, y)[marked.point], marked, top))
     return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+
+
+def _flat(right: float, level: float, **attributes: str) -> Svg:
+    """A flat line that begins at the left of the plot."""
+    return element("line", x1=_AT_NUMBERS, x2=right, y1=level, y2=level, **attributes)
+
+
+def mark_places(lines: Sequence[Line], x: Axis, y: Axis) -> list[Mark]:
+    """Where the points of lines stand in their chart; all lines have them at the same places."""
+    top, right = _top(lines), _WIDTH - _RIGHT
+    across = _across(x.scale, lines[0].xs, _AT_NUMBERS)
+    found = []
+    for at, *ys in zip(across, *(_down(y.scale, line.ys, top) for line in lines), strict=True):
+        beside = (at + _BESIDE, "start") if at + _NUMBER <= right else (at - _BESIDE, "end")
+        found.append(Mark(at, tuple(ys), beside[0], _apart(ys, top + _PLOT_HEIGHT), beside[1]))
+    return found
+
+
+def _apart(ys: Sequence[float], bottom: float) -> tuple[float, ...]:
+    """Places of texts above their points, moved up where they would overlap."""
+    found, lowest = dict.fromkeys(range(len(ys)), 0.0), bottom
+    for place in sorted(found, key=lambda one: -ys[one]):
+        found[place] = min(ys[place] - _ABOVE, lowest)
+        lowest = found[place] - _TEXT_HEIGHT
+    return tuple(found.values())
+
+
+def _drawn_mark(mark: Mark, marked: Marked, top: float) -> Svg:
+    """A line from the top to the axis, then dots, then their numbers, in the order of lines."""
+    parts = [element("line", x1=mark.x, x2=mark.x, y1=top, y2=top + _PLOT_HEIGHT)]
+    parts += [
+        element("circle", cx=mark.x, cy=level, r=_RADIUS, fill=colour)
+        for level, colour in zip(mark.ys, _COLOURS, strict=False)
+    ]
+    parts += [
+        text(written, mark.label_x, level, text_anchor=mark.anchor, data_slot=slot)
+        for written, slot, level in zip(marked.texts, marked.slots, mark.label_ys, strict=True)
+    ]
+    return element("g", "".join(parts), class_="mark")
+
+
+def _has_limits(lines: Sequence[Line]) -> bool:
+    return any(math.isfinite(line.limit) for line in lines)
+
+
+def _top(lines: Sequence[Line]) -> float:
+    """Where the plot begins, below the legend."""
+    return _LINE * (len(lines) + 1 + _has_limits(lines)) + 8
 
 
 def interval_chart(

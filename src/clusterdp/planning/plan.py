@@ -138,6 +138,19 @@ def with_look(comparison: Comparison, advice: LookAdvice) -> Comparison:
     return replace(comparison, options=tuple(options), advice=advice)
 
 
+def at_budget(comparison: Comparison, epsilon: float) -> Option:
+    """The recommended mechanism at another ε, with the same look; its split is chosen anew."""
+    name, scenario = comparison.chosen, comparison.scenario
+    request = replace(comparison.request, epsilon=epsilon)
+    if comparison.advice is None:
+        made = at_its_best(name, request, scenario)
+    else:
+        alike = _alike(comparison.choice, comparison.request)
+        asked = replace(alike, epsilon=epsilon, look=comparison.advice.share)
+        made = planning.plan_mechanism(asked, scenario)
+    return Option(name, made.mechanism, expect_quickly(made.mechanism, scenario), made.losses)
+
+
 def _alike(option: Option, request: Request) -> Request:
     """A request for the same mechanism with the same counts or prior; sums are free."""
     named = request if request.mechanism == option.name else _named(option.name, request)

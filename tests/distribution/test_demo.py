@@ -1,0 +1,34 @@
+"""`make demo` tells one experiment from the plan to the report, and names pages that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_runs import run
+from clusterdp import demo
+
+
+@pytest.mark.slow
+def test_the_demo_names_pages_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def in_process(command: list[str], *, check: bool) -> None:
+        done = run(*command[1:])
+        assert done.exit_code == 0, done.output
+        commands.append(command[1])
+
+    commands: list[Any] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo.subprocess, "run", in_process)
+    monkeypatch.setattr(demo, "_PEOPLE", 8000)
+    demo.main()
+    told = capsys.readouterr().out
+    assert commands == ["plan", "release", "estimate"]
+    assert max(map(len, told.splitlines())) <= 80
+    named = re.findall(r"^  (demo-output/\S+\.html) ", told, re.MULTILINE)
+    assert "demo-output/plan.html" in named
+    assert all(Path(name).exists() for name in named)
