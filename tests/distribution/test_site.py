@@ -28,7 +28,7 @@ RUN_HERE = [folder for folder in FOLDERS if folder != "guides"]
 LOADED = re.compile(r"""(?:src=|url\(|@import )["']?([^"')\s>]+)|<link[^>]*href="([^"]+)"[^>]*>""")
 PAGES = [page for folder in FOLDERS for page in guides(folder)]
 # One worker builds the site, once.
-pytestmark = pytest.mark.xdist_group("site")
+ONE_WORKER = pytest.mark.xdist_group("site")
 
 
 @pytest.mark.slow
@@ -93,6 +93,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@ONE_WORKER
 def test_the_site_is_built_strictly_and_asks_no_other_host(site: Path) -> None:
     assert (site / "index.html").exists()
     notebooks = {path.name for path in (site / "notebooks").glob("*.ipynb")}
@@ -109,6 +110,7 @@ def test_the_site_is_built_strictly_and_asks_no_other_host(site: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.browser
+@ONE_WORKER
 def test_a_browser_shows_the_first_page_and_searches(site: Path, tmp_path: Path) -> None:
     assert "For the analyst, by question" in opened(site / "docs" / "index.html", tmp_path)
     found = opened(site / "search.html", tmp_path, "?q=ledger")
