@@ -281,7 +281,7 @@ def main() -> None:
         "# Do intervals of shares, quantiles and ratios cover?",
         "",
         "Written by `make bench-metrics`; not edited by hand. Nominal level 95%,",
-        f"{N_REPLICATES} replicates a number: coverages have a standard error of {error:.1f} points.",
+        f"{N_REPLICATES} replicates: coverages have a standard error of {error:.1f} points.",
         "Each entry has the coverage of both arms' own numbers, and that of their difference. The",
         "same intervals from true outcomes stand beside those from releases.",
         "",
