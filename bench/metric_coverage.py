@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 import clusterdp as cdp
 from bench.metric_draws import (
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from clusterdp.estimation.composed import ArmEstimates
     from clusterdp.mechanisms.mechanism import Mechanism
 
-N_REPLICATES = 500
-N_OF_NUMBERS = 200
+N_REPLICATES = 2000
+N_OF_NUMBERS = 500
 LEVEL = 0.95
 DOCS = Path(__file__).parent.parent / "docs"
 SEGMENT_SHARE = 0.2
@@ -204,13 +205,30 @@ def summary(lines: list[Line]) -> list[str]:
         bias = max(abs(one.bias) for one in found)
         told.append(
             f"- {name}: {inside} of {len(covered)} coverages lie between 93.5 and 98%; the least "
-            f"is {100 * min(covered):.1f}%, the largest {100 * max(covered):.1f}%. The largest "
-            f"bias is {bias:.1f} Monte Carlo standard errors."
+            f"is {100 * min(covered):.1f}%, the largest {100 * max(covered):.1f}%. "
+            f"{outside_by_chance(len(found), N_REPLICATES):.1f} would lie outside by chance if "
+            "every interval covered in 95% of all cases. "
+            f"The largest bias is {bias:.1f} Monte Carlo standard errors."
         )
     told += quantile_summary([line for line in lines if line.name in QUANTILES])
     left_out = [line for line in lines if not line.counts]
     told.append(f"- Lines where the interval from true outcomes does not cover: {len(left_out)}.")
     return told
+
+
+def outside_by_chance(n_pairs: int, n_replicates: int) -> float:
+    """How many coverages are expected outside of 93.5 to 98% if intervals cover in 95% of cases.
+
+    Args:
+        n_pairs: How many coverages of both arms there are, and as many of a difference.
+        n_replicates: How many replicates each has; there are two arms in each.
+    """
+    inside = [
+        stats.binom.cdf(math.floor(MOST * size), size, LEVEL)
+        - stats.binom.cdf(math.ceil(LEAST * size) - 1, size, LEVEL)
+        for size in (2 * n_replicates, n_replicates)
+    ]
+    return float(n_pairs * (len(inside) - sum(inside)))
 
 
 def quantile_summary(lines: list[Line]) -> list[str]:
