@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 import clusterdp as cdp
 from bench.metric_draws import (
+    GRIDS,
     draw,
     number_questions,
     questions,
@@ -53,6 +55,7 @@ class Rates(NamedTuple):
         bias: How far the mean difference is from the truth, in Monte Carlo standard errors.
         unbounded: How often the interval of the difference has no bounds.
         length: The mean length of bounded intervals of the difference.
+        at_end: How often the interval of an arm reaches an end of what values can be.
     """
 
     arm: float
@@ -60,18 +63,26 @@ class Rates(NamedTuple):
     bias: float
     unbounded: float
     length: float
+    at_end: float
+
+    @property
+    def covered(self) -> tuple[float, float]:
+        """Of the arms, and of the difference."""
+        return self.arm, self.difference
 
 
 def rates(estimates: list[tuple[ArmEstimates, ArmEstimates]], question: Question) -> Rates:
     """Coverage of what is asked."""
     truths = question.truths
-    arms, held, differences, lengths = [], [], [], []
+    arms, held, differences, lengths, at_end = [], [], [], [], []
+    least, most = question.span
     for both in estimates:
         control, treated = map(question.compose, both)
         pair = ArmPair(treated, control)
         for value, truth in zip((control, treated), truths, strict=True):
             low, high = value.limits(LEVEL)
             arms.append(low <= truth <= high)
+            at_end.append(low <= least or high >= most)
         low, high = pair.ci(LEVEL)
         held.append(low <= truths[1] - truths[0] <= high)
         differences.append(pair.difference)
@@ -86,6 +97,7 @@ def rates(estimates: list[tuple[ArmEstimates, ArmEstimates]], question: Question
         bias=float(off / error) if error else 0.0,
         unbounded=float(1 - bounded.mean()),
         length=float(length[bounded].mean()) if bounded.any() else math.nan,
+        at_end=float(np.mean(at_end)),
     )
 
 
@@ -113,20 +125,33 @@ class Line(NamedTuple):
         """Whether the same interval from true outcomes covers."""
         return min(self.true.arm, self.true.difference) >= LEAST
 
+    @property
+    def found(self) -> tuple[Rates, ...]:
+        """From true outcomes, and from every release."""
+        return self.true, *self.private.values()
+
     def row(self) -> str:
         """The line as a row of a table."""
-        found = (self.true, *self.private.values())
-        return " | ".join(
-            [
-                f"| {self.n_levels}",
-                f"{self.n_units:,}",
-                self.where,
-                self.name,
-                *(f"{100 * one.arm:.1f} / {100 * one.difference:.1f}" for one in found),
-                *(f"{one.bias:+.1f}" for one in found),
-                f"{100 * max(one.unbounded for one in found):.0f}% |",
-            ]
-        )
+        *shown, last = _COLUMNS[self.name in QUANTILES](self.found)
+        first = [f"| {self.n_levels}", f"{self.n_units:,}", self.where, self.name]
+        covered = [f"{100 * one.arm:.1f} / {100 * one.difference:.1f}" for one in self.found]
+        return " | ".join([*first, *covered, *shown, f"{last} |"])
+
+
+def _biases(found: tuple[Rates, ...]) -> list[str]:
+    """What a line shows beside coverages."""
+    unbounded = max(one.unbounded for one in found)
+    return [*(f"{one.bias:+.1f}" for one in found), f"{100 * unbounded:.0f}%"]
+
+
+def _lengths(found: tuple[Rates, ...]) -> list[str]:
+    """What a line on a quantile shows beside coverages."""
+    at_ends = " / ".join(f"{100 * one.at_end:.0f}" for one in found)
+    return [*(f"{one.length:.2f}" for one in found), at_ends]
+
+
+QUANTILES = ("median", "P90")
+_COLUMNS = {False: _biases, True: _lengths}
 
 
 MECHANISMS: dict[str, Mechanism] = {
@@ -171,45 +196,88 @@ def study(
 
 def summary(lines: list[Line]) -> list[str]:
     """What the lines say, in words."""
-    told, quantiles = [], ("median", "P90")
-    for names in (("share",), ("ratio",), quantiles):
-        chosen = [line for line in lines if line.name in names and line.counts]
+    told = []
+    for name in ("share", "ratio"):
+        chosen = [line for line in lines if line.name == name and line.counts]
         found = [one for line in chosen for one in line.private.values()]
-        covered = [rate for one in found for rate in (one.arm, one.difference)]
+        covered = [rate for one in found for rate in one.covered]
         inside = sum(LEAST <= rate <= MOST for rate in covered)
-        said = (
-            f"- {' and '.join(names)}: {inside} of {len(covered)} coverages lie between 93.5 and "
-            f"98%; the least is {100 * min(covered):.1f}%, the largest {100 * max(covered):.1f}%."
+        bias = max(abs(one.bias) for one in found)
+        told.append(
+            f"- {name}: {inside} of {len(covered)} coverages lie between 93.5 and 98%; the least "
+            f"is {100 * min(covered):.1f}%, the largest {100 * max(covered):.1f}%. "
+            f"{outside_by_chance(len(found), N_REPLICATES):.1f} would lie outside by chance if "
+            "every interval covered in 95% of all cases. "
+            f"The largest bias is {bias:.1f} Monte Carlo standard errors."
         )
-        if names == quantiles:
-            said += (
-                " Outcomes are a few values, so that a quantile is mostly known for sure, or "
-                "known to be one of two: the same intervals from true outcomes cover "
-                f"{100 * min(line.true.arm for line in chosen):.1f}% or more."
-            )
-        else:
-            bias = max(abs(one.bias) for one in found)
-            said += f" The largest bias is {bias:.1f} Monte Carlo standard errors."
-        told.append(said)
+    told += quantile_summary([line for line in lines if line.name in QUANTILES])
     left_out = [line for line in lines if not line.counts]
     told.append(f"- Lines where the interval from true outcomes does not cover: {len(left_out)}.")
     return told
 
 
-def table(lines: list[Line]) -> list[str]:
-    """Lines as a table."""
-    names = ["true outcomes", *lines[0].private]
-    header = [
-        "K",
-        "n",
-        "where",
-        "metric",
-        *names,
-        *(f"bias, {name}" for name in names),
-        "unbounded",
+def outside_by_chance(n_pairs: int, n_replicates: int) -> float:
+    """How many coverages are expected outside of 93.5 to 98% if intervals cover in 95% of cases.
+
+    Args:
+        n_pairs: How many coverages of both arms there are, and as many of a difference.
+        n_replicates: How many replicates each has; there are two arms in each.
+    """
+    inside = [
+        stats.binom.cdf(math.floor(MOST * size), size, LEVEL)
+        - stats.binom.cdf(math.ceil(LEAST * size) - 1, size, LEVEL)
+        for size in (2 * n_replicates, n_replicates)
     ]
-    aligned = ["---:", "---:", "---", "---", *["---:"] * (2 * len(names) + 1)]
-    return [f"| {' | '.join(header)} |", f"|{'|'.join(aligned)}|", *(line.row() for line in lines)]
+    return float(n_pairs * (len(inside) - sum(inside)))
+
+
+def quantile_summary(lines: list[Line]) -> list[str]:
+    """How coverages of quantiles compare with those of the same intervals from true outcomes."""
+    # Each coverage beside that from true outcomes, and how often the arms' intervals reach an end.
+    pairs = [
+        (rate, true, one.at_end)
+        for line in lines
+        for one in line.private.values()
+        for rate, true in zip(one.covered, line.true.covered, strict=True)
+    ]
+    certain = [pair for pair in pairs if pair[1] > MOST]
+    others = [pair for pair in pairs if pair[1] <= MOST]
+    told = (
+        f"- median and P90: {len(pairs)} coverages, the least {100 * min(pairs)[0]:.1f}%. For "
+        f"{len(certain)} of them the same interval from true outcomes covers more than 98%, too: "
+        "outcomes are a few values, so that a quantile is mostly known for sure, or known to be "
+        "one of two."
+    )
+    if others:
+        inside = sum(LEAST <= rate <= MOST for rate, _, _ in others)
+        above = sum(rate > MOST for rate, _, _ in others)
+        true, at_end = ([100 * one[place] for one in others] for place in (1, 2))
+        told += (
+            f" For the other {len(others)} it covers {min(true):.1f} to {max(true):.1f}%. Of ours, "
+            f"{inside} lie between 93.5 and 98%, {above} above and "
+            f"{len(others) - inside - above} below. There, intervals of arms reach an end of the "
+            f"values in {min(at_end):.0f} to {max(at_end):.0f}% of replicates."
+        )
+    return [told]
+
+
+def table(lines: list[Line], names: tuple[str, ...]) -> list[str]:
+    """Lines on some metrics as a table."""
+    chosen = [line for line in lines if line.name in names]
+    sources = ["true outcomes", *lines[0].private]
+    beside, last = (
+        ("length", "at an end, %") if set(names) & set(QUANTILES) else ("bias", "unbounded")
+    )
+    header = ["K", "n", "where", "metric", *sources, *(f"{beside}, {one}" for one in sources), last]
+    aligned = ["---:", "---:", "---", "---", *["---:"] * (2 * len(sources) + 1)]
+    rows = [line.row() for line in chosen]
+    return [f"| {' | '.join(header)} |", f"|{'|'.join(aligned)}|", *rows]
+
+
+def tables(lines: list[Line]) -> list[str]:
+    """Lines as two tables: of quantiles, and of everything else."""
+    means = tuple(dict.fromkeys(line.name for line in lines if line.name not in QUANTILES))
+    return [*table(lines, means), "", *table(lines, QUANTILES)]
 
 
 def main() -> None:
@@ -223,43 +291,54 @@ def main() -> None:
     others = study(questions(6), 20_000, OTHERS, N_REPLICATES, rng)
     numbers = [
         line
-        for n_units in N_UNITS
-        for line in study(number_questions(), n_units, NUMBER_ROWS, N_OF_NUMBERS, rng)
+        for points, n_units in itertools.product(GRIDS, N_UNITS)
+        for line in study(number_questions(points), n_units, NUMBER_ROWS, N_OF_NUMBERS, rng)
     ]
+    error = 100 * math.sqrt(LEVEL * (1 - LEVEL) / N_REPLICATES)
     page = [
         "# Do intervals of shares, quantiles and ratios cover?",
         "",
         "Written by `make bench-metrics`; not edited by hand. Nominal level 95%,",
-        f"{N_REPLICATES:,} replicates a number, so a coverage has a standard error of 0.5 points.",
-        "Each entry has the coverage of both arms' own numbers, and that of their difference.",
-        "*Bias* is that of the difference, in Monte Carlo standard errors. *Unbounded* is how",
-        "often an interval has no bounds, at worst.",
+        f"{N_REPLICATES} replicates: coverages have a standard error of {error:.1f} points.",
+        "Each entry has the coverage of both arms' own numbers, and that of their difference. The",
+        "same intervals from true outcomes stand beside those from releases.",
+        "",
+        "*Bias* is that of the difference, in Monte Carlo standard errors; an estimated quantile",
+        "of a few values jumps between them and has none to speak of. *Unbounded* is how often an",
+        "interval has no bounds, at worst. *Length* is the mean length of intervals of",
+        "differences. *At an end* is how often the interval of an arm reaches the least or the",
+        "largest value that there can be, in the order of the columns.",
         "",
         "Outcomes are 0 to K − 1 in two arms and four clusters. The share is of units with K/2 or",
         "more; the ratio is spend per visit. None of them was declared but the two means of the",
-        "ratio. An estimated quantile of a few values jumps between them, so it has no bias to",
-        "speak of: that from true outcomes stands beside it.",
+        "ratio.",
         "",
         *summary([*lines, *others]),
+        "",
+        "**Why quantiles cover more often than 95%.** A value v is kept unless P(y > v) is surely",
+        "above 1 − q, or P(y ≥ v) surely below it. If y takes v often, both errors are rare at",
+        "once, with true outcomes as with private ones. With noise there are two more reasons. The",
+        "interval reaches from the least to the largest kept value, also over values that were",
+        "rejected by themselves. And it ends where values end.",
         "",
         "## By ε",
         "The optimal mechanism, a tenth of ε in totals.",
         "",
-        *table(lines),
+        *tables(lines),
         "",
         "## By mechanism",
         "ε = 2.",
         "",
-        *table(others),
+        *tables(others),
         "",
         "## Numbers",
-        "A number from 0 to 120 on a grid of nine points, with one declared threshold; rows alone,",
-        f"{N_OF_NUMBERS} replicates.",
+        "A number from 0 to 120 on grids of nine and of 22 points, with one declared threshold;",
+        f"rows alone, {N_OF_NUMBERS} replicates.",
         "Shares between grid points, and quantiles, are known up to bounds, which intervals hold:",
         "so they cover more often. `true outcomes` are numbers that were rounded to the grid, and",
-        "released as they are.",
+        "released as they are. A finer grid has closer bounds, and more noise at a small ε.",
         "",
-        *table(numbers),
+        *tables(numbers),
     ]
     text = "\n".join(page) + "\n"
     (DOCS / "metric_coverage.md").write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
 from clusterdp.estimation.calibration import calibrate, public_ridge
 from clusterdp.estimation.cell_weights import arm_variances
 from clusterdp.estimation.composed import ArmEstimates
-from clusterdp.estimation.intervals import quantile
+from clusterdp.estimation.intervals import EVERYTHING, quantile
 from clusterdp.estimation.levels import ArmLevels, Levels
 from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.moments import CellMoments
@@ -44,7 +44,11 @@ if TYPE_CHECKING:
 
 N_CLUSTERS = 4
 _ROUNDS = Number(0, 120)
-_GRID = (0, 9.99999, 10, 15, 22, 30, 45, 70, 120)
+# Both have a cut at 10.
+GRIDS = (
+    (0, 9.99999, 10, 15, 22, 30, 45, 70, 120),
+    (0, 2, 4, 6, 8, 9.99999, 10, 11, 12, 14, 16, 18, 20, 23, 27, 32, 38, 45, 55, 70, 90, 120),
+)
 
 
 class ArmMean(NamedTuple):
@@ -122,6 +126,7 @@ class Question(NamedTuple):
         compose: From an arm's means to a number with limits.
         truths: The true numbers of control and treatment.
         ridge_of: The function by whose noise all are calibrated; None for each by its own.
+        span: The least and the largest value it can have.
     """
 
     name: str
@@ -129,6 +134,7 @@ class Question(NamedTuple):
     compose: Callable[[ArmEstimates], ArmValue]
     truths: tuple[float, float]
     ridge_of: CategoryFunction | None = None
+    span: Limits = EVERYTHING
 
 
 def questions(n_outcomes: int) -> list[tuple[Experiment, Question]]:
@@ -143,9 +149,9 @@ def questions(n_outcomes: int) -> list[tuple[Experiment, Question]]:
     ]
 
 
-def number_questions() -> list[tuple[Experiment, Question]]:
+def number_questions(points: Sequence[float]) -> list[tuple[Experiment, Question]]:
     """Shares at a cut and between grid points, and two quantiles, of a number."""
-    grid = Grid(number=_ROUNDS, points=tuple(int(_ROUNDS.steps_to(point)) for point in _GRID))
+    grid = Grid(number=_ROUNDS, points=tuple(int(_ROUNDS.steps_to(point)) for point in points))
     space = Categories(declared=declare({"rounds": _ROUNDS}, metrics=["rounds>=10"]), grids=(grid,))
     steps = np.unique(np.linspace(0, _ROUNDS.n_steps, 4001).astype(np.int64))
     values = np.array([float(_ROUNDS.value(int(step))) for step in steps])
@@ -189,6 +195,7 @@ def _quantile(share: float, levels: Levels, probs: FloatArray, values: FloatArra
         levels.functions,
         lambda arm: ArmQuantile(ArmLevels.of(levels, arm), share),
         (control, treated),
+        span=(float(levels.values[0]), float(levels.values[-1])),
     )
 
 

@@ -110,7 +110,8 @@ def main() -> None:
     FOLDER.mkdir()
     owner.write_parquet(FOLDER / "funnel.parquet")
     analyst.write_csv(FOLDER / "crm.csv")
-    plan, published, page = FOLDER / "plan.toml", FOLDER / "published", FOLDER / "plan.html"
+    plan, published = FOLDER / "plan.toml", FOLDER / "published"
+    page, report = FOLDER / "plan.html", FOLDER / "report.html"
 
     say(
         f"1. A shop showed an ad to half of {_PEOPLE:,} users. It has a table of who visited, who "
@@ -139,6 +140,7 @@ def main() -> None:
         f"estimate {published}",
         f"--segments {FOLDER}/crm.csv --by tier",
         f"--plot {FOLDER}/forest.svg",
+        f"--html {report}",
     )
     true = ", ".join(f"{name} {effect:.4f}" for name, effect in effects.items())
     say(
@@ -148,12 +150,11 @@ def main() -> None:
     say("Now open in a browser:")
     pages = {
         page: "the plan, with a slider over ε",
-        published / "index.html": "what was published, for whoever gets the folder",
-        FOLDER / "report.html": "the analyst's report",
+        published / "index.html": "what was published, and how to use it",
+        report: "what the analyst found",
     }
     for path, words in pages.items():
-        if path.exists():
-            print(f"  {path!s:32}  {words}")
+        print(f"  {path!s:32}  {words}")
     print("\ndocs/planning.md compares mechanisms.")
 
 
