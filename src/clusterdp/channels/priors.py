@@ -49,21 +49,30 @@ def estimate_prior(noisy_counts: IntArray, sizes: IntArray, prior_floor: float) 
 def learn_priors(histogram: Histogram, prior: FloatArray) -> FloatArray:
     """A distribution for every group, from noisy counts: shrunk as far as they are noisy.
 
-    The histogram of all groups together is shrunk towards what is known without counts, and that of
-    each group towards the result. So counts that are all noise lead back to the public prior, small
-    groups to the population's, and counts without noise to the frequencies of each group.
+    The histogram of all groups together is shrunk towards what is known without counts, that of the
+    arms of a cluster together towards the result, and that of each group towards its cluster's. So
+    counts that are all noise lead back to the public prior, small groups to their cluster's and the
+    population's, and counts without noise to the frequencies of each group.
 
     Args:
-        histogram: The noisy counts.
+        histogram: The noisy counts, of every cell or of every arm.
         prior: What is public of outcomes; axes `[outcome]`.
 
     Returns:
         Distributions with a little of every outcome; axes `[..., group, outcome]`.
     """
-    sizes, noise = histogram.group_sizes, histogram.noise_variance
-    everyone = histogram.noisy_counts.sum(axis=-2, keepdims=True)
-    population = shrink_frequencies(everyone, sizes.sum(keepdims=True), len(sizes) * noise, prior)
-    learned = shrink_frequencies(histogram.noisy_counts, sizes, noise, population)
+    counts, sizes = histogram.noisy_counts, histogram.group_sizes
+    n_groups, n_clusters = len(sizes), len(np.unique(histogram.groups[:, 0]))
+    learned = prior[np.newaxis]
+    # Everyone, clusters and groups, which are in the order of clusters; no two of them alike.
+    for n_parts in dict.fromkeys((1, n_clusters, n_groups)):
+        n_each = n_groups // n_parts
+        learned = shrink_frequencies(
+            counts.reshape(*counts.shape[:-2], n_parts, n_each, -1).sum(axis=-2),
+            sizes.reshape(n_parts, n_each).sum(axis=1),
+            n_each * histogram.noise_variance,
+            np.repeat(learned, n_parts // learned.shape[-2], axis=-2),
+        )
     return with_every_outcome(learned)
 
 
