@@ -62,10 +62,10 @@ def learn_priors(histogram: Histogram, prior: FloatArray) -> FloatArray:
         Distributions with a little of every outcome; axes `[..., group, outcome]`.
     """
     counts, sizes = histogram.noisy_counts, histogram.group_sizes
-    n_groups, n_arms = len(sizes), histogram.groups.shape[1]
+    n_groups, n_clusters = len(sizes), len(np.unique(histogram.groups[:, 0]))
     learned = prior[np.newaxis]
-    # Everyone, clusters and groups; where two of them are the same, once.
-    for n_parts in dict.fromkeys((1, n_groups // n_arms, n_groups)):
+    # Everyone, clusters and groups, which are in the order of clusters; no two of them alike.
+    for n_parts in dict.fromkeys((1, n_clusters, n_groups)):
         n_each = n_groups // n_parts
         learned = shrink_frequencies(
             counts.reshape(*counts.shape[:-2], n_parts, n_each, -1).sum(axis=-2),
