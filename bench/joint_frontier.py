@@ -19,6 +19,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from clusterdp.channels.optimal import OptimalChannel, design_optimal
+from clusterdp.channels.optimal_rows import OptimalRows
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 
@@ -131,7 +132,7 @@ def cases() -> tuple[Case, ...]:
 def least_cost(values: FloatArray, prior: FloatArray, epsilon: float) -> float:
     """Excess variance over variance, summed over metrics, by the channel for exactly this prior."""
     space = cdp.OutcomeSpace.of(range(len(prior)))
-    response = cdp.optimal(epsilon=epsilon).settled_rows(space).response(space)
+    response = OptimalRows(epsilon=epsilon).response(space)
     weights = 1 / (values**2 @ prior - (values @ prior) ** 2)
     tables, outputs = design_optimal(prior[np.newaxis], values, weights, response)
     channel = OptimalChannel(

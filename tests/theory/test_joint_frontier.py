@@ -39,7 +39,7 @@ def test_a_release_is_designed_for_a_little_of_everything(epsilon: float) -> Non
     weights = 1 / case.variances
     rows = cdp.optimal(epsilon=epsilon, prior=tuple(case.prior)).settled_rows(case.space)
     channel = rows.public_channel(case.space)
-    noise = channel.weighted_noise(weights)[0]
+    noise = sum(weight * channel.noise_variance(place)[0] for place, weight in enumerate(weights))
     assumed = with_every_outcome(case.prior)
     least = least_variance(case.values, assumed, weights, epsilon)
     assert noise @ assumed == pytest.approx(least, rel=1e-5)
