@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from bench.joint_frontier import (
     EVEN,
-    MECHANISMS,
-    OURS,
+    OTHERS,
     SPLIT,
     as_markdown,
     binary,
@@ -16,6 +15,7 @@ from bench.joint_frontier import (
     gains,
     measure,
     ours,
+    released,
     response,
     sampled,
 )
@@ -27,18 +27,24 @@ from clusterdp.channels.priors import with_every_outcome
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_ours_is_the_least_that_any_channel_costs(epsilon: float) -> None:
-    """Exactly so for the prior it is designed for, which is a little nearer to the uniform one."""
+    case = funnel()
+    least = least_variance(case.values, case.prior, 1 / case.variances, epsilon)
+    assert ours(case, epsilon) == pytest.approx(least, rel=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_a_release_is_designed_for_a_little_of_everything(epsilon: float) -> None:
+    """It is the least for that; for the reference itself it costs up to 3% more."""
     case = funnel()
     weights = 1 / case.variances
     rows = cdp.optimal(epsilon=epsilon, prior=tuple(case.prior)).settled_rows(case.space)
     channel = rows.public_channel(case.space)
     noise = sum(weight * channel.noise_variance(place)[0] for place, weight in enumerate(weights))
     assumed = with_every_outcome(case.prior)
-    assert noise @ assumed == pytest.approx(
-        least_variance(case.values, assumed, weights, epsilon), rel=1e-5
-    )
-    least = least_variance(case.values, case.prior, weights, epsilon)
-    assert least <= ours(case, epsilon) <= 1.03 * least
+    least = least_variance(case.values, assumed, weights, epsilon)
+    assert noise @ assumed == pytest.approx(least, rel=1e-5)
+    assert noise @ case.prior == pytest.approx(released(case, epsilon))
+    assert ours(case, epsilon) <= released(case, epsilon) <= 1.03 * ours(case, epsilon)
 
 
 @pytest.mark.parametrize("metric", range(3))
@@ -48,7 +54,7 @@ def test_channels_alone_are_the_least_for_their_metric(metric: int) -> None:
     values, probs = case.alone(metric)
     weight = np.array([1 / case.variances[metric]])
     least = least_variance(np.array([values]), np.array(probs), weight, 2.0)
-    assert cost_alone(values, probs, 2.0) == pytest.approx(least, rel=1e-3)
+    assert cost_alone(values, probs, 2.0) == pytest.approx(least, rel=1e-5)
 
 
 def test_k_ary_response_is_that_of_a_release() -> None:
@@ -68,8 +74,8 @@ def test_one_metric_per_person_by_hand() -> None:
 def test_the_funnel_gains_what_is_claimed() -> None:
     """Ours is the least, and at least 4, 5 and 10 times below any split at ε = 1, 2 and 4."""
     found = measure([funnel()])
-    for name in MECHANISMS:
-        assert min(gains(found, funnel().name, name)) >= (0 if name == OURS else 1)
+    for name in OTHERS:
+        assert min(gains(found, funnel().name, name)) >= 1
     best, evenly = (gains(found, funnel().name, name) for name in (SPLIT, EVEN))
     assert all(even >= one for one, even in zip(best, evenly, strict=True))
     assert (np.array(best[1:]) >= [4, 5, 10]).all()

@@ -36,7 +36,7 @@ _EXACT_EVERY = 8
 # Where sets are priced: shares of the way from the centre to the prices found.
 _PLACES = (1.0, 0.5, 0.2)
 # The first penalty, the least and the largest.
-_FIRST_PENALTY, _LEAST_PENALTY, _MOST_PENALTY = 1e-3, 1e-7, 1e-2
+_FIRST_PENALTY, _LEAST_PENALTY, _MOST_PENALTY = 1e-3, 1e-7, 10.0
 # The centre moves where the bound rises by this share of what prices promised, else the penalty
 # rises; if by so much more, or if prices have settled in vain, it falls.
 _SERIOUS, _HIGHER = 0.1, 2.0
@@ -45,8 +45,8 @@ _MUCH, _LOWER, _SETTLED_LOWER = 1 / 3, 0.3, 0.2
 _PRECISE, _PRECISEST = 0.05, 1e-6
 _TINY = np.finfo(np.float64).tiny
 # Sets added at a place. Beyond so many sets the idle ones go: all but this share, and but those
-# that the best mixture uses.
-_MOST_ADDED, _MOST_SETS, _KEPT_SHARE, _USED = 200, 1600, 0.67, 1e-6
+# that the best mixture uses. With fewer, sets that hold prices back are dropped and found again.
+_MOST_ADDED, _MOST_SETS, _KEPT_SHARE, _USED = 200, 3000, 0.67, 1e-6
 
 
 class Optimum(NamedTuple):
@@ -66,7 +66,8 @@ class _Search:
         centre: The prices that others are held near to.
         bound: The largest value of prices that no set exceeds, as far as is known.
         best: The prices of that value.
-        promised: The value of the last prices found.
+        last: The last prices found.
+        promised: Their value.
         penalty: The weight of the penalty on prices.
         proved: The largest value of prices that no set at all exceeds.
         n_proofs: How often the bound was proved or corrected.
@@ -77,6 +78,7 @@ class _Search:
     centre: Prices
     bound: float = 0.0
     best: Prices
+    last: Prices
     promised: float = np.inf
     penalty: float = _FIRST_PENALTY
     proved: float = -np.inf
@@ -91,10 +93,11 @@ class _Search:
         search = replace(self, proved=proved)
         return replace(search, bound=bound, best=prices) if bound > self.bound else search
 
-    def moved(self, before: float, promised: float) -> _Search:
+    def moved(self, program: ConeProgram, before: float, last: Prices) -> _Search:
         """The search after a round: centre and penalty by how much of its promise was kept."""
+        promised = program.value_of(last)
         kept = (self.bound - before) / max(promised - before, _TINY)
-        search = replace(self, promised=promised)
+        search = replace(self, last=last, promised=promised)
         if kept <= _SERIOUS:
             return replace(search, penalty=min(self.penalty * _HIGHER, _MOST_PENALTY))
         lower = max(self.penalty * _LOWER, _LEAST_PENALTY) if kept > _MUCH else self.penalty
@@ -111,11 +114,16 @@ class _Search:
             return self
         return replace(self, mixture=mixture)
 
-    def with_sets(self, program: ConeProgram, prices: Prices, added: list[BoolArray]) -> _Search:
-        """The search with more sets, without idle ones if there are too many."""
+    def with_sets(self, program: ConeProgram, added: list[BoolArray]) -> _Search:
+        """The search with more sets, without idle ones if there are too many.
+
+        Idle are those far from being used both at the best prices and at the last: the bound is of
+        the former, and the latter are where they are because of sets.
+        """
         kept = self.high
         if len(kept) + sum(map(len, added)) > _MOST_SETS:
-            order = np.argsort(-program.excess(prices, kept), kind="stable")
+            excess = [program.excess(prices, kept) for prices in (self.best, self.last)]
+            order = np.argsort(-np.maximum(*excess), kind="stable")
             kept = kept[order[: int(_KEPT_SHARE * _MOST_SETS)]]
         used = self.mixture.high[self.mixture.mass > _USED]
         return replace(self, high=distinct(np.vstack([kept, used, *added])))
@@ -137,7 +145,7 @@ def find_optimum(program: ConeProgram) -> Optimum | None:
     if mixture is None:
         return None
     nothing = Prices(np.zeros(program.n_categories), np.zeros(program.values.shape))
-    search = _Search(high=high, mixture=mixture, centre=nothing, best=nothing)
+    search = _Search(high=high, mixture=mixture, centre=nothing, best=nothing, last=nothing)
     priced = pricing.price(program, mixture.prices, mixture)
     informed = search.informed(program, priced)
     # Prices far off are no centre to begin with, even where their bound is good.
@@ -152,7 +160,7 @@ def find_optimum(program: ConeProgram) -> Optimum | None:
             added.append(proof.high[:_MOST_ADDED])
             if search.is_near(program):
                 break
-        search = search.with_sets(program, search.best, added)
+        search = search.with_sets(program, added)
         search, added = _round(program, search, is_exact=number % _EXACT_EVERY == 0)
     return Optimum(search.mixture, _bound(program, search))
 
@@ -171,7 +179,7 @@ def _round(
         priced = pricing.price(program, centre.towards(held.prices, place), held)
         search = search.informed(program, priced)
         added.append(priced.high[:_MOST_ADDED])
-    search = search.moved(before, program.value_of(held.prices))
+    search = search.moved(program, before, held.prices)
     is_settled = search.is_settled(program)
     if is_settled or is_exact:
         search = search.with_mixture(program, solve_cones(program, search.high))

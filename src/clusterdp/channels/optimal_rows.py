@@ -23,6 +23,7 @@ from clusterdp.channels.optimal_table import read_channels
 from clusterdp.channels.priors import learn_priors, with_every_outcome
 from clusterdp.channels.representatives import representative_priors
 from clusterdp.channels.resampled_rows import nothing_left
+from clusterdp.channels.staircases import rough_noise
 from clusterdp.errors import FormatError, ParameterError
 from clusterdp.privacy import accounting as acc
 
@@ -115,6 +116,18 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
         prior = with_every_outcome(self.public_prior(space))
         weights = tuple(self.metric_weights(space).tolist())
         return _remembered_design(tuple(prior), space, weights, self.response(space))
+
+    def rough_noise(self, space: CategorySpace) -> FloatArray | None:
+        """About the noise variance of that channel, soon; axes `[metric, category]`.
+
+        Up to a tenth above it. None if the solver gives up.
+        """
+        return rough_noise(
+            space.metric_values(),
+            with_every_outcome(self.public_prior(space)),
+            self.metric_weights(space),
+            ratio=float(self.response(space).max_ratio),
+        )
 
     def metric_weights(self, space: CategorySpace) -> FloatArray:
         """How much the variance of each metric counts in the design; axes `[metric]`."""

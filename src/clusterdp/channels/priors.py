@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.statistics.base import Histogram
 
-# The share of the uniform prior that is mixed in, for outcomes that noisy counts show too seldom.
+# The share of the uniform prior that is mixed in, for outcomes that noisy counts, or a reference,
+# show too seldom. Where a reference is right, it costs up to 0.013% of the noise at ε = 1 and 1.9%
+# at 4; 1% would cost up to 0.0014% and 0.3%. Where a tenth of the truth is uniform, the noise is up
+# to 0.07% and 3.9% above the least with 3%, and 0.11% and 9.9% with 1% (Hillstrom's funnel, two and
+# three binary metrics of 5%).
 _UNIFORM_PART = 0.03
 # How much of the noise that shrinking leaves is taken off every outcome.
 _NOISE_PART = 0.8

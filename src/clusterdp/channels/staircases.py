@@ -16,6 +16,8 @@ import numpy as np
 
 from clusterdp.channels.cone_program import ConeProgram
 from clusterdp.channels.generation import find_optimum
+from clusterdp.channels.high_sets import first_sets
+from clusterdp.channels.interior_point import solve_cones
 from clusterdp.channels.reduction import reduce_mixture
 
 if TYPE_CHECKING:
@@ -104,6 +106,23 @@ def design_staircase(
         ratio=ratio,
         gap=_gap(program, reduced, found.bound),
     )
+
+
+def rough_noise(
+    values: FloatArray, prior: FloatArray, weights: FloatArray, *, ratio: float
+) -> FloatArray | None:
+    """About the noise variance of that channel, without a search; axes `[metric, category]`.
+
+    It is that of the best mixture of the steps that a search begins with: up to a tenth above the
+    least (8 × 8 levels at ε = 3: 5.5%; 2 × 2 × 12: 0.1%), in a small part of the time. Arguments as for `design_staircase`.
+    """
+    program, scaling = _program(values, prior, weights, ratio, 0.0)
+    mixture = solve_cones(program, first_sets(program))
+    if mixture is None:
+        return None
+    squares = (mixture.moved**2 / mixture.mass[:, np.newaxis]).T @ program.levels(mixture.high)
+    noise = (squares - program.values**2) * scaling.unit[:, np.newaxis] ** 2
+    return np.asarray(noise[:, np.argsort(scaling.order, kind="stable")])
 
 
 def _program(

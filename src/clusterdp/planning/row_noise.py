@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from clusterdp.channels.integers import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
+from clusterdp.channels.optimal_rows import OptimalRows
 from clusterdp.planning.predictions import is_joint, takes_long
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.theory import formulas as theory
@@ -29,6 +30,8 @@ _NEAR = 0.02
 class RowNoise:
     """The average noise variance of a unit in every metric, for any ε of the rows.
 
+    A channel that would take long to design is not: its noise is that of a search's first step.
+
     What is interpolated, linearly in log ε, is the logarithm of its ratio to Warner's
     e^ε/(e^ε − 1)². The ratio changes slowly: both fall with ε² at first and then with e^ε.
     """
@@ -42,6 +45,7 @@ class RowNoise:
         self._layout = layout.of_clusters(chosen)
         probs = reference.of_clusters(chosen)
         self._counts = cast("IntArray", self._layout.sizes[..., np.newaxis] * probs)
+        self._is_public = not counted
         self._n_draws = _DRAWS if counted and not per_cell else 1
         self._step = math.log(_step(like, scenario))
         self._known: dict[int, FloatArray] = {}
@@ -62,16 +66,26 @@ class RowNoise:
         """The logarithm of the ratio where a channel is designed; axes `[metric]`."""
         if power not in self._known:
             epsilon = math.exp(power * self._step)
-            made = replace(self._like, rows=self._rows.at_epsilon(epsilon, self._space))
-            rng = np.random.default_rng(0)  # the same noise for every candidate; no data
-            draws = [
-                theory.unit_noise(self._counts, self._layout, self._space, made, rng)
-                for _ in range(self._n_draws)
-            ]
             weights = theory.cell_weights(self._layout)
-            noise = (np.mean(draws, axis=0) * weights).sum(axis=(1, 2)) / weights.sum()
+            noise = (self._unit_noise(epsilon) * weights).sum(axis=(1, 2)) / weights.sum()
             self._known[power] = np.log(noise / warner(epsilon))
         return self._known[power]
+
+    def _unit_noise(self, epsilon: float) -> FloatArray:
+        """The noise variance of a unit in every cell; axes `[metric, cluster, arm]`."""
+        rows = self._rows.at_epsilon(epsilon, self._space)
+        if self._is_public and takes_long(self._space) and isinstance(rows, OptimalRows):
+            rough = rows.rough_noise(self._space)
+            if rough is not None:
+                sums = self._counts @ rough.T  # [cluster, arm, metric]
+                return np.moveaxis(sums / self._layout.sizes[..., np.newaxis], -1, 0)
+        made = replace(self._like, rows=rows)
+        rng = np.random.default_rng(0)  # the same noise for every candidate; no data
+        draws = [
+            theory.unit_noise(self._counts, self._layout, self._space, made, rng)
+            for _ in range(self._n_draws)
+        ]
+        return np.asarray(np.mean(draws, axis=0))
 
 
 def warner(epsilon: float | FloatArray) -> FloatArray:
