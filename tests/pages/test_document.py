@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
-from clusterdp.pages.chart import Axis, Line, interval_axis, interval_chart, line_chart
+from clusterdp.pages.chart import Axis, Interval, Line, interval_axis, interval_chart, line_chart
 from clusterdp.pages.document import render
 from clusterdp.pages.scales import Logarithmic
 from page_checks import assert_sound_page, page_text
@@ -71,6 +72,21 @@ def test_a_line_is_interrupted_where_nothing_is_known() -> None:
     assert path.count("M") == 2
     assert path.count("L") == 1
     assert "nan" not in drawn
+
+
+@pytest.mark.parametrize("odd", [0.0, math.inf, math.nan])
+def test_no_number_stops_a_chart(odd: float) -> None:
+    """Pages are written when a release is nearly done: nothing may fail there."""
+    for values in ([odd, odd], [1.0, odd]):
+        scale = Logarithmic.over(values)
+        axis = Axis("x", scale)
+        lines = [Line("one", [0.1, 1.0], values)]
+        drawn = str(line_chart(lines, axis, axis, title="t", description="d"))
+        one = Interval("one", values[0], values[1], odd, "unknown")
+        drawn += interval_chart(
+            [one], interval_axis("x", [one]), reference=odd, title="t", description="d"
+        )
+        assert not re.search(r"[\" ](nan|-?inf)", drawn)
 
 
 def test_texts_of_charts_are_escaped() -> None:
