@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from clusterdp.pages.chart import (
     Axis,
+    Interval,
     Line,
     Marked,
     interval_axis,
@@ -79,6 +81,21 @@ def test_a_line_is_interrupted_where_nothing_is_known() -> None:
     assert path.count("M") == 2
     assert path.count("L") == 1
     assert "nan" not in drawn
+
+
+@pytest.mark.parametrize("odd", [0.0, math.inf, math.nan])
+def test_no_number_stops_a_chart(odd: float) -> None:
+    """Pages are written when a release is nearly done: nothing may fail there."""
+    for values in ([odd, odd], [1.0, odd]):
+        scale = Logarithmic.over(values)
+        axis = Axis("x", scale)
+        lines = [Line("one", [0.1, 1.0], values)]
+        drawn = str(line_chart(lines, axis, axis, title="t", description="d"))
+        one = Interval("one", values[0], values[1], odd, "unknown")
+        drawn += interval_chart(
+            [one], interval_axis("x", [one]), reference=odd, title="t", description="d"
+        )
+        assert not re.search(r"[\" ](nan|-?inf)", drawn)
 
 
 def test_texts_of_charts_are_escaped() -> None:

@@ -105,7 +105,7 @@ class Interval(NamedTuple):
 
     Attributes:
         label: What it is of.
-        estimate: The number.
+        estimate: The number. Where this or an end is not a number, the text alone is shown.
         low: The lower end; may be minus infinity.
         high: The upper end; may be infinity.
         told: The three as text.
@@ -263,8 +263,10 @@ def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
     parts = [
         text(one.label, 0, top + 14),
         text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
-        element("line", x1=low, x2=high, y1=level, y2=level, class_="whisker"),
     ]
+    if np.isnan([one.estimate, one.low, one.high]).any():
+        return parts
+    parts.append(element("line", x1=low, x2=high, y1=level, y2=level, class_="whisker"))
     for at, place, inward in ((low, places[0], 7), (high, places[1], -7)):
         ends = f"M{at:.1f} {level - 5:.1f}V{level + 5:.1f}"
         if not 0 <= place <= 1:

@@ -96,9 +96,10 @@ class Logarithmic:
         return cls(start, min(mark for mark in marks if mark >= high and mark > start))
 
     def places(self, values: Iterable[float]) -> FloatArray:
-        """Where values stand: 0 at the start of the axis, 1 at its end."""
+        """Where values stand: 0 at the start of the axis, 1 at its end; zero is below all."""
         ratios = np.array(list(values), dtype=float) / self.low
-        return np.asarray(np.log(ratios) / math.log(self.high / self.low))
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(ratios) / math.log(self.high / self.low))
 
     def ticks(self) -> list[float]:
         """Numbers 1, 2 or 5 times a power of ten; powers of ten alone where there are many."""

@@ -222,7 +222,9 @@ def _provenance(manifest: Manifest) -> str:
     """Where the release comes from."""
     pairs = provenance_pairs(manifest.provenance)
     told = [f"- {name}: {in_markdown(text)}" for name, text in pairs]
-    lines = [textwrap.fill(one, _WIDTH, subsequent_indent="  ") for one in told]
+    lines = [
+        textwrap.fill(one, _WIDTH, subsequent_indent="  ", break_on_hyphens=False) for one in told
+    ]
     return "\n".join(["", "## Where it comes from", *lines, _ERRATA]) + "\n"
 
 
