@@ -145,7 +145,7 @@ def test_distributions_are_shown(release: Release, visits: pl.DataFrame) -> None
         assert (np.abs(one.shares - true) <= width).all()
     assert "share of units with spend at or below a value, A:" in str(found)
     assert len(found.to_dict()["distributions"]) == 24
-    assert "Distribution of spend by arm" in found._repr_html_()
+    assert "Share of units with spend at or below a value" in found._repr_html_()
     with pytest.raises(cdp.ParameterError, match="no effects to plot"):
         found.plot()
 
