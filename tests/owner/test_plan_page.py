@@ -192,6 +192,16 @@ def test_a_budget_that_cannot_be_had_is_left_out() -> None:
     assert "--spec OPTIONS_FILE" in page_text(made.page)
 
 
+def test_a_look_that_was_asked_for_stays_at_every_budget() -> None:
+    people = PEOPLE.with_columns(rounds=0.0)
+    options = {**ONE, "outcomes": {"rounds": "0..3"}, "reference": None, "mechanism": None}
+    made = Made(cdp.plan(people, **options, look=0.1, purpose="segments"))
+    assert made.plan.options.look == 0.1
+    assert all(stop["shares"]["0-look"] == pytest.approx(10) for stop in made.stops)
+    assert "--look 0.1" in made.text("2", "command")
+    assert "Nobody said what to expect of rounds" in page_text(made.page)
+
+
 def test_aggregates_alone_have_no_segments() -> None:
     made = Made(cdp.plan(PEOPLE, **{**ONE, "mechanism": "noisy-histogram"}))
     assert_sound_page(made.page)

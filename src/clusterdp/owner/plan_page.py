@@ -75,7 +75,12 @@ def plan_page(report: PlanReport, epsilon: float, progress: Progress) -> str:
         parts=parts,
         blocks=[_block(report, one) for one in report.blocks],
         release=release_command(report.given),
-        unknown=any(not one.scenario.reference.is_declared for one in comparisons),
+        unknown=[
+            name
+            for one in report.blocks
+            if not one.comparison.scenario.reference.is_declared
+            for name in one.space.declared.names
+        ],
         past=None if report.given.declaration.past is None else PAST_TABLE,
         notes=_notes(report),
     )

@@ -159,6 +159,9 @@ def two_digits(number: float) -> str:
 
 
 def _tick(number: float) -> str:
+    """A number at an axis, which has room for seven letters."""
+    if number >= 1e6:
+        return f"{number / 1e6:,g}M"
     return f"{number:,.0f}" if number >= 1 else f"{number:g}"
 
 

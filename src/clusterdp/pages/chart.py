@@ -216,7 +216,7 @@ def _has_limits(lines: Sequence[Line]) -> bool:
 
 def _top(lines: Sequence[Line]) -> float:
     """Where the plot begins, below the legend."""
-    return _LINE * (len(lines) + 1 + _has_limits(lines)) + 8
+    return _LINE * (len(lines) + 1 + _has_limits(lines)) + 20
 
 
 def interval_chart(

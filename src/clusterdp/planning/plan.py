@@ -338,8 +338,13 @@ def at_its_best(name: str, request: Request, scenario: Scenario) -> Planned:
 
 
 def _named(name: str, request: Request) -> Request:
-    """A request for a mechanism by name, with the same budget and purpose."""
+    """A request for a mechanism by name, with the same budget and purpose.
+
+    A look and noisy counts that were asked for are the optimal channel's; no other takes them.
+    """
+    own = {"look": request.look, "counts_share": request.counts_share}
     return Request(
+        **(own if name == "optimal" else {}),
         mechanism=name,
         epsilon=request.epsilon,
         delta=0.0 if name.startswith("noisy-") else request.delta,
