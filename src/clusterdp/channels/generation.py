@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # Rounds end once the excess variance is within this share of its lower bound.
 GOAL = 1e-3
 _MOST_ROUNDS, _MOST_PROOFS = 60, 3
+_ROUGH_ROUNDS = 2
 # In one of so many rounds the program is solved without a penalty, whether prices settled or not.
 _EXACT_EVERY = 8
 # Where sets are priced: shares of the way from the centre to the prices found.
@@ -163,6 +164,19 @@ def find_optimum(program: ConeProgram) -> Optimum | None:
         search = search.with_sets(program, added)
         search, added = _round(program, search, is_exact=number % _EXACT_EVERY == 0)
     return Optimum(search.mixture, _bound(program, search))
+
+
+def find_roughly(program: ConeProgram) -> Mixture | None:
+    """A mixture a few percent above the least cost, soon; None if the solver gives up."""
+    high = first_sets(program)
+    mixture = solve_cones(program, high, precision=_PRECISEST)
+    for _ in range(_ROUGH_ROUNDS):
+        if mixture is None:
+            return None
+        added = pricing.price_locally(program, mixture.prices, mixture).high
+        high = distinct(np.vstack([high, added]))
+        mixture = solve_cones(program, high, precision=_PRECISEST)
+    return mixture
 
 
 def _round(

@@ -9,8 +9,8 @@ for a τ that falls to 0. The first are the equations of the program. Newton's m
 to rounding while all masses are above 0: they need no repair. A step solves one system in the
 prices alone, dense and small, which is why the method is not left to a general solver of cones.
 Clarabel in its place inside the same search finds channels as good. It takes 3 times the processor
-time for 16 categories of three metrics, 6 times for 64 of one, and 16 times for 8 × 8 (45 s against
-3). Only below 10 categories, where a hundredth of a second is at stake, is it as fast.
+time for 16 categories of three metrics, 6 times for 64 of one, 9 times for 2 × 2 × 12 and 16 times
+for 8 × 8 (45 s). Only for 8 categories, where hundredths of a second are at stake, is it as fast.
 
 Prices are unknowns in coordinates that suit small ε, where levels are nearly constant: the prior
 itself, on which every set's levels are 1, and e_y − p over (ratio − 1) for every category but the

@@ -120,7 +120,7 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
     def rough_noise(self, space: CategorySpace) -> FloatArray | None:
         """About the noise variance of that channel, soon; axes `[metric, category]`.
 
-        Up to a tenth above it. None if the solver gives up.
+        Up to 5% above it. None if the solver gives up.
         """
         return rough_noise(
             space.metric_values(),

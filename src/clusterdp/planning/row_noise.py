@@ -30,7 +30,7 @@ _NEAR = 0.02
 class RowNoise:
     """The average noise variance of a unit in every metric, for any ε of the rows.
 
-    A channel that would take long to design is not: its noise is that of a search's first step.
+    A channel that would take long to design is not: its noise is that of a short search.
 
     What is interpolated, linearly in log ε, is the logarithm of its ratio to Warner's
     e^ε/(e^ε − 1)². The ratio changes slowly: both fall with ε² at first and then with e^ε.
