@@ -77,6 +77,16 @@ def test_texts_that_could_do_harm_are_refused(text: str, message: str) -> None:
         assert message in str(refused.value)
 
 
+def test_the_owner_is_told_before_it_is_too_late(table: pl.DataFrame) -> None:
+    def told(**about: Any) -> list[str]:
+        shown = cdp.preview(table, **GIVEN, **about)
+        return [note for note in shown.notes if "added later" in note]
+
+    assert told(**ABOUT) == []
+    (note,) = told(title="a", licence="b")
+    assert "it was given no description, no contact; that cannot be added later" in note
+
+
 def test_a_refused_text_spends_nothing(source: Path, tmp_path: Path) -> None:
     ledger = cdp.Ledger.create(tmp_path / "l.db", 8)
     paid = ("--ledger", tmp_path / "l.db", "--population", "us", "--new-population")

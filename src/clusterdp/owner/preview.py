@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from clusterdp.releasing.prepare import Prepared
 
 _SMALL_CELL = 5
+# Of where a release comes from, what readers ask for first.
+_ASKED_FOR = ("title", "description", "contact", "licence")
 _UNIFORM_ADVICE = (
     "the best prior floor is 1/K, at which the prior is uniform: uniform-prior-dp gives the same "
     "rows and saves the cost of the noisy counts, and optimal better ones"
@@ -114,7 +116,7 @@ def describe(
     notes += assignment_notes(prepared.table.columns.assigned_by)
     for mechanism, space in zip(mechanisms, spaces, strict=True):
         notes += [note for note in _advice(mechanism, space) if note not in notes]
-    notes += _layout_notes(layout)
+    notes += [*_layout_notes(layout), *_unsaid(options)]
     content = {
         "mechanism": terms.mechanism_names,
         "parameters": _parameters(mechanisms, spaces),
@@ -187,6 +189,19 @@ def _advice(mechanism: Mechanism, space: Categories) -> list[str]:
     notes += disclosure_notes(mechanism, space)
     notes += _outcome_notes(mechanism, space)
     return notes
+
+
+def _unsaid(options: Options) -> list[str]:
+    """A note about what a reader of the folder will ask for: once it is sealed, it is too late."""
+    unsaid = [name for name in _ASKED_FOR if getattr(options, name) is None]
+    if not unsaid:
+        return []
+    flags = ", ".join(f"--{name}" for name in unsaid)
+    note = (
+        f"the folder is going to say that it was given no {', no '.join(unsaid)}; that cannot be "
+        f"added later ({flags})"
+    )
+    return [note]
 
 
 def _layout_notes(layout: Layout) -> list[str]:
