@@ -192,7 +192,7 @@ def _chart(
 def _caption(estimate: Estimate, metric: str) -> str:
     """What a chart shows, and in which unit."""
     unit = (
-        " It is a share of units: 0.01 is one percentage point."
+        " Values are shares of units: 0.01 is one percentage point."
         if metric in estimate.origin.shares
         else ""
     )
