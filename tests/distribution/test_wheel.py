@@ -89,6 +89,10 @@ def test_the_wheel_releases_and_estimates(table: pl.DataFrame, tmp_path: Path) -
     wheel = build_wheel(tmp_path / "dist")
     names = zipfile.ZipFile(wheel).namelist()
     assert {"clusterdp/py.typed", "clusterdp/reproduction/youtube_top50.csv"} <= set(names)
+    assert {
+        "clusterdp/estimation/templates/report.html",
+        "clusterdp/pages/templates/base.html",
+    } <= set(names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"clusterdp"}
 
     programs = fresh_environment(tmp_path / "env", wheel)

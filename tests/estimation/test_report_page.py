@@ -53,7 +53,7 @@ def test_every_page_is_sound(release: cdp.Release, asked: dict[str, Any]) -> Non
     estimate = cdp.estimate(release, **asked)
     page = estimate.to_html()
     assert_sound_page(page)
-    assert "nan" not in re.findall(r"\bnan\b", page)
+    assert not re.search(r"\bnan\b", page)
     assert page == estimate.to_html()
     text = page_text(page)
     for note in (*estimate.notes, *estimate.warnings):
@@ -125,7 +125,7 @@ def test_a_page_holds_no_true_outcome_id_or_path(tmp_path: Path) -> None:
     assert f"wrote {page}" in done.output.replace("\n", "")
     written = page.read_text(encoding="utf-8")
     assert_sound_page(written)
-    for private in (str(tmp_path), tmp_path.name, SECRET_ID, f"{SECRET}", f"{SECRET:.3f}"):
+    for private in (str(tmp_path), tmp_path.name, SECRET_ID, str(SECRET), f"{SECRET:.5f}"):
         assert private not in written
     command = (
         "clusterdp estimate published --metric 'dist(spend)' --metric spend --segments crm.csv "

@@ -89,7 +89,9 @@ def _part(estimate: Estimate, outcome: str) -> DistributionPart:
         caption=f"Share of units with {name} at or below a value. Intervals hold one by one.",
         header=(name, *arms),
         rows=rows,
-        left_out=f"Not shown: {' and '.join(missing)}; --json (to_dict) has all." if missing else "",
+        left_out=f"Not shown: {' and '.join(missing)}; --json (to_dict) has all."
+        if missing
+        else "",
     )
 
 

@@ -28,6 +28,8 @@ _LONGEST = 40
 # Inches of a row, of a row where there are many, and of what a panel has beside its rows.
 _ROW, _NARROW_ROW, _PANEL, _TITLE = 0.3, 0.2, 1.0, 0.5
 _MANY_ROWS = 40
+# Where numbers begin, as a share of the axis, and room for arrows before it.
+_NUMBERS_AT = 1.04
 _GREY = "#666666"
 
 
@@ -120,7 +122,7 @@ def _draw_panel(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
     _set_texts(axes, panel, estimate)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="y", length=0, pad=8)
     axes.grid(axis="x", color="#eeeeee")
     axes.set_axisbelow(True)
 
@@ -169,8 +171,8 @@ def _set_texts(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
         "fontsize": small,
     }
     for position, line in enumerate(numbers):
-        axes.text(1.02, position, line, **texts)
-    axes.text(1.02, -1.0, header, color=_GREY, **texts)
+        axes.text(_NUMBERS_AT, position, line, **texts)
+    axes.text(_NUMBERS_AT, -1.0, header, color=_GREY, **texts)
     axes.set_title(_verbatim(panel.title), fontsize=10, loc="left", fontweight="bold")
     axes.set_xlabel(_verbatim(_below(panel, estimate)), fontsize=9, loc="left")
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _PACKAGE = "clusterdp.estimation"
 # Letters that fit into a line of a chart: a label and its numbers.
 _CHART_LETTERS = 58
-# Columns of the first table of a metric; the others are in a second one.
-_FIRST = ("arm mean", "control mean", "effect", "p-value", "lift")
+# Columns of the first table of a metric, beside intervals; the others are in a second one.
+_FIRST = ("effect", "p-value", "arm mean", "control mean", "lift")
 
 
 class PageTable(NamedTuple):
@@ -123,37 +123,38 @@ def _arm_in_words(estimate: Estimate, arm: object, size: int) -> str:
 
 
 def _metric_part(estimate: Estimate, metric: str) -> MetricPart:
-    effects = [
-        effect
-        for effect in estimate.effects
-        if effect.of.metric == metric and not effect.of.segment
-    ]
-    name = formatting.plain_label(metric)
-    # Numbers have as many decimals as in the table of all effects.
     every = [one for one in estimate.effects if one.of.metric == metric and one.of.against is None]
-    columns = {column.name: column for column in formatting.effect_columns(estimate, every)}
-    own = [place for place, effect in enumerate(every) if not effect.of.segment]
-    numbers = [
-        column._replace(cells=tuple(column.cells[place] for place in own))
-        for column in columns.values()
-        if not column.is_label
-    ]
-    interval = f"{100 * estimate.level:.4g}% interval"
-    labels = tuple(_row_label(estimate, effect) for effect in effects)
+    overall = [one for one in every if not one.of.segment]
+    numbers = _numbers(estimate, every, overall)
+    labels = tuple(_row_label(estimate, effect) for effect in overall)
     label = Column(estimate.treatment, labels, is_label=True)
-    first = [one for one in numbers if one.name in (*_FIRST, interval)]
-    order = ("arm mean", "control mean", "effect", interval, "p-value", "lift")
-    first.sort(key=lambda column: order.index(column.name))
-    others = [one for one in numbers if one not in first]
+    wanted = (*_FIRST, f"{100 * estimate.level:.4g}% interval")
+    name = formatting.plain_label(metric)
     return MetricPart(
         name=name,
-        chart=_chart(estimate, name, effects, numbers),
+        chart=_chart(estimate, name, overall, numbers),
         caption=_caption(estimate, metric),
         tables=(
-            _table(f"Means and effects on {name}", [label, *first]),
-            _table(f"More numbers on {name}", [label, *others]),
+            _table(
+                f"Means and effects on {name}",
+                [label, *(column for column in numbers if column.name in wanted)],
+            ),
+            _table(
+                f"More numbers on {name}",
+                [label, *(column for column in numbers if column.name not in wanted)],
+            ),
         ),
     )
+
+
+def _numbers(estimate: Estimate, every: Sequence[Effect], chosen: Sequence[Effect]) -> list[Column]:
+    """The numbers of some effects, with as many decimals as in the table of all."""
+    places = [every.index(effect) for effect in chosen]
+    return [
+        column._replace(cells=tuple(column.cells[place] for place in places))
+        for column in formatting.effect_columns(estimate, every)
+        if not column.is_label
+    ]
 
 
 def _row_label(estimate: Estimate, effect: Effect) -> str:
@@ -191,7 +192,7 @@ def _chart(
 def _caption(estimate: Estimate, metric: str) -> str:
     """What a chart shows, and in which unit."""
     unit = (
-        " It is a share of units: 0.01 is one percentage point."
+        " Values are shares of units: 0.01 is one percentage point."
         if metric in estimate.origin.shares
         else ""
     )
@@ -204,21 +205,19 @@ def _caption(estimate: Estimate, metric: str) -> str:
 
 def _families(estimate: Estimate) -> tuple[PageTable, list[str]] | None:
     """Overall effects as judged together; None where each stands alone."""
-    effects = [effect for effect in estimate.effects if not effect.of.segment]
     if not any(effect.family_size > 1 for effect in estimate.effects):
         return None
+    every = [effect for effect in estimate.effects if effect.of.against is None]
+    overall = [effect for effect in every if not effect.of.segment]
     level = f"{100 * estimate.level:.4g}%"
     wanted = ("effect", f"{level} interval", f"{level} all at once", "p-value", "Holm", "BH")
-    columns = [
-        column for column in formatting.effect_columns(estimate, effects) if column.name in wanted
-    ]
+    columns = [one for one in _numbers(estimate, every, overall) if one.name in wanted]
     labels = tuple(
-        f"{formatting.plain_label(one.of.metric)}: {_row_label(estimate, one)}" for one in effects
+        f"{formatting.plain_label(one.of.metric)}: {_row_label(estimate, one)}" for one in overall
     )
     label = Column("effect on", labels, is_label=True)
-    return _table("Overall effects, judged together", [label, *columns]), formatting.family_lines(
-        estimate
-    )
+    table = _table("Overall effects, judged together", [label, *columns])
+    return table, formatting.family_lines(estimate)
 
 
 def _table(caption: str, columns: Sequence[Column]) -> PageTable:
