@@ -148,7 +148,7 @@ def main() -> None:
     say("Now open in a browser:")
     pages = {
         page: "the plan, with a slider over ε",
-        published / "index.html": "what was published, for whoever gets the folder",
+        published / "index.html": "the folder, for whoever gets it",
         FOLDER / "report.html": "the analyst's report",
     }
     for path, words in pages.items():
