@@ -23,7 +23,7 @@ def test_the_demo_names_pages_that_are_there(
 
     commands: list[Any] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("clusterdp.demo.subprocess.run", in_process)
+    monkeypatch.setattr("subprocess.run", in_process)
     monkeypatch.setattr(demo, "_PEOPLE", 8000)
     demo.main()
     told = capsys.readouterr().out

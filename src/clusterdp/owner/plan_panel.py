@@ -93,8 +93,8 @@ class Panel:
             y,
             title=f"Smallest detectable change of {self.name} against ε",
             description=(
-                "At a larger ε smaller changes can be detected; none is smaller than without "
-                "privacy. The table below has the numbers."
+                "The larger ε is, the nearer the lines come to those without privacy. The table "
+                "below has the numbers."
             ),
             limits="thin: the same without privacy",
             marked=Marked(self.chosen, keys, [texts[key] for key in keys]),

@@ -342,10 +342,11 @@ def _named(name: str, request: Request) -> Request:
 
     A look and noisy counts that were asked for are the optimal channel's; no other takes them.
     """
-    own = {"look": request.look, "counts_share": request.counts_share}
+    optimal = name == "optimal"
     return Request(
-        **(own if name == "optimal" else {}),
         mechanism=name,
+        look=request.look if optimal else None,
+        counts_share=request.counts_share if optimal else None,
         epsilon=request.epsilon,
         delta=0.0 if name.startswith("noisy-") else request.delta,
         purpose=request.purpose,
