@@ -28,7 +28,7 @@ from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:

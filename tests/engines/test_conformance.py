@@ -20,8 +20,9 @@ from clusterdp.releasing.in_memory import run_release
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
-from clusterdp.rows.encoding import TABLE_CHANGED, Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from two_blocks import COLUMNS as BLOCK_COLUMNS

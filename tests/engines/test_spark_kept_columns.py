@@ -14,7 +14,7 @@ from categories import one_outcome
 from clusterdp.engines.spark.kept_columns import outcome_classes
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.column_leak import leak_notice
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -249,7 +249,7 @@ def test_absurd_cuts_are_refused(release: cdp.Release) -> None:
 
 def test_cutting_by_kept_columns_and_clusters(table: pl.DataFrame) -> None:
     from clusterdp.releasing.in_memory import run_release
-    from clusterdp.rows.encoding import Columns
+    from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey
     from clusterdp.statistics.noise import add_exact_noise
 

@@ -19,7 +19,7 @@ from categories import one_outcome
 from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.releasing.in_memory import run_release
-from clusterdp.rows.encoding import RESPONSE, Columns
+from clusterdp.rows.columns import RESPONSE, Columns
 from clusterdp.rows.keys import ReleaseKey, fold_numbers
 from clusterdp.statistics.noise import ALONE, noise_variance
 

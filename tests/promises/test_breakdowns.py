@@ -17,7 +17,7 @@ from clusterdp.releasing import to_folder
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import Silence, write_with
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import ALONE, simulated_noise
 from clusterdp.storage.folder import LocalFolder

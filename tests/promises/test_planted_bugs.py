@@ -15,7 +15,7 @@ from channel_checks import assert_unbiased
 from clusterdp.channels.integers import PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.releasing import in_memory as pipeline
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizer import RandomizedRows, RowRandomizer
 from clusterdp.statistics.noise import add_exact_noise

@@ -26,8 +26,8 @@ from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
 from clusterdp.rows.batches import BatchRandomizer
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.counting import Asked, BlockTally, RowCounter
-from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.randomizer import RowRandomizer
 from clusterdp.statistics.metric_sums import NoisyMetricSums

@@ -19,7 +19,7 @@ from categories import one_outcome
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows import column_leak
 from clusterdp.rows import order_leak as row_order
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.counts import NoisyCounts
 

@@ -15,7 +15,7 @@ from categories import one_outcome
 from cli_runs import PARTS, assert_refused, release, run, write
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.storage.folder import LocalFolder, staged_folder
 
 if TYPE_CHECKING:

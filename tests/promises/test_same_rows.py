@@ -21,7 +21,7 @@ from categories import one_outcome
 from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.channels.optimal_rows import OptimalRows
 from clusterdp.releasing.in_memory import run_release
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import ALONE
 

@@ -22,7 +22,7 @@ from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import check_exact
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.releasing.in_memory import run_release
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import ALONE
 from clusterdp.statistics.sums import NoisySums

@@ -20,7 +20,7 @@ from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import looking
 from clusterdp.releasing.in_memory import release_in_memory, run_release
 from clusterdp.releasing.journal import KeptLook
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.look import DrawnLook, NoisyLook
 from clusterdp.statistics.noise import ALONE, add_exact_noise, simulated_noise

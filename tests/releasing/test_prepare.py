@@ -13,7 +13,7 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 
 if TYPE_CHECKING:
     from pathlib import Path

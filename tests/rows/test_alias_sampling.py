@@ -13,7 +13,7 @@ from assertions import assert_frequencies
 from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.rows.encoding import Labels
+from clusterdp.rows.labels import Labels
 from clusterdp.rows.randomizer import RowRandomizer
 
 if TYPE_CHECKING:

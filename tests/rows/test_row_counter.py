@@ -13,8 +13,8 @@ from clusterdp.experiment.chosen_grids import choose_categories
 from clusterdp.experiment.declared import declare
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.batches import RowEncoder
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.counting import Asked, RowCounter
-from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:

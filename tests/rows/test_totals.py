@@ -16,7 +16,7 @@ from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
 from clusterdp.experiment.weights import LARGEST_WEIGHT
 from clusterdp.releasing.in_memory import run_release
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey, fold_numbers
 from clusterdp.statistics.totals import DrawnTotals
 

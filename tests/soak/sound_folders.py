@@ -20,7 +20,7 @@ from clusterdp.published.sights import what_is_visible
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import Silence, write_with
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.files import FileSum

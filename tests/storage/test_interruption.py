@@ -30,7 +30,7 @@ import polars as pl
 import clusterdp as cdp
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
 from clusterdp.storage.folder import LocalFolder

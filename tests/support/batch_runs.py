@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from clusterdp.rows.batches import BatchRandomizer, RowEncoder
-from clusterdp.rows.encoding import CellEncoder, Columns, Labels
+from clusterdp.rows.columns import Columns
+from clusterdp.rows.labels import CellEncoder, Labels
 from populations import make_layout
 
 if TYPE_CHECKING:

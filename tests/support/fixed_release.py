@@ -19,7 +19,7 @@ from clusterdp.engines.local.table import LocalTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import ALONE
 from clusterdp.storage.files import FileSum

@@ -17,8 +17,8 @@ import polars as pl
 from clusterdp.engines.base import row_encoder
 from clusterdp.experiment.weights import stratified_weights
 from clusterdp.releasing.prepare import asked_of, prepare
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.counting import RowCounter, Tally
-from clusterdp.rows.encoding import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import ALONE
 

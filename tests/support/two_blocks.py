@@ -13,7 +13,7 @@ from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
 from clusterdp.releasing.in_memory import release_in_memory
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 
 if TYPE_CHECKING:
     from clusterdp.rows.keys import ReleaseKey

@@ -11,7 +11,7 @@ from assertions import assert_mean, assert_variance
 from categories import one_outcome
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.releasing.in_memory import run_release
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.theory import formulas as theory

@@ -15,7 +15,7 @@ from clusterdp.engines.source_names import crossed_parts
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.counting import Asked, RowCounter
-from clusterdp.rows.encoding import TABLE_CHANGED, CellEncoder
+from clusterdp.rows.labels import TABLE_CHANGED, CellEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.batches import BatchRandomizer
+    from clusterdp.rows.columns import Columns
     from clusterdp.rows.counting import BlockTally, Tally
-    from clusterdp.rows.encoding import Columns
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.statistics.base import CellTotals
     from clusterdp.storage.files import FileSum, RowOrderKind

@@ -16,7 +16,7 @@ from clusterdp.experiment.layout import (
     default_control,
     find_arm,
 )
-from clusterdp.rows.encoding import CellEncoder, Labels
+from clusterdp.rows.labels import CellEncoder, Labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import IntArray
-    from clusterdp.rows.encoding import Columns
+    from clusterdp.rows.columns import Columns
 
 # More groups of a breakdown would each be a handful of units.
 MOST_GROUPS = 10_000

@@ -16,7 +16,7 @@ import numpy as np
 from clusterdp.estimation.calibration import Functional
 from clusterdp.estimation.moments import CellMoments
 from clusterdp.estimation.profiling import PROFILE
-from clusterdp.rows.encoding import RESPONSE
+from clusterdp.rows.columns import RESPONSE
 
 if TYPE_CHECKING:
     import polars as pl

@@ -24,7 +24,7 @@ from clusterdp.estimation.profiles import ProfileSums
 from clusterdp.estimation.profiling import PROFILE, Profiling
 from clusterdp.experiment.published_names import TIMES_OBSERVED
 from clusterdp.published.row_counts import count_released, scan_units
-from clusterdp.rows.encoding import FOLD, RESPONSE
+from clusterdp.rows.columns import FOLD, RESPONSE
 from clusterdp.rows.frames import frame_like, read_frame
 
 if TYPE_CHECKING:

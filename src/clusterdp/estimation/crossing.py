@@ -18,7 +18,7 @@ from clusterdp.estimation.profiles import Counted
 from clusterdp.estimation.profiling import PROFILE
 from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.published.row_counts import COUNT
-from clusterdp.rows.encoding import RESPONSE
+from clusterdp.rows.columns import RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

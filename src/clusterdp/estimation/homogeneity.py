@@ -31,7 +31,7 @@ import numpy as np
 from clusterdp.estimation.profiles import Outputs
 from clusterdp.published.manifest import plain
 from clusterdp.published.row_counts import COUNT, count_released, released_cells
-from clusterdp.rows.encoding import RESPONSE
+from clusterdp.rows.columns import RESPONSE
 
 if TYPE_CHECKING:
     import polars as pl

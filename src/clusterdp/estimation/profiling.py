@@ -10,7 +10,8 @@ import numpy as np
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.profiles import Counted, Profiles
 from clusterdp.published.row_counts import COUNT, released_cells, released_groups
-from clusterdp.rows.encoding import FOLD, RESPONSE, Labels
+from clusterdp.rows.columns import FOLD, RESPONSE
+from clusterdp.rows.labels import Labels
 
 if TYPE_CHECKING:
     import polars as pl

@@ -24,8 +24,9 @@ from clusterdp.published.row_counts import (
     count_together,
     scan_units,
 )
-from clusterdp.rows.encoding import RESPONSE, plain_column
+from clusterdp.rows.columns import RESPONSE
 from clusterdp.rows.frames import read_frame
+from clusterdp.rows.labels import plain_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -49,7 +49,7 @@ from clusterdp.planning.choose import MECHANISMS, SUM_SHARES, Request
 from clusterdp.privacy.composition import split_budget
 from clusterdp.published.provenance import LONGEST, Provenance
 from clusterdp.published.terms import LOOK_OF_ONE_BLOCK
-from clusterdp.rows.encoding import MOST_FOLDS, Columns
+from clusterdp.rows.columns import MOST_FOLDS, Columns
 
 if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories

@@ -13,7 +13,7 @@ from clusterdp.experiment.chosen_grids import place_grids
 from clusterdp.experiment.encoded_columns import missing_rows
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.experiment.grid import Density
-from clusterdp.rows.encoding import outcome_array
+from clusterdp.rows.column_types import outcome_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

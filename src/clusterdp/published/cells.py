@@ -9,7 +9,7 @@ import numpy as np
 from clusterdp.errors import FormatError
 from clusterdp.experiment.layout import EVERYONE
 from clusterdp.experiment.published_names import block_suffixes
-from clusterdp.rows.encoding import holds_labels
+from clusterdp.rows.column_types import holds_labels
 from clusterdp.statistics.columns import are_whole
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.draw import CellRelease
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.rows.encoding import CellEncoder, Columns
+    from clusterdp.rows.columns import Columns
+    from clusterdp.rows.labels import CellEncoder
 
 
 # How many units a cell has, and what one of them counts in totals.

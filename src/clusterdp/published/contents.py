@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.number import Number
-from clusterdp.rows.encoding import FOLD
+from clusterdp.rows.columns import FOLD
 from clusterdp.storage.files import CELLS, CHANNELS, INDEX, LOOK, README, TOTALS
 
 if TYPE_CHECKING:

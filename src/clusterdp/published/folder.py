@@ -31,7 +31,8 @@ from clusterdp.published.errata import read_errata
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.release import Block, Release
 from clusterdp.published.totals import read_totals
-from clusterdp.rows.encoding import FOLD, holds_groups, holds_ids
+from clusterdp.rows.column_types import holds_groups, holds_ids
+from clusterdp.rows.columns import FOLD
 from clusterdp.storage.files import (
     CELLS,
     CHANNELS,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.published.manifest import Manifest
-    from clusterdp.rows.encoding import Columns
+    from clusterdp.rows.columns import Columns
     from clusterdp.statistics.look import DrawnLook
 
 _PART_NAME = re.compile(rf"{UNIT_PARTS}/\w[\w.-]{{,200}}", re.ASCII)

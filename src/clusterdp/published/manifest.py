@@ -20,7 +20,7 @@ from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - fo
 from clusterdp.experiment.layout import Breakdown
 from clusterdp.published.provenance import Provenance  # noqa: TC001 - msgspec resolves hints
 from clusterdp.published.terms import BlockTerms, GuaranteeTerms, Terms
-from clusterdp.rows.encoding import Columns
+from clusterdp.rows.columns import Columns
 from clusterdp.storage.files import FileSum, RowOrderKind  # noqa: TC001 - msgspec resolves hints
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.draw import Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.privacy.accounting import Guarantee
-    from clusterdp.rows.encoding import Columns
+    from clusterdp.rows.columns import Columns
     from clusterdp.statistics.look import DrawnLook
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from clusterdp.errors import DataError, FormatError
 from clusterdp.published.grouped_counts import ColumnCodes, GroupedCounts, encode_batch
-from clusterdp.rows.encoding import RESPONSE, CellEncoder, Labels
+from clusterdp.rows.columns import RESPONSE
 from clusterdp.rows.frames import is_spark
+from clusterdp.rows.labels import CellEncoder, Labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
     from clusterdp.experiment.layout import Layout
     from clusterdp.published.release import Block, Release
-    from clusterdp.rows.encoding import Columns
+    from clusterdp.rows.columns import Columns
 
 
 # A name that no column of a user has.

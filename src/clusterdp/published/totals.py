@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.errors import FormatError
-from clusterdp.rows.encoding import FOLD
+from clusterdp.rows.columns import FOLD
 from clusterdp.statistics.columns import are_whole
 
 if TYPE_CHECKING:

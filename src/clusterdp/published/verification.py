@@ -24,8 +24,8 @@ from clusterdp.published.row_counts import (
     scan_units,
 )
 from clusterdp.published.sights import what_is_visible
+from clusterdp.rows.columns import FOLD
 from clusterdp.rows.debiased import debiased_columns
-from clusterdp.rows.encoding import FOLD
 from clusterdp.rows.keys import fold_numbers
 from clusterdp.storage.files import ERRATA, INDEX, MANIFEST, README
 

@@ -12,7 +12,7 @@ from clusterdp.releasing.blocks import channels_of, check_blocks, draw_blocks, r
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.encoding import TABLE_CHANGED
+from clusterdp.rows.labels import TABLE_CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.prepare import Prepared
-    from clusterdp.rows.encoding import Columns
+    from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey
     from clusterdp.statistics.noise import NoiseSource
 

@@ -16,7 +16,7 @@ from clusterdp.experiment.look_bins import look_space
 from clusterdp.mechanisms.settling import settle
 from clusterdp.published.manifest import BeforeLook
 from clusterdp.releasing.journal import KeptLook
-from clusterdp.rows.encoding import ANOTHER_TABLE
+from clusterdp.rows.labels import ANOTHER_TABLE
 from clusterdp.statistics.look import DrawnLook
 
 if TYPE_CHECKING:

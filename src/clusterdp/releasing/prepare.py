@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.published.manifest import Expected
     from clusterdp.published.provenance import Spent
-    from clusterdp.rows.encoding import CellEncoder, Columns
+    from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.rows.labels import CellEncoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

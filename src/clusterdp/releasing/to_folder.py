@@ -20,7 +20,7 @@ from clusterdp.releasing.blocks import channels_of, check_blocks, draw_blocks, r
 from clusterdp.releasing.journal import Drawn, Unrecorded
 from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.prepare import asked_of
-from clusterdp.rows.encoding import ANOTHER_TABLE, TABLE_CHANGED
+from clusterdp.rows.labels import ANOTHER_TABLE, TABLE_CHANGED
 from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.files import CELLS, CHANNELS, INDEX, LOOK, MANIFEST, README, TOTALS, FileSum
 from clusterdp.storage.folder import private_file

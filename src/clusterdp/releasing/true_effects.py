@@ -21,8 +21,8 @@ from clusterdp.estimation.sample_ratio import sample_ratio_notes
 from clusterdp.experiment.chosen_grids import choose_categories
 from clusterdp.experiment.declared import declare
 from clusterdp.releasing.prepare import prepare
+from clusterdp.rows.columns import Columns
 from clusterdp.rows.counting import Asked
-from clusterdp.rows.encoding import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

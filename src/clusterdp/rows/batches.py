@@ -14,18 +14,12 @@ import numpy as np
 from clusterdp.errors import DataError
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.experiment.published_names import debiased_names
+from clusterdp.rows.column_types import outcome_array, plain_type
+from clusterdp.rows.columns import FOLD, Columns
 from clusterdp.rows.debiased import debiased_columns
-from clusterdp.rows.encoding import (
-    FOLD,
-    TABLE_CHANGED,
-    CellEncoder,
-    Columns,
-    outcome_array,
-    plain_column,
-    plain_type,
-)
 from clusterdp.rows.fingerprint import row_words
 from clusterdp.rows.keys import fold_numbers, unit_words
+from clusterdp.rows.labels import TABLE_CHANGED, CellEncoder, plain_column
 from clusterdp.rows.randomizer import RowRandomizer
 
 if TYPE_CHECKING:

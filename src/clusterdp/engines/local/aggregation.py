@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterdp.rows.encoding import holds_outcomes
+from clusterdp.rows.column_types import holds_outcomes
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,7 +13,7 @@ from clusterdp.engines.local.sources import cross_columns, open_source, open_uns
 from clusterdp.engines.local.table import LocalTable, read_layout
 from clusterdp.engines.source_names import check_named, possible_parts
 from clusterdp.errors import ParameterError
-from clusterdp.rows.encoding import plain_type
+from clusterdp.rows.column_types import plain_type
 from clusterdp.rows.frames import check_given_back, column_names, frame_like, read_frame, to_polars
 from clusterdp.storage.folder import LocalFolder, scratch_folder
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import TableOptions
     from clusterdp.engines.cells import CellOptions
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.encoding import CellEncoder, Columns
+    from clusterdp.rows.columns import Columns
+    from clusterdp.rows.labels import CellEncoder
 
 
 @dataclass(frozen=True, slots=True)

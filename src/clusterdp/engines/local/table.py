@@ -18,11 +18,12 @@ from clusterdp.engines.cells import to_layout
 from clusterdp.engines.local.kept_columns import revealing_columns
 from clusterdp.errors import DataError, raise_alone
 from clusterdp.rows.column_leak import leak_notice
+from clusterdp.rows.column_types import check_types
 from clusterdp.rows.counting import Tally
 from clusterdp.rows.duplicate_ids import IdCollector
-from clusterdp.rows.encoding import CellEncoder, check_types, plain_column
 from clusterdp.rows.fingerprint import Fingerprint, SharedFingerprint
 from clusterdp.rows.id_order import in_order_of_ids
+from clusterdp.rows.labels import CellEncoder, plain_column
 from clusterdp.rows.order_leak import RowOrder
 from clusterdp.storage.files import UNITS, FileSum
 from clusterdp.storage.folder import private_file

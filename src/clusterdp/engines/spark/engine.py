@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import TableOptions
     from clusterdp.engines.cells import CellOptions
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.encoding import CellEncoder
+    from clusterdp.rows.labels import CellEncoder
     from clusterdp.storage.folder import Destination
 
 

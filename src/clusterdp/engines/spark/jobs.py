@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from clusterdp.engines.base import no_progress
 from clusterdp.engines.spark.tasks import Shared
 from clusterdp.errors import ClusterDPError, DataError, OutputError
-from clusterdp.rows.encoding import TABLE_CHANGED
+from clusterdp.rows.labels import TABLE_CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

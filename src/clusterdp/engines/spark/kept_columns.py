@@ -22,7 +22,7 @@ from clusterdp.rows.column_leak import (
     column_reveals_outcome,
     n_bins,
 )
-from clusterdp.rows.encoding import TABLE_CHANGED
+from clusterdp.rows.labels import TABLE_CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -38,7 +38,8 @@ from clusterdp.engines.spark.tasks import (
 )
 from clusterdp.errors import DataError
 from clusterdp.rows.column_leak import leak_notice
-from clusterdp.rows.encoding import TABLE_CHANGED, check_types
+from clusterdp.rows.column_types import check_types
+from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.storage.files import UNIT_PARTS
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.batches import BatchRandomizer
     from clusterdp.rows.counting import RowCounter, Tally
-    from clusterdp.rows.encoding import CellEncoder
     from clusterdp.rows.fingerprint import Fingerprint
+    from clusterdp.rows.labels import CellEncoder
 
 # How many files there are follows from the public size alone, so a release is the same wherever it
 # is made.

@@ -16,8 +16,8 @@ import numpy as np
 
 from clusterdp.errors import ClusterDPError, DataError
 from clusterdp.rows.counting import Tally
-from clusterdp.rows.encoding import TABLE_CHANGED
 from clusterdp.rows.fingerprint import Fingerprint
+from clusterdp.rows.labels import TABLE_CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,0 +1,160 @@
+"""Which column of a table plays which part, and which columns are published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clusterdp.errors import DataError
+from clusterdp.experiment.published_names import BLOCK, block_suffixes, debiased_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# The number of a row's output in its channel.
+RESPONSE = "response"
+# The public fold that a unit is in.
+FOLD = "fold"
+# Each fold has noise of its own on its totals.
+MOST_FOLDS = 10
+# The columns of published tables beside clusters and arms.
+PUBLISHED_COLUMNS = frozenset(
+    {
+        RESPONSE,
+        FOLD,
+        BLOCK,
+        "size",
+        "weight",
+        "by",
+        "group",
+        "noisy_counts",
+        "noisy_contrast",
+        "noisy_sum",
+        "noisy_sum_in_units",
+        "noisy_squares",
+        "prior",
+        "decode",
+        "channel",
+        "weights",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which column of the table plays which part.
+
+    Attributes:
+        unit: Ids.
+        arm: Treatment arms.
+        cluster: Clusters; None if there are none.
+        outcomes: The sensitive outcomes.
+        missing: Those that may be missing.
+        kept: Public columns that are published as they are.
+        breakdowns: Columns that effects are going to be cut by; several in one entry are crossed.
+            They are published like kept ones.
+        assigned_by: The column of groups that arms were assigned to as a whole; None if arms were
+            assigned to units.
+        folds: How many public folds units are put in.
+        n_blocks: How many blocks outcomes are released in; each has a channel of its own.
+    """
+
+    unit: str
+    arm: str
+    cluster: str | None
+    outcomes: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    breakdowns: tuple[tuple[str, ...], ...] = ()
+    assigned_by: str | None = None
+    folds: int = 1
+    missing: tuple[str, ...] = ()
+    n_blocks: int = 1
+
+    def __post_init__(self) -> None:
+        cut_by = dict.fromkeys(name for names in self.breakdowns for name in names)
+        if set(cut_by) & {self.unit, self.arm, *self.outcomes}:
+            raise DataError("a breakdown is by public columns, not by ids, arms or outcomes")
+        if (
+            len(set(map(frozenset, self.breakdowns))) < len(self.breakdowns)
+            or () in self.breakdowns
+        ):
+            raise DataError("every breakdown must be by other columns than the others")
+        if any(len(set(names)) < len(names) for names in self.breakdowns):
+            raise DataError("a breakdown names a column twice; name it once")
+        if not 1 <= self.folds <= MOST_FOLDS:
+            raise DataError(f"folds must be 1 to {MOST_FOLDS}, got {self.folds}")
+        named = {self.cluster, self.assigned_by}
+        kept = dict.fromkeys((*self.kept, *cut_by))
+        object.__setattr__(self, "kept", tuple(name for name in kept if name not in named))
+        names = [*self.public, *self.outcomes]
+        if len(set(names)) < len(names):
+            raise DataError(
+                "unit, arm, cluster, outcomes and kept columns must all differ, got "
+                + ", ".join(map(repr, names))
+            )
+        given = {*self.responses, FOLD, *self.debiased}
+        taken = [name for name in self.public if name in given]
+        endings = block_suffixes(self.n_blocks)
+        of_cells = {name + ending for name in PUBLISHED_COLUMNS for ending in ("", *endings)}
+        taken += [name for name in self.cell if name in of_cells]
+        if taken:
+            raise DataError(f"column {taken[0]!r} has a name that the release gives; rename it")
+
+    def keeping(self, names: Iterable[str]) -> Columns:
+        """The same, with more columns kept."""
+        more = tuple(name for name in names if name not in self.public)
+        return replace(self, kept=(*self.kept, *more))
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """The columns that are published as they are, in their order."""
+        named = (self.cluster, self.assigned_by)
+        return (self.unit, self.arm, *(name for name in named if name is not None), *self.kept)
+
+    @property
+    def cell(self) -> tuple[str, ...]:
+        """The columns that the cell of a unit follows from."""
+        return (self.arm,) if self.cluster is None else (self.cluster, self.arm)
+
+    @property
+    def secret(self) -> tuple[str, ...]:
+        """Columns that nothing public may be made of: ids and outcomes."""
+        return (self.unit, *self.outcomes)
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The columns that outcomes are counted by: ids, cells, breakdowns; and the outcomes."""
+        cut_by = (name for names in self.breakdowns for name in names)
+        return tuple(dict.fromkeys((self.unit, *self.cell, *cut_by, *self.outcomes)))
+
+    @property
+    def responses(self) -> tuple[str, ...]:
+        """The published column of responses of each block."""
+        return tuple(RESPONSE + ending for ending in block_suffixes(self.n_blocks))
+
+    @property
+    def debiased(self) -> tuple[str, ...]:
+        """The published columns of debiased outcomes.
+
+        An outcome that may be missing has two: the outcome times whether it was observed, which is
+        0 where it is missing; and whether it was observed, after all outcomes.
+        """
+        return debiased_names(self.outcomes, self.missing)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """All columns of published rows, in their order."""
+        fold = (FOLD,) if self.folds > 1 else ()
+        return (*self.public, *fold, *self.responses, *self.debiased)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Every column that is read, with the part it plays."""
+        named = {self.cluster: "cluster", self.assigned_by: "assigned by"}
+        return {
+            self.unit: "unit",
+            self.arm: "arm",
+            **{name: part for name, part in named.items() if name is not None},
+            **dict.fromkeys(self.outcomes, "outcome"),
+            **dict.fromkeys(self.kept, "kept"),
+        }

@@ -1,0 +1,158 @@
+"""Public columns as codes: labels, and the cells and groups that they name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp.errors import DataError
+from clusterdp.rows.column_types import plain_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+    import polars as pl
+
+    from clusterdp._arrays import CodeArray, IntArray
+
+TABLE_CHANGED = "the table changed while it was being read; nothing was published"
+ANOTHER_TABLE = (
+    "the table is not the one that the release began with; it can only be finished with that one"
+)
+# A look-up table beats a search while it stays within a few cache-friendly megabytes.
+_LARGEST_LOOKUP = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Labels:
+    """Sorted distinct values of a public column; a value's code is its position.
+
+    Attributes:
+        values: The distinct values, sorted.
+        categories: For text, the same as a Polars type, which encodes fastest.
+    """
+
+    values: pl.Series
+    categories: pl.Enum | None
+
+    @classmethod
+    def of(cls, column: pl.Series) -> Labels:
+        """The labels of a column."""
+        return cls.listed(plain_column(column).unique().sort())
+
+    @classmethod
+    def listed(cls, values: pl.Series) -> Labels:
+        """Labels in a given order; numbers must be sorted."""
+        import polars as pl
+
+        return cls(values=values, categories=pl.Enum(values) if values.dtype == pl.String else None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By the values alone: of a million categories, Polars loses some when it is pickled.
+        return Labels.listed, (self.values,)
+
+    def texts(self) -> tuple[str, ...]:
+        """The values as text."""
+        import polars as pl
+
+        return tuple(self.values.cast(pl.String))
+
+    def encode(self, column: pl.Series) -> CodeArray:
+        """The code of each value.
+
+        Raises:
+            DataError: If a value is not among the labels.
+        """
+        column = plain_column(column)
+        codes = self._find(column) if column.dtype == self.values.dtype else None
+        if codes is None:
+            raise DataError(TABLE_CHANGED)
+        return codes
+
+    def _find(self, column: pl.Series) -> CodeArray | None:
+        """Codes, or None if some value has none."""
+        import polars as pl
+
+        if self.categories is not None:
+            found = column.cast(self.categories, strict=False).to_physical()
+            return None if found.null_count() else found.to_numpy()
+        if self.values.dtype.is_integer() or self.values.dtype == pl.Boolean:
+            return _find_numbers(self.values.to_numpy(), column)
+        if column.null_count():
+            return None
+        codes = np.minimum(self.values.search_sorted(column).to_numpy(), len(self.values) - 1)
+        return codes if (self.values.gather(codes) == column).all() else None
+
+
+def _find_numbers(labels: npt.NDArray[Any], column: pl.Series) -> CodeArray | None:
+    if column.null_count():
+        return None
+    numbers = column.to_numpy()
+    low, high = int(labels[0]), int(labels[-1])
+    if high - low >= _LARGEST_LOOKUP:
+        codes = np.minimum(np.searchsorted(labels, numbers), len(labels) - 1)
+        return codes if np.array_equal(labels[codes], numbers) else None
+    if len(numbers) and (numbers.min() < low or numbers.max() > high):
+        return None
+    shifted = _minus(numbers, low)
+    if high - low == len(labels) - 1:  # no gaps: positions are differences
+        return shifted
+    lookup = np.full(high - low + 1, -1)
+    lookup[_minus(labels, low)] = np.arange(len(labels))
+    codes = lookup[shifted]
+    return codes if codes.min(initial=0) >= 0 else None
+
+
+def _minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
+    """Differences that fit 64 bits, also of unsigned numbers beyond them."""
+    if numbers.dtype == np.uint64:
+        return np.asarray((numbers - np.uint64(low)).astype(np.int64))
+    return np.asarray(numbers.astype(np.int64) - low)
+
+
+def plain_column(column: pl.Series) -> pl.Series:
+    """Categories by their text, so that a column reads the same whatever encodes it."""
+    kind = plain_type(column.dtype)
+    return column if kind == column.dtype else column.cast(kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellEncoder:
+    """The cell of each row: `cluster * n_arms + arm`, its place in a flat `[cluster, arm]` array.
+
+    Attributes:
+        clusters: Labels of the cluster column; None if there is none.
+        arms: Labels of the arm column.
+        pooled: For each cluster label the cluster it counts as, axes `[label]`; None without
+            pooling.
+        breakdowns: Labels of every column that a breakdown is by.
+    """
+
+    clusters: Labels | None
+    arms: Labels
+    pooled: CodeArray | None = None
+    breakdowns: Mapping[str, Labels] = field(default_factory=dict)
+
+    def encode(self, rows: pl.DataFrame, cluster: str | None, arm: str) -> IntArray:
+        """Cell codes of rows, from the columns of clusters and arms; axes `[row]`."""
+        if self.clusters is None or cluster is None:
+            return self.arms.encode(rows[arm]).astype(np.int64)
+        codes = self.clusters.encode(rows[cluster])
+        if self.pooled is not None:
+            codes = self.pooled[codes]
+        cells = codes.astype(np.int64)
+        cells *= len(self.arms.values)
+        cells += self.arms.encode(rows[arm])
+        return cells
+
+    def groups(self, rows: pl.DataFrame, by: tuple[str, ...]) -> IntArray:
+        """The group of each row in a breakdown, in the order of `Breakdown.groups`."""
+        codes = np.zeros(len(rows), dtype=np.int64)
+        for name in by:
+            labels = self.breakdowns[name]
+            codes *= len(labels.values)
+            codes += labels.encode(rows[name])
+        return codes
