@@ -14,7 +14,7 @@ import typer.main
 import clusterdp as cdp
 from clusterdp.cli.app import app
 from clusterdp.owner import keywords
-from clusterdp.owner.options import DECLARED, REQUESTED, flag_of
+from clusterdp.owner.option_list import DECLARED, REQUESTED, flag_of
 from clusterdp.owner.parsing import parse_options, read_options
 from clusterdp.planning.choose import Request
 

@@ -11,7 +11,7 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run
 from clusterdp.errors import ParameterError
-from clusterdp.owner.options import flag_of
+from clusterdp.owner.option_list import flag_of
 from clusterdp.published.folder import read_manifest
 from clusterdp.published.provenance import LONGEST, Provenance, Spent
 

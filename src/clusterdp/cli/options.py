@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from clusterdp.errors import ParameterError
-from clusterdp.owner.options import DECLARED, Options, flag_of
+from clusterdp.owner.option_list import DECLARED, flag_of
+from clusterdp.owner.options import Options
 from clusterdp.owner.parsing import change_options, read_options
 from clusterdp.owner.plan import with_plan
 

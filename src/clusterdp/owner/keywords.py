@@ -12,7 +12,7 @@ from functools import wraps
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
-from clusterdp.owner.options import DECLARED
+from clusterdp.owner.option_list import DECLARED
 from clusterdp.owner.parsing import refuse_unknown
 
 if TYPE_CHECKING:

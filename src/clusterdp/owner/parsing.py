@@ -16,7 +16,8 @@ import numpy as np
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.experiment.number import Number
 from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.owner.options import DECLARED, OF_ONE_RUN, Options
+from clusterdp.owner.option_list import DECLARED, OF_ONE_RUN
+from clusterdp.owner.options import Options
 from clusterdp.owner.texts import LISTED, as_effect, as_texts
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.keywords import PlanKeywords, takes
-from clusterdp.owner.options import DECIDED, DECLARATION, REQUESTED, Options
+from clusterdp.owner.option_list import DECIDED, DECLARATION, REQUESTED
 from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
 from clusterdp.owner.plan_page import plan_page
 from clusterdp.owner.plan_report import PlanReport, Report
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.base import Engine
     from clusterdp.experiment.layout import Layout
+    from clusterdp.owner.options import Options
     from clusterdp.planning.plan import Comparison
     from clusterdp.releasing.to_folder import Progress
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.experiment.decimals import shown
 from clusterdp.owner.keywords import PlanKeywords
-from clusterdp.owner.options import DECLARED, flag_of
+from clusterdp.owner.option_list import DECLARED, flag_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

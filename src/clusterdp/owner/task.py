@@ -14,7 +14,7 @@ from clusterdp.ledger.passphrase import open_ledger
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.owner.declaring import refuse_own_table
-from clusterdp.owner.options import DECIDED, Options
+from clusterdp.owner.option_list import DECIDED
 from clusterdp.owner.plan import engine_for, table_name, with_plan
 from clusterdp.planning.choose import choose
 from clusterdp.releasing.prepare import prepare
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.base import Engine
     from clusterdp.experiment.layout import Layout
+    from clusterdp.owner.options import Options
     from clusterdp.owner.plan import Plan
     from clusterdp.published.manifest import Expected
     from clusterdp.releasing.prepare import Prepared
