@@ -19,6 +19,7 @@ from clusterdp.cli.app import app
 from clusterdp.estimation.exposure import ExposedEffect
 from clusterdp.estimation.formatting import as_text
 from clusterdp.estimation.group_variance import group_scores
+from clusterdp.estimation.headline import headline
 from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.ratio import ArmRatio, Covariance
 from clusterdp.estimation.shared_response import Products
@@ -263,6 +264,9 @@ def test_what_is_possible_is_said_where_there_are_no_bounds(
     assert gap is not None
     assert gap[0] < 0 < gap[1]
     assert "not [" in str(found)
+    assert "B: an effect on cace(spend, clicked). It may be anything but" in " ".join(
+        headline(found)
+    )
     assert effect.to_dict(level)["ci_gap_low"] == gap[0]
     said = f"of B can have any value but those from {gap[0]:.4g} to {gap[1]:.4g}"
     assert any(said in note for note in found.notes)

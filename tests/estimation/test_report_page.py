@@ -114,6 +114,7 @@ def test_a_page_holds_no_true_outcome_id_or_path(tmp_path: Path) -> None:
         *("release", tmp_path / "customers.parquet", "--unit", "user", "--arm", "arm"),
         *("--cluster", "market", "--outcome", "spend=number:0..100"),
         *("--keep", "tier", "--epsilon", 4, "--control", "No E-Mail", "--out", folder),
+        *("--title", "A sale of shoes"),
     )
     assert done.exit_code == 0, done.output
     page = tmp_path / "report.html"
@@ -132,6 +133,7 @@ def test_a_page_holds_no_true_outcome_id_or_path(tmp_path: Path) -> None:
         "--by tier --adjust before"
     )
     assert command in page_text(written)
+    assert "A sale of shoes: " in page_text(written)
     called = cdp.estimate(folder, by=["tier"], differences="rest").to_html()
     assert "clusterdp.estimate('published', by=['tier'], differences='rest')" in page_text(called)
     assert str(tmp_path) not in called

@@ -60,7 +60,7 @@ def test_every_option_is_taken_by_a_function_or_recorded_by_a_plan() -> None:
 @pytest.mark.parametrize(
     ("name", "function", "own"),
     [
-        ("plan", cdp.plan, {"spec", "out", "plot", "as_json"}),
+        ("plan", cdp.plan, {"spec", "out", "plot", "html", "as_json"}),
         ("release", cdp.publish, {"plan", "spec", "resume", "dry_run", "as_json"}),
     ],
 )

@@ -23,7 +23,7 @@ from clusterdp.estimation.metric_effects import Found, Wanted
 from clusterdp.estimation.moments import contrast_effects
 from clusterdp.estimation.notes import Note, Weight, sorted_notes
 from clusterdp.estimation.observed import attrition_notes, missing_notes, tells_attrition
-from clusterdp.estimation.origin import Origin, call_text
+from clusterdp.estimation.origin import Origin, call_text, file_name
 from clusterdp.estimation.profiling import Profiling
 from clusterdp.estimation.reporting import mark_reported
 from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
@@ -164,7 +164,12 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         estimator=estimator,
         mechanism=release.mechanism_names,
         guarantee=release.guarantee,
-        origin=Origin.of(given["release"], layout, found.shares, call_text(estimate, given)),
+        origin=Origin.of(
+            release.provenance.title or file_name(given["release"]),
+            layout,
+            found.shares,
+            call_text(estimate, given),
+        ),
         level=level,
         family=varying,
         warnings=warnings,

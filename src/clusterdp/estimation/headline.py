@@ -62,6 +62,11 @@ def _sentence(effect: Effect, estimate: Estimate) -> str:
         return f"{arm}: nothing can be said of {metric}; an arm has too few units."
     level = f"{100 * estimate.level:.4g}% interval"
     low, high = effect.ci(estimate.level)
+    gap = effect.ci_gap(estimate.level)
+    if gap is not None:
+        clear = "an effect" if gap[0] < 0 < gap[1] else "no clear effect"
+        left_out = f"{unit.told(gap[0])} and {unit.told(gap[1])}{unit.noun}"
+        return f"{arm}: {clear} on {metric}. It may be anything but between {left_out} ({level})."
     if low <= 0 <= high:
         return f"{arm}: no clear effect on {metric}. {_possible(low, high, unit)} ({level})."
     verb, size = ("raised", effect.effect) if low > 0 else ("lowered", -effect.effect)

@@ -26,7 +26,7 @@ class Origin:
     """What an estimate was made from.
 
     Attributes:
-        data: The name of the folder; None if it was made of a release in memory.
+        data: The title of the release, or the name of its folder; None if it has neither.
         n_clusters: How many clusters there are.
         arm_sizes: Every arm with its units.
         shares: The metrics that are shares of units.
@@ -40,11 +40,11 @@ class Origin:
     made_by: str
 
     @classmethod
-    def of(cls, release: Any, layout: Layout, shares: list[str], made_by: str) -> Origin:
-        """The origin of an estimate, from what was given as the release and its layout."""
+    def of(cls, data: str | None, layout: Layout, shares: list[str], made_by: str) -> Origin:
+        """The origin of an estimate, from the name and the layout of its release."""
         sizes = layout.sizes.sum(axis=0).tolist()
         return cls(
-            data=file_name(release),
+            data=data,
             n_clusters=len(layout.clusters),
             arm_sizes=tuple(zip(layout.arms, sizes, strict=True)),
             shares=tuple(shares),

@@ -131,6 +131,7 @@ def _assemble(folder: Path, manifest: Manifest) -> Release:
         layout=layout,
         notes=(*manifest.notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
         look=_read_look(folder, manifest),
+        provenance=manifest.provenance,
     )
 
 

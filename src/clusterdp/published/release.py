@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from clusterdp.mechanisms.draw import Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.privacy.accounting import Guarantee
+    from clusterdp.published.provenance import Provenance
     from clusterdp.rows.columns import Columns
     from clusterdp.statistics.look import DrawnLook
 
@@ -53,6 +54,7 @@ class Release:
         columns: The names of the published columns.
         layout: Clusters, arms and cell sizes.
         notes: Remarks for whoever uses this release.
+        provenance: Where it comes from, as far as the owner says it.
         look: The noisy histogram that outcomes were clipped by, as arrays; None without one.
     """
 
@@ -63,6 +65,7 @@ class Release:
     columns: Columns
     layout: Layout
     notes: tuple[str, ...]
+    provenance: Provenance
     look: DrawnLook | None = None
 
     @property

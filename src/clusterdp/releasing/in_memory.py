@@ -80,4 +80,5 @@ def release_in_memory(
         layout=layout,
         notes=notes,
         look=look,
+        provenance=prepared.provenance,
     )
