@@ -75,7 +75,7 @@ def published_columns(manifest: Manifest) -> list[PublishedColumn]:
         exact[named.assigned_by] = "the group that was assigned to an arm as a whole"
     exact[FOLD] = f"one of {columns.folds} folds, by a hash of the id"
     private = dict.fromkeys(
-        columns.responses, "the number of what the randomization gave; it is not an outcome"
+        columns.responses, "which noisy answer the unit gave, as a number; it is not an outcome"
     )
     means = [f"`{name}`" for name in columns.outcomes]
     for place, name in enumerate(columns.outcomes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.storage.files import UNIT_PARTS, UNITS
@@ -9,7 +10,7 @@ from clusterdp.storage.files import UNIT_PARTS, UNITS
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from clusterdp.published.manifest import Manifest
+    from clusterdp.published.manifest import Label, Manifest
 
 
 class RowFiles(NamedTuple):
@@ -28,7 +29,7 @@ class RowFiles(NamedTuple):
 
 
 class Recipes(NamedTuple):
-    """The means of arms with their standard errors, of the first outcome."""
+    """The first outcome: the means of arms in SQL, the effects in pandas and R."""
 
     sql: str
     pandas: str
@@ -48,8 +49,9 @@ def recipes(manifest: Manifest, rows: RowFiles) -> Recipes:
             f"      from '{rows.glob}' group by all)"
         )
         table = f"mine.groupby([{arm!r}, {group!r}], as_index=False)[{first!r}].mean()"
-        fitted = f"aggregate({_r_name(first)} ~ {_r_name(arm)} + {_r_name(group)}, units, mean)"
+        fitted = f"aggregate({_r_name(first)} ~ arm + {_r_name(group)}, units, mean)"
         counted_as = "groups"
+    place = [repr(one) for one in manifest.arms].index(repr(manifest.control))
     return Recipes(
         sql=f"""select {in_sql}, avg({first_sql}) as mean,
        stddev({first_sql}) / sqrt(count(*)) as std_error, count(*) as {counted_as}
@@ -59,11 +61,15 @@ order by {in_sql};""",
         pandas=f"""import pandas as pd
 units = pd.read_parquet("{rows.glob.split("/")[0]}")
 mine = units  # .merge(my_segments, on={columns.unit!r})
-arms = {table}.groupby({arm!r})[{first!r}]
-print(arms.agg(["mean", "sem", "size"]))""",
+arms = {table}.groupby({arm!r})[{first!r}].agg(["mean", "sem", "size"])
+control = arms.iloc[{place}]  # {manifest.control!r}
+arms["effect"] = arms["mean"] - control["mean"]
+arms["std_error"] = (arms["sem"] ** 2 + control["sem"] ** 2) ** 0.5
+print(arms.drop(index=control.name))""",
         in_r=f"""units <- as.data.frame(arrow::{rows.in_r})
-fit <- lm({_r_name(first)} ~ factor({_r_name(arm)}), data = {fitted})
-coefficients(fit)
+units$arm <- relevel(factor(units${_r_name(arm)}), ref = {_r_text(manifest.control)})
+fit <- lm({_r_name(first)} ~ arm, data = {fitted})
+coefficients(fit)  # beside control's mean, the effects
 sqrt(diag(sandwich::vcovHC(fit, "HC2")))""",
     )
 
@@ -71,6 +77,11 @@ sqrt(diag(sandwich::vcovHC(fit, "HC2")))""",
 def sql_name(name: str) -> str:
     """A name as SQL reads it, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _r_text(label: Label) -> str:
+    """A label as R writes the level of a factor."""
+    return json.dumps(str(label).upper() if isinstance(label, bool) else str(label))
 
 
 def _r_name(name: str) -> str:
