@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._words import counted
+from clusterdp.experiment.layout import units_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class Origin:
 
     Attributes:
         data: The title of the release, or the name of its folder; None if it has neither.
-        n_clusters: How many clusters there are.
+        n_clusters: How many clusters there are; 0 where none were given.
         arm_sizes: Every arm with its units.
         shares: The metrics that are shares of units.
         made_by: The call or the command that makes it again.
@@ -45,7 +45,7 @@ class Origin:
         sizes = layout.sizes.sum(axis=0).tolist()
         return cls(
             data=data,
-            n_clusters=len(layout.clusters),
+            n_clusters=layout.n_clusters,
             arm_sizes=tuple(zip(layout.arms, sizes, strict=True)),
             shares=tuple(shares),
             made_by=made_by,
@@ -59,7 +59,7 @@ class Origin:
     def in_short(self) -> str:
         """For people: "published: 64,000 units in 7 clusters"."""
         name = "" if self.data is None else f"{self.data}: "
-        return f"{name}{counted(self.n_units, 'unit')} in {counted(self.n_clusters, 'cluster')}"
+        return name + units_in_words(self.n_units, self.n_clusters)
 
 
 def file_name(source: Any) -> str | None:
