@@ -111,25 +111,46 @@ def told_by_response(
     drawn: Drawn, mechanism: Mechanism, rng: np.random.Generator
 ) -> list[ExposedEffect]:
     """Exposure and outcome are in one block."""
-    block = _Block(drawn.everyone, drawn, JOINT, mechanism, rng)
+    exposure, spend = (CategoryFunction.declared(str(place), JOINT, place) for place in (0, 1))
+    pairs, factor = shared_estimates(drawn, (spend, exposure), spend, JOINT, mechanism, rng)
+    return [told_together(*pair, factor=factor) for pair in pairs]
+
+
+def shared_estimates(  # noqa: PLR0913, PLR0917 - the parts of a simulated release
+    drawn: Drawn,
+    functions: tuple[CategoryFunction, CategoryFunction],
+    ridge_of: CategoryFunction,
+    space: Categories,
+    mechanism: Mechanism,
+    rng: np.random.Generator,
+) -> tuple[list[tuple[ArmEstimates, ArmEstimates]], float]:
+    """Means of both arms as `shared_rows` has them, by replicate; and k.
+
+    Args:
+        drawn: The experiments.
+        functions: x and y.
+        ridge_of: The function by whose noise all are calibrated.
+        space: The categories.
+        mechanism: How they are released.
+        rng: The source of randomness.
+    """
+    block = _Block(drawn.everyone, drawn, space, mechanism, rng)
     inside = block.channel.simulate(drawn.inside, rng)
     everyone = inside + block.channel.simulate(drawn.everyone - drawn.inside, rng)
-    exposure, spend = (CategoryFunction.declared(str(place), JOINT, place) for place in (0, 1))
-    noise = [one.unit_noise(mechanism, JOINT) for one in (spend, exposure)]
-    factor = common_factor(*noise)
-    ridge = public_ridge(
-        spend.readings(block.statistics), Profiles.of_cells(drawn.layout), noise[0]
-    )
-    first, second = (one.outputs(block.channel, block.prior) for one in (spend, exposure))
-    metrics = [(spend, first), (exposure, second)]
-    for product in Products.of(spend, exposure, block.channel, block.prior):
+    factor = common_factor(*(one.unit_noise(mechanism, space) for one in functions))
+    readings, noise = ridge_of.readings(block.statistics), ridge_of.unit_noise(mechanism, space)
+    ridge = public_ridge(readings, Profiles.of_cells(drawn.layout), noise)
+    above, below = functions
+    first, second = (one.outputs(block.channel, block.prior) for one in functions)
+    metrics = [(above, first), (below, second)]
+    for product in Products.of(above, below, block.channel, block.prior):
         for times in (factor, -factor):
-            side = spend.minus(-times, exposure)
+            side = above.minus(-times, below)
             outputs = side.outputs(block.channel, block.prior)
             joint = joint_noise(first, second, product, times)
             metrics.append((side, outputs._replace(noise=joint)))
     found = [block.read(inside, everyone, *one, ridge) for one in metrics]
-    return [told_together(*pair, factor=factor) for pair in _arms(found, drawn)]
+    return _arms(found, drawn), factor
 
 
 def told_by_block(

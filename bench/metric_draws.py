@@ -145,7 +145,7 @@ def questions(n_outcomes: int) -> list[tuple[Experiment, Question]]:
         (alone, _mean("share", levels.functions[n_outcomes // 2 - 1], alone.probs)),
         (alone, _quantile(0.5, levels, alone.probs, levels.values)),
         (alone, _quantile(0.9, levels, alone.probs, levels.values)),
-        (joint, _ratio(joint)),
+        (joint, ratio_question(joint)),
     ]
 
 
@@ -199,8 +199,8 @@ def _quantile(share: float, levels: Levels, probs: FloatArray, values: FloatArra
     )
 
 
-def _ratio(joint: Experiment) -> Question:
-    """Spend per visit."""
+def ratio_question(joint: Experiment) -> Question:
+    """The second metric per first, such as spend per visit, where rows tell their product."""
     below, above = (
         CategoryFunction.declared(str(metric), joint.space, place)
         for place, metric in enumerate(joint.space.declared.metrics)

@@ -133,9 +133,7 @@ class AskedRatio(NamedTuple):
 
     def estimate(self, source: Source) -> Found:
         """Effects on the ratio."""
-        parts = source.block, source.rows, source.wanted
-        ratio = RatioRows.of(self.above, self.below, *parts, name=self.name)
-        found = ratio.estimate()
+        found = RatioRows.of(self.above, self.below, source, name=self.name).estimate()
         found.notes.extend(source.notes_on(self.name))
         return found
 

@@ -31,7 +31,6 @@ from clusterdp.estimation.composed import compared_arms
 from clusterdp.estimation.intervals import quantile
 from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.metric_effects import MetricRows
-from clusterdp.estimation.ratio import ArmRatio
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.estimation.composed import ArmEstimates
     from clusterdp.estimation.metric_effects import Wanted
-    from clusterdp.estimation.ratio import RatioRows
+    from clusterdp.estimation.ratio import ArmRatio, RatioRows
     from clusterdp.estimation.segments import RowCounts
     from clusterdp.estimation.target import Target
     from clusterdp.published.release import Block
@@ -144,11 +143,12 @@ def attrition_bounds(
             tails[sign, level] = MetricRows.of(told, rows, wanted)
     from_ends = len(levels) > 2 and not {level for _, level in tails} & set(levels[1:-1])
     found = []
+    # R·y times R is R·y, so that rows tell how both covary, and no covariance is worse.
     for one in compared_arms([*ratio.rows, *tails.values()], ratio.name):
         if one.of.segment or one.control is None or one.treated is None:
             break
         control, treated = (
-            _Arm(ArmRatio.of(arm.first(len(ratio.rows)), ratio.factor), _tails(tails, levels, arm))
+            _Arm(ratio.of_arm(arm.first(len(ratio.rows))).worse, _tails(tails, levels, arm))
             for arm in (one.control, one.treated)
         )
         found.append(_bounds(one.of, control, treated, wanted.level, from_ends=from_ends))

@@ -51,6 +51,16 @@ class ArmEstimates(NamedTuple):
             privacy=self.privacy[:n_metrics],
         )
 
+    def minus(self, other: ArmEstimates) -> ArmEstimates:
+        """Differences to the means of another arm, which are independent."""
+        return ArmEstimates(
+            means=self.means - other.means,
+            sampling=other.sampling + self.sampling,
+            privacy=other.privacy + self.privacy,
+            degrees=min(other.degrees, self.degrees),
+            n_units=other.n_units + self.n_units,
+        )
+
     @property
     def variances(self) -> FloatArray:
         """Of sampling and privacy together."""

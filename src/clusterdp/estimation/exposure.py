@@ -38,10 +38,10 @@ from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.metric_effects import Found, MetricRows
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.profiles import Outputs, ProfileSums
-from clusterdp.estimation.ratio import ArmRatio, Covariance
+from clusterdp.estimation.ratio import ArmRatio, RatioBounds
 from clusterdp.estimation.results import Effect
 from clusterdp.estimation.segments import RowCounts
-from clusterdp.estimation.shared_response import shared_rows
+from clusterdp.estimation.shared_response import Products, shared_rows, untold_note
 from clusterdp.experiment.category_space import Ends
 from clusterdp.experiment.expressions import quoted
 
@@ -69,17 +69,10 @@ PUBLIC_NOISE = UnitNoise(
 )
 
 
-class ExposedEffect(NamedTuple):
-    """How the interval of an effect on those exposed is made.
+class ExposedEffect(RatioBounds):
+    """How the interval of an effect on those exposed is made: N/D of effects of assignment."""
 
-    Attributes:
-        least: The ratio of the effects on the outcome and on exposure, with the least covariance of
-            both that is possible.
-        most: The same with the largest one.
-    """
-
-    least: ArmRatio
-    most: ArmRatio
+    __slots__ = ()
 
     @property
     def p_value(self) -> float:
@@ -87,30 +80,9 @@ class ExposedEffect(NamedTuple):
         ratio = self.least
         return two_sided(ratio.above, math.sqrt(ratio.total.above), ratio.degrees)
 
-    @property
-    def worse(self) -> ArmRatio:
-        """The one with the larger error at the estimate."""
-        return self.least if self.least.value > 0 else self.most
-
     def ci(self, level: float) -> Limits:
-        """Anderson and Rubin's interval; everything where it has no bounds.
-
-        Values above zero are tested with the least covariance, others with the largest.
-        """
-        above, below = self.least.limits(level), self.most.limits(level)
-        low = below[0] if below[0] < 0 else above[0]
-        return low, above[1] if above[1] > 0 else below[1]
-
-    def gap(self, level: float) -> Limits | None:
-        """What lies between two rays, if these are what is possible.
-
-        Those above zero are left out by the least covariance, others by the largest. Both leave out
-        zero, or none does; and then one of them has no gap on its side.
-        """
-        above, below = self.least.gap(level), self.most.gap(level)
-        parts = [] if above is None or above[1] <= 0 else [(max(above[0], 0.0), above[1])]
-        parts += [] if below is None or below[0] >= 0 else [(below[0], min(below[1], 0.0))]
-        return (min(parts)[0], max(parts)[1]) if parts else None
+        """Anderson and Rubin's interval; everything where it has no bounds."""
+        return self.limits(level)
 
     def lift(self, level: float) -> None:
         """None: the mean of those who would be exposed is not estimated in control."""
@@ -147,11 +119,16 @@ class Exposure(NamedTuple):
         if source.rows.crossed:
             found.effects.extend(self._apart(function, source, name))
         elif self.function is not None and (function.values != self.function.values).any():
-            shared = shared_rows(function, self.function, source)
+            exposure = self.function
+            if function.combination is None:
+                exposure = exposure.from_counts_alone()  # calibrated by the same sums
+            products = Products.told_by(source, function, exposure)
+            shared = shared_rows(function, exposure, products, source, ridge_of=function)
             compose = partial(told_together, factor=shared.factor)
             pairs = compared_arms(shared.rows, name)
             found.effects.extend(exposed_effect(one, compose) for one in pairs)
-            found.notes.extend([] if shared.is_told else [_untold(function.name, self.name)])
+            if not products.is_told:
+                found.notes.append(untold_note(function.name, self.name, "cace"))
         level = source.wanted.level
         for one in found.effects:
             found.notes.extend(_unbounded(one, self.name, level))
@@ -184,46 +161,14 @@ class Exposure(NamedTuple):
             yield exposed_effect(one.compared(means), partial(told_apart, sampling=covariance))
 
 
-def effect_ratio(
-    control: ArmEstimates, treated: ArmEstimates, *, sampling: float, privacy: float = 0.0
-) -> ArmRatio:
-    """The ratio of the effects on two metrics, the first of which is divided.
-
-    Args:
-        control: Means of control.
-        treated: Means of a treatment.
-        sampling: What sampling adds to the covariance of both effects.
-        privacy: What privacy adds to it.
-    """
-    effects = treated.means - control.means
-    of_sampling, of_privacy = control.sampling + treated.sampling, control.privacy + treated.privacy
-    return ArmRatio(
-        above=float(effects[0]),
-        below=float(effects[1]),
-        sampling=Covariance.bounded(of_sampling[0], of_sampling[1], sampling),
-        privacy=Covariance.bounded(of_privacy[0], of_privacy[1], privacy),
-        degrees=min(control.degrees, treated.degrees),
-    )
-
-
 def told_together(control: ArmEstimates, treated: ArmEstimates, *, factor: float) -> ExposedEffect:
     """The effect where one response tells both; from means and k of `shared_rows`."""
-    sampling, privacy = control.sampling + treated.sampling, control.privacy + treated.privacy
-
-    def ratio(plus: int, minus: int) -> ArmRatio:
-        first, second = (
-            float(one[plus] - one[minus]) / (4 * factor) for one in (sampling, privacy)
-        )
-        # What is too much for sampling is noise, which privacy has with the opposite sign.
-        bounded = Covariance.bounded(sampling[0], sampling[1], first).both
-        return effect_ratio(control, treated, sampling=bounded, privacy=second + first - bounded)
-
-    return ExposedEffect(ratio(2, 3), ratio(4, 5))
+    return ExposedEffect(*RatioBounds.of(treated.minus(control), factor))
 
 
 def told_apart(control: ArmEstimates, treated: ArmEstimates, *, sampling: float) -> ExposedEffect:
     """The effect where noise is independent; `sampling` is the covariance of both effects."""
-    ratio = effect_ratio(control, treated, sampling=sampling)
+    ratio = ArmRatio.covarying(treated.minus(control), sampling=sampling)
     return ExposedEffect(ratio, ratio)
 
 
@@ -283,15 +228,6 @@ def _public_rows(name: str, source: Source) -> MetricRows:
         calibration=calibrate((), rows.profiles, everyone, PUBLIC_NOISE),
         breakdowns=frozenset(),
     )
-
-
-def _untold(function: str, exposure: str) -> Note:
-    """That a covariance has bounds only."""
-    text = (
-        f"rows do not tell how {function} goes with {exposure}, so intervals of cace allow for the "
-        "worst; the owner would have to declare the product of both as a metric"
-    )
-    return Note(text)
 
 
 def _unbounded(effect: Effect, exposure: str, level: float) -> list[Note]:

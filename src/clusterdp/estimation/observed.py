@@ -69,12 +69,12 @@ class AskedOfObserved(NamedTuple):
 
     def estimate(self, source: Source) -> Found:
         """Effects on the mean, with bounds for attrition of an outcome itself."""
-        parts = source.block, source.rows, source.wanted
-        ratio = RatioRows.of(self.above, self.below, *parts, name=self.name)
+        ratio = RatioRows.of(self.above, self.below, source, name=self.name)
         found = ratio.estimate()
         found.notes.extend(source.notes_on(self.name))
         found.shares.extend([self.name] * self.above.is_share(source.block.space))
         if self.outcome is not None:
+            parts = source.block, source.rows, source.wanted
             found.bounds.extend(attrition_bounds(ratio, *parts, self.outcome))
         return found
 

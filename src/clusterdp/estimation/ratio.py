@@ -5,6 +5,10 @@ of zero: no ratio of estimates is taken to be normal. The variance of N̂ − rD
 Its three coefficients follow from the variances of N̂, D̂ and N̂ − kD̂, k any number: all three metrics
 are calibrated with the same coefficients, those that suit N − r₀D, r₀ the ratio under the public
 prior. If D̂ is within q standard errors of zero the interval has no bounds.
+
+At a small ε rows often do not tell the product of both metrics, nor how they covary. The variance
+of N̂ − kD̂ is then no use. The covariance has bounds (see `shared_response.py`), and every r is
+tested with the one that is worse: with the least if r > 0, with the largest if r < 0.
 """
 
 from __future__ import annotations
@@ -18,15 +22,15 @@ from clusterdp.estimation.calibration import public_ridge
 from clusterdp.estimation.composed import compared_arms, composed_effect, unbounded_notes
 from clusterdp.estimation.intervals import EVERYTHING, quantile
 from clusterdp.estimation.metric_effects import Found, MetricRows
+from clusterdp.estimation.shared_response import Products, shared_rows, untold_note
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
+    from clusterdp.estimation.asked import Source
     from clusterdp.estimation.composed import ArmEstimates
     from clusterdp.estimation.intervals import Limits
-    from clusterdp.estimation.measured import CategoryFunction, Measured
-    from clusterdp.estimation.metric_effects import Wanted
-    from clusterdp.estimation.segments import RowCounts
-    from clusterdp.published.release import Block
+    from clusterdp.estimation.measured import CategoryFunction
+    from clusterdp.estimation.notes import Note
 
 # The third metric is N − kD with |k| within these multiples of the ratio of both spans.
 _LEAST_FACTOR, _MOST_FACTOR = 1e-2, 1e2
@@ -96,6 +100,17 @@ class ArmRatio(NamedTuple):
             degrees=arm.degrees,
         )
 
+    @classmethod
+    def covarying(cls, arm: ArmEstimates, *, sampling: float, privacy: float = 0.0) -> ArmRatio:
+        """From means of N and D, and what sampling and privacy add to their covariance."""
+        return cls(
+            above=float(arm.means[0]),
+            below=float(arm.means[1]),
+            sampling=Covariance.bounded(arm.sampling[0], arm.sampling[1], sampling),
+            privacy=Covariance.bounded(arm.privacy[0], arm.privacy[1], privacy),
+            degrees=arm.degrees,
+        )
+
     @property
     def value(self) -> float:
         """N̂/D̂."""
@@ -151,29 +166,101 @@ class ArmRatio(NamedTuple):
         return part.of_difference(self.value) / self.below**2 if self.below else math.nan
 
 
+class RatioBounds(NamedTuple):
+    """A ratio of which the covariance of N̂ and D̂ has bounds.
+
+    Attributes:
+        least: The ratio with the least covariance that is possible.
+        most: The same with the largest one; the same ratio where the covariance is told.
+    """
+
+    least: ArmRatio
+    most: ArmRatio
+
+    @classmethod
+    def of(cls, arm: ArmEstimates, factor: float) -> RatioBounds:
+        """From means and k of `shared_rows`."""
+
+        def ratio(plus: int, minus: int) -> ArmRatio:
+            sampling, privacy = (
+                float(part[plus] - part[minus]) / (4 * factor)
+                for part in (arm.sampling, arm.privacy)
+            )
+            # What is too much for sampling is noise, which privacy has with the opposite sign.
+            bounded = Covariance.bounded(arm.sampling[0], arm.sampling[1], sampling).both
+            return ArmRatio.covarying(arm, sampling=bounded, privacy=privacy + sampling - bounded)
+
+        return cls(ratio(2, 3), ratio(4, 5))
+
+    @property
+    def worse(self) -> ArmRatio:
+        """The one with the larger error at the estimate."""
+        return self.least if self.least.value > 0 else self.most
+
+    @property
+    def value(self) -> float:
+        """N̂/D̂."""
+        return self.worse.value
+
+    @property
+    def bounds(self) -> Limits:
+        """The estimate twice."""
+        return self.worse.bounds
+
+    @property
+    def sampling_variance(self) -> float:
+        """What sampling adds to its variance, at worst."""
+        return self.worse.sampling_variance
+
+    @property
+    def privacy_variance(self) -> float:
+        """What privacy adds to its variance, at worst."""
+        return self.worse.privacy_variance
+
+    def limits(self, level: float) -> Limits:
+        """The interval; everything where it has no bounds.
+
+        Values above zero are tested with the least covariance, others with the largest.
+        """
+        above, below = self.least.limits(level), self.most.limits(level)
+        low = below[0] if below[0] < 0 else above[0]
+        return low, above[1] if above[1] > 0 else below[1]
+
+    def gap(self, level: float) -> Limits | None:
+        """What lies between two rays, if these are what is possible.
+
+        Those above zero are left out by the least covariance, others by the largest. Both leave out
+        zero, or none does; and then one of them has no gap on its side.
+        """
+        above, below = self.least.gap(level), self.most.gap(level)
+        parts = [] if above is None or above[1] <= 0 else [(max(above[0], 0.0), above[1])]
+        parts += [] if below is None or below[0] >= 0 else [(below[0], min(below[1], 0.0))]
+        return (min(parts)[0], max(parts)[1]) if parts else None
+
+
 class RatioRows(NamedTuple):
     """The rows of a release as a ratio reads them.
 
     Attributes:
         name: The name of the ratio.
-        rows: As N, D and N − kD read them.
+        rows: As N, D and N − kD read them; or those of `shared_rows`.
         factor: k.
         level: The confidence level that intervals without bounds are noted at.
+        untold: That rows do not tell how N and D covary; None if they do.
     """
 
     name: str
-    rows: tuple[MetricRows, MetricRows, MetricRows]
+    rows: tuple[MetricRows, ...]
     factor: float
     level: float
+    untold: Note | None = None
 
     @classmethod
-    def of(  # noqa: PLR0913 - the parts of a ratio and of a block
+    def of(
         cls,
         above: CategoryFunction,
         below: CategoryFunction,
-        block: Block,
-        rows: RowCounts,
-        wanted: Wanted,
+        source: Source,
         *,
         name: str | None = None,
     ) -> RatioRows:
@@ -182,35 +269,43 @@ class RatioRows(NamedTuple):
         Args:
             above: N.
             below: D.
-            block: The block whose category they are of.
-            rows: Its rows as counts.
-            wanted: What to estimate.
+            source: The block whose category they are of.
             name: What the ratio is called; both names by default.
         """
+        block, rows, wanted = source.block, source.rows, source.wanted
+        name = name or f"{above.name}/{below.name}"
         if above.combination is None or below.combination is None:
             # All three metrics are calibrated by the same sums.
             above, below = above.from_counts_alone(), below.from_counts_alone()
         prior = block.mechanism.settled_rows(block.space).public_prior(block.space)
         at_prior = float(prior @ above.values) / (float(prior @ below.values) or math.nan)
-
-        def measured(function: CategoryFunction) -> Measured:
-            return wanted.measured(function, block)
-
-        both = [measured(one) for one in (above, below)]  # each is refused by its own name
-        public = measured(above.minus(_bounded(at_prior, above, below), below))
+        ridge_of = above.minus(_bounded(at_prior, above, below), below)
+        products = Products.told_by(source, above, below)
+        if not products.is_told:
+            shared = shared_rows(above, below, products, source, ridge_of)
+            untold = untold_note(above.name, below.name, name)
+            return cls(name, shared.rows, shared.factor, wanted.level, untold)
+        both = [source.measured(one) for one in (above, below)]  # each is refused by its own name
+        public = source.measured(ridge_of)
         ridge = public_ridge(public.readings, rows.profiles, public.noise)
         first, second = (MetricRows.of(one, rows, wanted, ridge) for one in both)
         factor = _bounded(_overall_ratio(first, second), above, below)
-        third = MetricRows.of(measured(above.minus(factor, below)), rows, wanted, ridge)
-        return cls(
-            name or f"{above.name}/{below.name}", (first, second, third), factor, wanted.level
-        )
+        joint = source.measured(above.minus(factor, below))
+        third = MetricRows.of(joint, rows, wanted, ridge)
+        return cls(name, (first, second, third), factor, wanted.level)
+
+    def of_arm(self, arm: ArmEstimates) -> RatioBounds:
+        """The ratio of an arm, from its means of all that `rows` are of."""
+        if self.untold is not None:
+            return RatioBounds.of(arm, self.factor)
+        ratio = ArmRatio.of(arm, self.factor)
+        return RatioBounds(ratio, ratio)
 
     def estimate(self) -> Found:
         """The effects on the ratio, overall and in every segment."""
-        found, unbounded = Found(), []
+        found, unbounded = Found(notes=[] if self.untold is None else [self.untold]), []
         for one in compared_arms(self.rows, self.name):
-            effect = composed_effect(one, lambda arm: ArmRatio.of(arm, self.factor))
+            effect = composed_effect(one, self.of_arm)
             found.effects.append(effect)
             if math.isinf(effect.ci(self.level)[0]):
                 unbounded.append(one.of.segment)

@@ -1,0 +1,124 @@
+"""Ratios of metrics whose covariance rows do not tell: bounds, coverage, what is said."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from bench.exposure_draws import JOINT, shared_estimates
+from bench.metric_coverage import rates
+from bench.metric_draws import Experiment, draw, ratio_question, released_estimates
+from scipy import stats
+
+import clusterdp as cdp
+from assertions import ALPHA
+from clusterdp.estimation.intervals import ArmPair
+from clusterdp.estimation.measured import CategoryFunction
+from clusterdp.estimation.ratio import RatioBounds
+from clusterdp.estimation.shared_response import Products
+from clusterdp.experiment.categories import Categories
+from clusterdp.experiment.declared import declare
+
+N_REPLICATES = 2000
+OUTCOMES: dict[str, Any] = {"clicked": "0,1", "spend": "0..3"}
+# Outcomes, and implications among them.
+SPACES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "above zero": ({"x": "0..2", "y": "1,2,5"}, []),
+    "both signs": ({"x": "-2,1,3", "y": "-1,0,4"}, []),
+    "implied": ({"x": "0..3", "y": "0..2"}, ["x>0 -> y>0"]),
+}
+
+
+def contrary() -> Experiment:
+    """Nearly all who clicked spend nothing, and nearly all others spend most."""
+    spend = np.array([0.05, 0.0, 0.0, 0.95])
+    shares = (0.5, 0.55)
+    probs = [np.concatenate([(1 - share) * spend, share * spend[::-1]]) for share in shares]
+    return Experiment(JOINT, np.stack(probs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.5, 1.0])
+def test_intervals_cover_where_rows_do_not_tell_the_covariance(
+    epsilon: float, rng: np.random.Generator
+) -> None:
+    """False alarms: ALPHA for each of two rates if intervals cover 93.5%.
+
+    The negative control takes the covariance from the variance of N − kD, which rows do not tell.
+    It covers 82 to 86%, so that it reaches the bound less often than ALPHA, too.
+    """
+    experiment = contrary()
+    question = ratio_question(experiment)
+    mechanism = cdp.optimal(epsilon=epsilon, sums=cdp.SumShares(totals=0.3))
+    drawn = draw(experiment, 20_000, 1.0, N_REPLICATES, rng)
+    above, below, ridge_of = question.functions
+    pairs, factor = shared_estimates(drawn, (above, below), ridge_of, JOINT, mechanism, rng)
+    bounded = partial(RatioBounds.of, factor=factor)
+    found = rates(pairs, question._replace(compose=bounded))
+    polarized = rates(released_estimates(drawn, question, JOINT, mechanism, rng), question)
+    fewest = stats.binom.ppf(ALPHA, N_REPLICATES, 0.935) / N_REPLICATES
+    assert min(found.covered) >= fewest > max(polarized.covered)
+
+
+@pytest.mark.parametrize("case", SPACES)
+def test_products_of_any_two_metrics_are_bounded(case: str) -> None:
+    """In every category, and closely: in some there is nothing between bound and product."""
+    outcomes, implications = SPACES[case]
+    space = Categories(declared=declare(outcomes, implications=implications))
+    above, below = (CategoryFunction.declared(str(place), space, place) for place in (0, 1))
+    channel = cdp.optimal(epsilon=0.5).settled_rows(space).public_channel(space)
+    for tilt in (0.0, 1.0, -1.0):
+        prior = np.exp(tilt * (above.values + below.values))
+        products = Products.of(above, below, channel, (prior / prior.sum())[np.newaxis])
+        assert not products.is_told
+        least, most = (one[0] @ channel.transition()[0] for one in products)
+        assert (above.values * below.values - least).min() == pytest.approx(0, abs=1e-9)
+        assert (most - above.values * below.values).min() == pytest.approx(0, abs=1e-9)
+
+
+def release(rng: np.random.Generator, **options: Any) -> cdp.Release:
+    n_units = 3000
+    table = pl.DataFrame(
+        {
+            "user": np.arange(n_units),
+            "arm": np.array(["A", "B"])[rng.permutation(n_units) % 2],
+            "clicked": rng.integers(0, 2, n_units),
+            "spend": rng.integers(0, 4, n_units),
+        }
+    )
+    if options.get("missing"):
+        kept = pl.Series(rng.random(n_units) < 0.8)
+        table = table.with_columns(pl.when(kept).then("spend").alias("spend"))
+    if options.get("implies"):
+        table = table.with_columns(pl.col("spend") * pl.col("clicked"))
+    parts: dict[str, Any] = {"unit": "user", "arm": "arm", "control": "A", "outcomes": OUTCOMES}
+    mechanism = cdp.optimal(epsilon=0.5, sums=cdp.SumShares(totals=0.3))
+    return cdp.release(table, **parts, mechanism=mechanism, **options)
+
+
+# Whether rows tell the product of what is divided, by how it was released.
+TOLD: dict[str, tuple[bool, str, dict[str, Any]]] = {
+    "nothing": (False, "spend/clicked", {}),
+    "declared": (True, "spend/clicked", {"metric": "clicked*spend"}),
+    "implied": (True, "spend/clicked", {"implies": ["spend>0 -> clicked"]}),
+    "observed": (True, "spend", {"missing": ["spend"]}),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_bounds_are_used_and_noted_where_rows_do_not_tell_the_product(
+    case: str, rng: np.random.Generator
+) -> None:
+    told, metric, options = TOLD[case]
+    found = cdp.estimate(release(rng, **options), metrics=metric)
+    said = any("rows do not tell how spend goes with clicked" in note for note in found.notes)
+    assert said != told
+    pair = found[metric].interval
+    assert isinstance(pair, ArmPair)
+    for arm in pair:
+        assert isinstance(arm, RatioBounds)
+        least, most = arm.least.total.both, arm.most.total.both
+        assert least == most if told else least < most
