@@ -12,7 +12,7 @@ from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.adjustment import RowsBySegment
 from clusterdp.estimation.covariates import Covariates, check_covariates, read_covariates
 from clusterdp.estimation.crossing import Crossed, known_exposures
-from clusterdp.estimation.notes import Note, Weight
+from clusterdp.estimation.joining import MATCHED, Joined, join_units, read_table
 from clusterdp.estimation.profiling import PROFILE
 from clusterdp.estimation.response_leak import ColumnCounts, check_columns
 from clusterdp.published.row_counts import (
@@ -25,8 +25,6 @@ from clusterdp.published.row_counts import (
     scan_units,
 )
 from clusterdp.rows.columns import RESPONSE
-from clusterdp.rows.frames import read_frame
-from clusterdp.rows.labels import plain_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,44 +40,6 @@ if TYPE_CHECKING:
 Segment = tuple[tuple[str, Any], ...]
 # More than this, nobody reads.
 MOST_SEGMENTS = 1000
-# True for units that the analyst's table has; null for the others.
-_MATCHED = "__clusterdp_matched"
-
-
-class Joined(NamedTuple):
-    """How the analyst's table was joined to the rows.
-
-    Attributes:
-        n_units: Released units.
-        n_ids: Ids of the table.
-        n_matched: Units that are in both.
-        n_nulls: Of the units in both, those without a value in a column.
-    """
-
-    n_units: int
-    n_ids: int
-    n_matched: int
-    n_nulls: dict[str, int]
-
-    def notes(self) -> list[Note]:
-        """What is missing on either side."""
-        texts = []
-        if self.n_matched < self.n_units:
-            texts.append(
-                f"{self.n_units - self.n_matched:,} of {self.n_units:,} released units are not in "
-                "the segments table; they count overall and in no segment"
-            )
-        if self.n_matched < self.n_ids:
-            texts.append(
-                f"{self.n_ids - self.n_matched:,} of {self.n_ids:,} ids of the segments table are "
-                "not in the release"
-            )
-        texts += [
-            f"{n_units:,} units of the segments table have no {name}; they are in no segment by it"
-            for name, n_units in self.n_nulls.items()
-            if n_units
-        ]
-        return [Note(text, Weight.SCOPE) for text in texts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -151,7 +111,7 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
         DataError: If the analyst's table does not fit the release.
         ParameterError: If there is no such column to cut by or to adjust for.
     """
-    table = None if cuts.table is None else _read_table(release, cuts.table, cuts.on)
+    table = None if cuts.table is None else read_table(release, cuts.table, cuts.on)
     public = profiling.names
     if cuts.exposure is not None:
         cuts.exposure.check(release, () if table is None else table.columns)
@@ -164,7 +124,7 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
     rows = scan_units(release)
     flags: tuple[str, ...] = ()
     if table is not None:
-        rows, flags = _join(rows, release, table), (_MATCHED,)
+        rows, flags = join_units(rows, release, table), (MATCHED,)
     _check_dimensions(rows, cuts.dimensions, release)
     if cuts.covariates:
         check_covariates(rows.collect_schema(), release, cuts.covariates)
@@ -256,61 +216,6 @@ def _block_counts(
     )
 
 
-def _read_table(release: Release, segments: Any, on: str | None) -> pl.DataFrame:
-    """The analyst's table, its ids named as in the release. Ordered categories keep their order."""
-    import narwhals as nw
-    import polars as pl
-
-    unit, key = release.columns.unit, on or release.columns.unit
-    frame = read_frame(segments, "segments")
-    ordered = {
-        name: pl.Enum(kind.categories)
-        for name, kind in frame.schema.items()
-        if isinstance(kind, nw.Enum)
-    }
-    table = frame.to_polars().cast(ordered)  # type: ignore[arg-type]  # names of columns
-    if key not in table.columns:
-        raise DataError(f"the segments table has no column {key!r} to join units on")
-    if table[key].n_unique() < len(table):
-        raise DataError(f"column {key!r} of the segments table repeats an id")
-    if key != unit and unit in table.columns:
-        raise DataError(
-            f"the segments table has both {key!r} and {unit!r}; drop the one that is not the id"
-        )
-    return table.rename({key: unit}).with_columns(plain_column(table[key]).alias(unit))
-
-
-def _join(units: pl.LazyFrame, release: Release, table: pl.DataFrame) -> pl.LazyFrame:
-    """Released rows joined to the analyst's table by unit id, with a column `_MATCHED`.
-
-    Rows are in no order. Text becomes categories, which are faster to join and to compare.
-    """
-    import polars as pl
-
-    unit = release.columns.unit
-    clash = sorted((set(table.columns) & set(units.collect_schema().names())) - {unit})
-    if clash:
-        raise DataError(
-            f"the segments table and the release both have a column {clash[0]!r}; rename or drop it"
-        )
-    ours, theirs = units.collect_schema()[unit], table.schema[unit]
-    if not (theirs == pl.String or theirs.is_integer()) or (ours == pl.String) != (
-        theirs == pl.String
-    ):
-        raise DataError(
-            f"ids are {ours} in the release and {theirs} in the segments table; convert one"
-        )
-    matched = pl.lit(value=True).alias(_MATCHED)
-    # An id that does not fit the release's type becomes null, and no unit has it.
-    ids = pl.col(unit).cast(ours, strict=False)
-    texts = pl.selectors.string().exclude(unit).cast(pl.Categorical)
-    return units.join(
-        table.lazy().with_columns(texts, ids, matched).drop_nulls(unit),
-        on=unit,
-        how="left",
-    )
-
-
 def _joined(
     tables: list[pl.DataFrame],
     release: Release,
@@ -320,7 +225,7 @@ def _joined(
     """What is in the rows and in the analyst's table, from counts of joined rows."""
 
     def n_matched(counts: pl.DataFrame) -> int:
-        return int(counts.filter(_MATCHED)[COUNT].sum())
+        return int(counts.filter(MATCHED)[COUNT].sum())
 
     return Joined(
         n_units=release.layout.n_units,
@@ -418,7 +323,7 @@ def _check_dimensions(
 ) -> None:
     """Raise a ParameterError unless segments can be cut by every column."""
     columns = release.columns
-    reserved = (columns.unit, columns.arm, *columns.responses, *columns.debiased, _MATCHED)
+    reserved = (columns.unit, columns.arm, *columns.responses, *columns.debiased, MATCHED)
     offered = [name for name in rows.collect_schema().names() if name not in reserved]
     for name in (name for dimension in dimensions for name in dimension):
         if name not in offered:

@@ -1,0 +1,109 @@
+"""The analyst's own table, joined to released rows by the ids of units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clusterdp.errors import DataError
+from clusterdp.estimation.notes import Note, Weight
+from clusterdp.rows.frames import read_frame
+from clusterdp.rows.labels import plain_column
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clusterdp.published.release import Release
+
+# True for units that the analyst's table has; null for the others.
+MATCHED = "__clusterdp_matched"
+
+
+class Joined(NamedTuple):
+    """How the analyst's table was joined to the rows.
+
+    Attributes:
+        n_units: Released units.
+        n_ids: Ids of the table.
+        n_matched: Units that are in both.
+        n_nulls: Of the units in both, those without a value in a column.
+    """
+
+    n_units: int
+    n_ids: int
+    n_matched: int
+    n_nulls: dict[str, int]
+
+    def notes(self) -> list[Note]:
+        """What is missing on either side."""
+        texts = []
+        if self.n_matched < self.n_units:
+            texts.append(
+                f"{self.n_units - self.n_matched:,} of {self.n_units:,} released units are not in "
+                "the segments table; they count overall and in no segment"
+            )
+        if self.n_matched < self.n_ids:
+            texts.append(
+                f"{self.n_ids - self.n_matched:,} of {self.n_ids:,} ids of the segments table are "
+                "not in the release"
+            )
+        texts += [
+            f"{n_units:,} units of the segments table have no {name}; they are in no segment by it"
+            for name, n_units in self.n_nulls.items()
+            if n_units
+        ]
+        return [Note(text, Weight.SCOPE) for text in texts]
+
+
+def read_table(release: Release, segments: Any, on: str | None) -> pl.DataFrame:
+    """The analyst's table, its ids named as in the release. Ordered categories keep their order."""
+    import narwhals as nw
+    import polars as pl
+
+    unit, key = release.columns.unit, on or release.columns.unit
+    frame = read_frame(segments, "segments")
+    ordered = {
+        name: pl.Enum(kind.categories)
+        for name, kind in frame.schema.items()
+        if isinstance(kind, nw.Enum)
+    }
+    table = frame.to_polars().cast(ordered)  # type: ignore[arg-type]  # names of columns
+    if key not in table.columns:
+        raise DataError(f"the segments table has no column {key!r} to join units on")
+    if table[key].n_unique() < len(table):
+        raise DataError(f"column {key!r} of the segments table repeats an id")
+    if key != unit and unit in table.columns:
+        raise DataError(
+            f"the segments table has both {key!r} and {unit!r}; drop the one that is not the id"
+        )
+    return table.rename({key: unit}).with_columns(plain_column(table[key]).alias(unit))
+
+
+def join_units(units: pl.LazyFrame, release: Release, table: pl.DataFrame) -> pl.LazyFrame:
+    """Released rows joined to the analyst's table by unit id, with a column `MATCHED`.
+
+    Rows are in no order. Text becomes categories, which are faster to join and to compare.
+    """
+    import polars as pl
+
+    unit = release.columns.unit
+    clash = sorted((set(table.columns) & set(units.collect_schema().names())) - {unit})
+    if clash:
+        raise DataError(
+            f"the segments table and the release both have a column {clash[0]!r}; rename or drop it"
+        )
+    ours, theirs = units.collect_schema()[unit], table.schema[unit]
+    if not (theirs == pl.String or theirs.is_integer()) or (ours == pl.String) != (
+        theirs == pl.String
+    ):
+        raise DataError(
+            f"ids are {ours} in the release and {theirs} in the segments table; convert one"
+        )
+    matched = pl.lit(value=True).alias(MATCHED)
+    # An id that does not fit the release's type becomes null, and no unit has it.
+    ids = pl.col(unit).cast(ours, strict=False)
+    texts = pl.selectors.string().exclude(unit).cast(pl.Categorical)
+    return units.join(
+        table.lazy().with_columns(texts, ids, matched).drop_nulls(unit),
+        on=unit,
+        how="left",
+    )
