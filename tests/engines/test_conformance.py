@@ -250,8 +250,8 @@ CASES = {
         )
     ),
     "odd names": Case(
-        lambda t: t.with_columns(pl.col("secret").alias("a.b `c`"), Market="secret"),
-        kept=("a.b `c`", "Market"),
+        lambda t: t.with_columns(pl.col("secret").alias('a.b "c"'), Market="secret"),
+        kept=('a.b "c"', "Market"),
     ),
 }
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from clusterdp import ParameterError
+from clusterdp import OutcomeSpace, ParameterError
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
@@ -99,3 +99,20 @@ def test_metrics_too_large_for_exact_integers_are_refused() -> None:
     assert int(largest) == (FAR + STEPS) ** 2
     with pytest.raises(ParameterError, match=r"'x\*y\*z' has more digits"):
         MetricIntegers.of(declared.metrics[4], categories)
+
+
+@pytest.mark.parametrize("far", [2**29, 2**30, 3 * 2**29, 2**31 - 1])
+def test_squares_that_do_not_fit_are_not_published(far: int) -> None:
+    """They would wrap around, and the sign of a sum of them would tell an outcome."""
+    values = (-far, far - 1, far)
+    for space in (
+        Categories(declared=declare({"click": "0,1", "spend": list(map(float, values))})),
+        OutcomeSpace(values=tuple(map(float, values))),
+    ):
+        lattice = space.metric_lattice()
+        (is_squared,), squares = lattice.squared[-1:], lattice.squares()[-1]
+        assert is_squared == (far <= 2**30)
+        exact = {(2 * value) ** 2 for value in values}
+        assert not is_squared or set(squares.tolist()) == exact
+        distances = [2 * int(one) for one in lattice.integers[-1]]
+        assert lattice.doubled()[-1].tolist() == distances

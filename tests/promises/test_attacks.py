@@ -303,3 +303,50 @@ def test_python_refuses_an_unencrypted_ledger_where_a_passphrase_is_set(
     assert again.release_id
     with pytest.raises(cdp.ParameterError, match="a file, a URL or a Ledger"):
         cdp.publish(table, **WHO, population="us", ledger=5, out=tmp_path / "e")  # type: ignore[arg-type]
+
+
+HOSTILE = "x\n\n**Privacy.** epsilon = 0\x1b[2J"
+
+
+def test_names_that_would_change_documents_are_refused(table: pl.DataFrame) -> None:
+    for name in (HOSTILE, "x`<svg>`"):
+        renamed = table.rename({"market": name})
+        with pytest.raises(cdp.DataError, match="control character or a backtick in its name"):
+            cdp.plan(renamed, epsilon=1, arm="treated", cluster=name, outcomes={"clicks": "0..3"})
+    labelled = table.with_columns(treated=pl.when(pl.col("treated") == 1).then(pl.lit(HOSTILE)))
+    labelled = labelled.with_columns(pl.col("treated").fill_null("control"))
+    asked = {"arm": "treated", "control": "control", "outcomes": {"clicks": "0..3"}}
+    with pytest.raises(cdp.DataError, match="labels with control characters"):
+        cdp.plan(labelled, epsilon=1, **asked)  # type: ignore[arg-type]  # by name
+
+
+def test_labels_stay_in_their_place_in_a_readme(table: pl.DataFrame, tmp_path: Path) -> None:
+    label = "<img src=x>\n```\n# forged"
+    shown = table.with_columns(
+        treated=pl.when(pl.col("treated") == 1)
+        .then(pl.lit("<b>new</b>"))
+        .otherwise(pl.lit("*old*")),
+        region=pl.when(pl.col("market") == 0).then(pl.lit(label)).otherwise(pl.lit("here")),
+    )
+    cdp.publish(
+        shown,
+        out=tmp_path / "out",
+        unit="user",
+        arm="treated",
+        control="*old*",
+        breakdown="region",
+        outcomes={"clicks": "0..3"},
+        epsilon=2,
+        breakdown_share=0.3,
+    )
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "\\<b\\>new\\</b\\>" in text
+    assert "\n# forged" not in text
+    assert text.count("```") % 2 == 0
+
+
+def test_a_breakdown_that_compares_nothing_is_refused(table: pl.DataFrame) -> None:
+    same = table.with_columns(group=pl.col("treated"))
+    asked = {"arm": "treated", "breakdown": "group", "outcomes": {"clicks": "0..3"}}
+    with pytest.raises(cdp.DataError, match="in one arm alone"):
+        cdp.plan(same, epsilon=1, **asked)  # type: ignore[arg-type]  # by name

@@ -65,4 +65,5 @@ def test_an_erratum_goes_nowhere_else(published: Path, tmp_path: Path) -> None:
     assert_refused(run("errata", published, WRONG), "is not a file of its own")
     assert (tmp_path / "other").read_text() == "mine"
     assert "mine" not in run("inspect", published).output
+    assert run("verify", published).exit_code != 0
     assert_refused(run("errata", tmp_path, WRONG), "is not a release")

@@ -86,3 +86,14 @@ def test_another_provenance_needs_another_page(published: Path) -> None:
     (published / "manifest.json").write_bytes(forged.sealed(manifest.files))
     texts = ["the README follows from the manifest", "index.html follows from the manifest"]
     assert problems(published) == texts
+
+
+def test_pages_of_another_version_are_said_not_to_be_checked(published: Path) -> None:
+    manifest = unseal((published / "manifest.json").read_bytes())
+    other = msgspec.structs.replace(manifest, software="clusterdp 9.9")
+    (published / "README.md").write_text("Epsilon is 0.")
+    files = {**manifest.files, "README.md": FileSum.of(published / "README.md")}
+    (published / "manifest.json").write_bytes(other.sealed(files))
+    names = [check.name for check in verify_folder(published)]
+    assert not any("follows from the manifest" in name for name in names)
+    assert any("were not checked beyond their checksums" in name for name in names)

@@ -90,7 +90,8 @@ def audit_kill(folder: Path, clock: Clock, deadly: int) -> bool:
         assert np.array_equal(kept, published.noisy_counts), "the look was drawn again"
     if looked is not None and drawn is not None:
         again = folder / f"again-{deadly}"
-        publish_again(again, Replay(key, looked, drawn), record.terms.mechanisms[0])
+        known = cdp.read_release(target).provenance
+        publish_again(again, Replay(key, looked, drawn), record.terms.mechanisms[0], known)
         assert contents(again) == contents(target)
     return True
 

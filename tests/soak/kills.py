@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -233,9 +233,9 @@ def prepare(source: Path) -> Prepared:
 
 def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: ReleaseRecord) -> Path:
     """What the local engine publishes undisturbed, with the key and the noise of a release."""
-    prepared = prepare(source)
-    seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     published = cdp.read_release(target)
+    prepared = replace(prepare(source), provenance=published.provenance)
+    seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     drawn = Drawn(
         tuple(CellRelease(one.statistics, one.channel) for one in published.blocks), key.tag(seen)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pytest
 
     from clusterdp.ledger.ledger import Ledger
+    from clusterdp.published.provenance import Provenance
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.rows.keys import ReleaseKey
 
@@ -128,10 +130,12 @@ class Replay:
         """Nothing to do."""
 
 
-def publish_again(folder: Path, journal: Replay, mechanism: cdp.Mechanism) -> None:
-    """What is published undisturbed, with the key and the noise of a release."""
+def publish_again(
+    folder: Path, journal: Replay, mechanism: cdp.Mechanism, provenance: Provenance
+) -> None:
+    """What is published undisturbed, with the key, the noise and the provenance of a release."""
     target = LocalFolder(folder)
-    prepared = prepared_players()
+    prepared = replace(prepared_players(), provenance=provenance)
     write_with(
         prepared, (mechanism,), target, Silence(), journal=journal, add_noise=add_exact_noise
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clusterdp._words import counted
+from clusterdp._words import counted, is_plain
 from clusterdp.errors import DataError
 from clusterdp.experiment.layout import (
     EVERYONE,
@@ -129,6 +129,8 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     )
     clusters = (EVERYONE,) if encoder.clusters is None else tuple(encoder.clusters.values)
     labels = tuple(arms.values)
+    if not all(is_plain(letter) for text in arms.texts() for letter in text):
+        raise DataError(f"column {arm!r} (arm) has labels with control characters; relabel arms")
     n_units, n_arms = size.to_numpy(), len(labels)
 
     def count(groups: IntArray, n_groups: int) -> IntArray:
@@ -143,6 +145,11 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         groups = tuple(encoder.breakdowns[name].texts() for name in names)
         _check_groups(names, math.prod(map(len, groups)))
         found = count(encoder.groups(sizes, names), math.prod(map(len, groups)))
+        if (found > 0).sum(axis=1).max() < 2:
+            raise DataError(
+                f"every group of the breakdown by {','.join(names)} has units in one arm alone, so "
+                "that no effect can be seen there; leave it out (breakdown=..., --breakdown)"
+            )
         breakdowns.append(Breakdown(columns=names, labels=groups, sizes=found))
     layout = Layout(
         clusters=clusters,

@@ -7,9 +7,26 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from fractions import Fraction
 
     from clusterdp._arrays import FloatArray, IntArray
+
+
+# Larger integers, and differences of them, do not fit 64 bits.
+LARGEST_INTEGER = 2**62
+# Squares of larger distances do not fit.
+_LARGEST_DISTANCE = 2**31
+
+
+def squares_fit(integers: Sequence[int] | IntArray) -> bool:
+    """Whether squares of twice the distances from the middle fit 64 bits."""
+    return int(max(integers)) - int(min(integers)) <= _LARGEST_DISTANCE
+
+
+def doubled_distances(integers: IntArray, low: int, high: int) -> IntArray:
+    """Twice the distances from the middle of two ends; no step of it is larger than their span."""
+    return np.asarray((integers - low) - (high - integers))
 
 
 class MetricLattice(NamedTuple):
@@ -20,7 +37,7 @@ class MetricLattice(NamedTuple):
         integers: The integer of each category; axes `[metric, category]`. Between cuts a number
             adds integers between those of its categories to a sum.
         squared: For each metric whether squares are published beside its sums. With two values
-            they follow from the sums.
+            they follow from the sums; with values too far apart they do not fit.
         is_number: For each metric whether rows can have integers between those of categories.
         shifts: For each metric how many bits distances from the middle lose before they are
             squared, so that sums of squares fit 64 bits: none for finite outcomes.
@@ -51,11 +68,14 @@ class MetricLattice(NamedTuple):
         """Whether a metric has two values: both are equally far from their middle."""
         return not self.is_number[metric] and len(np.unique(self.integers[metric])) <= 2
 
+    def doubled(self) -> IntArray:
+        """Twice the distance of each category from the middle; axes `[metric, category]`."""
+        ends = zip(self.integers, self.integers.min(axis=1), self.integers.max(axis=1), strict=True)
+        return np.stack([doubled_distances(one, low, high) for one, low, high in ends])
+
     def squares(self) -> IntArray:
-        """Squares of twice the distance from the middle, less their bits; `[metric, category]`."""
-        ends = self.integers.min(axis=1) + self.integers.max(axis=1)
-        doubled = 2 * self.integers - ends[:, np.newaxis]
-        return np.asarray((doubled >> np.array(self.shifts)[:, np.newaxis]) ** 2)
+        """Squares of `doubled`, less their bits; right where `squared`. `[metric, category]`."""
+        return np.asarray((self.doubled() >> np.array(self.shifts)[:, np.newaxis]) ** 2)
 
 
 class OfObserved(NamedTuple):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.category_space import LARGEST_INTEGER, doubled_distances, squares_fit
 from clusterdp.experiment.expressions import CentredValue, Observed, OutcomeValue
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from clusterdp.experiment.expressions import Factor, Metric
     from clusterdp.experiment.number import Number
 
-# Larger integers, and differences of them, do not fit 64 bits.
-_LARGEST_INTEGER = 2**62
 # Distances of so many bits are squared; sums over 2^28 rows with weights of 8 bits then fit.
 _SQUARED_BITS = 13
 
@@ -75,8 +74,9 @@ class MetricIntegers:
 
     @property
     def has_squares(self) -> bool:
-        """Whether squares of rows do not follow from their sums: not so with two values alone."""
-        return bool(self.numbers) or len(np.unique(self.categories)) > 2
+        """Whether squares of rows fit, and do not follow from sums: they do with two values."""
+        has_more = len(np.unique(self.categories)) > 2
+        return bool(self.numbers) or (has_more and squares_fit(self.categories))
 
     def is_alone(self, others: list[MetricIntegers]) -> bool:
         """Whether no other metric holds a number of this one.
@@ -98,8 +98,8 @@ class MetricIntegers:
 
     def coarse_squares(self, integers: IntArray) -> IntArray:
         """Squares of twice the distance from the middle, less `square_shift` bits each."""
-        ends = int(self.categories.min()) + int(self.categories.max())
-        return np.asarray(((2 * integers - ends) >> self.square_shift) ** 2)
+        ends = int(self.categories.min()), int(self.categories.max())
+        return np.asarray((doubled_distances(integers, *ends) >> self.square_shift) ** 2)
 
     def of_rows(self, rows: EncodedRows) -> IntArray:
         """The integer of each row; axes `[row]`. Rows outside the space count as 0."""
@@ -149,7 +149,7 @@ def _category_integers(metric: Metric, categories: Categories) -> IntArray:
         math.prod(values[levels[category]] for values, levels in by_level)
         for category in range(categories.n_categories)
     ]
-    if max(map(abs, integers)) > _LARGEST_INTEGER:
+    if max(*map(abs, integers), max(integers) - min(integers)) > LARGEST_INTEGER:
         raise ParameterError(
             f"metric {str(metric)!r} has more digits than 64 bits hold; declare a product of fewer "
             "outcomes"

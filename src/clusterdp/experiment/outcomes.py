@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.category_space import MetricLattice, OfObserved
+from clusterdp.experiment.category_space import MetricLattice, OfObserved, squares_fit
 from clusterdp.experiment.lists import parse_numbers
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class OutcomeSpace:
         return MetricLattice(
             units=(unit,),
             integers=np.array([multiples]),
-            squared=(len(self.values) > 2,),
+            squared=(len(self.values) > 2 and squares_fit(multiples),),
             is_number=(False,),
             shifts=(0,),
             slacks=(1,),

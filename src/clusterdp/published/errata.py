@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from clusterdp._words import is_plain
 from clusterdp.errors import FormatError, OutputError
-from clusterdp.published.provenance import check_line, is_plain
+from clusterdp.published.provenance import check_line
 from clusterdp.storage.files import ERRATA
 
 if TYPE_CHECKING:

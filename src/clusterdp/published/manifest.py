@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from clusterdp._version import __version__
+from clusterdp._words import is_plain
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - for msgspec
 from clusterdp.experiment.layout import Breakdown
@@ -267,6 +268,8 @@ def _check_labels(manifest: Manifest) -> None:
         raise FormatError("manifest.json does not hold together: see 'columns' and 'breakdowns'")
     if repr(manifest.control) not in map(repr, manifest.arms):  # not "0" where 0 is an arm
         raise FormatError("manifest.json does not hold together: see 'control'")
+    if not all(is_plain(letter) for arm in manifest.arms for letter in str(arm)):
+        raise FormatError("manifest.json has arms with control characters: see 'arms'")
     if len(manifest.arms) < 2 or (manifest.row_order is None) == manifest.terms.releases_rows:
         raise FormatError("manifest.json does not hold together: see 'arms' and 'row_order'")
 

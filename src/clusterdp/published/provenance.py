@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from datetime import date  # noqa: TC003 - msgspec resolves hints
 
 from msgspec import Struct
 
+from clusterdp._words import is_plain
 from clusterdp.errors import ParameterError
 from clusterdp.privacy.accounting import shown
 
@@ -20,10 +20,6 @@ LONGEST = {
     "approved_by": 200,
     "reason": 2000,
 }
-# Control characters, halves of pairs, and what breaks lines.
-_REFUSED_KINDS = ("Cc", "Cs", "Zl", "Zp")
-# These reorder what stands beside them.
-_REORDERING = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 class Spent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,11 +82,6 @@ def provenance_pairs(known: Provenance) -> list[tuple[str, str]]:
         ("why this epsilon", known.reason or "no reason was given"),
         ("spent before", on_record),
     ]
-
-
-def is_plain(letter: str) -> bool:
-    """Whether a character shows as itself, and changes nothing around it."""
-    return unicodedata.category(letter) not in _REFUSED_KINDS and letter not in _REORDERING
 
 
 def check_line(name: str, text: str, longest: int) -> None:

@@ -7,6 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from clusterdp._tables import aligned
+from clusterdp._words import is_plain
 from clusterdp.experiment.layout import units_in_words
 from clusterdp.privacy.accounting import shown
 from clusterdp.published.contents import file_texts
@@ -62,10 +63,10 @@ def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) 
 
 
 def _what(manifest: Manifest) -> str:
-    arms = ", ".join(str(arm) for arm in manifest.arms)
+    arms = ", ".join(in_markdown(str(arm)) for arm in manifest.arms)
     return (
         f"{units_in_words(manifest.n_units, manifest.n_clusters)}, "
-        f"with arms {arms} (control: {manifest.control}). Released by "
+        f"with arms {arms} (control: {in_markdown(str(manifest.control))}). Released by "
         f"{manifest.terms.mechanism_names}, with {manifest.software}."
     )
 
@@ -214,7 +215,8 @@ def _visible(seen: Visible) -> str:
     )
     parts = ["", "## What can be seen", *textwrap.wrap(about, _WIDTH)]
     for metric, rows in seen.tables().items():
-        parts += ["", f"`{metric}`:", "```", *aligned(rows), "```"]
+        shown_rows = [tuple(map(_in_block, row)) for row in rows]
+        parts += ["", f"`{metric}`:", "```", *aligned(shown_rows), "```"]
     return "\n".join(parts) + "\n"
 
 
@@ -231,3 +233,8 @@ def _provenance(manifest: Manifest) -> str:
 def in_markdown(text: str) -> str:
     """A text that Markdown shows as it is."""
     return re.sub(r"([\\`*_\[\]<>#|~&!])", r"\\\1", text)
+
+
+def _in_block(text: str) -> str:
+    """A text that stays in its line, and in its block."""
+    return "".join(letter if is_plain(letter) and letter != "`" else " " for letter in text)

@@ -85,4 +85,5 @@ def _r_text(label: Label) -> str:
 
 
 def _r_name(name: str) -> str:
-    return name if name.isidentifier() else "`" + name.replace("`", "\\`") + "`"
+    escaped = name.replace("\\", "\\\\").replace("`", "\\`")
+    return name if name.isidentifier() else f"`{escaped}`"

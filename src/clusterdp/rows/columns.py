@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clusterdp._words import is_plain
 from clusterdp.errors import DataError
 from clusterdp.experiment.published_names import BLOCK, block_suffixes, debiased_names
 
@@ -38,6 +39,14 @@ PUBLISHED_COLUMNS = frozenset(
         "weights",
     }
 )
+
+
+def check_name(name: str) -> None:
+    """Raise a DataError if a column cannot be named in documents and on terminals."""
+    if "`" in name or not all(map(is_plain, name)):
+        raise DataError(
+            f"column {name!r} has a control character or a backtick in its name; rename it"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +96,8 @@ class Columns:
         kept = dict.fromkeys((*self.kept, *cut_by))
         object.__setattr__(self, "kept", tuple(name for name in kept if name not in named))
         names = [*self.public, *self.outcomes]
+        for name in names:
+            check_name(name)
         if len(set(names)) < len(names):
             raise DataError(
                 "unit, arm, cluster, outcomes and kept columns must all differ, got "

@@ -302,8 +302,7 @@ def _most_moves(space: CategorySpace) -> Fraction:
     as distances lose bits, by a little more.
     """
     lattice = space.metric_lattice()
-    ends = lattice.integers.min(axis=1) + lattice.integers.max(axis=1)
-    columns = (2 * lattice.integers - ends[:, np.newaxis]).T.tolist()
+    columns = lattice.doubled().T.tolist()
     moves = (
         sum(
             (
