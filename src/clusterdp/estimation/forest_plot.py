@@ -31,6 +31,8 @@ _MANY_ROWS = 40
 # Where numbers begin, as a share of the axis, and room for arrows before it.
 _NUMBERS_AT = 1.04
 _GREY = "#666666"
+# Parts of the axis; the numbers of more of them would touch.
+_MOST_TICKS = 6
 
 
 class _Panel(NamedTuple):
@@ -101,6 +103,7 @@ def _draw_panel(axes: Axes, panel: _Panel, estimate: Estimate) -> None:
     rows = panel.effects
     scale = shown_scale([row.simultaneous_ci(estimate.level) for row in rows])
     axes.set_xlim(scale.low, scale.high)
+    axes.locator_params(axis="x", nbins=_MOST_TICKS)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.axvline(0, color="#888888", linewidth=1)
     arms = list(dict.fromkeys(str(effect.of.arm) for effect in estimate.effects))
