@@ -362,7 +362,7 @@ def test_what_libraries_print_is_not_shown(debug: dict[str, str]) -> None:
         (f'out = "{"x" * 5000}"', "no folder can be made"),
         ('out = "\\u0000"', "no folder can be made"),
         ('ledger = "\\u0000"\npopulation = "users"', "there is no ledger"),
-        ('cluster = "a\\nb"', "no column 'a\\nb'"),
+        ('cluster = "a\\nb"', "column 'a\\nb' has a control character"),
     ],
 )
 def test_requests_for_what_cannot_be(

@@ -143,16 +143,21 @@ def paired_arms(rows: Sequence[MetricRows], name: str) -> Iterator[PairedArms]:
             yield PairedArms(of, pair, parts, parts[0].weigh(parts[0].moments.sizes, pair))
 
 
-def composed_effect(one: Compared, compose: Callable[[ArmEstimates], ArmValue]) -> Effect:
+def composed_effect(
+    one: Compared,
+    compose: Callable[[ArmEstimates], ArmValue],
+    possible: tuple[float, ...] | None = None,
+) -> Effect:
     """The difference of what two arms' means are composed to.
 
     Args:
         one: The arms.
         compose: From an arm's means to a number with limits.
+        possible: The differences that there can be, in order; None if they can be any.
     """
     if one.control is None or one.treated is None:
         return no_effect(one)
-    pair = ArmPair(compose(one.treated), compose(one.control))
+    pair = ArmPair(compose(one.treated), compose(one.control), possible)
     sampling = pair.treated.sampling_variance + pair.control.sampling_variance
     privacy = pair.treated.privacy_variance + pair.control.privacy_variance
     of_treated, of_control = (

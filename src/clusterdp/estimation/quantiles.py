@@ -115,7 +115,10 @@ def quantile_effects(rows: Sequence[MetricRows], levels: Levels, share: float, n
     def compose(arm: ArmEstimates) -> ArmQuantile:
         return ArmQuantile(ArmLevels.of(levels, arm), share)
 
-    effects = [composed_effect(one, compose) for one in compared_arms(rows, name)]
+    # A quantile of a number may lie between grid points; else it is one of the values.
+    apart = np.unique(np.subtract.outer(levels.values, levels.values))
+    possible = None if levels.step else tuple(apart.tolist())
+    effects = [composed_effect(one, compose, possible) for one in compared_arms(rows, name)]
     return Found(effects=effects)
 
 
