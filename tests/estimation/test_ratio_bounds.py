@@ -118,7 +118,7 @@ def test_bounds_are_used_and_noted_where_rows_do_not_tell_the_product(
     assert said != told
     pair = found[metric].interval
     assert isinstance(pair, ArmPair)
-    for arm in pair:
+    for arm in (pair.treated, pair.control):
         assert isinstance(arm, RatioBounds)
         least, most = arm.least.total.both, arm.most.total.both
         assert least == most if told else least < most
