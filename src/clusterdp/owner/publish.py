@@ -270,7 +270,7 @@ def run_resume(
         target = engine.place(options.out or "")
         finished = budget.finish_published(reservation, target)
         if finished is None:
-            target.check_free()
+            target.check_free(reservation.key.claim())
             prepared = task.prepare(engine, options.out or "")
             finished = budget.finish(reservation, prepared, target, _writer(progress))
     return _published(finished)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import glob
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from clusterdp.engines.local.objects import find_objects, is_hidden
 from clusterdp.engines.source_names import DUCKDB, TEXT, crossed_parts
 from clusterdp.errors import DataError, raise_alone
+from clusterdp.storage.access import is_store
 from clusterdp.storage.folder import private_file
 
 if TYPE_CHECKING:
@@ -25,8 +27,9 @@ def open_source(
     """A query over a source, to be run as often as needed.
 
     Args:
-        source: A Parquet, CSV or Arrow/IPC file, a folder or glob of them, or
-            `duckdb:database.db?select ...` (`duckdb:?select ...` without a database).
+        source: A Parquet, CSV or Arrow/IPC file, a folder or glob of them, on a disk or in a store
+            (`s3://bucket/folder`), or `duckdb:database.db?select ...` (`duckdb:?select ...` without
+            a database).
         outcomes: The columns of outcomes. In a text file they are read row by row: if their types
             were found from many rows, those would decide whether another row can be read.
         scratch: Makes a private folder for what must be stored meanwhile: the rows of a DuckDB
@@ -71,8 +74,8 @@ def _open_files(source: str, outcomes: tuple[str, ...]) -> pl.LazyFrame:
     """A query over files."""
     import polars as pl
 
-    paths = _find_files(source)
-    suffixes = {path.suffix.lower() for path in paths}
+    paths, reach = find_objects(source) if is_store(source) else (_find_files(source), {})
+    suffixes = {PurePath(path).suffix.lower() for path in paths}
     if len(suffixes) > 1:
         raise DataError(f"{source} mixes files of different kinds: {', '.join(sorted(suffixes))}")
     (suffix,) = suffixes
@@ -80,9 +83,9 @@ def _open_files(source: str, outcomes: tuple[str, ...]) -> pl.LazyFrame:
         if suffix in TEXT:
             # Read it whole once, as text: a row with too many fields would shift values into other
             # columns, and a pass over some columns alone does not notice.
-            plain = _scan_text(suffix, paths, infer_schema=False)
+            plain = _scan_text(suffix, paths, infer_schema=False, **reach)
             plain.select(pl.all().null_count()).collect(engine="streaming")
-        query = _scan(suffix, paths, source, outcomes)
+        query = _scan(suffix, paths, source, outcomes, reach)
         query.collect_schema()
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         more = "more fields" in str(error)
@@ -105,28 +108,35 @@ def cross_columns(rows: pl.LazyFrame, name: str | None, secret: tuple[str, ...])
     return rows.with_columns(pl.concat_str(parts, separator=" | ").alias(name))
 
 
-def _scan(suffix: str, paths: list[Path], source: str, outcomes: tuple[str, ...]) -> pl.LazyFrame:
+def _scan(
+    suffix: str,
+    paths: list[Path] | list[str],
+    source: str,
+    outcomes: tuple[str, ...],
+    reach: dict[str, Any],
+) -> pl.LazyFrame:
     import polars as pl
 
     if suffix in (".parquet", ".pq"):
-        return pl.scan_parquet(paths, glob=False)
+        return pl.scan_parquet(paths, glob=False, **reach)
     if suffix in TEXT:
         # From all rows: of an event table, how many come first follows from events.
-        query = _scan_text(suffix, paths, infer_schema_length=None)
+        inferred: dict[str, Any] = {"infer_schema_length": None, **reach}
+        query = _scan_text(suffix, paths, **inferred)
         there = [name for name in outcomes if name in query.collect_schema()]
         if not there:
             return query
         overrides = dict.fromkeys(there, pl.String)
-        query = _scan_text(suffix, paths, infer_schema_length=None, schema_overrides=overrides)
+        query = _scan_text(suffix, paths, schema_overrides=overrides, **inferred)
         return query.with_columns(_number(pl.col(name)) for name in there)
     if suffix in (".arrow", ".ipc", ".feather"):
-        return pl.scan_ipc(paths, glob=False)
+        return pl.scan_ipc(paths, glob=False, **reach)
     raise DataError(
         f"{source} is of no known kind; give a .parquet, .csv, .tsv, .arrow, .ipc or .feather file"
     )
 
 
-def _scan_text(suffix: str, paths: list[Path], **options: Any) -> pl.LazyFrame:
+def _scan_text(suffix: str, paths: list[Path] | list[str], **options: Any) -> pl.LazyFrame:
     import polars as pl
 
     separator = "\t" if suffix == ".tsv" else ","
@@ -164,12 +174,10 @@ def _find_files(source: str) -> list[Path]:
 
 def _files_within(folder: Path) -> list[Path]:
     """The files of a folder at any depth, but for what other tools leave beside their data."""
-    hidden = (".", "_")
     found = [
         entry
         for entry in sorted(folder.rglob("*"))
-        if entry.is_file()
-        and not any(part.startswith(hidden) for part in entry.relative_to(folder).parts)
+        if entry.is_file() and not is_hidden(entry.relative_to(folder))
     ]
     if not found:
         raise DataError(f"the folder {folder} holds no files")

@@ -1,0 +1,76 @@
+"""Files of a source in an object store: one, those of a folder, or those that a glob names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clusterdp.errors import DataError
+from clusterdp.storage.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_WILD = re.compile(r"[*?\[]")
+# A piece of a glob, and what it stands for in a regular expression; ** is any depth.
+_PIECE = re.compile(r"(\*\*/)|(\*\*)|(\*)|(\?)|(\[!?[^\]]+\])")
+
+
+class Found(NamedTuple):
+    """Files of a source, and the arguments that Polars needs to read them."""
+
+    addresses: list[str]
+    reach: dict[str, Any]
+
+
+def find_objects(source: str) -> Found:
+    """The addresses of the files of a source, in the order in which a disk would have them.
+
+    Raises:
+        DataError: If there are none, or the store cannot be read.
+    """
+    wild = _WILD.search(source)
+    if wild is None:
+        return _file_or_folder(source.rstrip("/"))
+    folder, _, _ = source[: wild.start()].rpartition("/")
+    pattern = _to_pattern(source[len(folder) + 1 :])
+    return _chosen(
+        source, Store.open(folder, DataError), lambda name: bool(pattern.fullmatch(name))
+    )
+
+
+def is_hidden(path: PurePath) -> bool:
+    """Whether a file of a folder is what other tools leave beside their data."""
+    return any(part.startswith((".", "_")) for part in path.parts)
+
+
+def _file_or_folder(source: str) -> Found:
+    above, _, name = source.rpartition("/")
+    if not above.endswith("/"):  # there is more than a bucket
+        store = Store.open(above, DataError)
+        if store.size(name) is not None:
+            return Found([f"{store}/{name}"], store.access.for_polars())
+    store = Store.open(source, DataError)
+    return _chosen(source, store, lambda name: not is_hidden(PurePosixPath(name)))
+
+
+def _chosen(source: str, store: Store, is_chosen: Callable[[str], bool]) -> Found:
+    names = sorted(filter(is_chosen, store.sizes()), key=PurePosixPath)
+    if not names:
+        raise DataError(f"there is no file {source}")
+    return Found([f"{store}/{name}" for name in names], store.access.for_polars())
+
+
+def _to_pattern(wild: str) -> re.Pattern[str]:
+    """A glob as in shells, with ** for any depth; names with a dot first are left out."""
+    stands_for = (r"(?:[^/.][^/]*/)*", r".*", r"[^/]*", r"[^/]")
+    pattern, end = "", 0
+    for piece in _PIECE.finditer(wild):
+        which = (piece.lastindex or 0) - 1
+        chosen = stands_for[which] if which < len(stands_for) else piece[0].replace("[!", "[^")
+        before = wild[: piece.start()]
+        visible = r"(?!\.)" if not before or before.endswith("/") else ""
+        pattern += re.escape(wild[end : piece.start()]) + visible + chosen
+        end = piece.end()
+    return re.compile(pattern + re.escape(wild[end:]))

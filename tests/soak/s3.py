@@ -1,0 +1,179 @@
+"""An S3 server of our own, on this machine alone: moto, as a process.
+
+As a program (`python -m soak.s3`) it says on which port it listens, and serves until it is ended.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+MISSING = "there is no S3 server; pip install 'moto[s3]' flask flask-cors"
+SECRET = "a-secret-that-nobody-may-see"  # noqa: S105 - of a server that asks for none
+_HOST = "127.0.0.1"
+_NEEDED = ("moto", "flask", "flask_cors")
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket, as another client than ours sees it.
+
+    Attributes:
+        endpoint: The server.
+        name: Its name.
+    """
+
+    endpoint: str
+    name: str
+
+    @property
+    def uri(self) -> str:
+        """Its address."""
+        return f"s3://{self.name}"
+
+    def put(self, name: str, content: bytes) -> str:
+        """Write an object; returns its address."""
+        self._client().put_object(Bucket=self.name, Key=name, Body=content)
+        return f"{self.uri}/{name}"
+
+    def names(self, folder: str = "") -> set[str]:
+        """The names of all objects below a folder, relative to it."""
+        prefix = f"{folder}/" if folder else ""
+        found = self._client().list_objects_v2(Bucket=self.name, Prefix=prefix)
+        return {one["Key"].removeprefix(prefix) for one in found.get("Contents", [])}
+
+    def read(self, folder: str) -> dict[str, bytes]:
+        """All objects below a folder."""
+        client = self._client()
+        return {
+            name: client.get_object(Bucket=self.name, Key=f"{folder}/{name}")["Body"].read()
+            for name in self.names(folder)
+        }
+
+    def remove(self, name: str) -> None:
+        """Remove an object."""
+        self._client().delete_object(Bucket=self.name, Key=name)
+
+    def unfinished_uploads(self) -> int:
+        """How many objects were begun in parts, and never completed."""
+        found = self._client().list_multipart_uploads(Bucket=self.name)
+        return len(found.get("Uploads", []))
+
+    def _client(self) -> Any:
+        import boto3
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="owner",
+            aws_secret_access_key=SECRET,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server."""
+
+    endpoint: str
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which programs find the server, and nothing of this machine's own."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "owner",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "NO_PROXY": _HOST,
+        }
+
+    def new_bucket(self) -> Bucket:
+        """A fresh bucket."""
+        import boto3
+
+        bucket = Bucket(self.endpoint, f"bucket-{uuid.uuid4()}")
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="owner",
+            aws_secret_access_key=SECRET,
+        )
+        client.create_bucket(Bucket=bucket.name)
+        return bucket
+
+
+def missing_store() -> str | None:
+    """Why no server can run here; None where one can."""
+    return None if all(map(importlib.util.find_spec, _NEEDED)) else MISSING
+
+
+@contextmanager
+def running_store() -> Iterator[Server]:
+    """A server for as long as the block lasts."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "soak.s3"],
+        cwd=Path(__file__).parent.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        if not port:
+            raise RuntimeError(MISSING)
+        yield Server(f"http://{_HOST}:{port}")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+class _OneAtATime:
+    """Answers one request after another, once they have arrived: conditions hold, as on S3."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
+        self._application, self._lock = application, threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        n_bytes = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(n_bytes)
+        if len(body) < n_bytes:  # whoever sent it is gone
+            start("400 Bad Request", [])
+            return [b""]
+        environ["wsgi.input"] = io.BytesIO(body)
+        with self._lock:
+            return [b"".join(self._application(environ, start))]
+
+
+def _main() -> None:
+    from moto.moto_server.werkzeug_app import (
+        DomainDispatcherApplication,
+        MotoRequestHandler,
+        create_backend_app,
+    )
+    from werkzeug.serving import make_server
+
+    application = _OneAtATime(DomainDispatcherApplication(create_backend_app))
+    server = make_server(_HOST, 0, application, threaded=True, request_handler=MotoRequestHandler)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    _main()
