@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from clusterdp.errors import DataError
 from clusterdp.storage.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _WILD = re.compile(r"[*?\[]")
 # A piece of a glob, and what it stands for in a regular expression; ** is any depth.
@@ -34,10 +31,8 @@ def find_objects(source: str) -> Found:
     if wild is None:
         return _file_or_folder(source.rstrip("/"))
     folder, _, _ = source[: wild.start()].rpartition("/")
-    pattern = _to_pattern(source[len(folder) + 1 :])
-    return _chosen(
-        source, Store.open(folder, DataError), lambda name: bool(pattern.fullmatch(name))
-    )
+    store, pattern = Store.open(folder, DataError), _to_pattern(source[len(folder) + 1 :])
+    return _found(source, store, sorted(filter(pattern.fullmatch, store.sizes())))
 
 
 def is_hidden(path: PurePath) -> bool:
@@ -52,11 +47,11 @@ def _file_or_folder(source: str) -> Found:
         if store.size(name) is not None:
             return Found([f"{store}/{name}"], store.access.for_polars())
     store = Store.open(source, DataError)
-    return _chosen(source, store, lambda name: not is_hidden(PurePosixPath(name)))
+    paths = sorted(map(PurePosixPath, store.sizes()))
+    return _found(source, store, [str(path) for path in paths if not is_hidden(path)])
 
 
-def _chosen(source: str, store: Store, is_chosen: Callable[[str], bool]) -> Found:
-    names = sorted(filter(is_chosen, store.sizes()), key=PurePosixPath)
+def _found(source: str, store: Store, names: list[str]) -> Found:
     if not names:
         raise DataError(f"there is no file {source}")
     return Found([f"{store}/{name}" for name in names], store.access.for_polars())

@@ -1,0 +1,112 @@
+"""Tables in an object store: files, folders and globs, as on a disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from cli_runs import release
+from clusterdp.engines.local.objects import find_objects
+from clusterdp.engines.local.sources import _find_files, open_source
+from store_releases import WRITERS, as_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from soak import s3
+
+pytestmark = pytest.mark.store
+
+NAMES = (
+    "a.parquet",
+    "a/part-1.parquet",
+    "a/part-2.parquet",
+    "a/part-10.csv",
+    "a/_SUCCESS",
+    "a/.hidden.parquet",
+    "a/b/part-3.parquet",
+    "a/.b/part-4.parquet",
+    "a-b/part-5.parquet",
+    "a+b c/é.parquet",
+)
+SOURCES = (
+    "a.parquet",
+    "a",
+    "a/",
+    "a/b",
+    "a/*.parquet",
+    "a/part-?.*",
+    "a/part-[0-9].parquet",
+    "a/part-[!1].parquet",
+    "**/*.parquet",
+    "a/**/part-*.parquet",
+    "a*/part-*",
+    "a+b c/*",
+    "*/*/*.parquet",
+)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, bucket: s3.Bucket) -> Path:
+    """The same files on a disk and in a bucket."""
+    for name in NAMES:
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+        bucket.put(f"tree/{name}", b"x")
+    return tmp_path / "tree"
+
+
+def test_the_same_files_are_found_in_the_same_order(tree: Path, bucket: s3.Bucket) -> None:
+    for source in SOURCES:
+        here = [path.relative_to(tree).as_posix() for path in _find_files(f"{tree}/{source}")]
+        found = find_objects(f"{bucket.uri}/tree/{source}").addresses
+        there = [address.removeprefix(f"{bucket.uri}/tree/") for address in found]
+        assert there == here, source
+
+
+@pytest.mark.parametrize("source", ["none", "a/none-*", "a/_SUCCES*S/"])
+def test_no_files(source: str, tree: Path, bucket: s3.Bucket) -> None:
+    with pytest.raises(cdp.DataError, match="there is no file s3://"):
+        find_objects(f"{bucket.uri}/tree/{source}")
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_every_kind_of_file_is_read_without_a_copy(
+    kind: str, table: pl.DataFrame, bucket: s3.Bucket, tmp_path: Path
+) -> None:
+    halves = table.head(300), table.tail(300)
+    for number, half in enumerate(halves):
+        bucket.put(f"rows/part-{number}.{kind}", as_bytes(half, kind))
+
+    def no_scratch() -> Path:
+        raise AssertionError
+
+    before = set(tmp_path.iterdir())
+    read = open_source(f"{bucket.uri}/rows", no_scratch, ("clicks",))
+    assert read.collect(engine="streaming").equals(
+        table.with_columns(pl.col("clicks").cast(read.collect_schema()["clicks"]))
+    )
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_query_is_released_into_a_store(
+    table: pl.DataFrame, bucket: s3.Bucket, source: Path
+) -> None:
+    """The rows of a query are stored privately on this machine while it runs, and nowhere else."""
+    out = f"{bucket.uri}/out"
+    done = release(f"duckdb:?select * from '{source}'", out)
+    assert done.exit_code == 0, done.output
+    assert cdp.read_release(out).layout.n_units == len(table)
+    assert bucket.names("out") <= {
+        *("manifest.json", "README.md", "index.html", "units.parquet", "cells.parquet"),
+        *("channels.parquet", "totals.parquet"),
+    }
+
+
+def test_stores_of_spark_alone_are_said_to_be(source: Path) -> None:
+    result = release(source, "hdfs://somewhere/out")
+    assert "is on a store that Spark reaches: give engine='spark'" in result.stderr
