@@ -13,7 +13,19 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from soak import closings, designs, executors, kills, malformed, outages, postgres, races, scaling
+from soak import (
+    closings,
+    designs,
+    executors,
+    kills,
+    malformed,
+    outages,
+    postgres,
+    races,
+    s3,
+    scaling,
+    stores,
+)
 from soak.report import Line
 
 if TYPE_CHECKING:
@@ -26,6 +38,7 @@ def main() -> int:
     """Run the trials that were asked for; returns 1 if something went wrong."""
     trials: dict[str, Callable[[], list[Line]]] = {
         "kills": _kills,
+        "stores": _stores,
         "races": _races,
         "closings": _closings,
         "outages": _outages,
@@ -86,6 +99,18 @@ def _kills() -> list[Line]:
             _CONSOLE.print(f"  {done} kills")
 
     return [kills.run_kills(100, 1_000_000, _generator(), _folder(), told)]
+
+
+def _stores() -> list[Line]:
+    def told(done: int) -> None:
+        if done % 10 == 0:
+            _CONSOLE.print(f"  {done} kills")
+
+    with s3.running_store() as server:
+        return [
+            stores.run_store_kills(50, 300_000, _generator(), _folder(), server, report=told),
+            stores.run_store_race(10, 2, _folder(), server),
+        ]
 
 
 def _races() -> list[Line]:

@@ -233,13 +233,20 @@ def prepare(source: Path) -> Prepared:
 
 def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: ReleaseRecord) -> Path:
     """What the local engine publishes undisturbed, with the key and the noise of a release."""
-    published = cdp.read_release(target)
+    again = target.with_name(f"{target.name}-again")
+    publish_again(cdp.read_release(target), source, key, record, again)
+    return again
+
+
+def publish_again(
+    published: cdp.Release, source: Path, key: ReleaseKey, record: ReleaseRecord, again: Path
+) -> None:
+    """Publish a release once more on a disk, undisturbed, with its key and its noise."""
     prepared = replace(prepare(source), provenance=published.provenance)
     seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     drawn = Drawn(
         tuple(CellRelease(one.statistics, one.channel) for one in published.blocks), key.tag(seen)
     )
-    again = target.with_name(f"{target.name}-again")
     write_with(
         prepared,
         record.terms.mechanisms,
@@ -248,7 +255,6 @@ def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: Release
         journal=Replay(key, drawn, published.look),
         add_noise=add_exact_noise,  # not asked: the noise is known
     )
-    return again
 
 
 def _differences(one: Path, other: Path) -> list[str]:
