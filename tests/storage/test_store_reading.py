@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -169,3 +170,15 @@ def test_a_server_that_does_not_answer(
     assert_refused(
         release(source, "s3://bucket/out"), "cannot be reached (GenericError); try again"
     )
+
+
+@pytest.mark.parametrize("package", ["obstore", "botocore"])
+def test_packages_that_are_missing_are_named(
+    package: str, source: Path, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.setitem(sys.modules, name, None)
+    needed = "needs more packages: pip install 'clusterdp[stores]'"
+    assert_refused(release(source, "s3://bucket/out"), f"s3://bucket/out {needed}")
+    assert_refused(release("s3://bucket/t.csv", "out"), needed)
+    assert_refused(run("estimate", "s3://bucket/out"), needed)

@@ -47,8 +47,9 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     input: Annotated[
         Text,
-        "A Parquet, CSV or Arrow file, a folder or a glob of them, or "
-        "'duckdb:warehouse.db?select ...'. With Spark also s3a://... or hdfs://...",
+        "A Parquet, CSV or Arrow file, a folder or a glob of them, on a disk or in a store "
+        "(s3://bucket/folder), or 'duckdb:warehouse.db?select ...'. With Spark also s3a://... or "
+        "hdfs://...",
     ] = None
     unit: Annotated[Column, "Column of ids: integers or strings."] = None
     arm: Annotated[Column, "Column of treatment arms."] = None
@@ -227,7 +228,9 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
 
     out: Annotated[
-        Text, "Folder to publish; it must not exist. With Spark also s3a://... or hdfs://..."
+        Text,
+        "Folder to publish, on a disk or in a store (s3://bucket/folder); it must not exist. With "
+        "Spark also s3a://... or hdfs://...",
     ] = None
     verbose: Annotated[
         Switch,

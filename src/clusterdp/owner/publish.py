@@ -86,7 +86,8 @@ def publish(
         source: A table with one row per unit: a frame, or the name of a file, a folder, a glob or a
             query, as in `plan`.
         plan: A `Plan`, or the path of a plan file. Its options need not be given again.
-        out: The folder to publish. It must not exist.
+        out: The folder to publish, on a disk or in a store (`s3://bucket/folder`). It must not
+            exist.
         progress: Where a long run reports to.
         **options: Options of the table, the mechanism, the ledger and the engine.
 
