@@ -48,7 +48,7 @@ bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios and effect
 	$(BIN)/python -m bench.metric_coverage
 	$(BIN)/python -m bench.exposure_coverage
 
-soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
+soak: .venv/dev ## Faults and load: kills, stores, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	PYTHONPATH=tests $(BIN)/python -m soak
 
 reproduce: .venv/run ## The paper's seven experiments at full size, into reproduction/. Minutes.
