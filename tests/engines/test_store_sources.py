@@ -8,15 +8,17 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from cli_runs import release
+from cli_runs import assert_refused, release
 from clusterdp.engines.local.objects import find_objects
 from clusterdp.engines.local.sources import _find_files, open_source
+from clusterdp.published.verification import verify_folder
 from store_releases import WRITERS, as_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from soak import s3
+
 
 pytestmark = pytest.mark.store
 
@@ -68,10 +70,33 @@ def test_the_same_files_are_found_in_the_same_order(tree: Path, bucket: s3.Bucke
         assert there == here, source
 
 
-@pytest.mark.parametrize("source", ["none", "a/none-*", "a/_SUCCES*S/"])
+@pytest.mark.parametrize("source", ["none", "a/none-*", "a/none/"])
 def test_no_files(source: str, tree: Path, bucket: s3.Bucket) -> None:
     with pytest.raises(cdp.DataError, match="there is no file s3://"):
         find_objects(f"{bucket.uri}/tree/{source}")
+
+
+ODD = ("a b", "a+é", "a%41", "a#x", "a?x", "a&b=c", "a*b", "a[1]", "a:b", "a.")
+
+
+def test_any_name_is_read(table: pl.DataFrame, bucket: s3.Bucket, tmp_path: Path) -> None:
+    for name in ODD:
+        source = bucket.put(f"{name}/{name}.parquet", as_bytes(table))
+        read = open_source(source, lambda: tmp_path, ("clicks",))
+        assert read.collect(engine="streaming").equals(table), name
+
+
+def test_any_name_can_be_that_of_a_folder(source: Path, bucket: s3.Bucket) -> None:
+    out = f"{bucket.uri}/out/{'-'.join(ODD)}"
+    assert release(source, out).exit_code == 0
+    assert not [one for one in verify_folder(out) if one.problem]
+
+
+@pytest.mark.parametrize("name", ["a//b", "./a", "a/../b"])
+def test_names_that_name_nothing(name: str, source: Path, bucket: s3.Bucket) -> None:
+    message = "has an empty name in it, or . or ..; write s3://bucket/folder"
+    assert_refused(release(source, f"{bucket.uri}/{name}"), message)
+    assert_refused(release(f"{bucket.uri}/{name}/t.csv", "out"), message)
 
 
 @pytest.mark.parametrize("kind", WRITERS)

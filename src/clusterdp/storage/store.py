@@ -28,6 +28,8 @@ _MOST_PARTS = 9000
 _PARTS_AT_ONCE = 4
 _CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(minutes=3)}
 _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(minutes=3)}
+# Parts of a path that name nothing in a store.
+_NO_NAMES = {"", ".", ".."}
 # What stores answer to credentials that they do not accept.
 _REFUSED = (
     "AccessDenied",
@@ -72,9 +74,13 @@ class Store:
             raise errors("the address of a store names a bucket and a folder, and no user")
         if not bucket:
             raise errors(f"{uri} names no bucket; write {scheme}://bucket/folder")
+        if folder and not _NO_NAMES.isdisjoint(folder.split("/")):
+            raise errors(
+                f"{uri} has an empty name in it, or . or ..; write {scheme}://bucket/folder"
+            )
         try:
             access = find_access(scheme)
-            objects = _objects_of(scheme, bucket, folder.strip("/"), access)
+            objects = _objects_of(scheme, bucket, folder, access)
         except AccessError as error:
             raise errors(f"{uri} {error}") from None
         address = f"{scheme}://{bucket}/{folder}".rstrip("/")

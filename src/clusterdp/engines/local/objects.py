@@ -27,9 +27,17 @@ def find_objects(source: str) -> Found:
     Raises:
         DataError: If there are none, or the store cannot be read.
     """
+    source = source.rstrip("/")
+    above, _, name = source.rpartition("/")
+    if not above.endswith("/"):  # there is more than a bucket
+        store = Store.open(above, DataError)
+        if store.size(name) is not None:
+            return _found(source, store, [name])
     wild = _WILD.search(source)
     if wild is None:
-        return _file_or_folder(source.rstrip("/"))
+        store = Store.open(source, DataError)
+        paths = sorted(map(PurePosixPath, store.sizes()))
+        return _found(source, store, [str(path) for path in paths if not is_hidden(path)])
     folder, _, _ = source[: wild.start()].rpartition("/")
     store, pattern = Store.open(folder, DataError), _to_pattern(source[len(folder) + 1 :])
     return _found(source, store, sorted(filter(pattern.fullmatch, store.sizes())))
@@ -38,17 +46,6 @@ def find_objects(source: str) -> Found:
 def is_hidden(path: PurePath) -> bool:
     """Whether a file of a folder is what other tools leave beside their data."""
     return any(part.startswith((".", "_")) for part in path.parts)
-
-
-def _file_or_folder(source: str) -> Found:
-    above, _, name = source.rpartition("/")
-    if not above.endswith("/"):  # there is more than a bucket
-        store = Store.open(above, DataError)
-        if store.size(name) is not None:
-            return Found([f"{store}/{name}"], store.access.for_polars())
-    store = Store.open(source, DataError)
-    paths = sorted(map(PurePosixPath, store.sizes()))
-    return _found(source, store, [str(path) for path in paths if not is_hidden(path)])
 
 
 def _found(source: str, store: Store, names: list[str]) -> Found:
