@@ -72,6 +72,13 @@ class Bucket:
         """Remove an object."""
         self.client().delete_object(Bucket=self.name, Key=name)
 
+    def open_to_all(self) -> None:
+        """Let everyone read what is there."""
+        client = self.client()
+        client.put_bucket_acl(Bucket=self.name, ACL="public-read")
+        for name in self.names():
+            client.put_object_acl(Bucket=self.name, Key=name, ACL="public-read")
+
     def unfinished_uploads(self) -> int:
         """How many objects were begun in parts, and never completed."""
         found = self.client().list_multipart_uploads(Bucket=self.name)

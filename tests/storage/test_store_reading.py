@@ -112,7 +112,9 @@ def test_no_credentials(
     assert_refused(run("estimate", f"{bucket.uri}/published"), needed)
     assert_refused(release(source, f"{bucket.uri}/out"), needed)
     assert_refused(release(f"{bucket.uri}/t.parquet", "out"), needed)
-    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")  # a bucket that everyone can read
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    assert_refused(run("estimate", uploaded), "is refused to these credentials")
+    bucket.open_to_all()
     assert cdp.read_release(uploaded).units.collect().height == 600
 
 

@@ -224,9 +224,14 @@ def _locks() -> ModuleType:
     return fcntl
 
 
+def check_system() -> None:
+    """Raise an OutputError on a system that cannot lock folders."""
+    _locks()
+
+
 def check_free(target: Path) -> None:
     """Raise an OutputError unless a new folder can be made at `target`."""
-    _locks()
+    check_system()
     if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
         raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
     try:

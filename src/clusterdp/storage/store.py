@@ -220,8 +220,8 @@ def _reason(error: BaseException, uri: str) -> str:
         answer in text for answer in _REFUSED
     ):
         return (
-            "is refused to these credentials; they need to list, read and write there, and to "
-            "remove what they wrote"
+            "is refused to these credentials; they need to list and read there, and to publish "
+            "also to write and remove"
         )
     if isinstance(error, FileNotFoundError):
         return "lost an object while it was read; try again"

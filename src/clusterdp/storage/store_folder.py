@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp.errors import OutputError
 from clusterdp.storage.files import CLAIM, MANIFEST
-from clusterdp.storage.folder import Staged, working_folder
+from clusterdp.storage.folder import Staged, check_system, working_folder
 from clusterdp.storage.store import Store
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class StoreFolder:
 
     def check_free(self, claim: str | None = None) -> None:
         """Raise an OutputError unless the place is free, or is claimed by the same release."""
+        check_system()
         there = set(self.store.sizes())
         if MANIFEST in there:
             raise OutputError(
