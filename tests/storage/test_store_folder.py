@@ -134,7 +134,13 @@ def test_one_place_has_one_owner(
     publish(table, second)
 
 
-def test_a_refused_table_leaves_the_place_free(table: pl.DataFrame, bucket: s3.Bucket) -> None:
+@pytest.mark.parametrize("claimed", [False, True])
+def test_a_refused_table_leaves_the_place_free(
+    claimed: bool, table: pl.DataFrame, bucket: s3.Bucket
+) -> None:
+    """Also that of a run which was killed before it uploaded anything."""
+    if claimed:
+        bucket.put(f"out/{CLAIM}", KEY.claim().encode())
     with pytest.raises(cdp.DataError, match="outside the outcome space"):
         publish(table.with_columns(clicks=9), StoreFolder.at(f"{bucket.uri}/out"))
     assert not bucket.names()

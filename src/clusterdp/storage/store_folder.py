@@ -71,12 +71,11 @@ class StoreFolder:
     def staged(self, claim: str) -> Iterator[Staged]:
         """A private folder of this machine, uploaded when the block ends without an error."""
         with working_folder(self.working) as folder:
-            created = self._claim(claim)
+            self._claim(claim)
             try:
                 yield Staged(files=folder, rows=str(folder))
             except BaseException:
-                if created:  # nothing was uploaded
-                    self._remove_claim()
+                self._give_up()
                 raise
             self._claim(claim)  # somebody may have removed it in the meantime
             self._publish(folder)
@@ -90,8 +89,8 @@ class StoreFolder:
         """Remove the claim of a run that was killed after it had published."""
         self._remove_claim()
 
-    def _claim(self, claim: str) -> bool:
-        """Own the place; returns whether this run created the claim.
+    def _claim(self, claim: str) -> None:
+        """Own the place.
 
         Raises:
             OutputError: If somebody else owns it, or the store does not honour conditions.
@@ -107,13 +106,12 @@ class StoreFolder:
             self.check_free(claim)
             if self.store.read(CLAIM) != claim.encode():
                 raise self._claimed()
-            return False
+            return
         try:
             self._check_empty()
         except OutputError:
             self._remove_claim()
             raise
-        return True
 
     def _check_empty(self) -> None:
         """Raise an OutputError if there is anything but the claim."""
@@ -132,6 +130,12 @@ class StoreFolder:
         if not self.store.create(MANIFEST, sealed) and self.manifest() != sealed:
             raise OutputError(f"{self} was published by somebody else in the meantime")
         self._remove_claim()
+
+    def _give_up(self) -> None:
+        """Leave the place free if nothing was uploaded, by this run or an earlier one."""
+        with suppress(OutputError):
+            self._check_empty()
+            self._remove_claim()
 
     def _remove_claim(self) -> None:
         with suppress(OutputError):  # `settle` tries again; it harms no reader
