@@ -175,7 +175,7 @@ def _undisturbed(trial: _Trial, kind: int) -> tuple[float, int]:
 
 def _await_writes(trial: _Trial, owner: Owner, name: str, n_writes: int) -> None:
     while owner.runs() and trial.n_written(name) < n_writes:
-        time.sleep(0.002)
+        time.sleep(0.005)
 
 
 def _judge(trial: _Trial, name: str) -> None:

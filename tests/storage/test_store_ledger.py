@@ -12,8 +12,9 @@ from cli_runs import assert_refused, release, run
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.published.verification import verify_folder
-from clusterdp.storage.files import CLAIM, MANIFEST
+from clusterdp.storage.files import CLAIM, MANIFEST, PARTIAL_SUFFIX
 from clusterdp.storage.store import Store
+from clusterdp.storage.store_folder import StoreFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,10 +125,16 @@ def test_a_release_that_was_published_and_not_recorded_is_recorded(
         spend(source, f"{bucket.uri}/out", ledger)
     assert status(ledger) == ["drawn"]
     before = bucket.read("out")
-    bucket.put(f"out/{CLAIM}", b"what a kill at the last moment leaves")
+    # What a kill at the last moment leaves, there and here.
+    bucket.put(f"out/{CLAIM}", b"a claim")
+    working = StoreFolder.at(f"{bucket.uri}/out").working
+    left = working.with_name(f".{working.name}{PARTIAL_SUFFIX}")
+    left.mkdir()
+    (left / "units.parquet").touch()
     assert resume(ledger).exit_code == 0
     assert status(ledger) == ["committed"]
     assert bucket.read("out") == before
+    assert not left.exists()
 
 
 def test_closing_a_release_finds_it_in_the_store(

@@ -91,7 +91,8 @@ class LocalFolder:
             return None
 
     def settle(self) -> None:
-        """Nothing: a rename leaves nothing behind."""
+        """Remove the scratch folder; a rename leaves nothing else behind."""
+        _remove_stale_scratch(self.path)
 
 
 @contextmanager

@@ -86,8 +86,10 @@ class StoreFolder:
         return self.store.read(MANIFEST)
 
     def settle(self) -> None:
-        """Remove the claim of a run that was killed after it had published."""
+        """Remove what a run left that was killed after it had published: here, and its claim."""
         self._remove_claim()
+        with suppress(OutputError), working_folder(self.working) as folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _claim(self, claim: str) -> None:
         """Own the place.
