@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
@@ -21,8 +24,6 @@ from soak import s3
 from store_releases import KEY, write_fixed
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import polars as pl
 
     from clusterdp.releasing.prepare import Prepared
@@ -88,6 +89,23 @@ def test_the_claim_comes_first_and_the_manifest_last_both_only_if_there_is_none(
     # A claim tells runs apart, and is no part of what is published.
     assert KEY.claim() != OTHER.claim()
     assert not any(KEY.claim().encode() in content for content in published.values())
+
+
+def test_what_no_manifest_names_stays_on_this_machine(
+    table: pl.DataFrame, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a step of a release had forgotten true rows in the private folder."""
+    write_rows = LocalTable.write_rows
+
+    def forgetful(own: LocalTable, randomizer: Any, folder: str, *more: Any) -> Any:
+        (Path(folder) / ".sorting-more").mkdir()
+        table.write_parquet(Path(folder) / ".sorting-more" / "rows.parquet")
+        return write_rows(own, randomizer, folder, *more)
+
+    monkeypatch.setattr(LocalTable, "write_rows", forgetful)
+    publish(table, StoreFolder.at(f"{bucket.uri}/out"))
+    assert not [name for name in bucket.names("out") if "/" in name]
+    assert not [one for one in verify_folder(f"{bucket.uri}/out") if one.problem]
 
 
 def test_a_second_release_finds_the_place_taken(table: pl.DataFrame, bucket: s3.Bucket) -> None:

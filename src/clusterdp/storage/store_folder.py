@@ -14,6 +14,7 @@ is never removed: another run of the same release may be at work.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -75,7 +76,7 @@ class StoreFolder:
             try:
                 yield Staged(files=folder, rows=str(folder))
             except BaseException:
-                self._give_up()
+                self._give_up(claim)
                 raise
             self._claim(claim)  # somebody may have removed it in the meantime
             self._publish(folder)
@@ -123,21 +124,21 @@ class StoreFolder:
             raise OutputError(f"{self} {what}; choose another folder (out=..., --out)")
 
     def _publish(self, folder: Path) -> None:
-        files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-        for name in sorted(files):
-            if files[name].is_file() and name != MANIFEST:
-                self.store.upload(name, files[name])
-        sealed = files[MANIFEST].read_bytes()
+        sealed = (folder / MANIFEST).read_bytes()
+        # What the manifest does not name stays here, whatever it is.
+        for name in sorted(json.loads(sealed)["files"]):
+            self.store.upload(name, folder / name)
         # An answer that was lost is asked for again: the manifest that is there may be this one.
         if not self.store.create(MANIFEST, sealed) and self.manifest() != sealed:
             raise OutputError(f"{self} was published by somebody else in the meantime")
         self._remove_claim()
 
-    def _give_up(self) -> None:
+    def _give_up(self, claim: str) -> None:
         """Leave the place free if nothing was uploaded, by this run or an earlier one."""
         with suppress(OutputError):
             self._check_empty()
-            self._remove_claim()
+            if self.store.read(CLAIM) == claim.encode():
+                self._remove_claim()
 
     def _remove_claim(self) -> None:
         with suppress(OutputError):  # `settle` tries again; it harms no reader
