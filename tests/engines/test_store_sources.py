@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from cli_runs import assert_refused, release
+from cli_runs import PARTS, assert_refused, release, run
 from clusterdp.engines.local.objects import find_objects
 from clusterdp.engines.local.sources import _find_files, open_source
 from clusterdp.published.verification import verify_folder
@@ -130,6 +130,20 @@ def test_a_query_is_released_into_a_store(
         *("manifest.json", "README.md", "index.html", "units.parquet", "cells.parquet"),
         *("channels.parquet", "totals.parquet"),
     }
+
+
+def test_plans_dry_runs_and_segments_take_addresses(
+    table: pl.DataFrame, bucket: s3.Bucket, published: Path
+) -> None:
+    source = bucket.put("t.parquet", as_bytes(table))
+    planned = run("plan", source, *PARTS[2:], "--epsilon", 2)
+    assert planned.exit_code == 0, planned.output
+    dry = release(source, f"{bucket.uri}/out", "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    own = bucket.put("crm.csv", as_bytes(table.select("user", half=pl.col("user") % 2), "csv"))
+    found = run("estimate", published, "--segments", own, "--on", "user", "--by", "half")
+    assert found.exit_code == 0, found.output
+    assert bucket.names() == {"t.parquet", "crm.csv"}
 
 
 def test_stores_of_spark_alone_are_said_to_be(source: Path) -> None:
