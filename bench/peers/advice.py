@@ -34,7 +34,6 @@ def _where_others_are_better(summary: Summary) -> list[str]:
     def over_true(method: Method) -> str:
         return summary.between(OVERALL_ERROR, method, methods.NO_PRIVACY)
 
-    own = summary.between(OWN_ERROR, methods.FORCED, methods.OURS_SEGMENTS)
     boosted = summary.between(GAIN, methods.BOOSTED, methods.OURS)
     binned = summary.between(GAIN, methods.FEW_BINS, methods.OURS)
     return [
@@ -45,8 +44,9 @@ def _where_others_are_better(summary: Summary) -> list[str]:
             f"ε = {_AT:g}. Our default plan has {over_true(methods.OURS)}, the one for the overall",
             f"effect {over_true(methods.OURS_OVERALL)}.",
             "Where nobody trusts the collector, forced response is private and ours is not. For",
-            f"binary outcomes its rows are no worse than ours: at ε = {_AT:g}, in a segment that",
-            f"nobody announced, its error is {own} that of ours planned for segments.",
+            "binary outcomes its rows are ours to the digit, at the same ε of rows; ours spend a",
+            "part of ε on sums, so that in a segment that nobody announced forced response is the",
+            "better one by that part.",
             "Where a model of uplift is all that is wanted, a trusted collector can train it or",
             f"count in bins: at ε = {_AT:g} the gain of DP-EBM is {boosted} that of linear models",
             f"of our default rows, that of ADUM with 16 bins {binned}. DP-EBM protects features",
@@ -63,7 +63,8 @@ def _where_rows_are(summary: Summary) -> list[str]:
             "**Where rows are.** Whoever has rows can ask anything, also by a column that the",
             "owner never saw. Bins and models answer such a question with what they know of",
             f"features, and that error stays however large ε is: at ε = {EPSILONS[-1]:g} ADUM with",
-            f"16 bins has {bins} the mean squared error of our default plan. One number answers",
+            f"16 bins has {bins} the mean squared error of our default plan, the most where the",
+            "column matters, and the least where it does not. One number answers",
             "nothing else. And a collector who is trusted can publish noisy sums beside the rows:",
             f"the error of forced response in the overall effect is {local} that of our default",
             f"plan at ε = {_AT:g}. With more than two outcomes our rows have less noise, too",

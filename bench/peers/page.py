@@ -27,6 +27,7 @@ from bench.peers.tables import cost_table, promise_table, question_table
 if TYPE_CHECKING:
     from bench.peers.results import Results
 
+_MANY_RUNS = 50  # with fewer draws the page says that they are few
 _ASKED = (
     ("The overall effect: mean squared error, in millionths", OVERALL_ERROR, None),
     ("The overall effect: coverage of 95% intervals", OVERALL_COVERED, OVERALL_WIDTH),
@@ -73,6 +74,11 @@ def _conditions(summary: Summary) -> list[str]:
         "Hillstrom's table a draw is a bootstrap of a random half, which is the truth; the other",
         "half tells what rules gain.",
     )
+    if summary.n_runs(methods.OURS) < _MANY_RUNS:
+        lines += paragraph(
+            "**This run had time for few draws: differences of less than two or three ± are noise,",
+            "also those in the sentences above.**",
+        )
     if HILLSTROM not in summary.populations:
         lines += paragraph(
             "**Hillstrom's table was not there: this run has the simulated populations alone.**"

@@ -7,6 +7,7 @@ import pytest
 from bench.peers import library_response, private_boosting
 from bench.peers.costs import row_variances
 from bench.peers.simulated import FewRespond, SimulatedPopulation
+from scipy import stats
 
 from assertions import assert_frequencies
 
@@ -72,34 +73,32 @@ def test_variances_of_rows_are_those_of_their_channels(epsilon: float) -> None:
     assert ours < theirs
 
 
-def test_models_of_arms_are_private_each_and_find_a_large_effect() -> None:
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_a_model_has_the_noise_that_its_promise_needs(epsilon: float) -> None:
+    """Bins and rounds are Gaussian queries, which together are one: δ(ε) in closed form."""
     pytest.importorskip(
         "interpret.privacy", reason="interpret is not installed: pip install '.[bench]'"
     )
     rng = np.random.default_rng()
     sample = SimulatedPopulation(FewRespond(), n_units=4000).draw(rng).sample
-    given = private_boosting.release(sample, 4.0, rng)
+    given = private_boosting.release(sample, epsilon, rng)
     for model in (given.treated, given.control):
-        assert (model.epsilon, model.delta) == (4.0, private_boosting.DELTA)
-        assert model.noise_scale_boosting_ > 0
-    gold = given.uplift(np.array([[0.7, 0.7, 0.0], [-0.7, -0.7, 0.0]]))
-    assert gold.shape == (2,)
-    assert abs(given.overall().effect - FewRespond().effect(sample.features).mean()) < 0.2
+        n_features = sample.features.shape[1]
+        rounds = (
+            n_features * model.max_rounds * (model.learning_rate / model.noise_scale_boosting_) ** 2
+        )
+        bins = n_features / model.noise_scale_binning_**2
+        assert delta_of((rounds + bins) ** 0.5, epsilon) <= private_boosting.DELTA
+        assert delta_of(2 * (rounds + bins) ** 0.5, epsilon) > private_boosting.DELTA
+    assert abs(given.overall().effect - FewRespond().effect(sample.features).mean()) < 0.3
     assert np.isnan(given.overall().low)
 
 
-def test_less_budget_is_more_noise_in_models() -> None:
-    pytest.importorskip(
-        "interpret.privacy", reason="interpret is not installed: pip install '.[bench]'"
-    )
-    rng = np.random.default_rng()
-    sample = SimulatedPopulation(FewRespond(), n_units=1000).draw(rng).sample
-    scales = [
-        private_boosting.release(sample, epsilon, rng).treated.noise_scale_boosting_
-        for epsilon in (0.5, 1.0, 2.0)
-    ]
-    assert scales == sorted(scales, reverse=True)
-    assert scales[0] > 1.5 * scales[1]
+def delta_of(mean: float, epsilon: float) -> float:
+    """δ at ε of one Gaussian query whose answers are as many standard deviations apart."""
+    law = stats.norm
+    far = law.cdf(-epsilon / mean - mean / 2)
+    return float(law.cdf(-epsilon / mean + mean / 2) - np.exp(epsilon) * far)
 
 
 def test_another_response_is_caught() -> None:
