@@ -15,7 +15,7 @@ from clusterdp.statistics.base import CellTotals, MetricSums
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp._arrays import IntArray
+    from clusterdp._arrays import CodeArray, IntArray
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.batches import BlockEncoder, EncodedBlock, EncodedRows, RowEncoder
     from clusterdp.rows.keys import ReleaseKey
@@ -226,7 +226,7 @@ class BlockTally:
     def add(self, rows: EncodedRows, block: EncodedBlock) -> None:
         """Take in a sound batch."""
         counter, n_categories = self.counter, self.counter.n_categories
-        np.add.at(self.table, (rows.cells, block.categories), 1)
+        self._count(rows.cells, block.categories)
         for place, metric in enumerate(counter.metrics):
             integers = metric.of_rows(block.outcomes)
             squares = metric.coarse_squares(integers)
@@ -237,7 +237,12 @@ class BlockTally:
         if counter.count_keys:
             rounded = counter.encoder.round(rows.units, block, counter.count_keys)
             first = n_categories + 2 * counter.n_sums
-            np.add.at(self.table, (rows.cells, first + rounded.astype(np.int64)), 1)
+            self._count(rows.cells, first + rounded.astype(np.int64))
+
+    def _count(self, cells: IntArray, places: CodeArray) -> None:
+        """Add one to a place of each row's cell."""
+        # In one dimension: with two, NumPy takes ten times as long.
+        np.add.at(self.table.reshape(-1), cells * self.counter.width + places, 1)
 
     def _add_groups(
         self, rows: EncodedRows, metric: int, integers: IntArray, squares: IntArray
