@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.batches import EncodedRows, RowEncoder
 
 # Of numbers, about this many rows are looked at: more than enough for bins of some rows each.
-_SAMPLED_NUMBERS = 2**20
+_SAMPLED_NUMBERS = 2**19
 # Values and outcomes that are counted of other columns.
 _MOST_COUNTED = 2**21
 # Bins times outcomes that an array may have.
@@ -102,16 +102,17 @@ class _Numbers:
 
         rows = pl.concat(self._held).sort(_VALUE)
         values, codes = rows[_VALUE].to_numpy(), rows[_CODE].to_numpy()
-        ends = np.unique(values)
+        numbers = values[~np.isnan(values)]
+        ends = numbers[np.diff(numbers, prepend=np.nan) != 0]
         if len(ends) > n_bins(len(values)):
-            ends = _bin_ends(values[~np.isnan(values)])
+            ends = _bin_ends(numbers)
         return counts_reveal_outcome(_count_bins(values, codes, ends, self._n_outcomes))
 
 
 def _bin_ends(numbers: FloatArray) -> FloatArray:
     """Where bins of similar size end, from sorted numbers."""
-    shares = np.arange(1, n_bins(len(numbers))) / n_bins(len(numbers))
-    return np.unique(numbers[(shares * (len(numbers) - 1)).astype(np.int64)])
+    n_ends = n_bins(len(numbers)) - 1
+    return np.unique(numbers[np.arange(1, n_ends + 1) * (len(numbers) - 1) // (n_ends + 1)])
 
 
 def _count_bins(values: FloatArray, codes: CodeArray, ends: FloatArray, n_codes: int) -> IntArray:
