@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from clusterdp.engines.base import no_progress
-from clusterdp.engines.local.table import unreadable, write_parquet
+from clusterdp.engines.local.table import write_parquet
 from clusterdp.errors import OutputError
 from clusterdp.published.block_tables import stacked
 from clusterdp.published.card import write_card
@@ -170,11 +170,5 @@ def _plain_errors(target: Destination) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise OutputError(f"cannot write {target}: {reason}") from None
-    except pl.exceptions.PanicException as error:  # of Polars, over a damaged file
-        raise unreadable(error) from None
     except pl.exceptions.PolarsError as error:
-        if "could not parse" in str(error):  # a kept column, which only the second pass reads
-            raise unreadable(error) from None
-        full = "No space left" in str(error) or "os error 28" in str(error)
-        reason = "No space left on device" if full else type(error).__name__
-        raise OutputError(f"cannot write {target}: {reason}") from None
+        raise OutputError(f"cannot write {target}: {type(error).__name__}") from None

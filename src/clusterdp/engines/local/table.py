@@ -5,6 +5,8 @@ A pass counts cells, randomizes rows, or both. Batches go to pure functions on s
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 from contextlib import contextmanager
@@ -165,7 +167,8 @@ class LocalTable(Table):
             unit = self.columns.unit
             kind = rows.collect_schema()[unit]
             ids = self.rows.select(pl.col(unit).cast(kind))
-            rows = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
+            with _spill_errors():
+                rows = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
         written = write_parquet(rows, Path(folder) / UNITS)
         shutil.rmtree(sorting, ignore_errors=True)
         return written
@@ -222,7 +225,7 @@ def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEnc
 
 def write_parquet(rows: pl.LazyFrame, path: Path) -> FileSum:
     """Write a query to a new file that its owner alone can read."""
-    with SummedFile(private_file(path)) as file:
+    with SummedFile(private_file(path)) as file, _told_apart(file):
         rows.sink_parquet(
             cast("IO[bytes]", file),  # it has what Polars calls
             compression="zstd",
@@ -231,6 +234,32 @@ def write_parquet(rows: pl.LazyFrame, path: Path) -> FileSum:
             statistics=False,
         )
     return file.sum()
+
+
+@contextmanager
+def _told_apart(file: SummedFile) -> Iterator[None]:
+    """Errors of writing a file as they are, and errors of reading what is written to it."""
+    import polars as pl
+
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        if file.error is not None:
+            raise file.error from None
+        raise_alone(unreadable(error))
+
+
+@contextmanager
+def _spill_errors() -> Iterator[None]:
+    """Errors of reading a table while randomized rows are stored, by Polars, to be sorted."""
+    import polars as pl
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        if "No space left" in str(error) or "os error 28" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        raise_alone(unreadable(error))
 
 
 @contextmanager
