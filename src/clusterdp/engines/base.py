@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 
 # Takes the number of rows that were read since it was last called.
 Progress = Callable[[int], None]
-NO_ORDER_TO_KEEP = (
-    "a Spark table has no order to keep; its rows are published in the order of ids: leave out "
-    "keep_order (--keep-order)"
-)
 
 
 def no_progress(n_rows: int) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from clusterdp.engines.spark.batches import as_polars, no_values, non_empty
 from clusterdp.engines.spark.jobs import shared, to_polars
-from clusterdp.engines.spark.tasks import as_polars, no_values, non_empty
 from clusterdp.errors import DataError
 from clusterdp.rows.column_leak import (
     ROWS_PER_VALUE,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.engines.spark.tasks import Shared
+    from clusterdp.engines.spark.batches import Shared
     from clusterdp.rows.counting import RowCounter
 
 # Bins follow from so many values, more or less.
