@@ -11,14 +11,13 @@ from clusterdp.engines.source_names import check_named
 from clusterdp.engines.spark.aggregation import one_row_per_unit
 from clusterdp.engines.spark.files import has_scheme
 from clusterdp.engines.spark.frame import checked_frame
-from clusterdp.engines.spark.jobs import running, to_polars
 from clusterdp.engines.spark.sources import (
     NO_ORDER_TO_KEEP,
     cross_spark_columns,
     open_in_order,
     open_spark_source,
 )
-from clusterdp.engines.spark.table import SparkTable, read_layout, select
+from clusterdp.engines.spark.table import SparkTable, column_types, read_layout
 from clusterdp.errors import ParameterError
 from clusterdp.storage.folder import LocalFolder
 
@@ -75,9 +74,7 @@ class SparkEngine:
         rows = self._open(source)
         check_named(rows.columns, asked.parts, asked.secret)
         rows = cross_spark_columns(rows, asked.cluster, asked.secret)
-        with running(self.spark, "reading the types of columns"):
-            types = to_polars(select(rows, *asked.parts).limit(0)).dtypes
-        check_size_column(dict(zip(asked.parts, types, strict=True)), asked)
+        check_size_column(column_types(rows, list(asked.parts)), asked)
         return read_layout(rows, asked)
 
     def _open_in_order(self, source: Any) -> DataFrame:

@@ -58,7 +58,7 @@ from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.storage.files import UNIT_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
@@ -245,16 +245,19 @@ class SparkTable(Table):
 
     def _leak_notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
         """Warnings to the owner about kept columns that reveal the outcomes of a block."""
-        columns, notices = self.columns, []
-        if not columns.kept:
+        kept, outcomes = self.columns.kept, self.columns.outcomes
+        if not kept:
             return ()
-        rows = self._select(*columns.kept, *columns.outcomes)
-        for block, space in enumerate(self.spaces):
-            with running(self.spark, "checking kept columns"):
-                by_category = counted.counts[block].sum(axis=(0, 1))
-                found = revealing_columns(rows, counter, block, by_category, len(columns.kept))
-            notices += [leak_notice(columns.kept[one], space.declared.names) for one in found]
-        return tuple(notices)
+        by_category = [counts.sum(axis=(0, 1)) for counts in counted.counts]
+        with running(self.spark, "checking kept columns"):
+            found = revealing_columns(
+                self._select(*kept, *outcomes), counter, by_category, len(kept)
+            )
+        return tuple(
+            leak_notice(kept[place], space.declared.names)
+            for space, places in zip(self.spaces, found, strict=True)
+            for place in places
+        )
 
     def _select(self, *names: str) -> DataFrame:
         return select(self.rows, *names)
@@ -282,11 +285,7 @@ class SparkTable(Table):
 
         used = [name for name in self.columns.parts if name in self.rows.columns]
         types: dict[str, pl.DataType] = dict.fromkeys(self.rows.columns, pl.Null())
-        if used:
-            with running(self.spark, "reading the types of columns"):
-                empty = to_polars(self._select(*used).limit(0))
-            types |= dict(zip(used, empty.dtypes, strict=True))
-        return types
+        return types | column_types(self.rows, used)
 
 
 def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
@@ -301,6 +300,15 @@ def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncode
         counts = (n_units.alias("size"), sf.count("*").alias("n_rows"))
         sizes = to_polars(cells.groupBy(*names).agg(*counts))
     return to_layout(sizes, asked)
+
+
+def column_types(rows: DataFrame, names: Sequence[str]) -> dict[str, pl.DataType]:
+    """The types that columns have in the batches that workers get; no row is read."""
+    if not names:
+        return {}
+    with running(rows.sparkSession, "reading the types of columns"):
+        empty = to_polars(select(rows, *names).limit(0))
+    return dict(zip(names, empty.dtypes, strict=True))
 
 
 def select(rows: DataFrame, *names: str) -> DataFrame:
