@@ -110,8 +110,9 @@ class PlacesInTable:
         from pyspark.sql import functions as sf
 
         *read, file, row = rows.columns
+        spelled = [(name, first) for file, first in self.firsts for name in _spellings(file)]
         firsts = rows.sparkSession.createDataFrame(
-            list(self.firsts), f"`{_FIRST}_file` string, `{_FIRST}` bigint"
+            spelled, f"`{_FIRST}_file` string, `{_FIRST}` bigint"
         )
         found = rows.join(sf.broadcast(firsts), sf.col(file) == sf.col(f"{_FIRST}_file"))
         return found.select(*read, (sf.col(_FIRST) + sf.col(row)).alias(_GOES))
@@ -133,6 +134,11 @@ def first_rows(spark: SparkSession, files: list[str]) -> tuple[tuple[str, int], 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         sizes = list(pool.map(lambda file: _n_rows(spark, file), in_order))
     return tuple(zip(in_order, itertools.accumulate(sizes, initial=0), strict=False))
+
+
+def _spellings(file: str) -> set[str]:
+    """How Spark may write the name of a file: of those on this machine it has two ways."""
+    return {file, file.replace("file:///", "file:/", 1)}
 
 
 def _n_rows(spark: SparkSession, file: str) -> int:

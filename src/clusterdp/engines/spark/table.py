@@ -190,6 +190,8 @@ class SparkTable(Table):
             rows, fingerprint = self.randomize(randomizer, stored)
             rows.write.options(**_WRITING).parquet(place)
             seen = fingerprint()
+        if seen.n_rows != n_units:
+            raise DataError(TABLE_CHANGED)
         if path is not None:
             files = settle_files(Path(path), n_units)
         else:
