@@ -187,7 +187,7 @@ def _wait_for_workers(ui: int, n_workers: int) -> None:
     while time.monotonic() < deadline:
         with (
             suppress(URLError, ConnectionError, TimeoutError),
-            urlopen(f"http://{_HERE}:{ui}/json/", timeout=5) as answer,  # noqa: S310 - here
+            urlopen(f"http://{_HERE}:{ui}/json/", timeout=5) as answer,
         ):
             # The master says so of itself as well.
             if answer.read().count(b'"ALIVE"') > n_workers:

@@ -97,6 +97,11 @@ class PlacesInTable:
     rows_per_file: int
     firsts: tuple[tuple[str, int], ...]
 
+    @classmethod
+    def of(cls, spark: SparkSession, files: list[str], n_units: int) -> PlacesInTable:
+        """The places in a table of these files, in the order of their paths."""
+        return cls(n_parts(n_units), ROWS_PER_FILE, _first_rows(spark, files))
+
     @property
     def by_number(self) -> bool:
         """The number of a row says where it stands."""
@@ -128,7 +133,7 @@ def with_places(rows: DataFrame) -> DataFrame:
     return rows.withColumns({FILE: hidden.file_path, ROW: hidden.row_index})
 
 
-def first_rows(spark: SparkSession, files: list[str]) -> tuple[tuple[str, int], ...]:
+def _first_rows(spark: SparkSession, files: list[str]) -> tuple[tuple[str, int], ...]:
     """Parquet files in the order of their paths, with the number of the first row of each."""
     in_order = sorted(files, key=lambda file: unquote(urlsplit(file).path).split("/"))
     with ThreadPoolExecutor(_AT_ONCE) as pool:

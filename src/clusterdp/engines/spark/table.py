@@ -44,10 +44,8 @@ from clusterdp.engines.spark.randomizing import (
 from clusterdp.engines.spark.row_order import (
     FILE,
     ROW,
-    ROWS_PER_FILE,
     PlacesInTable,
     PlacesOfIds,
-    first_rows,
     n_parts,
 )
 from clusterdp.engines.spark.security import check_encryption
@@ -168,8 +166,7 @@ class SparkTable(Table):
         """Where published rows go."""
         if not self.keep_order:
             return PlacesOfIds(n_parts(n_units))
-        firsts = first_rows(self.spark, self.rows.inputFiles())
-        return PlacesInTable(n_parts(n_units), ROWS_PER_FILE, firsts)
+        return PlacesInTable.of(self.spark, self.rows.inputFiles(), n_units)
 
     def _placed(self) -> DataFrame:
         """What pass 2 reads of the table."""
