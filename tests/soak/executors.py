@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unittest import mock
 
 import polars as pl
+import psutil
 
 import clusterdp as cdp
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from soak.kills import undisturbed_run
 from soak.owner import Owner, release_options, write_table
-from soak.processes import running_program
+from soak.processes import family, running_program
 from soak.report import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from clusterdp.ledger.history import ReleaseRecord
@@ -128,16 +129,17 @@ def disturb(source: Path, number: int, fault: Fault) -> Disturbed:
             *("--population", population, "--new-population"),
             *fault.where,
         )
-    owner.begin()
-    _wait(owner, lambda: bool(ledger.releases()))
-    (record,) = ledger.releases()
-    key = ledger.resume(record.release_id).key
-    _wait(owner, lambda: begun[number].exists() or target.exists())
-    # Into the work of the stage, and not before its first task.
-    time.sleep(0.5)
-    n_killed = fault.kill(owner.pid)
-    still_working = not target.exists()
-    code, told = owner.wait()
+    with _ended(owner):
+        owner.begin()
+        _wait(owner, lambda: bool(ledger.releases()))
+        (record,) = ledger.releases()
+        key = ledger.resume(record.release_id).key
+        _wait(owner, lambda: begun[number].exists() or target.exists())
+        # Into the work of the stage, and not before its first task.
+        time.sleep(0.5)
+        n_killed = fault.kill(owner.pid)
+        still_working = not target.exists()
+        code, told = owner.wait()
     problems = [told.strip()] if code != 0 else []
     if code == 0:
         problems = [check.problem for check in verify_folder(target) if check.problem]
@@ -157,6 +159,19 @@ def disturb(source: Path, number: int, fault: Fault) -> Disturbed:
 
 def _differences_from_local(one: Disturbed) -> list[str]:
     return _differences(one.target, undisturbed_run(one.target, one.source, one.key, one.record))
+
+
+@contextmanager
+def _ended(owner: Owner) -> Iterator[None]:
+    """Leave no process of an owner behind, whatever happens."""
+    try:
+        yield
+    finally:
+        if owner.runs():
+            for process in reversed(family(owner.pid)):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            owner.wait()
 
 
 def _wait(owner: Owner, condition: Callable[[], bool]) -> None:

@@ -72,6 +72,10 @@ if TYPE_CHECKING:
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.rows.labels import CellEncoder
 
+_ORDER_NOT_CHECKED = (
+    "the order of the table is published (keep_order), and Spark does not check whether outcomes "
+    "follow it; the local engine does"
+)
 # The bytes of a file must follow from its rows alone, wherever and whenever it is written.
 _WRITING = {
     "compression": "zstd",
@@ -91,8 +95,8 @@ _WRITING = {
 class SparkTable(Table):
     """A Spark table that can be read twice.
 
-    The order of its rows is not checked: it is not published. Rows are released in the order of
-    their ids.
+    Rows are released in the order of their ids, or in that of the table if its files have one. Whether
+    outcomes follow that order is not checked.
 
     Attributes:
         rows: The table; it must give the same rows each time.
@@ -137,7 +141,7 @@ class SparkTable(Table):
                 with running(self.spark, "looking for repeated ids"):
                     return self._count_repeated(n_units)
 
-            yield FirstPass(tally, n_repeated, partial(self._leak_notices, everywhere))
+            yield FirstPass(tally, n_repeated, partial(self._notices, everywhere))
 
     def randomize(
         self, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]
@@ -241,6 +245,11 @@ class SparkTable(Table):
         if counted["rows"].sum() != n_units:
             raise DataError(TABLE_CHANGED)
         return int(counted["repeated"].sum())
+
+    def _notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
+        """Warnings to the owner: an order that nobody looked at, and columns that reveal outcomes."""
+        order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
+        return (*order, *self._leak_notices(counter, counted))
 
     def _leak_notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
         """Warnings to the owner about kept columns that reveal the outcomes of a block."""
