@@ -95,8 +95,8 @@ _WRITING = {
 class SparkTable(Table):
     """A Spark table that can be read twice.
 
-    Rows are released in the order of their ids, or in that of the table if its files have one. Whether
-    outcomes follow that order is not checked.
+    Rows are released in the order of their ids, or in that of the table if its files have one.
+    Whether outcomes follow that order is not checked.
 
     Attributes:
         rows: The table; it must give the same rows each time.
@@ -247,7 +247,7 @@ class SparkTable(Table):
         return int(counted["repeated"].sum())
 
     def _notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
-        """Warnings to the owner: an order that nobody looked at, and columns that reveal outcomes."""
+        """Warnings to the owner: of an order that was not checked, and of columns that reveal."""
         order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
         return (*order, *self._leak_notices(counter, counted))
 
