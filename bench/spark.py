@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER = "local[2]"
-_SAMPLE_SECONDS = 0.2
+_SAMPLE_SECONDS = 0.5
 _STARTING = "starting Spark"
 # What each release is compared with, and how many times as long it may take.
 GOALS = {"release": ("sorted copy", 1.6), "release, order kept": ("copy", 2.5)}

@@ -27,6 +27,7 @@ T = TypeVar("T")
 # What a release depends on, whatever a session is set to.
 _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(2**18),
+    # For parcels: of rows, columns that are not public have fixed widths.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**26),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
     "spark.sql.caseSensitive": "true",
