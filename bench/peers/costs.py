@@ -52,7 +52,7 @@ def cost_of(name: str, n_units: int) -> Cost:
     (method,) = (one for one in METHODS if one.name == name)
     rng = np.random.default_rng()
     for size in (_WARM_UP_UNITS, n_units):
-        sample = SimulatedPopulation(AllRespond(), n_units=size).draw(rng).sample
+        sample = SimulatedPopulation(AllRespond(), n_units=size).sample(rng)
         peak, start = _peak(), time.process_time()
         method.release(sample, EPSILON, rng).overall()
         seconds, grown = time.process_time() - start, _peak() - peak

@@ -97,21 +97,28 @@ class SimulatedPopulation:
         return KnownEffects(features, self.law.effect(features))
 
     def draw(self, rng: np.random.Generator) -> Trial:
+        """New people, and what is true of all of them."""
+        effect, segment_effects = self.truth
+        return Trial(
+            sample=self.sample(rng),
+            effect=effect,
+            segment_effects=segment_effects,
+            targeting=self.targets,
+        )
+
+    def sample(self, rng: np.random.Generator) -> Sample:
         """New people, half of them treated."""
         features, tier = self._people(self.n_units, rng)
         arms = rng.permutation(np.arange(self.n_units) % 2)
-        means = self.law.base(features) + arms * (self.law.effect(features) + _TIER_EFFECT * tier)
-        sample = Sample(
+        added = self.law.effect(features) + _TIER_EFFECT * tier
+        means = self.law.base(features) + arms * added
+        return Sample(
             features=features,
             bounds=np.tile([-1.0, 1.0], (self.law.n_features, 1)),
             arms=arms,
             clusters=_clusters(features[:, -1]),
             outcomes=(rng.random(self.n_units) < means).astype(np.int64),
             segments=_segments(features, tier),
-        )
-        effect, segment_effects = self.truth
-        return Trial(
-            sample=sample, effect=effect, segment_effects=segment_effects, targeting=self.targets
         )
 
     def _people(self, n_units: int, rng: np.random.Generator) -> tuple[FloatArray, BoolArray]:

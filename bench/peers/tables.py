@@ -94,9 +94,14 @@ def described(promise: Promise) -> str:
 def show(measure: str, mean: Mean) -> str:
     """A mean with its Monte Carlo error, in the unit of its measure."""
     if measure == ERROR:
-        return f"{mean.value * _MILLIONTHS:.3g} ± {mean.error * _MILLIONTHS:.1g}"
+        return " ± ".join(_short(one * _MILLIONTHS) for one in mean[:2])
     if measure == COVERED:
         return f"{mean.value:.0%} ± {mean.error:.0%}"
     if measure == GAIN.measure:
         return f"{mean.value:.4f} ± {mean.error:.4f}"
     return f"{mean.value:.3g} wide"
+
+
+def _short(number: float) -> str:
+    """Two digits, or all that stand before the point."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.2g}"
