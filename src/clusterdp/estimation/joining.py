@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp.errors import DataError
 from clusterdp.estimation.notes import Note, Weight
-from clusterdp.rows.frames import read_frame
+from clusterdp.published.row_counts import scan_units
+from clusterdp.rows.frames import column_names, evaluated, read_frame
 from clusterdp.rows.labels import plain_column
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import polars as pl
 
     from clusterdp.published.release import Release
@@ -54,28 +57,58 @@ class Joined(NamedTuple):
         return [Note(text, Weight.SCOPE) for text in texts]
 
 
-def read_table(release: Release, segments: Any, on: str | None) -> pl.DataFrame:
-    """The analyst's table, its ids named as in the release. Ordered categories keep their order."""
-    import narwhals as nw
+def read_table(
+    release: Release, segments: Any, on: str | None, used: Collection[str]
+) -> pl.DataFrame:
+    """The columns of the analyst's table that are used, its ids named as in the release.
+
+    Ordered categories keep their order. Text of a lazy frame is read as categories, which need a
+    fraction of the memory.
+
+    Args:
+        release: The release.
+        segments: A frame of any library.
+        on: Its column of ids; that of the release by default.
+        used: The columns to cut by and to adjust for, of either.
+
+    Raises:
+        DataError: If there is no such column of ids, or it repeats one.
+    """
     import polars as pl
 
     unit, key = release.columns.unit, on or release.columns.unit
-    frame = read_frame(segments, "segments")
+    there = column_names(segments, "segments")
+    if key not in there:
+        raise DataError(f"the segments table has no column {key!r} to join units on")
+    if key != unit and unit in there:
+        raise DataError(
+            f"the segments table has both {key!r} and {unit!r}; drop the one that is not the id"
+        )
+    released = scan_units(release).collect_schema().names()
+    # Columns that both have are refused, and so are those that neither has, after all are listed.
+    read = {key, *used, *released} if set(used) <= {*there, *released} else set(there)
+    names = [name for name in there if name in read]
+    if isinstance(segments, pl.LazyFrame):
+        texts = pl.selectors.string().exclude(key).cast(pl.Categorical)
+        segments = evaluated(segments.select(names).with_columns(texts), "segments")
+    table = _as_polars(segments, names)
+    if table[key].n_unique() < len(table):
+        raise DataError(f"column {key!r} of the segments table repeats an id")
+    return table.rename({key: unit}).with_columns(plain_column(table[key]).alias(unit))
+
+
+def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
+    """Some columns of a frame of any library."""
+    import narwhals as nw
+    import polars as pl
+
+    frame = read_frame(segments, "segments", names).select(names)
     ordered = {
         name: pl.Enum(kind.categories)
         for name, kind in frame.schema.items()
         if isinstance(kind, nw.Enum)
     }
-    table = frame.to_polars().cast(ordered)  # type: ignore[arg-type]  # names of columns
-    if key not in table.columns:
-        raise DataError(f"the segments table has no column {key!r} to join units on")
-    if table[key].n_unique() < len(table):
-        raise DataError(f"column {key!r} of the segments table repeats an id")
-    if key != unit and unit in table.columns:
-        raise DataError(
-            f"the segments table has both {key!r} and {unit!r}; drop the one that is not the id"
-        )
-    return table.rename({key: unit}).with_columns(plain_column(table[key]).alias(unit))
+    return frame.to_polars().cast(ordered)  # type: ignore[arg-type]  # names of columns
 
 
 def join_units(units: pl.LazyFrame, release: Release, table: pl.DataFrame) -> pl.LazyFrame:

@@ -96,6 +96,11 @@ class Cuts(NamedTuple):
         """Every column to cut by or to adjust for."""
         return (*(name for dimension in self.dimensions for name in dimension), *self.covariates)
 
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Every column that decides anything, and the name of an exposure."""
+        return (*self.names, *([] if self.exposure is None else [self.exposure.name]))
+
 
 def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCounts]:
     """Counts of the rows of a release, block by block.
@@ -111,7 +116,7 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
         DataError: If the analyst's table does not fit the release.
         ParameterError: If there is no such column to cut by or to adjust for.
     """
-    table = None if cuts.table is None else read_table(release, cuts.table, cuts.on)
+    table = None if cuts.table is None else read_table(release, cuts.table, cuts.on, cuts.used)
     public = profiling.names
     if cuts.exposure is not None:
         cuts.exposure.check(release, () if table is None else table.columns)
