@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp.errors import DataError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 # True for units that the analyst's table has; null for the others.
 MATCHED = "__clusterdp_matched"
+# So many ids of the analyst's table are joined at once.
+_IDS_TOGETHER = 2**24
 
 
 class Joined(NamedTuple):
@@ -111,10 +114,11 @@ def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
     return frame.to_polars().cast(ordered)  # type: ignore[arg-type]  # names of columns
 
 
-def join_units(units: pl.LazyFrame, release: Release, table: pl.DataFrame) -> pl.LazyFrame:
+def join_units(units: pl.LazyFrame, release: Release, table: pl.DataFrame) -> list[pl.LazyFrame]:
     """Released rows joined to the analyst's table by unit id, with a column `MATCHED`.
 
-    Rows are in no order. Text becomes categories, which are faster to join and to compare.
+    Rows are in no order. Text becomes categories, which are faster to join and to compare. A large
+    table is joined in parts, by a hash of ids: a join needs four times the memory of what it joins.
     """
     import polars as pl
 
@@ -135,8 +139,8 @@ def join_units(units: pl.LazyFrame, release: Release, table: pl.DataFrame) -> pl
     # An id that does not fit the release's type becomes null, and no unit has it.
     ids = pl.col(unit).cast(ours, strict=False)
     texts = pl.selectors.string().exclude(unit).cast(pl.Categorical)
-    return units.join(
-        table.lazy().with_columns(texts, ids, matched).drop_nulls(unit),
-        on=unit,
-        how="left",
-    )
+    theirs_by_id = table.lazy().with_columns(texts, ids, matched).drop_nulls(unit)
+    n_parts = max(math.ceil(len(table) / _IDS_TOGETHER), 1)
+    hashed = pl.col(unit).hash() % n_parts
+    chosen = [hashed == part for part in range(n_parts)] if n_parts > 1 else [pl.lit(value=True)]
+    return [units.filter(one).join(theirs_by_id.filter(one), on=unit, how="left") for one in chosen]
