@@ -107,13 +107,11 @@ def rates(estimates: list[tuple[ArmEstimates, ArmEstimates]], question: Question
     )
 
 
-def with_least(
-    found: Rates,
-    estimates: list[tuple[ArmEstimates, ArmEstimates]],
-    experiment: Experiment,
-    question: Question,
+def judged(
+    estimates: list[tuple[ArmEstimates, ArmEstimates]], experiment: Experiment, question: Question
 ) -> Rates:
-    """With a bound on lengths, if a quantile is one of a few values."""
+    """Coverage of what is asked, with a bound on lengths if a quantile is one of a few values."""
+    found = rates(estimates, question)
     if question.share is None:
         return found
     tails = np.stack([experiment.probs @ one.values for one in question.functions], axis=-1)
@@ -201,26 +199,25 @@ def study(
     n_replicates: int,
     rng: np.random.Generator,
 ) -> list[Line]:
-    """Every question, overall and in the segment."""
+    """Every question, overall and in the segment; those of the same functions share draws."""
     lines = []
     for where, share in (("everyone", 1.0), (f"{SEGMENT_SHARE:.0%} segment", SEGMENT_SHARE)):
-        for experiment, question in asked:
+        for _, group in itertools.groupby(asked, key=lambda one: id(one[1].functions)):
+            alike = list(group)
+            experiment, first = alike[0]
             drawn = draw(experiment, n_units, share, n_replicates, rng)
-
-            def judged(
-                estimates: list[tuple[ArmEstimates, ArmEstimates]],
-                experiment: Experiment = experiment,
-                question: Question = question,
-            ) -> Rates:
-                return with_least(rates(estimates, question), estimates, experiment, question)
-
-            private = {
-                name: judged(released_estimates(drawn, question, experiment.space, mechanism, rng))
+            estimates = {
+                name: released_estimates(drawn, first, experiment.space, mechanism, rng)
                 for name, mechanism in mechanisms.items()
             }
-            true = judged(true_estimates(drawn, question))
-            n_levels = experiment.space.shape[-1]
-            lines.append(Line(n_levels, n_units, where, question.name, true, private))
+            true = true_estimates(drawn, first)
+            for _, question in alike:
+                private = {
+                    name: judged(found, experiment, question) for name, found in estimates.items()
+                }
+                of_true = judged(true, experiment, question)
+                n_levels = experiment.space.shape[-1]
+                lines.append(Line(n_levels, n_units, where, question.name, of_true, private))
     return lines
 
 
