@@ -116,11 +116,24 @@ def summary(lines: list[Line], n_replicates: int) -> list[str]:
             f"{outside_by_chance(len(found), n_replicates):.1f} would lie outside by chance if "
             "every interval covered in 95% of all cases. "
             f"The largest bias is {bias:.1f} Monte Carlo standard errors."
+            f"{_unbounded(found)}"
         )
     told += quantile_summary([line for line in lines if line.name in QUANTILES])
     left_out = [line for line in lines if not line.counts]
     told.append(f"- Lines where the interval from true outcomes does not cover: {len(left_out)}.")
     return told
+
+
+def _unbounded(found: list[Rates]) -> str:
+    """Why some metrics cover more often: a denominator that cannot be told from zero."""
+    above = [one.unbounded for one in found if max(one.covered) > MOST and one.unbounded]
+    if not above:
+        return ""
+    return (
+        f" Where coverages above 98% have intervals without bounds, {100 * min(above):.0f} to "
+        f"{100 * max(above):.0f}% of intervals have none: the denominator cannot be told from zero "
+        "there, and no interval that always has bounds covers (Gleser and Hwang, 1987)."
+    )
 
 
 def outside_by_chance(n_pairs: int, n_replicates: int) -> float:
