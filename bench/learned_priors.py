@@ -16,6 +16,7 @@ import numpy as np
 
 import clusterdp as cdp
 from bench.frontier import Table, limit, observed
+from clusterdp.experiment.layout import Layout
 from clusterdp.planning import choose as planning
 from clusterdp.planning.assumptions import Scenario, uniform_reference
 from clusterdp.planning.choose import Request
@@ -49,7 +50,7 @@ def experiment_one(rng: np.random.Generator) -> Table:
 def shaped(name: str, probs: FloatArray, rng: np.random.Generator) -> Table:
     """Cells of 250 to 1,000 units whose outcomes all have one distribution."""
     counts = rng.multinomial(CELLS, probs / probs.sum())
-    layout = cdp.Layout(
+    layout = Layout(
         clusters=tuple(range(len(CELLS))), arms=(0, 1), control=0, sizes=counts.sum(axis=-1)
     )
     return Table(name, counts, layout, cdp.OutcomeSpace.integers(0, N_LEVELS - 1))
