@@ -38,8 +38,9 @@ bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others
 	$(BIN)/python -m bench.joint_frontier
 	$(BIN)/python -m bench.sum_noise
 
-bench-look: .venv/dev ## What a look costs and what it finds: docs/look.md. Minutes.
+bench-look: .venv/dev ## What looks and noisy counts cost, and what they find: docs/look.md, docs/learned_priors.md. Minutes.
 	$(BIN)/python -m bench.look
+	$(BIN)/python -m bench.learned_priors
 
 bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md. Minutes.
 	$(BIN)/python bench/interval_coverage.py

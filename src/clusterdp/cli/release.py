@@ -124,7 +124,11 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
         content["folder"] = target
         if published.release_id is not None:
             content["release_id"] = published.release_id
+        if published.found:
+            content["found"] = list(published.found)
         print_json(content)
         return
+    for found in published.found:
+        print_line(f"note: {found}")
     look = "" if "://" in target else f"; look at it with: clusterdp inspect {target}"
     print_line(f"published {target}{look}")

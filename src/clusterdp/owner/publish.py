@@ -47,10 +47,12 @@ class Published:
     Attributes:
         folder: Where it is.
         release_id: Its id in the ledger; None without one.
+        found: What followed from its look, in sentences; nothing without one.
     """
 
     folder: str
     release_id: str | None = None
+    found: tuple[str, ...] = ()
 
     def __fspath__(self) -> str:
         return self.folder
@@ -58,7 +60,9 @@ class Published:
     def _repr_html_(self) -> str:
         recorded = [] if self.release_id is None else [("release id", self.release_id)]
         estimate = f"clusterdp.estimate({self.folder!r})"
-        return html_pairs([("published", self.folder), *recorded, ("to estimate", estimate)])
+        found = [("found", one) for one in self.found]
+        pairs = [("published", self.folder), *found, *recorded, ("to estimate", estimate)]
+        return html_pairs(pairs)
 
     def read(self) -> Release:
         """The release, with its rows as a query over the folder."""
@@ -283,11 +287,15 @@ def _writer(progress: Stages | None) -> Callable[..., dict[str, Any]]:
         target: Destination,
         journal: Journal | None = None,
     ) -> dict[str, Any]:
-        write_release(prepared, mechanisms, target, progress, journal)
-        return {"folder": str(target)}
+        found = write_release(prepared, mechanisms, target, progress, journal)
+        return {"folder": str(target), "found": found}
 
     return write
 
 
 def _published(finished: Mapping[str, Any]) -> Published:
-    return Published(folder=finished["folder"], release_id=finished.get("release_id"))
+    return Published(
+        folder=finished["folder"],
+        release_id=finished.get("release_id"),
+        found=finished.get("found", ()),
+    )

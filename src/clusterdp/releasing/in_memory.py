@@ -55,7 +55,7 @@ def release_in_memory(
         add_noise: Where noise on statistics comes from.
     """
     check_blocks(prepared.layout, prepared.table.spaces, mechanisms)
-    prepared, mechanisms, look, _ = look_first(prepared, mechanisms, Unrecorded(key), add_noise)
+    prepared, mechanisms, look, *_ = look_first(prepared, mechanisms, Unrecorded(key), add_noise)
     table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
     notes = release_notes(prepared, mechanisms)
     asked = [asked_of(mechanism, layout, key) for mechanism in mechanisms]

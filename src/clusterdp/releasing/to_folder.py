@@ -54,7 +54,7 @@ def write_release(
     target: Destination,
     progress: Stages | None = None,
     journal: Journal | None = None,
-) -> None:
+) -> tuple[str, ...]:
     """Privatize a table into a new folder.
 
     Args:
@@ -64,10 +64,13 @@ def write_release(
         progress: Where to report to.
         journal: What makes the release resumable; by default it is not.
 
+    Returns:
+        What followed from its look, in sentences that are published; nothing without one.
+
     Raises:
         ClusterDPError: If the table, a parameter or the place is wrong. There is then no folder.
     """
-    write_with(
+    return write_with(
         prepared,
         mechanisms,
         target,
@@ -85,12 +88,12 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     *,
     journal: Journal,
     add_noise: NoiseSource,
-) -> None:
+) -> tuple[str, ...]:
     """As `write_release`, with the sources of randomness given, for tests."""
     layout = prepared.layout
     check_blocks(layout, prepared.table.spaces, mechanisms)
     with _plain_errors(target), target.staged() as staged:
-        prepared, mechanisms, look, before = look_first(
+        prepared, mechanisms, look, before, found = look_first(
             prepared, mechanisms, journal, add_noise, _look_progress(mechanisms, layout, progress)
         )
         manifest = _describe(prepared, mechanisms, before)
@@ -116,6 +119,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         # Last of all: a folder without a manifest is not a release.
         private_file(folder / MANIFEST).write_bytes(sealed)
     journal.commit(str(target))
+    return found
 
 
 def _tables(
