@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress
+from clusterdp.engines.base import CollectedRows, FirstPass, Table, WrittenRows, no_progress
 from clusterdp.engines.cells import to_layout
 from clusterdp.engines.spark.counting import (
     COUNTED,
@@ -201,7 +201,7 @@ class SparkTable(Table):
                 files = sum_files(self.spark, place)
         return WrittenRows(seen=seen, files={f"{UNIT_PARTS}/{name}": files[name] for name in files})
 
-    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[DataFrame, Fingerprint]:
+    def collect_rows(self, randomizer: BatchRandomizer) -> CollectedRows:
         """Pass 2: the published rows, in the order of ids, stored by Spark.
 
         They are evaluated once and cut off from the table: evaluated again, after it changed, they
@@ -212,7 +212,7 @@ class SparkTable(Table):
             running(self.spark, "randomizing rows"),
         ):
             rows, fingerprint = self.randomize(randomizer, stored)
-            return rows.localCheckpoint(eager=True), fingerprint()
+            return CollectedRows(rows.localCheckpoint(eager=True), fingerprint())
 
     def like(self, published: pl.DataFrame) -> DataFrame:
         """Another published table as a Spark DataFrame."""
