@@ -243,7 +243,7 @@ def test_the_command(kind: str, table: pl.DataFrame, spark: SparkSession, tmp_pa
 REFUSED = {
     "no such file": ("nowhere.parquet", (), "there is no file"),
     "another kind": ("t.arrow", (), "is of no kind that Spark reads here"),
-    "DuckDB": ("duckdb:?select 1", (), "read by the local engine"),
+    "DuckDB": ("duckdb://", ("--query", "select 1"), "read by the local engine"),
     "a broken row": ("broken.csv", (), "cannot be read"),
     "no such engine": ("t.arrow", ("--engine", "flink"), "engine must be local or spark"),
     "a master of nothing": ("t.arrow", ("--engine", "local", "--master", "x"), "--engine spark"),

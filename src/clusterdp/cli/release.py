@@ -33,7 +33,7 @@ NO_LEDGER = (
 )
 
 # What may be given when a release is resumed; all else was decided when it began.
-_RESUMED = ("input", "out", "ledger", "ledger_key_file", "verbose")
+_RESUMED = ("input", "query", "delimiter", "out", "ledger", "ledger_key_file", "verbose")
 
 
 @errors_in_one_line()
