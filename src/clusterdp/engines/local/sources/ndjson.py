@@ -17,18 +17,20 @@ if TYPE_CHECKING:
 def open_lines(paths: list[Path], wanted: Wanted) -> pl.LazyFrame:
     """A query over the rows of files.
 
-    Outcomes are there in every file: whether some line names one can follow from outcomes. Where a
-    line does not, its outcome is missing.
+    Outcomes are there in every file, after all other columns: whether a line names one, and where,
+    can follow from outcomes. Where a line does not, its outcome is missing.
     """
     import polars as pl
 
-    # Which other keys an object has matters to nobody.
-    schema = {name: kind for name, kind in _types(paths, wanted).items() if wanted.is_public(name)}
+    found = {name: k for name, k in _types(paths, wanted).items() if name not in wanted.outcomes}
+    schema = {name: kind for name, kind in found.items() if wanted.is_public(name)}
     schema |= dict.fromkeys(wanted.outcomes, pl.String())
     # Read it whole once: a pass over some columns alone does not notice a line that is broken.
     rows = pl.scan_ndjson(paths, schema=schema)
     rows.select(pl.all().null_count()).collect(engine="streaming")
-    return rows.with_columns(to_number(pl.col(name)) for name in wanted.numeric)
+    unread = [pl.lit(None).alias(name) for name in found if name not in schema]
+    numbers = [to_number(pl.col(name)) for name in wanted.numeric]
+    return rows.with_columns(*unread, *numbers).select(*found, *wanted.outcomes)
 
 
 def _types(paths: list[Path], wanted: Wanted) -> dict[str, pl.DataType]:

@@ -166,7 +166,7 @@ def _explained(code: str, said: str) -> DataError:
         # These are found before any row is read, and speak of the query alone.
         reason = re.search(r"ERROR:\s+(.*)", said)
         return DataError(f"PostgreSQL refused the query: {reason[1] if reason else code}")
-    if code == _READ_ONLY_BROKEN:
+    if code == _READ_ONLY_BROKEN or "in a read-only transaction" in said:
         return DataError("PostgreSQL refused the query: it may read, and write nothing")
     if not code and "SetSqlQuery" in said:
         return DataError("the query is empty; end with a select")

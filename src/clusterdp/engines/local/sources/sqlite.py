@@ -96,7 +96,7 @@ class _SqliteQuery:
                 pl.coalesce(_NUMBER + name, to_number(pl.col(_TEXT + name))).alias(name)
                 for name in self.wanted.numeric
                 if name in schema
-            ).select(schema)
+            ).select(list(schema))
 
     def _chosen(self, schema: dict[str, pl.DataType]) -> tuple[list[str], dict[str, pl.DataType]]:
         """What is selected, and as what it arrives."""
@@ -140,7 +140,10 @@ def running_sqlite(source: NamedSource, wanted: Wanted) -> Iterator[_SqliteQuery
         raise DataError(f"there is no database {place}")
     try:
         address = f"file:{quote(str(place.absolute()))}?mode=ro"
-        connection = sqlite3.connect(address, uri=True, isolation_level=None)
+        # Polars takes batches in a thread of its own, one after another.
+        connection = sqlite3.connect(
+            address, uri=True, isolation_level=None, check_same_thread=False
+        )
     except sqlite3.Error:
         raise_alone(DataError(f"{place} cannot be opened; check its permissions"))
     with closing(connection):
