@@ -55,7 +55,7 @@ def clicks(table: pl.DataFrame, postgres: Server) -> NamedSource:
 def execute(url: str, *statements: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in statements:
-            found = connection.execute(statement)  # type: ignore[call-overload]  # our own
+            found = connection.execute(statement)
         return found.fetchall() if found.description else []
 
 

@@ -165,7 +165,8 @@ def test_ids_of_text_files_are_numbers_only_if_each_is_written_as_one(
         table = people[: len(ids)].with_columns(user=pl.Series(ids))
         out = tmp_path / f"out {ids[-1]}"
         release(FORMS["csv"](table, tmp_path), out)
-        return cdp.read_release(out).units.collect()["user"]
+        found: pl.Series = cdp.read_release(out).units.collect()["user"]
+        return found
 
     numbers = [str(number) for number in range(200)]
     assert ids_of(numbers).equals(pl.Series("user", range(200)))

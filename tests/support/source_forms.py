@@ -133,7 +133,7 @@ def in_postgres(table: pl.DataFrame, server: Server) -> NamedSource:
         f'"{name}" {_POSTGRES_TYPES[kind.base_type()]}' for name, kind in table.schema.items()
     )
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"create table people ({columns})")  # type: ignore[call-overload]  # our own
+        connection.execute(f"create table people ({columns})")
         copying = "copy people from stdin (format csv, header)"
         with connection.cursor() as cursor, cursor.copy(copying) as copy:
             copy.write(table.write_csv())

@@ -16,7 +16,6 @@ from clusterdp.engines.source_names import crossed_parts, possible_parts
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.counting import Asked, RowCounter
-from clusterdp.rows.labelled import labels_by_name
 from clusterdp.rows.labels import TABLE_CHANGED, CellEncoder
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class TableOptions:
     @property
     def labels(self) -> dict[str, tuple[str, str]]:
         """The labels of every outcome that is declared by labels, by its name."""
-        return labels_by_name(space.declared for space in self.spaces)
+        return {name: two for one in self.spaces for name, two in one.declared.labels.items()}
 
     def by_name(self) -> dict[str, Any]:
         """The options by their names."""

@@ -125,6 +125,13 @@ class OutcomeSpace:
             return f"{self.values[0]:.0f}..{self.values[-1]:.0f}"
         return _listed(self.values)
 
+    @property
+    def in_words(self) -> str:
+        """The same for readers, who may not know what labels count as."""
+        if self.names is None:
+            return str(self)
+        return " or ".join(f"{name} ({number})" for number, name in enumerate(self.names))
+
     @classmethod
     def of(cls, values: Sequence[float]) -> OutcomeSpace:
         """An explicit list of values, in any order: `OutcomeSpace.of([0, 1, 5])`."""

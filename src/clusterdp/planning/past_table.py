@@ -16,7 +16,7 @@ from clusterdp.experiment.encoded_columns import missing_rows
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.experiment.grid import Density
 from clusterdp.rows.column_types import outcome_array
-from clusterdp.rows.labelled import labels_by_name, with_numbers
+from clusterdp.rows.labelled import with_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ def read_past(name: str, declared: DeclaredOutcomes) -> dict[str, npt.NDArray[An
     Raises:
         DataError: If there is no such table, or it lacks an outcome.
     """
-    labels = labels_by_name([declared])
+    labels = declared.labels
     wanted = Wanted(public=(), outcomes=declared.names, labelled=labels)
     table = open_unstored(NamedSource(name=name), wanted)
     held = table.collect_schema().names()

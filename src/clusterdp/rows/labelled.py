@@ -7,29 +7,16 @@ from typing import TYPE_CHECKING
 
 from clusterdp.errors import DataError
 from clusterdp.experiment.labels import folded
-from clusterdp.experiment.outcomes import OutcomeSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     import polars as pl
-
-    from clusterdp.experiment.declared import DeclaredOutcomes
 
     Labels = Mapping[str, tuple[str, str]]
 
 # What another text counts as. It is in no space, and stays so when rows are added up.
 NEITHER = math.inf
-
-
-def labels_by_name(declared: Iterable[DeclaredOutcomes]) -> dict[str, tuple[str, str]]:
-    """The labels of every outcome that is declared by labels, by its name."""
-    return {
-        outcome.name: outcome.space.names
-        for each in declared
-        for outcome in each.outcomes
-        if isinstance(outcome.space, OutcomeSpace) and outcome.space.names is not None
-    }
 
 
 def numbers_of(labels: tuple[str, str]) -> dict[str, float]:
