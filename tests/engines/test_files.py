@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -160,3 +161,29 @@ def test_compressed_parts_of_a_folder(table: pl.DataFrame, tmp_path: Path) -> No
     table[100:].write_csv(folder / "b.csv")
     assert release(folder, tmp_path / "out").exit_code == 0
     assert cdp.read_release(tmp_path / "out").layout.n_units == len(table)
+
+
+def test_types_follow_from_all_rows_of_all_files(tmp_path: Path) -> None:
+    """Polars looks at ten files by itself."""
+    for part in range(14):
+        odd = ("007", "word") if part == 13 else (str(part), f"{part}.5")
+        (tmp_path / f"{part:02}.csv").write_text(f"user,score,o\n{odd[0]},{odd[1]},1\n")
+    wanted = Wanted(public=("user", "score"), outcomes=("o",), unit="user")
+    rows = open_files(NamedSource(name=str(tmp_path)), wanted).collect()
+    assert rows.schema == {"user": pl.String, "score": pl.String, "o": pl.Float64}
+    assert rows["user"].to_list() == [*map(str, range(13)), "007"]
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "extra"),
+    [
+        ("adbc_driver_postgresql", "postgresql://me@host/shop", "postgres"),
+        ("duckdb", "duckdb://", "duckdb"),
+    ],
+)
+def test_what_is_not_installed_is_named_with_its_command(
+    module: str, source: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    refused = release(source, tmp_path / "out", "--query", "select 1")
+    assert_refused(refused, f"pip install 'clusterdp[{extra}]'")

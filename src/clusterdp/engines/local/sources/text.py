@@ -49,7 +49,8 @@ class TextFiles:
         public = [name for name in names if wanted.is_public(name)]
         whole = self._written_as_whole(public)
         # From all rows: of an event table, how many come first follows from events.
-        found = self._scan(infer_schema_length=None).collect_schema()
+        n_files = len(self.paths)
+        found = self._scan(infer_schema_length=None, infer_schema_files=n_files).collect_schema()
         texts = [name for name in public if found[name].is_integer() and name not in whole]
         texts += [name for name in public if name == wanted.unit and not found[name].is_integer()]
         texts += [name for name in wanted.outcomes if name in found]
