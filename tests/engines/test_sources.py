@@ -58,7 +58,7 @@ def people(rng: np.random.Generator) -> pl.DataFrame:
     """Ids and zip codes with leading zeros, labels, and outcomes that may be missing."""
     n_people = 400
     visited = rng.random(n_people) < 0.4
-    spend = pl.Series(np.round(rng.exponential(8, n_people), 4))
+    spend = pl.Series(np.minimum(rng.exponential(8, n_people), 40).round(4))
     table = pl.DataFrame(
         {
             "user": [f"{number:05}" for number in rng.permutation(n_people)],
