@@ -137,7 +137,7 @@ def estimate(
         control=control,
         estimator="unstratified" if unstratified else "stratified",
         use="rows" if rows_only else "everything",
-        segments=None if segments is None else _read_segments(segments, segments_query, on),
+        segments=None if segments is None else _open_segments(segments, segments_query, on),
         on=on,
         by=by,
         adjust=parse_names(adjust),
@@ -166,9 +166,8 @@ def estimate(
         print_line(f"wrote {path}")
 
 
-def _read_segments(source: str, query: str | None, on: str | None) -> pl.DataFrame:
-    table = NamedSource(name=source, query=query)
-    return open_unstored(table, Wanted(unit=on)).collect(engine="streaming")
+def _open_segments(source: str, query: str | None, on: str | None) -> pl.LazyFrame:
+    return open_unstored(NamedSource(name=source, query=query), Wanted(unit=on))
 
 
 def _parse_shares(text: str) -> dict[str, float]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.engines.source_names import crossed_parts
 from clusterdp.engines.spark.files import hadoop_path
 from clusterdp.engines.spark.jobs import running
+from clusterdp.engines.spark.row_order import with_places
 from clusterdp.engines.text_files import TEXT, find_delimiter
-from clusterdp.errors import DataError
+from clusterdp.errors import DataError, ParameterError
 from clusterdp.rows.labelled import NEITHER, check_holds_labels, numbers_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.named_source import NamedSource, Wanted
 
+NO_ORDER_TO_KEEP = (
+    "Spark keeps the order of Parquet files alone, and publishes other tables in the order of ids: "
+    "leave out keep_order (--keep-order), or write the table as Parquet"
+)
 _PARQUET = (".parquet", ".pq")
 # The kind of a folder's files is decided from this many of them.
 _FILES_LOOKED_AT = 1000
@@ -54,6 +59,20 @@ def open_spark_source(spark: SparkSession, source: NamedSource, wanted: Wanted) 
         if suffix in _PARQUET:
             return spark.read.parquet(source.name)
         return _read_text(spark, source.name, _delimiter(spark, source, suffix), wanted)
+
+
+def open_in_order(spark: SparkSession, source: NamedSource, wanted: Wanted) -> DataFrame:
+    """Parquet files as a Spark table whose rows know their places; see `row_order.py`.
+
+    Raises:
+        ParameterError: If the files are of another kind.
+        DataError: As `open_spark_source`.
+    """
+    rows = open_spark_source(spark, source, wanted)
+    with running(spark, f"opening {source}"):
+        if _kind(spark, source.name) not in _PARQUET:
+            raise ParameterError(NO_ORDER_TO_KEEP)
+        return with_places(rows)
 
 
 def cross_spark_columns(rows: DataFrame, name: str | None, secret: tuple[str, ...]) -> DataFrame:
