@@ -129,6 +129,8 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     release_id: str,
     source: Any = None,
     *,
+    query: str | None = None,
+    delimiter: str | None = None,
     ledger: str | os.PathLike[str] | Ledger | None = None,
     out: str | os.PathLike[str] | None = None,
     ledger_key_file: str | os.PathLike[str] | None = None,
@@ -141,6 +143,8 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         release_id: Its id in the ledger.
         source: The table, if it was a frame or has another name now. If the release has drawn
             noise, it must be the same table; before, one with as many units and clusters.
+        query: The query, if the source is a database.
+        delimiter: The delimiter, if the source is a text file that needs one.
         ledger: The ledger that recorded it. It is needed.
         out: The folder to publish, if it is to be another.
         ledger_key_file: Key file of the ledger, if it was made with one.
@@ -153,6 +157,8 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         DataError: If noise was drawn and the table is another.
     """
     given = {
+        "query": query,
+        "delimiter": delimiter,
         "ledger": ledger,
         "ledger_key_file": ledger_key_file,
         "out": out,
@@ -260,7 +266,8 @@ def run_resume(
         )
     budget = task.budget_of(None)
     reservation = budget.ledger.resume(release_id)
-    kept = resumed_options(reservation, {**(given or {}), "input": asked.input, "out": asked.out})
+    here = {name: getattr(asked, name) for name in ("input", "query", "delimiter", "out")}
+    kept = resumed_options(reservation, {**(given or {}), **here})
     options = parse_options({**kept, "verbose": asked.verbose})
     source = options.input if task.source is None else task.source
     if isinstance(source, str) and source == FRAME:
