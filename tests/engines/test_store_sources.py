@@ -9,8 +9,10 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run
-from clusterdp.engines.local.objects import find_objects
-from clusterdp.engines.local.sources import _find_files, open_source
+from clusterdp.engines.local.sources.files import _find_files
+from clusterdp.engines.local.sources.objects import find_objects
+from clusterdp.engines.local.sources.opening import open_source
+from clusterdp.engines.named_source import NamedSource, Wanted
 from clusterdp.published.verification import verify_folder
 from store_releases import WRITERS, as_bytes
 
@@ -65,8 +67,8 @@ def tree(tmp_path: Path, bucket: s3.Bucket) -> Path:
 def test_the_same_files_are_found_in_the_same_order(tree: Path, bucket: s3.Bucket) -> None:
     for source in SOURCES:
         here = [path.relative_to(tree).as_posix() for path in _find_files(f"{tree}/{source}")]
-        found = find_objects(f"{bucket.uri}/tree/{source}").addresses
-        there = [address.removeprefix(f"{bucket.uri}/tree/") for address in found]
+        found = find_objects(f"{bucket.uri}/tree/{source}").paths
+        there = [str(address).removeprefix(f"{bucket.uri}/tree/") for address in found]
         assert there == here, source
 
 
@@ -76,13 +78,14 @@ def test_no_files(source: str, tree: Path, bucket: s3.Bucket) -> None:
         find_objects(f"{bucket.uri}/tree/{source}")
 
 
+WANTED = Wanted(outcomes=("clicks",), unit="user")
 ODD = ("a b", "a+é", "a%41", "a#x", "a?x", "a&b=c", "a*b", "a[1]", "a:b", "a.")
 
 
 def test_any_name_is_read(table: pl.DataFrame, bucket: s3.Bucket, tmp_path: Path) -> None:
     for name in ODD:
         source = bucket.put(f"{name}/{name}.parquet", as_bytes(table))
-        read = open_source(source, lambda: tmp_path, ("clicks",))
+        read = open_source(NamedSource(name=source), WANTED, lambda: tmp_path)
         assert read.collect(engine="streaming").equals(table), name
 
 
@@ -111,7 +114,7 @@ def test_every_kind_of_file_is_read_without_a_copy(
         raise AssertionError
 
     before = set(tmp_path.iterdir())
-    read = open_source(f"{bucket.uri}/rows", no_scratch, ("clicks",))
+    read = open_source(NamedSource(name=f"{bucket.uri}/rows"), WANTED, no_scratch)
     assert read.collect(engine="streaming").equals(
         table.with_columns(pl.col("clicks").cast(read.collect_schema()["clicks"]))
     )
@@ -123,7 +126,7 @@ def test_a_query_is_released_into_a_store(
 ) -> None:
     """The rows of a query are stored privately on this machine while it runs, and nowhere else."""
     out = f"{bucket.uri}/out"
-    done = release(f"duckdb:?select * from '{source}'", out)
+    done = release("duckdb://", out, "--query", f"select * from '{source}'")
     assert done.exit_code == 0, done.output
     assert cdp.read_release(out).layout.n_units == len(table)
     assert bucket.names("out") <= {

@@ -17,7 +17,8 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from clusterdp.engines.local.sources import open_source
+from clusterdp.engines.local.sources.opening import open_source
+from clusterdp.engines.named_source import NamedSource, Wanted
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows import id_order
 from clusterdp.storage.store_folder import StoreFolder
@@ -123,7 +124,8 @@ def test_a_store_is_sent_the_same_whatever_outcomes_are_redrawn_alike(
     for number, each in enumerate((table, redrawn_alike(table, "channels"))):
         WRITERS["csv"](each, tmp_path / f"{number}.csv")
         source = bucket.put(f"{number}.csv", (tmp_path / f"{number}.csv").read_bytes())
-        rows = open_source(source, lambda: tmp_path, COLUMNS.outcomes)
+        wanted = Wanted(outcomes=COLUMNS.outcomes, unit=COLUMNS.unit)
+        rows = open_source(NamedSource(name=source), wanted, lambda: tmp_path)
         out = StoreFolder.at(f"{bucket.uri}/out{number}")
         before = len(store_server.requests(bucket))
         release_into(rows, out, "channels", keep_order=False)

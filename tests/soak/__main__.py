@@ -25,6 +25,7 @@ from soak import (
     s3,
     scaling,
     stores,
+    workers,
 )
 from soak.report import Line
 
@@ -43,6 +44,7 @@ def main() -> int:
         "closings": _closings,
         "outages": _outages,
         "executors": _executors,
+        "workers": _workers,
         "malformed": _malformed,
         "designs": _designs,
     }
@@ -138,6 +140,10 @@ def _outages() -> list[Line]:
 
 def _executors() -> list[Line]:
     return executors.run_executor_kills(_folder())
+
+
+def _workers() -> list[Line]:
+    return workers.run_worker_kills(_folder())
 
 
 def _malformed() -> list[Line]:

@@ -14,7 +14,7 @@ from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.storage.files import CLAIM, MANIFEST
 from clusterdp.storage.store_folder import StoreFolder
-from soak.kills import publish_again
+from soak.kills import prepare, publish_again
 from soak.owner import Owner, release_options, run, write_table
 from soak.report import Line
 
@@ -203,7 +203,7 @@ def _judge(trial: _Trial, name: str) -> None:
     tally.overspent += ledger.balance(name).basic != record.guarantee
     tally.lost += _problems(place)
     again = trial.folder / f"{name}-again"
-    publish_again(cdp.read_release(place), trial.source, key, record, again)
+    publish_again(cdp.read_release(place), prepare(trial.source), key, record, again)
     whole = {path.name: path.read_bytes() for path in again.iterdir()}
     if trial.bucket.read(name) != whole:
         tally.lost.append(f"{name} differs from an undisturbed run")

@@ -34,7 +34,7 @@ NO_LEDGER = (
 )
 
 # What may be given when a release is resumed; all else was decided when it began.
-_RESUMED = ("input", "out", "ledger", "ledger_key_file", "verbose")
+_RESUMED = ("input", "query", "delimiter", "out", "ledger", "ledger_key_file", "verbose")
 
 
 @errors_in_one_line()
@@ -71,6 +71,11 @@ def release(
     --control gate_30 --cluster country --outcome retention_1=0,1
     --outcome retention_7=0,1 --outcome rounds=number:0..493
     --epsilon 2 --out published/
+
+    clusterdp release postgresql://me@warehouse/shop
+    --query "select userid, version, visited from players"
+    --unit userid --arm version --control gate_30
+    --outcome visited=no,yes --epsilon 2 --out published/
     """
     if resume is not None:
         here = {name: given.pop(name) for name in _RESUMED}
@@ -125,8 +130,12 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
         content["folder"] = target
         if published.release_id is not None:
             content["release_id"] = published.release_id
+        if published.found:
+            content["found"] = list(published.found)
         print_json(content)
         return
+    for found in published.found:
+        print_line(f"note: {found}")
     readable = is_store(target) or "://" not in target
     look = f"; look at it with: clusterdp inspect {target}" if readable else ""
     print_line(f"published {target}{look}")

@@ -1,4 +1,4 @@
-"""What an engine is: two passes over a table, and the errors that every engine shares."""
+"""What an engine is: passes over a table, and the errors that every engine shares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 
 from clusterdp._words import counted
 from clusterdp.engines.cells import CellOptions, refuse_missing
-from clusterdp.engines.source_names import crossed_parts
+from clusterdp.engines.named_source import Wanted
+from clusterdp.engines.source_names import crossed_parts, possible_parts
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.counting import Asked, RowCounter
@@ -37,14 +38,21 @@ if TYPE_CHECKING:
 
 # Takes the number of rows that were read since it was last called.
 Progress = Callable[[int], None]
-NO_ORDER_TO_KEEP = (
-    "a Spark table has no order to keep; its rows are published in the order of ids: leave out "
-    "keep_order (--keep-order)"
-)
+# What passes are called where progress is shown.
+COUNTING, RANDOMIZING = "counting cells", "randomizing rows"
+BOTH_AT_ONCE = "counting cells and randomizing rows"
 
 
 def no_progress(n_rows: int) -> None:
     """Ignore progress."""
+
+
+class Stages(Protocol):
+    """Where a long run reports to."""
+
+    def stage(self, name: str, n_rows: int) -> Progress:
+        """Start a stage over that many rows; returns what to call with rows done."""
+        ...
 
 
 class Counted(NamedTuple):
@@ -64,16 +72,38 @@ class Counted(NamedTuple):
     notices: tuple[str, ...] = ()
 
 
+class WantedRows(NamedTuple):
+    """Rows that are to be written.
+
+    Attributes:
+        randomizer: What randomizes them.
+        folder: Where they are put: a private folder, which becomes public when all is done.
+    """
+
+    randomizer: BatchRandomizer
+    folder: str
+
+
 class WrittenRows(NamedTuple):
-    """What pass 2 read and wrote.
+    """What a pass that randomizes read and wrote.
 
     Attributes:
         seen: What was read.
         files: The files it wrote, by their names in the folder.
+        notices: Warnings about what is published with the rows, for the owner alone.
     """
 
     seen: Fingerprint
     files: dict[str, FileSum]
+    notices: tuple[str, ...] = ()
+
+
+class CollectedRows(NamedTuple):
+    """Randomized rows as a frame; what was read, and the warnings, as in `WrittenRows`."""
+
+    rows: Any
+    seen: Fingerprint
+    notices: tuple[str, ...] = ()
 
 
 class FirstPass(NamedTuple):
@@ -124,6 +154,22 @@ class TableOptions:
         parts = crossed_parts(names, columns.cluster, columns.secret)
         return replace(self, columns=columns.keeping(part for part in parts if part != columns.arm))
 
+    @property
+    def wanted(self) -> Wanted:
+        """What a table by name is read for."""
+        columns = self.columns
+        return Wanted(
+            public={*columns.public, *possible_parts(columns.cluster)},
+            outcomes=columns.outcomes,
+            labelled=self.labels,
+            unit=columns.unit,
+        )
+
+    @property
+    def labels(self) -> dict[str, tuple[str, str]]:
+        """The labels of every outcome that is declared by labels, by its name."""
+        return {name: two for one in self.spaces for name, two in one.declared.labels.items()}
+
     def by_name(self) -> dict[str, Any]:
         """The options by their names."""
         return {one.name: getattr(self, one.name) for one in fields(TableOptions)}
@@ -168,11 +214,44 @@ class Table(TableOptions, ABC):
         wanted = [Asked() for _ in self.spaces] if asked is None else asked
         counter = RowCounter.of(row_encoder(self, encoder), layout, wanted)
         with self.first_pass(counter, layout, progress) as found:
-            _refuse_unsound(found.tally, self)
-            _refuse_repeated(found.count_repeated(), self)
-            counted = _to_counts(found.tally, layout)
-            notices = (*_clipping_notices(found.tally, self), *found.notices(counted))
-            return counted._replace(notices=notices)
+            return self.checked(found, layout)
+
+    def count_and_write(
+        self,
+        layout: Layout,
+        encoder: CellEncoder,
+        asked: Sequence[Asked],
+        wanted: WantedRows,
+        stages: Stages,
+    ) -> tuple[Counted, WrittenRows]:
+        """Count, and write rows whose channels are known beforehand.
+
+        An engine that can does both in one pass; here it is two. If the table is refused, whatever
+        was put into the folder must be removed: rows may be there before all of them were checked.
+
+        Args:
+            layout: The cells.
+            encoder: How rows are assigned to cells.
+            asked: What to count of each block, as in `count`.
+            wanted: What is written, and where.
+            stages: Where to report to.
+        """
+        counting = stages.stage(COUNTING, layout.n_units)
+        counted = self.count(layout, encoder, counting, asked)
+        randomizing = stages.stage(RANDOMIZING, layout.n_units)
+        return counted, self.write_rows(*wanted, randomizing)
+
+    def checked(self, found: FirstPass, layout: Layout) -> Counted:
+        """What a pass that counts found.
+
+        Raises:
+            DataError: As `count`.
+        """
+        _refuse_unsound(found.tally, self)
+        _refuse_repeated(found.count_repeated(), self)
+        counted = _to_counts(found.tally, layout)
+        notices = (*_clipping_notices(found.tally, self), *found.notices(counted))
+        return counted._replace(notices=notices)
 
     @abstractmethod
     def first_pass(
@@ -187,8 +266,8 @@ class Table(TableOptions, ABC):
         """Pass 2: the published rows into a folder."""
 
     @abstractmethod
-    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[Any, Fingerprint]:
-        """Pass 2: the published rows as a frame, evaluated once and for all; and what was read."""
+    def collect_rows(self, randomizer: BatchRandomizer) -> CollectedRows:
+        """Pass 2: the published rows as a frame, evaluated once and for all."""
 
     @abstractmethod
     def like(self, published: pl.DataFrame) -> Any:
@@ -198,7 +277,7 @@ class Table(TableOptions, ABC):
 class Engine(Protocol):
     """What opens tables and places.
 
-    A source is the name of a file, a folder or a query, or a frame that the engine can read.
+    A source is a `NamedSource`, or a frame that the engine can read.
     """
 
     def place(self, out: str) -> Destination:

@@ -155,7 +155,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     effects = sorted(found.effects, key=_kind)
     notes = [*ratio_notes, *found.notes, *_group_notes(release), *layout_notes(layout, estimator)]
     missing = [note for one in release.blocks for note in missing_notes(one.space.declared)]
-    scope = (*_clipping_notes(release), *missing, *release.notes)
+    labels = [note for one in release.blocks for note in one.space.declared.label_notes]
+    scope = (*_clipping_notes(release), *labels, *missing, *release.notes)
     notes += [Note(text, Weight.SCOPE) for text in scope]
     warnings, remarks = sorted_notes(notes)
     return Estimate(

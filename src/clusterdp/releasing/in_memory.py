@@ -55,7 +55,7 @@ def release_in_memory(
         add_noise: Where noise on statistics comes from.
     """
     check_blocks(prepared.layout, prepared.table.spaces, mechanisms)
-    prepared, mechanisms, look, _ = look_first(prepared, mechanisms, Unrecorded(key), add_noise)
+    prepared, mechanisms, look, *_ = look_first(prepared, mechanisms, Unrecorded(key), add_noise)
     table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
     notes = release_notes(prepared, mechanisms)
     asked = [asked_of(mechanism, layout, key) for mechanism in mechanisms]
@@ -65,9 +65,11 @@ def release_in_memory(
     drawn = draw_blocks(found.totals, layout, table.spaces, mechanisms, add_noise)
     channels, units = channels_of(drawn), None
     if channels:
-        units, again = table.collect_rows(prepared.randomizer(channels, key))
+        units, again, notices = table.collect_rows(prepared.randomizer(channels, key))
         if again != found.seen:
             raise DataError(TABLE_CHANGED)
+        for notice in notices:
+            notify_owner(notice)
     return Release(
         units=units,
         cells=table.like(cells_table(encoder, layout, drawn)),

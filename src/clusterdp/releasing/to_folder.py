@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from clusterdp.engines.base import no_progress
-from clusterdp.engines.local.table import unreadable, write_parquet
-from clusterdp.errors import DataError, OutputError, notify_owner
+from clusterdp.engines.local.table import write_parquet
+from clusterdp.errors import OutputError
 from clusterdp.published.block_tables import stacked
 from clusterdp.published.card import write_card
 from clusterdp.published.cells import cells_table
@@ -16,11 +16,10 @@ from clusterdp.published.readme import write_readme
 from clusterdp.published.sights import what_is_visible
 from clusterdp.published.terms import Terms
 from clusterdp.published.totals import totals_table
-from clusterdp.releasing.blocks import channels_of, check_blocks, draw_blocks, release_notes
-from clusterdp.releasing.journal import Drawn, Unrecorded
+from clusterdp.releasing.blocks import check_blocks, release_notes
+from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.looking import look_first
-from clusterdp.releasing.prepare import asked_of
-from clusterdp.rows.labels import ANOTHER_TABLE, TABLE_CHANGED
+from clusterdp.releasing.passes import TablePasses
 from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.files import CELLS, CHANNELS, INDEX, LOOK, MANIFEST, README, TOTALS, FileSum
 from clusterdp.storage.folder import private_file
@@ -30,22 +29,15 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from clusterdp.engines.base import Stages
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.published.manifest import BeforeLook
-    from clusterdp.releasing.journal import Journal
+    from clusterdp.releasing.journal import Drawn, Journal
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.statistics.look import DrawnLook
     from clusterdp.statistics.noise import NoiseSource
     from clusterdp.storage.folder import Destination
-
-
-class Progress(Protocol):
-    """Where a long run reports to."""
-
-    def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
-        """Start a stage over that many rows; returns what to call with rows done."""
-        ...
 
 
 class Silence:
@@ -60,9 +52,9 @@ def write_release(
     prepared: Prepared,
     mechanisms: Sequence[Mechanism],
     target: Destination,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
     journal: Journal | None = None,
-) -> None:
+) -> tuple[str, ...]:
     """Privatize a table into a new folder.
 
     Args:
@@ -72,10 +64,13 @@ def write_release(
         progress: Where to report to.
         journal: What makes the release resumable; by default it is not.
 
+    Returns:
+        What followed from its look, in sentences that are published; nothing without one.
+
     Raises:
         ClusterDPError: If the table, a parameter or the place is wrong. There is then no folder.
     """
-    write_with(
+    return write_with(
         prepared,
         mechanisms,
         target,
@@ -89,42 +84,33 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     prepared: Prepared,
     mechanisms: Sequence[Mechanism],
     target: Destination,
-    progress: Progress,
+    progress: Stages,
     *,
     journal: Journal,
     add_noise: NoiseSource,
-) -> None:
+) -> tuple[str, ...]:
     """As `write_release`, with the sources of randomness given, for tests."""
     layout = prepared.layout
     check_blocks(layout, prepared.table.spaces, mechanisms)
     with _plain_errors(target), target.staged(journal.key.claim()) as staged:
-        prepared, mechanisms, look, before = look_first(
+        prepared, mechanisms, look, before, found = look_first(
             prepared, mechanisms, journal, add_noise, _look_progress(mechanisms, layout, progress)
         )
         manifest = _describe(prepared, mechanisms, before)
-        drawn = _draw(prepared, mechanisms, journal, progress, add_noise)
-        channels = channels_of(drawn.blocks)
-        files: dict[str, FileSum] = {}
-        if channels:
-            randomizer = prepared.randomizer(channels, journal.key)
-            randomized = progress.stage("randomizing rows", layout.n_units)
-            written = prepared.table.write_rows(randomizer, staged.rows, randomized)
-            if journal.key.tag(written.seen) != drawn.table_tag:
-                raise DataError(TABLE_CHANGED)
-            files |= written.files
+        passes = TablePasses(prepared, mechanisms, journal, progress, add_noise)
+        drawn, rows = passes.run(staged.rows)
+        files = {} if rows is None else dict(rows.files)
         progress.stage("sealing the folder", 0)
         folder = staged.files
-        for name, held in _tables(prepared, drawn, look).items():
-            if held is not None:
-                write_parquet(held.lazy(), folder / name)
+        tables = {
+            name: write_parquet(held.lazy(), folder / name)
+            for name, held in _tables(prepared, drawn, look).items()
+            if held is not None
+        }
         seen = what_is_visible(manifest, layout, [one.channel for one in drawn.blocks])
         readme = write_readme(manifest, files, seen)
         private_file(folder / README).write_text(readme, encoding="utf-8")
-        files |= {
-            path.name: FileSum.of(path)
-            for path in folder.iterdir()
-            if path.is_file() and path.name not in files
-        }
+        files |= tables | {README: FileSum.of(folder / README)}
         # After all others, whose checksums it shows.
         private_file(folder / INDEX).write_text(write_card(manifest, files, seen), encoding="utf-8")
         files[INDEX] = FileSum.of(folder / INDEX)
@@ -133,6 +119,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         # Last of all: a folder without a manifest is not a release.
         private_file(folder / MANIFEST).write_bytes(sealed)
     journal.commit(str(target))
+    return found
 
 
 def _tables(
@@ -152,36 +139,8 @@ def _tables(
     }
 
 
-def _draw(
-    prepared: Prepared,
-    mechanisms: Sequence[Mechanism],
-    journal: Journal,
-    progress: Progress,
-    add_noise: NoiseSource,
-) -> Drawn:
-    """The first pass, and its noise: what an earlier run drew, if there was one."""
-    layout, spaces = prepared.layout, prepared.table.spaces
-    counting = progress.stage("counting cells", layout.n_units)
-    asked = [asked_of(mechanism, layout, journal.key) for mechanism in mechanisms]
-    found = prepared.table.count(layout, prepared.encoder, counting, asked)
-    for notice in found.notices:
-        notify_owner(notice)
-    tag = journal.key.tag(found.seen)
-    kept = journal.recall()
-    if kept is None:
-        progress.stage("drawing noise and designing the channel", 0)
-        blocks = draw_blocks(found.totals, layout, spaces, mechanisms, add_noise)
-        drawn = Drawn(blocks=blocks, table_tag=tag)
-        journal.keep(bytes(drawn))
-        return drawn
-    drawn = Drawn.from_bytes(kept, mechanisms, layout, spaces)
-    if drawn.table_tag != tag:
-        raise DataError(ANOTHER_TABLE)
-    return drawn
-
-
 def _look_progress(
-    mechanisms: Sequence[Mechanism], layout: Layout, progress: Progress
+    mechanisms: Sequence[Mechanism], layout: Layout, progress: Stages
 ) -> Callable[[int], None]:
     if all(mechanism.look is None for mechanism in mechanisms):
         return no_progress
@@ -215,11 +174,5 @@ def _plain_errors(target: Destination) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise OutputError(f"cannot write {target}: {reason}") from None
-    except pl.exceptions.PanicException as error:  # of Polars, over a damaged file
-        raise unreadable(error) from None
     except pl.exceptions.PolarsError as error:
-        if "could not parse" in str(error):  # a kept column, which only the second pass reads
-            raise unreadable(error) from None
-        full = "No space left" in str(error) or "os error 28" in str(error)
-        reason = "No space left on device" if full else type(error).__name__
-        raise OutputError(f"cannot write {target}: {reason}") from None
+        raise OutputError(f"cannot write {target}: {type(error).__name__}") from None

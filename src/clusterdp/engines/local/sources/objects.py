@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath, PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp.errors import DataError
 from clusterdp.storage.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _WILD = re.compile(r"[*?\[]")
 # A piece of a glob, and what it stands for in a regular expression; ** is any depth.
 _PIECE = re.compile(r"(\*\*/)|(\*\*)|(\*)|(\?)|(\[!?[^\]]+\])")
 
 
-class Found(NamedTuple):
-    """Files of a source, and the arguments that Polars needs to read them."""
+class Located(NamedTuple):
+    """Files on a disk or in a store, and the arguments that Polars needs to read them there."""
 
-    addresses: list[str]
+    paths: list[Path] | list[str]
     reach: dict[str, Any]
 
 
-def find_objects(source: str) -> Found:
+def find_objects(source: str) -> Located:
     """The addresses of the files of a source, in the order in which a disk would have them.
 
     Raises:
@@ -48,10 +51,10 @@ def is_hidden(path: PurePath) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def _found(source: str, store: Store, names: list[str]) -> Found:
+def _found(source: str, store: Store, names: list[str]) -> Located:
     if not names:
         raise DataError(f"there is no file {source}")
-    return Found([f"{store}/{name}" for name in names], store.access.for_polars())
+    return Located([f"{store}/{name}" for name in names], store.access.for_polars())
 
 
 def _to_pattern(wild: str) -> re.Pattern[str]:
