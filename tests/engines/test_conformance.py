@@ -585,10 +585,10 @@ def test_an_object_that_changes_between_passes_is_not_published(
 
     class Meddler:
         def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
-            if name == "randomizing rows":
+            if name == RANDOMIZING:
                 bucket.put("t.parquet", as_bytes(table.with_columns(clicks=3 - pl.col("clicks"))))
             return lambda _: None
 
     with pytest.raises(cdp.DataError, match=TABLE_CHANGED):
-        write(opened.table, StoreFolder.at(f"{bucket.uri}/out"), Meddler())
+        write(opened.table, StoreFolder.at(f"{bucket.uri}/out"), Meddler(), COUNTED)
     assert bucket.names() == {"t.parquet"}

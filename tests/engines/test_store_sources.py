@@ -86,7 +86,7 @@ def test_any_name_is_read(table: pl.DataFrame, bucket: s3.Bucket, tmp_path: Path
     for name in ODD:
         source = bucket.put(f"{name}/{name}.parquet", as_bytes(table))
         read = open_source(NamedSource(name=source), WANTED, lambda: tmp_path)
-        assert read.collect(engine="streaming").equals(table), name
+        assert read.select(table.columns).collect(engine="streaming").equals(table), name
 
 
 def test_any_name_can_be_that_of_a_folder(source: Path, bucket: s3.Bucket) -> None:
@@ -115,8 +115,10 @@ def test_every_kind_of_file_is_read_without_a_copy(
 
     before = set(tmp_path.iterdir())
     read = open_source(NamedSource(name=f"{bucket.uri}/rows"), WANTED, no_scratch)
-    assert read.collect(engine="streaming").equals(
-        table.with_columns(pl.col("clicks").cast(read.collect_schema()["clicks"]))
+    assert (
+        read.select(table.columns)
+        .collect(engine="streaming")
+        .equals(table.with_columns(pl.col("clicks").cast(read.collect_schema()["clicks"])))
     )
     assert set(tmp_path.iterdir()) == before
 

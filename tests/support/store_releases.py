@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ WRITERS: dict[str, Callable[[pl.DataFrame, io.BytesIO], object]] = {
     "parquet": lambda table, file: table.write_parquet(file),
     "csv": lambda table, file: table.write_csv(file),
     "arrow": lambda table, file: table.write_ipc(file),
+    "ndjson": lambda table, file: table.write_ndjson(file),
+    "csv.gz": lambda table, file: file.write(gzip.compress(table.write_csv().encode())),
 }
 
 
