@@ -30,6 +30,7 @@ format: .venv/dev ## Rewrite the files the way `make check` wants them.
 bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 	$(BIN)/python bench/throughput.py
 	$(BIN)/python bench/files.py
+	$(BIN)/python -m bench.spark
 	$(BIN)/python bench/estimates.py
 
 bench-scaling: .venv/bench ## How time and memory grow with rows, clusters and outcomes: docs/scale.md. Ten minutes.

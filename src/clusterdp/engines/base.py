@@ -40,10 +40,6 @@ Progress = Callable[[int], None]
 # What passes are called where progress is shown.
 COUNTING, RANDOMIZING = "counting cells", "randomizing rows"
 BOTH_AT_ONCE = "counting cells and randomizing rows"
-NO_ORDER_TO_KEEP = (
-    "a Spark table has no order to keep; its rows are published in the order of ids: leave out "
-    "keep_order (--keep-order)"
-)
 
 
 def no_progress(n_rows: int) -> None:
