@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test test-fast check format bench bench-variance bench-look bench-coverage bench-metrics bench-peers soak reproduce docs venv clean
+.PHONY: help demo test test-fast check format bench bench-scaling bench-variance bench-look bench-coverage bench-metrics bench-peers soak reproduce docs venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +32,9 @@ bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 	$(BIN)/python bench/files.py
 	$(BIN)/python -m bench.spark
 	$(BIN)/python bench/estimates.py
+
+bench-scaling: .venv/bench ## How time and memory grow with rows, clusters and outcomes: docs/scale.md. Ten minutes.
+	$(BIN)/python bench/scaling.py
 
 bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others: docs/frontier.md, docs/joint_frontier.md, docs/sum_noise.md. Minutes.
 	$(BIN)/python -m bench.frontier
