@@ -10,7 +10,6 @@ and where the time goes. On a machine that others use, compare processor seconds
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,8 +18,6 @@ import numpy as np
 import polars as pl
 
 import clusterdp as cdp
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as a program, it is alone on the path
 from bench.measuring import Measured, Stopwatch, measure, run_measured
 
 if TYPE_CHECKING:
@@ -107,7 +104,7 @@ def compare(title: str, n_rows: int, repeats: int, *, text_ids: bool) -> None:
         make_table(source, n_rows, text_ids=text_ids)
         for _ in range(repeats):
             for name, found in runs.items():
-                found.append(measure(__file__, "--side", name, source, target=target))
+                found.append(measure("bench.files", "--side", name, source, target=target))
     print(f"{n_rows:,} rows, {title}")
     seconds = {name: min(run.seconds for run in found) for name, found in runs.items()}
     worked = {name: min(run.processor_seconds for run in found) for name, found in runs.items()}

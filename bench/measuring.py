@@ -66,15 +66,15 @@ def run_measured(work: Callable[[], dict[str, float]]) -> None:
     print(json.dumps(told))
 
 
-def measure(script: str, *arguments: object, target: Path) -> Measured:
-    """Run a script in a process of its own, and look at its memory from outside meanwhile.
+def measure(module: str, *arguments: object, target: Path) -> Measured:
+    """Run a module in a process of its own, and look at its memory from outside meanwhile.
 
     Args:
-        script: A program that calls `run_measured`.
+        module: A program that calls `run_measured`.
         *arguments: What it is called with, before the target.
         target: The file or folder that it makes, which is removed in the end.
     """
-    command = [sys.executable, script, *map(str, arguments), str(target)]
+    command = [sys.executable, "-m", module, *map(str, arguments), str(target)]
     peak = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
         seen = psutil.Process(child.pid)

@@ -10,7 +10,6 @@ memory per row, the share of each stage, and what a row more costs; docs/scale.m
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,8 +17,6 @@ from pathlib import Path
 import polars as pl
 
 import clusterdp as cdp
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as a program, it is alone on the path
 from bench.measuring import Measured, Stopwatch, measure, run_measured
 
 _STAGES = {
@@ -156,7 +153,7 @@ def main() -> None:
         for size in dict.fromkeys(size for of_title in wanted.values() for size in of_title):
             size.write(source)
             numbers = (int(number) for number in asdict(size).values())
-            done[size] = measure(__file__, "--size", *numbers, "--", source, target=target)
+            done[size] = measure("bench.scaling", "--size", *numbers, "--", source, target=target)
             print(as_line(size, done[size]), flush=True)
     print_tables({title: {size: done[size] for size in listed} for title, listed in wanted.items()})
 
