@@ -141,7 +141,9 @@ def test_plans_dry_runs_and_segments_take_addresses(
     table: pl.DataFrame, bucket: s3.Bucket, published: Path
 ) -> None:
     source = bucket.put("t.parquet", as_bytes(table))
-    planned = run("plan", source, *PARTS[2:], "--epsilon", 2)
+    planned = run(
+        "plan", source, *PARTS[2:], "--epsilon", 2, "--out", published.parent / "plan.toml"
+    )
     assert planned.exit_code == 0, planned.output
     dry = release(source, f"{bucket.uri}/out", "--dry-run")
     assert dry.exit_code == 0, dry.output
