@@ -1,7 +1,11 @@
-"""Every engine gives the same release: the same rows, cells, guarantee and refusals."""
+"""Every engine gives the same release: the same rows, cells, guarantee and refusals.
+
+And so does the local engine from a store into a store, to the last byte.
+"""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,6 +15,7 @@ import pytest
 import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.engines.base import RANDOMIZING
+from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.experiment.categories import Categories
@@ -19,13 +24,15 @@ from clusterdp.experiment.grid import Grid
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.prepare import prepare_table
+from clusterdp.releasing.prepare import prepare, prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
+from clusterdp.storage.store_folder import StoreFolder
+from store_releases import as_bytes, write_fixed
 from two_blocks import COLUMNS as BLOCK_COLUMNS
 from two_blocks import MECHANISMS as BLOCK_MECHANISMS
 from two_blocks import SPACES as BLOCK_SPACES
@@ -38,8 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from clusterdp.engines.base import Table
-
-pytestmark = pytest.mark.spark
+    from clusterdp.releasing.prepare import Prepared
+    from soak.s3 import Bucket
 
 SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
 COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",))
@@ -297,6 +304,7 @@ def release(frame: Any, case: Case, columns: Columns = COLUMNS) -> cdp.Release:
     )
 
 
+@pytest.mark.spark
 @pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
 @pytest.mark.parametrize("name", CASES)
 def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
@@ -320,6 +328,7 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
     assert str(cdp.estimate(theirs)) == str(cdp.estimate(ours))
 
 
+@pytest.mark.spark
 def test_blocks_are_released_alike(
     rng: np.random.Generator, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -347,6 +356,7 @@ def test_blocks_are_released_alike(
         assert (tmp_path / "local" / name).read_bytes() == (tmp_path / "spark" / name).read_bytes()
 
 
+@pytest.mark.spark
 def test_folders_are_released_alike(
     table: pl.DataFrame, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -375,7 +385,7 @@ COUNTED = (cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2),)
 
 def write(
     table: Table,
-    target: LocalFolder,
+    target: LocalFolder | StoreFolder,
     progress: Any = None,
     mechanisms: tuple[cdp.Mechanism, ...] = (cdp.optimal(epsilon=2),),
 ) -> None:
@@ -468,6 +478,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("name", REFUSALS)
 def test_tables_are_refused_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
     refusal = REFUSALS[name]
@@ -482,6 +493,7 @@ def test_tables_are_refused_alike(name: str, table: pl.DataFrame, spark: SparkSe
     assert "4321" not in said[0]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_table_that_changes_between_passes_is_not_published(
     engine: str, table: pl.DataFrame, spark: SparkSession, tmp_path: Path
@@ -506,3 +518,77 @@ def test_a_table_that_changes_between_passes_is_not_published(
     with pytest.raises(cdp.DataError, match=TABLE_CHANGED):
         write(opened, LocalFolder(tmp_path / "out"), Meddler(), COUNTED)
     assert not list(tmp_path.glob("*out*"))
+
+
+# All but the one whose channels take seconds to design.
+IN_STORES = [name for name in CASES if name != "missing outcomes"]
+
+
+def open_for(source: str, case: Case) -> Prepared:
+    """A file, by its name on a disk or in a store."""
+    return prepare(
+        source,
+        columns=case.columns(),
+        spaces=(case.space,),
+        clip=case.clip,
+        min_cell_size=case.min_cell_size,
+        aggregates=case.aggregates,
+    )
+
+
+@pytest.mark.store
+@pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
+@pytest.mark.parametrize("name", IN_STORES)
+def test_stores_are_released_alike(
+    name: str, table: pl.DataFrame, bucket: Bucket, tmp_path: Path
+) -> None:
+    case, here = CASES[name], tmp_path / "t.parquet"
+    case.change(table).write_parquet(here)
+    there = bucket.put("t.parquet", here.read_bytes())
+    write_fixed(open_for(str(here), case), (case.mechanism,), LocalFolder(tmp_path / "out"))
+    write_fixed(open_for(there, case), (case.mechanism,), StoreFolder.at(f"{bucket.uri}/out"))
+    assert bucket.read("out") == {
+        path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()
+    }
+
+
+@pytest.mark.store
+@pytest.mark.parametrize("name", REFUSALS)
+def test_stores_refuse_alike(
+    name: str, table: pl.DataFrame, bucket: Bucket, tmp_path: Path
+) -> None:
+    refusal, here = REFUSALS[name], tmp_path / "t.parquet"
+    refusal.change(table).write_parquet(here)
+    there = bucket.put("t.parquet", here.read_bytes())
+    case, engine = (
+        Case(space=refusal.space, breakdowns=refusal.breakdowns),
+        LocalEngine(ExitStack()),
+    )
+    said = []
+    for source, out in ((str(here), str(tmp_path / "out")), (there, f"{bucket.uri}/out")):
+        target = engine.place(out)
+        with pytest.raises(cdp.DataError) as caught:
+            write_fixed(open_for(source, case), (case.mechanism,), target)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert refusal.message in said[0]
+    assert "4321" not in said[0]
+    assert bucket.names() == {"t.parquet"}
+
+
+@pytest.mark.store
+def test_an_object_that_changes_between_passes_is_not_published(
+    table: pl.DataFrame, bucket: Bucket
+) -> None:
+    source = bucket.put("t.parquet", as_bytes(table))
+    opened = open_for(source, Case())
+
+    class Meddler:
+        def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
+            if name == RANDOMIZING:
+                bucket.put("t.parquet", as_bytes(table.with_columns(clicks=3 - pl.col("clicks"))))
+            return lambda _: None
+
+    with pytest.raises(cdp.DataError, match=TABLE_CHANGED):
+        write(opened.table, StoreFolder.at(f"{bucket.uri}/out"), Meddler(), COUNTED)
+    assert bucket.names() == {"t.parquet"}

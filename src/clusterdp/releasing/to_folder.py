@@ -92,7 +92,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     """As `write_release`, with the sources of randomness given, for tests."""
     layout = prepared.layout
     check_blocks(layout, prepared.table.spaces, mechanisms)
-    with _plain_errors(target), target.staged() as staged:
+    with _plain_errors(target), target.staged(journal.key.claim()) as staged:
         prepared, mechanisms, look, before, found = look_first(
             prepared, mechanisms, journal, add_noise, _look_progress(mechanisms, layout, progress)
         )
