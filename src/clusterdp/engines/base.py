@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -18,7 +19,7 @@ from clusterdp.rows.counting import Asked, RowCounter
 from clusterdp.rows.labels import TABLE_CHANGED, CellEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     import polars as pl
@@ -62,6 +63,18 @@ class Counted(NamedTuple):
     totals: tuple[CellTotals, ...]
     seen: Fingerprint
     notices: tuple[str, ...] = ()
+
+
+class CountedCells(NamedTuple):
+    """The units of cells, by the labels that rows are given; and what was read.
+
+    Attributes:
+        sizes: Axes `[cluster, arm]`.
+        seen: What was read.
+    """
+
+    sizes: IntArray
+    seen: Fingerprint
 
 
 class WrittenRows(NamedTuple):
@@ -117,11 +130,21 @@ class TableOptions:
                 "rows that are aggregated have no order to keep; leave out keep_order "
                 "(--keep-order)"
             )
+        if self.columns.private_cluster and self.keep_order:
+            raise ParameterError(
+                "the order of a table may tell clusters, which are private; leave out keep_order "
+                "(--keep-order)"
+            )
 
     def with_parts(self, names: list[str]) -> TableOptions:
         """The same for a table of these columns: what clusters are crossed from is kept too."""
         columns = self.columns
         parts = crossed_parts(names, columns.cluster, columns.secret)
+        if parts and columns.private_cluster:
+            raise DataError(
+                f"a private cluster is one column, and {columns.cluster!r} is none: add a column "
+                "to the table that holds what it would be crossed to"
+            )
         return replace(self, columns=columns.keeping(part for part in parts if part != columns.arm))
 
     def by_name(self) -> dict[str, Any]:
@@ -166,13 +189,37 @@ class Table(TableOptions, ABC):
                 shows no value.
         """
         wanted = [Asked() for _ in self.spaces] if asked is None else asked
-        counter = RowCounter.of(row_encoder(self, encoder), layout, wanted)
-        with self.first_pass(counter, layout, progress) as found:
-            _refuse_unsound(found.tally, self)
-            _refuse_repeated(found.count_repeated(), self)
+        with self._checked_pass(layout, encoder, progress, wanted) as found:
             counted = _to_counts(found.tally, layout)
             notices = (*_clipping_notices(found.tally, self), *found.notices(counted))
             return counted._replace(notices=notices)
+
+    def count_cells(
+        self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
+    ) -> CountedCells:
+        """A pass before pass 1: check every row, and count the units of cells.
+
+        For clusters that are private. Arguments and errors are as those of `count`; of the sizes of
+        the layout, those of arms alone are compared.
+        """
+        wanted = [Asked() for _ in self.spaces]
+        with self._checked_pass(layout, encoder, progress, wanted) as found:
+            tally = found.tally
+            sizes = tally.blocks[0].table.sum(axis=-1).reshape(layout.sizes.shape)
+            if not np.array_equal(sizes.sum(axis=0), layout.sizes.sum(axis=0)):
+                raise DataError(TABLE_CHANGED)
+            return CountedCells(sizes, tally.seen)
+
+    @contextmanager
+    def _checked_pass(
+        self, layout: Layout, encoder: CellEncoder, progress: Progress, asked: Sequence[Asked]
+    ) -> Iterator[FirstPass]:
+        """Read every row once; every one of them can be used."""
+        counter = RowCounter.of(row_encoder(self, encoder), layout, asked)
+        with self.first_pass(counter, layout, progress) as found:
+            _refuse_unsound(found.tally, self)
+            _refuse_repeated(found.count_repeated(), self)
+            yield found
 
     @abstractmethod
     def first_pass(
@@ -230,6 +277,12 @@ def _refuse_unsound(tally: Tally, table: Table) -> None:
     refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
     refuse_missing(table.columns.unit, "unit", tally.n_without_id)
+    if tally.n_unlabelled:
+        raise DataError(
+            f"column {table.columns.cluster!r} (private cluster) has missing values, or labels "
+            f"that were not declared{_in_rows(tally.n_unlabelled, table)}; declare every label "
+            "(labels=..., --labels), such as 'other' for all that are rare"
+        )
     for block, space in zip(tally.blocks, table.spaces, strict=True):
         _refuse_outcomes(block, space, table)
 

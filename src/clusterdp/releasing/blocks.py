@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels.label_response import LabelResponse
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.draw import CellRelease
@@ -22,15 +23,18 @@ if TYPE_CHECKING:
 
 
 def check_blocks(
-    layout: Layout, spaces: Sequence[Categories], mechanisms: Sequence[Mechanism]
+    layout: Layout,
+    spaces: Sequence[Categories],
+    mechanisms: Sequence[Mechanism],
+    response: LabelResponse | None = None,
 ) -> None:
     """Raise a ParameterError if a release of these blocks could not be completed.
 
-    See `check_exact`; it reads what is public alone.
+    See `check_exact`; it reads what is public alone, or given labels in place of private clusters.
     """
     for space, mechanism in zip(spaces, mechanisms, strict=True):
         check_exact(layout, space, mechanism)
-    Terms.of(spaces, mechanisms)
+    Terms.of(spaces, mechanisms, response)
 
 
 def release_notes(prepared: Prepared, mechanisms: Sequence[Mechanism]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from clusterdp.published.terms import Terms
 from clusterdp.published.totals import totals_table
 from clusterdp.releasing.blocks import channels_of, check_blocks, draw_blocks, release_notes
 from clusterdp.releasing.journal import Drawn, Unrecorded
+from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.prepare import asked_of
 from clusterdp.rows.labels import ANOTHER_TABLE, TABLE_CHANGED
@@ -95,9 +96,10 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     add_noise: NoiseSource,
 ) -> None:
     """As `write_release`, with the sources of randomness given, for tests."""
-    layout = prepared.layout
-    check_blocks(layout, prepared.table.spaces, mechanisms)
+    check_blocks(prepared.layout, prepared.table.spaces, mechanisms, prepared.response)
     with _plain_errors(target), target.staged() as staged:
+        prepared = _labelled(prepared, mechanisms, journal, progress)
+        layout = prepared.layout
         prepared, mechanisms, look, before = look_first(
             prepared, mechanisms, journal, add_noise, _look_progress(mechanisms, layout, progress)
         )
@@ -180,6 +182,18 @@ def _draw(
     return drawn
 
 
+def _labelled(
+    prepared: Prepared, mechanisms: Sequence[Mechanism], journal: Journal, progress: Progress
+) -> Prepared:
+    """With units given their labels, where clusters are private; what they lead to is checked."""
+    if prepared.response is None:
+        return prepared
+    counting = progress.stage("giving labels", prepared.layout.n_units)
+    prepared = label_first(prepared, journal, counting)
+    check_blocks(prepared.layout, prepared.table.spaces, mechanisms, prepared.response)
+    return prepared
+
+
 def _look_progress(
     mechanisms: Sequence[Mechanism], layout: Layout, progress: Progress
 ) -> Callable[[int], None]:
@@ -196,7 +210,8 @@ def _describe(
         software=software_name(),
         columns=table.columns,
         layout=prepared.layout,
-        terms=Terms.of(table.spaces, mechanisms),
+        terms=Terms.of(table.spaces, mechanisms, prepared.response),
+        assignment=prepared.assignment,
         row_order=table.row_order,
         expected=prepared.expected,
         before_look=before,

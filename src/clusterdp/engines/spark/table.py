@@ -200,7 +200,7 @@ class SparkTable(Table):
         from pyspark.sql import functions as sf
 
         rows = self._select(*self.columns.counted)
-        task = CountRows(counter=stored, count_keys=counter.count_keys, n_cells=layout.sizes.size)
+        task = CountRows(counter=stored, keys=counter.keys, n_cells=layout.sizes.size)
         # Parts of a number that is public: Spark would choose it by their sizes in bytes.
         n_parts = math.ceil(counter.n_places(layout.sizes.size) / _PLACES_PER_PART)
         places = rows.mapInArrow(task, PLACES).repartition(n_parts, "place").groupBy("place")
@@ -243,7 +243,7 @@ class SparkTable(Table):
         kinds: dict[str, Any] = {
             name: self.rows.schema[name].dataType for name in self.columns.public
         }
-        if randomizer.pooled is not None and self.columns.cluster is not None:
+        if randomizer.relabelled is not None and self.columns.cluster is not None:
             kinds[self.columns.cluster] = StringType()
         schema = StructType()
         n_folds = 1 if self.columns.folds > 1 else 0
@@ -289,7 +289,7 @@ def select(rows: DataFrame, *names: str) -> DataFrame:
 
 def _without_keys(counter: RowCounter) -> RowCounter:
     """A counter that can be stored."""
-    return counter.with_keys([()] * len(counter.blocks))
+    return counter.with_keys(counter.keys.without())
 
 
 def _n_parts(n_units: int) -> int:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import IntArray
     from clusterdp.rows.batches import BatchRandomizer, BlockRandomizer
-    from clusterdp.rows.counting import RowCounter
+    from clusterdp.rows.counting import CountKeys, RowCounter
 
 T = TypeVar("T")
 
@@ -55,19 +55,19 @@ class CountRows:
 
     Attributes:
         counter: What is counted of a batch, without keys.
-        count_keys: The keys that numbers are rounded with for counts, block by block.
+        keys: The keys of the counter.
         n_cells: How many cells there are.
     """
 
     counter: Shared[RowCounter]
-    count_keys: tuple[tuple[bytes, ...], ...] = field(repr=False)
+    keys: CountKeys = field(repr=False)
     n_cells: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
         import pyarrow as pa
 
-        counter = self.counter.get().with_keys(self.count_keys)
+        counter = self.counter.get().with_keys(self.keys)
         names = counter.encoder.columns.counted
         tally = Tally.empty(counter, self.n_cells)
         present = np.zeros(self.n_cells, dtype=np.bool_)
@@ -187,7 +187,7 @@ class RandomizeRows:
     """
 
     randomizer: Shared[BatchRandomizer]
-    keys: tuple[BlockKeys, ...] = field(repr=False)
+    keys: RowKeys = field(repr=False)
     seen: Accumulator[dict[int, Fingerprint | None]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -217,21 +217,33 @@ class BlockKeys(NamedTuple):
     rounding: tuple[bytes, ...]
 
 
-def keys_of(randomizer: BatchRandomizer) -> tuple[BlockKeys, ...]:
-    """The keys of a randomizer, block by block."""
-    return tuple(
+class RowKeys(NamedTuple):
+    """The keys of a randomizer: block by block, and of private clusters."""
+
+    blocks: tuple[BlockKeys, ...]
+    labels: bytes = b""
+
+
+def keys_of(randomizer: BatchRandomizer) -> RowKeys:
+    """The keys of a randomizer."""
+    blocks = tuple(
         BlockKeys(block.row_randomizer.aes_key, block.rounding_keys) for block in randomizer.blocks
     )
+    return RowKeys(blocks, randomizer.encoder.label_key)
 
 
 def without_keys(randomizer: BatchRandomizer) -> BatchRandomizer:
     """A randomizer that can be stored."""
-    return _with_keys(randomizer, (BlockKeys(b"", ()),) * len(randomizer.blocks))
+    return _with_keys(randomizer, RowKeys((BlockKeys(b"", ()),) * len(randomizer.blocks)))
 
 
-def _with_keys(randomizer: BatchRandomizer, keys: tuple[BlockKeys, ...]) -> BatchRandomizer:
-    pairs = zip(randomizer.blocks, keys, strict=True)
-    return replace(randomizer, blocks=tuple(_keyed(block, own) for block, own in pairs))
+def _with_keys(randomizer: BatchRandomizer, keys: RowKeys) -> BatchRandomizer:
+    pairs = zip(randomizer.blocks, keys.blocks, strict=True)
+    return replace(
+        randomizer,
+        encoder=randomizer.encoder.with_label_key(keys.labels),
+        blocks=tuple(_keyed(block, own) for block, own in pairs),
+    )
 
 
 def _keyed(block: BlockRandomizer, keys: BlockKeys) -> BlockRandomizer:

@@ -1,0 +1,162 @@
+"""Private clusters: what units count by the label they were given, in means of true clusters.
+
+A unit of cluster c was given label ℓ with the published probability K(ℓ|c). Weights w on given
+labels with Σ_ℓ K(ℓ|c)·w(ℓ) = u(c) count it as u(c) on average, whatever else is true of it:
+
+    w = K⁻¹·1_c           counts units of cluster c as one, and all others as nothing,
+    g_a = K⁻¹·(1/p(a|·))  counts units of arm a by the inverse of its probability in their cluster.
+
+The mean of an arm is a ratio, Σ w·ỹ/Σ w over its rows. Labels were drawn from words of their own, so
+their noise and that of outcomes are independent. A row's w·(ỹ − mean) has both in it, and so has
+its square, which tells the variance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp.estimation.intervals import quantile, two_sided
+from clusterdp.estimation.notes import Note, Weight
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray
+    from clusterdp.estimation.segments import Segment
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.published.release import Release
+
+# The probability of a false alarm about the shares of arms, as in `sample_ratio.py`.
+_LEVEL = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LabelWeights:
+    """What units count by the labels they were given.
+
+    Attributes:
+        column: The column of given labels.
+        groups: The true clusters, pooled ones as one.
+        inverse: K⁻¹; axes `[label, group]`.
+        probs: p(a|c), the declared probabilities of arms, axes `[group, arm]`; None if arms have
+            the same in all clusters.
+    """
+
+    column: str
+    groups: tuple[str, ...]
+    inverse: FloatArray
+    probs: FloatArray | None
+
+    @classmethod
+    def of(cls, release: Release) -> LabelWeights | None:
+        """Those of a release; None where clusters are public."""
+        if release.response is None or release.columns.cluster is None:
+            return None
+        clusters = tuple(map(str, release.layout.clusters))
+        probs = release.assignment
+        return cls(
+            column=release.columns.cluster,
+            groups=clusters,
+            inverse=release.response.inverse(clusters),
+            probs=None if probs is None else np.array(probs),
+        )
+
+    def factors(self, segment: Segment = ()) -> FloatArray | None:
+        """What units count in a segment, which may be of a true cluster; axes `[label, arm]`.
+
+        None where arms are compared within given labels, as with public clusters.
+        """
+        group = dict(segment).get(self.column)
+        if group is not None:
+            return self.inverse[:, [self.groups.index(group)]]
+        return None if self.probs is None else self.inverse @ (1 / self.probs)
+
+    def notes(self) -> list[Note]:
+        """What effects rest on."""
+        if self.probs is None:
+            text = (
+                f"{self.column} is private, and arms are compared within its noisy labels: this is "
+                "right if arms had the same probabilities in all true clusters, as nothing else "
+                "was declared"
+            )
+        else:
+            text = (
+                f"{self.column} is private: units are weighted by its noisy labels for the "
+                "declared probabilities of arms in true clusters"
+            )
+        return [Note(text, Weight.SCOPE)]
+
+    def ratio_notes(self, layout: Layout) -> list[Note]:
+        """Warnings where arms do not have their declared probabilities in a true cluster.
+
+        Σ_i w(ℓ_i)·(1{arm a} − p(a|c)) is zero on average in every cluster c. It is compared with
+        the normal distribution, for all clusters and arms together (Bonferroni).
+        """
+        if self.probs is None:
+            return []
+        is_arm = np.eye(len(layout.arms))
+        gaps = is_arm[:, np.newaxis, :] - self.probs  # [own arm, group, arm]
+        scores = np.einsum("lb,lg,bga->ga", layout.sizes, self.inverse, gaps)
+        squares = np.einsum("lb,lg,bga->ga", layout.sizes, self.inverse**2, gaps**2)
+        n_tests = scores.size
+        off = [
+            f"{self.groups[group]} ({layout.arms[arm]})"
+            for group, arm in np.ndindex(scores.shape)
+            if two_sided(float(scores[group, arm]), float(np.sqrt(squares[group, arm])))
+            < _LEVEL / n_tests
+        ]
+        if not off:
+            return []
+        text = (
+            f"sample-ratio mismatch in true clusters: {', '.join(off)} do not have their declared "
+            "probabilities, so effects may be biased"
+        )
+        return [Note(text, Weight.WARNING)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInterval:
+    """The interval of an effect in a true cluster (Fieller's).
+
+    How many units of the cluster an arm has is an estimate itself. With arms' means μ̂_a and counts
+    W_a = Σ w, let ā = W₁/(W₁ + W₀). If the effect is τ = τ̂ + d, arms' means are μ̂₁ + (1 − ā)d and
+    μ̂₀ − ād, and τ̂ has the variance V(d) = V − 2Bd + Cd² of residuals from these. The interval holds
+    every d with d² ≤ q²·V(d).
+
+    Attributes:
+        effect: τ̂.
+        variance: V, at d = 0.
+        lean: B = (1 − ā)B₁ − āB₀, with B_a = Σ w²(ỹ − μ̂_a)/W_a².
+        spread: C = (1 − ā)²C₁ + ā²C₀, with C_a = Σ w²/W_a².
+        degrees: Degrees of freedom of the variance; infinite if it is normal.
+    """
+
+    effect: float
+    variance: float
+    lean: float
+    spread: float
+    degrees: float
+
+    @property
+    def p_value(self) -> float:
+        """Of no effect."""
+        within = self.variance + 2 * self.effect * self.lean + self.effect**2 * self.spread
+        # Estimated parts can make it too small by chance.
+        return two_sided(self.effect, max(within, self.variance / 4) ** 0.5, self.degrees)
+
+    def ci(self, level: float) -> tuple[float, float]:
+        """The interval; everything, where the cluster may have no units."""
+        square = quantile(level, self.degrees) ** 2
+        leading = 1 - square * self.spread
+        if not leading > 0:
+            return -np.inf, np.inf
+        middle = -square * self.lean
+        half = float(np.sqrt(middle**2 + square * self.variance * leading))
+        return self.effect + (middle - half) / leading, self.effect + (middle + half) / leading
+
+    def gap(self, level: float) -> None:
+        """Nothing is left out inside."""
+
+    def lift(self, level: float) -> None:
+        """Control's mean is too uncertain to divide by."""
