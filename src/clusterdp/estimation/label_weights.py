@@ -6,13 +6,14 @@ labels with Σ_ℓ K(ℓ|c)·w(ℓ) = u(c) count it as u(c) on average, whatever
     w = K⁻¹·1_c           counts units of cluster c as one, and all others as nothing,
     g_a = K⁻¹·(1/p(a|·))  counts units of arm a by the inverse of its probability in their cluster.
 
-The mean of an arm is a ratio, Σ w·ỹ/Σ w over its rows. Labels were drawn from words of their own, so
-their noise and that of outcomes are independent. A row's w·(ỹ − mean) has both in it, and so has
-its square, which tells the variance.
+The mean of an arm is a ratio, Σ w·ỹ/Σ w over its rows. Labels were drawn from words of their own,
+so that their noise and that of outcomes are independent. A row's w·(ỹ − mean) has both in it, and
+so has its square, which tells the variance.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,20 @@ from clusterdp.estimation.intervals import quantile, two_sided
 from clusterdp.estimation.notes import Note, Weight
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusterdp._arrays import FloatArray
+    from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.moments import CellMoments
+    from clusterdp.estimation.results import Effect
     from clusterdp.estimation.segments import Segment
     from clusterdp.experiment.layout import Layout
     from clusterdp.published.release import Release
 
 # The probability of a false alarm about the shares of arms, as in `sample_ratio.py`.
 _LEVEL = 1e-3
+# The level of intervals that are told to have no bounds.
+_USUAL = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,12 +146,36 @@ class GroupInterval:
     spread: float
     degrees: float
 
+    @classmethod
+    def of(
+        cls, value: Effect, means: FloatArray, moments: CellMoments, weights: CellWeights
+    ) -> GroupInterval:
+        """The interval of an effect in a true cluster.
+
+        Args:
+            value: The effect, with its standard error, and with arms' estimated units.
+            means: Of control and the treatment, as distances from the middle.
+            moments: Of the cells of both arms.
+            weights: Of the same cells.
+        """
+        each = weights.of_units() ** 2 * moments.sizes
+        leans = (each * (moments.means - means)).sum(axis=0)
+        spreads = each.sum(axis=0)
+        treated = value.n_treated / (value.n_treated + value.n_control)
+        control = 1 - treated
+        return cls(
+            effect=value.effect,
+            variance=value.std_error**2,
+            lean=float(control * leans[1] - treated * leans[0]),
+            spread=float(control**2 * spreads[1] + treated**2 * spreads[0]),
+            degrees=value.degrees,
+        )
+
     @property
     def p_value(self) -> float:
         """Of no effect."""
         within = self.variance + 2 * self.effect * self.lean + self.effect**2 * self.spread
-        # Estimated parts can make it too small by chance.
-        return two_sided(self.effect, max(within, self.variance / 4) ** 0.5, self.degrees)
+        return two_sided(self.effect, max(within, 0.0) ** 0.5, self.degrees)
 
     def ci(self, level: float) -> tuple[float, float]:
         """The interval; everything, where the cluster may have no units."""
@@ -160,3 +192,16 @@ class GroupInterval:
 
     def lift(self, level: float) -> None:
         """Control's mean is too uncertain to divide by."""
+
+
+def group_notes(name: str, effects: Sequence[Effect]) -> list[Note]:
+    """Remarks on effects in a true cluster."""
+    text = "a true cluster, by inverting the response; numbers of units are estimates"
+    notes = [Note(text, Weight.SCOPE, name)]
+    if any(math.isnan(one.effect) for one in effects):
+        text = "labels are too noisy to tell whether an arm has units there, so no effect"
+        notes.append(Note(text, Weight.SCOPE, name))
+    elif not all(math.isfinite(limit) for one in effects for limit in one.ci(_USUAL)):
+        text = "the interval has no bounds, as labels do not tell that there are units"
+        notes.append(Note(text, Weight.SCOPE, name))
+    return notes
