@@ -80,21 +80,6 @@ class LabelWeights:
             return self.inverse[:, [self.groups.index(group)]]
         return None if self.probs is None else self.inverse @ (1 / self.probs)
 
-    def notes(self) -> list[Note]:
-        """What effects rest on."""
-        if self.probs is None:
-            text = (
-                f"{self.column} is private, and arms are compared within its noisy labels: this is "
-                "right if arms had the same probabilities in all true clusters, as nothing else "
-                "was declared"
-            )
-        else:
-            text = (
-                f"{self.column} is private: units are weighted by its noisy labels for the "
-                "declared probabilities of arms in true clusters"
-            )
-        return [Note(text, Weight.SCOPE)]
-
     def ratio_notes(self, layout: Layout) -> list[Note]:
         """Warnings where arms do not have their declared probabilities in a true cluster.
 

@@ -57,12 +57,12 @@ def check_weighted(
 
 
 def scope_notes(layout: Layout, estimator: Estimator, labels: LabelWeights | None) -> list[Note]:
-    """Remarks on what effects are of and rest on, by the sizes of cells and by private clusters."""
-    if labels is None:
-        return layout_notes(layout, estimator)
-    if labels.probs is not None:
-        return labels.notes()
-    return [*layout_notes(layout, estimator), *labels.notes()]
+    """Remarks on cells that arms are compared within; none where units count by their labels.
+
+    What effects rest on where clusters are private is said in the notes of the release.
+    """
+    weighted = labels is not None and labels.probs is not None
+    return [] if weighted else layout_notes(layout, estimator)
 
 
 def layout_notes(layout: Layout, estimator: Estimator) -> list[Note]:

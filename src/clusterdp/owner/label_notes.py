@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from clusterdp.owner.options import Options
     from clusterdp.planning.plan import Comparison
 
+_OURS = (
+    "the standard error of the overall effect is about {:.4g} with private clusters; at the same "
+    "epsilon it would be"
+)
+_LEAVE_OUT = "Leave clusters out unless effects in true clusters are what is asked for"
 _ALIKE = (
     "arms are taken to have the same probabilities in all private clusters; if they have not, "
     "effects are biased: declare them (assignment=..., --assignment)"
@@ -34,15 +39,15 @@ def label_notes(options: Options, layout: Layout) -> list[str]:
     probs = labels.probs(layout)
     if probs is None:
         return [published, _ALIKE]
-    factor = _inflation(labels.response.inverse() @ (1 / np.array(probs)), layout.sizes)
+    factor = inflation(labels.response.inverse() @ (1 / np.array(probs)), layout.sizes)
     price = (
         "weights that invert the response make overall effects unbiased for the declared "
-        f"probabilities of arms: standard errors of rows are about {factor:.3g} times those shown"
+        f"probabilities of arms: standard errors are about {factor:.3g} times those of rows alone"
     )
     return [published, price]
 
 
-def _inflation(weights: FloatArray, sizes: IntArray) -> float:
+def inflation(weights: FloatArray, sizes: IntArray) -> float:
     """How much larger a standard error is with these weights of units; both axes `[label, arm]`."""
     squares = (sizes * weights**2).sum(axis=0) / (sizes * weights).sum(axis=0) ** 2
     return math.sqrt(float(squares.sum() / (1 / sizes.sum(axis=0)).sum()))
@@ -67,23 +72,34 @@ def cost_notes(options: Options, layout: Layout, planned: Comparison) -> list[st
         assignment=None,
         epsilon=planned.epsilon + labels.response.guarantee().epsilon,
     )
+    by_public = _overall_error(public, labels.unanswered(layout))
+    if labels.assignment is not None:
+        ours = _weighted_error(options, layout, planned)
+        return [f"{_OURS.format(ours)} {by_public:.4g} with public clusters"]
     together = layout.sizes.sum(axis=0, keepdims=True)
-    others = {
-        "with public clusters": labels.unanswered(layout),
-        "without clusters": replace(layout, clusters=(EVERYONE,), sizes=together),
-    }
-    errors = {name: _overall_error(public, other) for name, other in others.items()}
-    ours = planned.choice.overall[0].std_error
-    found = ", ".join(f"{error:.4g} {name}" for name, error in errors.items())
-    text = (
-        f"the standard error of the overall effect is {ours:.4g} with private clusters; at the "
-        f"same epsilon it would be {found}"
-    )
-    if ours >= errors["without clusters"]:
-        text += (
-            ". Leave clusters out (--cluster) unless effects in true clusters are what is asked for"
-        )
+    alone = replace(layout, clusters=(EVERYONE,), sizes=together)
+    ours, without = planned.choice.overall[0].std_error, _overall_error(public, alone)
+    text = f"{_OURS.format(ours)} {by_public:.4g} with public clusters, {without:.4g} without any"
+    if ours >= without:
+        text += f". {_LEAVE_OUT}"
     return [text]
+
+
+def _weighted_error(options: Options, layout: Layout, planned: Comparison) -> float:
+    """The standard error to expect with weights that invert the response, from rows alone."""
+    labels = options.private_labels
+    probs = None if labels is None else labels.probs(layout)
+    assert labels is not None  # noqa: S101 - only called then
+    factor = inflation(labels.response.inverse() @ (1 / np.array(probs)), layout.sizes)
+    rows = msgspec.structs.replace(
+        options,
+        epsilon=planned.epsilon + labels.response.guarantee().epsilon,
+        mechanism=planned.chosen,
+        totals_share=0.0,
+        sums_share=0.0,
+        breakdown_share=0.0,
+    )
+    return factor * _overall_error(rows, layout)
 
 
 def _overall_error(options: Options, layout: Layout) -> float:

@@ -55,11 +55,10 @@ def release_in_memory(
         key: Where the randomness of rows comes from.
         add_noise: Where noise on statistics comes from.
     """
-    response = prepared.response
-    check_blocks(prepared.layout, prepared.table.spaces, mechanisms, response)
-    if response is not None:
+    check_blocks(prepared, mechanisms)
+    if prepared.labelling is not None:
         prepared = label_first(prepared, Unrecorded(key))
-        check_blocks(prepared.layout, prepared.table.spaces, mechanisms, response)
+        check_blocks(prepared, mechanisms)
     prepared, mechanisms, look, _ = look_first(prepared, mechanisms, Unrecorded(key), add_noise)
     table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
     notes = release_notes(prepared, mechanisms)
@@ -80,12 +79,12 @@ def release_in_memory(
             Block(space=space, mechanism=mechanism, statistics=one.statistics, channel=one.channel)
             for space, mechanism, one in zip(table.spaces, mechanisms, drawn, strict=True)
         ),
-        guarantee=total_guarantee(table.spaces, mechanisms, response),
+        guarantee=total_guarantee(table.spaces, mechanisms, prepared.response),
         columns=table.columns,
         layout=layout,
         notes=notes,
         look=look,
-        response=response,
+        response=prepared.response,
         assignment=prepared.assignment,
         provenance=prepared.provenance,
     )

@@ -96,7 +96,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     add_noise: NoiseSource,
 ) -> None:
     """As `write_release`, with the sources of randomness given, for tests."""
-    check_blocks(prepared.layout, prepared.table.spaces, mechanisms, prepared.response)
+    check_blocks(prepared, mechanisms)
     with _plain_errors(target), target.staged() as staged:
         prepared = _labelled(prepared, mechanisms, journal, progress)
         layout = prepared.layout
@@ -186,11 +186,11 @@ def _labelled(
     prepared: Prepared, mechanisms: Sequence[Mechanism], journal: Journal, progress: Progress
 ) -> Prepared:
     """With units given their labels, where clusters are private; what they lead to is checked."""
-    if prepared.response is None:
+    if prepared.labelling is None:
         return prepared
     counting = progress.stage("giving labels", prepared.layout.n_units)
     prepared = label_first(prepared, journal, counting)
-    check_blocks(prepared.layout, prepared.table.spaces, mechanisms, prepared.response)
+    check_blocks(prepared, mechanisms)
     return prepared
 
 
