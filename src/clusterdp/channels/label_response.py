@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray, WordArray
 
-# More labels than this are no declared set that anyone reads; see the groups of breakdowns.
-MOST_LABELS = 10_000
+# With more labels than this, hardly any unit would be given its own.
+MOST_LABELS = 1000
 # Beyond, labels are as good as public, and probabilities too small to be exact.
 LARGEST_LABEL_EPSILON = 12.0
 # A word has 64 bits, of which the upper 52 decide.
@@ -110,13 +110,17 @@ class LabelResponse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return np.asarray(mixed / KEEP_TOTAL)
 
     def inverse(self, clusters: Sequence[str] | None = None) -> FloatArray:
-        """K⁻¹: what a unit of each given label counts as in each group; axes `[label, group]`."""
-        return np.asarray(np.linalg.inv(self.probs(clusters)))
+        """K⁻¹: what a unit of each given label counts as in each group; axes `[label, group]`.
 
-    def places(self, clusters: Sequence[str]) -> IntArray:
-        """The place of each declared label among published ones, pooled or not; axes `[label]`."""
-        found = {str(name): place for place, name in enumerate(clusters)}
-        return np.array([found.get(label, len(found) - 1) for label in self.labels])
+        K is q·I + 1·oᵀ with q = (own − other)/2^52, and its rows add up to one: so K⁻¹ is
+        (I − 1·oᵀ)/q.
+        """
+        kept = (self.own - self.other) / KEEP_TOTAL
+        shared = self.probs(clusters) - kept * np.eye(self._n_groups(clusters))
+        return np.asarray((np.eye(len(shared)) - shared) / kept)
+
+    def _n_groups(self, clusters: Sequence[str] | None) -> int:
+        return self.n_labels if clusters is None else len(clusters)
 
     def _n_pooled(self, name: str, names: tuple[str, ...]) -> int:
         """How many declared labels a published one stands for."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterdp.channels.integers import KEEP_TOTAL
+from clusterdp.channels.integers import KEEP_TOTAL, SMALLEST_ROW_EPSILON
 from clusterdp.channels.label_response import LabelResponse
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.assignment import parse_by_label, to_number
@@ -78,7 +78,7 @@ def left_for_outcomes(epsilon: float, labels: DeclaredLabels) -> float:
     found = float(left)
     if Fraction(found) > left:
         found = math.nextafter(found, 0.0)
-    if found <= 0:
+    if found < SMALLEST_ROW_EPSILON:
         raise ParameterError(
             f"private_cluster must be less than epsilon, which is {epsilon:g}: outcomes need some "
             "of it"

@@ -52,14 +52,20 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
 
     def with_grids(self) -> Options:
         """The same options with blocks, grids and labels fixed, so that every run has the same."""
-        chosen, declared = self.chosen, self.private_labels
+        chosen = self.chosen
         return msgspec.structs.replace(
-            self,
+            self.with_labels(),
             block=chosen.block_texts or None,
             grids=chosen.grid_texts or None,
-            labels=None if declared is None else list(declared.response.labels),
-            labels_from=None,
         )
+
+    def with_labels(self) -> Options:
+        """The same options with the labels of private clusters listed, if a file has them."""
+        declared = self.private_labels
+        if declared is None or self.labels_from is None:
+            return self
+        listed = list(declared.response.labels)
+        return msgspec.structs.replace(self, labels=listed, labels_from=None)
 
     @property
     def private_labels(self) -> DeclaredLabels | None:

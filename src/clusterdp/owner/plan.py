@@ -77,6 +77,7 @@ def make_plan(source: Any, options: Options) -> Plan:
         )
     if options.epsilon is not None and options.mde is not None:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
+    options = options.with_labels()
     refuse_own_table(options.declaration, table_name(source))
     layout, notes = _read_cells(source, options)
     given, chosen_notes = options, options.chosen.notes
