@@ -35,7 +35,9 @@ def test_weights_invert_the_response(epsilon: float, clusters: tuple[str, ...] |
     np.testing.assert_allclose(chances @ inverse, np.eye(len(chances)), atol=1e-11)
     if clusters is None:
         weights = LabelWeights(column="region", groups=LABELS, inverse=inverse, probs=PROBS)
-        np.testing.assert_allclose(chances @ weights.factors(), 1 / PROBS, rtol=1e-9)
+        everyone = weights.factors()
+        assert everyone is not None
+        np.testing.assert_allclose(chances @ everyone, 1 / PROBS, rtol=1e-9)
         east = weights.factors((("region", "east"), ("tier", 1)))
         assert east is not None
         np.testing.assert_allclose(chances @ east, [[0], [0], [1], [0]], atol=1e-11)
