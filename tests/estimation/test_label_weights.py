@@ -156,6 +156,8 @@ def test_what_labels_do_not_tell_is_refused(rng: np.random.Generator) -> None:
         cdp.estimate(alike, by="region", adjust="tier")
     with pytest.raises(cdp.ParameterError, match="neither adjusted"):
         cdp.estimate(declared, adjust="tier")
+    with pytest.raises(cdp.ParameterError, match="nor on those exposed"):
+        cdp.estimate(alike, by="region", exposure="tier")
     with pytest.raises(cdp.ParameterError, match="plain means are biased"):
         cdp.estimate(declared, estimator="unstratified")
 

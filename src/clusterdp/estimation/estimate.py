@@ -137,7 +137,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         level=level,
         labels=labels,
     )
-    check_weighted(labels, release, wanted, dimensions)
+    check_weighted(labels, release, wanted, dimensions, exposed)
     if covariates and release.columns.assigned_by is not None:
         raise ParameterError(
             "arms were assigned to groups, where adjusted effects have no right intervals: leave "

@@ -12,6 +12,7 @@ from clusterdp.estimation.results import FEW_UNITS
 from clusterdp.estimation.sample_ratio import sample_ratio_notes
 
 if TYPE_CHECKING:
+    from clusterdp.estimation.crossing import AskedExposure
     from clusterdp.estimation.label_weights import LabelWeights
     from clusterdp.estimation.metric_effects import Wanted
     from clusterdp.estimation.moments import Estimator
@@ -33,6 +34,7 @@ def check_weighted(
     release: Release,
     wanted: Wanted,
     dimensions: list[tuple[str, ...]],
+    exposed: AskedExposure | None,
 ) -> None:
     """Raise a ParameterError if something is asked for that private clusters do not tell."""
     if labels is None:
@@ -44,10 +46,12 @@ def check_weighted(
             "are biased; leave out estimator (--estimator)"
         )
     weighted = by_group or labels.probs is not None
-    if weighted and (wanted.covariates or release.columns.assigned_by is not None):
+    others = (wanted.covariates, release.columns.assigned_by, exposed)
+    if weighted and any(others):
         raise ParameterError(
-            f"effects that are weighted by noisy labels of {labels.column!r} can be neither "
-            "adjusted, nor of arms that were assigned to groups; leave out adjust and by"
+            f"effects that are weighted by noisy labels of {labels.column!r} are neither adjusted, "
+            "nor on those exposed, nor of arms that were assigned to groups; leave out adjust, "
+            "exposure or by"
         )
     if by_group and wanted.differences:
         raise ParameterError(

@@ -274,7 +274,7 @@ class Part(NamedTuple):
         for arm in layout.treatments:
             pair = [layout.control, arm]
             weights = self.weigh(sizes, pair)
-            arm_sizes = self._arm_sizes(weights)
+            arm_sizes = self.arm_sizes(weights)
             of = Target(
                 self.whole.metric,
                 layout.arms[arm],
@@ -307,7 +307,7 @@ class Part(NamedTuple):
         labels = self.whole.wanted.labels
         return None if labels is None else labels.factors(self.segment)
 
-    def _arm_sizes(self, weights: CellWeights) -> IntArray:
+    def arm_sizes(self, weights: CellWeights) -> IntArray:
         """Units of both arms; in a true cluster estimated, and zero if not above."""
         if not self.is_group or self.factors is None:
             return np.asarray(weights.sizes.sum(axis=0))
