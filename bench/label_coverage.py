@@ -21,7 +21,7 @@ from bench.label_draws import LABELS, PROBS, Clusters, effects_of
 if TYPE_CHECKING:
     from clusterdp.estimation.results import Effect
 
-N_REPLICATES = 2000
+N_REPLICATES = 1000
 LEVEL = 0.95
 DOCS = Path(__file__).parent.parent / "docs"
 EPSILONS = (0.5, 1.0, 2.0)
@@ -93,7 +93,7 @@ def page(rows: list[str], rates: list[Rate]) -> str:
         "# Do intervals cover where clusters are private?",
         "",
         "Written by `make bench-labels`; not edited by hand. Nominal level 95%,",
-        f"{N_REPLICATES:,} replicates a number, so a coverage has a standard error of 0.5 points.",
+        f"{N_REPLICATES:,} replicates a number, so a coverage has a standard error of 0.7 points.",
         "In brackets: the percentage of intervals without bounds, if there are any.",
         "",
         "Outcomes are 0 to 3 in two arms. True clusters have 40, 30, 20 and 10% of the units, and",

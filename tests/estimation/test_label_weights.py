@@ -168,8 +168,10 @@ def test_a_cluster_that_may_be_empty_has_no_bounds() -> None:
     assert low < 1 - 1.96 * 0.2 < 1 + 1.96 * 0.2 < high
     # The p-value is that of the interval which ends at zero.
     assert told.ci(1 - told.p_value)[0] == pytest.approx(0, abs=1e-9)
-    unknown = GroupInterval(effect=1.0, variance=0.04, lean=0.0, spread=0.3, degrees=np.inf)
+    unknown = GroupInterval(effect=9.0, variance=0.04, lean=0.0, spread=0.3, degrees=np.inf)
     assert unknown.ci(0.95) == (-np.inf, np.inf)
+    assert unknown.p_value > 0.05
+    assert unknown.ci(1 - 1.01 * unknown.p_value)[0] > 0
 
 
 N_REPLICATES = 200

@@ -148,19 +148,24 @@ class GroupInterval:
         spreads = each.sum(axis=0)
         treated = value.n_treated / (value.n_treated + value.n_control)
         control = 1 - treated
+        lean = float(control * leans[1] - treated * leans[0])
+        spread = float(control**2 * spreads[1] + treated**2 * spreads[0])
+        # A sum of squares is nowhere below zero; what was estimated of it can be, by chance.
+        sampling = max(value.sampling_variance, lean**2 / spread)
         return cls(
             effect=value.effect,
-            variance=value.std_error**2,
-            lean=float(control * leans[1] - treated * leans[0]),
-            spread=float(control**2 * spreads[1] + treated**2 * spreads[0]),
+            variance=sampling + value.privacy_variance,
+            lean=lean,
+            spread=spread,
             degrees=value.degrees,
         )
 
     @property
     def p_value(self) -> float:
-        """Of no effect."""
+        """Of no effect; and no less than that of no units, below which intervals have no bounds."""
         within = self.variance + 2 * self.effect * self.lean + self.effect**2 * self.spread
-        return two_sided(self.effect, max(within, 0.0) ** 0.5, self.degrees)
+        no_units = two_sided(1.0, math.sqrt(self.spread), self.degrees)
+        return max(two_sided(self.effect, math.sqrt(within), self.degrees), no_units)
 
     def ci(self, level: float) -> tuple[float, float]:
         """The interval; everything, where the cluster may have no units."""

@@ -13,7 +13,7 @@ from clusterdp.experiment.layout import find_arm
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from clusterdp._arrays import FloatArray
+    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.layout import Layout
 
 # Probabilities of the arms of each label, in the order of labels and of arms.
@@ -107,3 +107,14 @@ def expected_sizes(
     # Rounded so that those of an arm add up to its size.
     ends = np.rint(np.cumsum(cells, axis=0))
     return np.diff(ends, axis=0, prepend=0)
+
+
+def inflation(weights: FloatArray, sizes: IntArray) -> float:
+    """How much larger a standard error is with weights of units than without.
+
+    Args:
+        weights: What a unit counts; axes `[label, arm]`.
+        sizes: Units of cells; axes the same.
+    """
+    squares = (sizes * weights**2).sum(axis=0) / (sizes * weights).sum(axis=0) ** 2
+    return math.sqrt(float(squares.sum() / (1 / sizes.sum(axis=0)).sum()))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from clusterdp.experiment.assignment import inflation
 from clusterdp.experiment.layout import EVERYONE
 from clusterdp.planning.choose import choose
 from clusterdp.planning.quick import expect_quickly
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.layout import Layout
     from clusterdp.owner.options import Options
     from clusterdp.planning.plan import Comparison
@@ -45,12 +44,6 @@ def label_notes(options: Options, layout: Layout) -> list[str]:
         f"probabilities of arms: standard errors are about {factor:.3g} times those of rows alone"
     )
     return [published, price]
-
-
-def inflation(weights: FloatArray, sizes: IntArray) -> float:
-    """How much larger a standard error is with these weights of units; both axes `[label, arm]`."""
-    squares = (sizes * weights**2).sum(axis=0) / (sizes * weights).sum(axis=0) ** 2
-    return math.sqrt(float(squares.sum() / (1 / sizes.sum(axis=0)).sum()))
 
 
 def cost_notes(options: Options, layout: Layout, planned: Comparison) -> list[str]:
