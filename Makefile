@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test test-fast check format bench bench-variance bench-look bench-coverage bench-metrics bench-labels soak reproduce docs venv clean
+.PHONY: help demo test test-fast check format bench bench-variance bench-look bench-coverage bench-metrics bench-peers bench-labels soak reproduce docs venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -28,8 +28,9 @@ format: .venv/dev ## Rewrite the files the way `make check` wants them.
 	$(BIN)/ruff format
 
 bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
-	$(BIN)/python bench/throughput.py
+	$(BIN)/python -m bench.throughput
 	$(BIN)/python bench/files.py
+	$(BIN)/python -m bench.spark
 	$(BIN)/python bench/estimates.py
 
 bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others: docs/frontier.md, docs/joint_frontier.md, docs/sum_noise.md. Minutes.
@@ -50,6 +51,9 @@ bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios and effect
 
 bench-labels: .venv/dev ## Do intervals cover where clusters are private: docs/label_coverage.md. Minutes.
 	$(BIN)/python -m bench.label_coverage
+
+bench-peers: .venv/bench ## Beside the methods of others, what each promises and delivers: docs/peers.md. A quarter of an hour.
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.peers
 
 soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	PYTHONPATH=tests $(BIN)/python -m soak

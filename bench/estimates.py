@@ -3,8 +3,9 @@
     make bench
 
 Each side runs in a process of its own, alternating, after the others; the best of some runs counts.
-The analyst's table is in memory, and libraries are loaded, before the clock starts. Prints seconds,
-seconds of processor time, ratios of both, and peak memory. On a busy machine, go by processor time.
+The analyst's table is in memory, and libraries are loaded, before the clock starts; a large one
+stays on disk, and is read by both sides. Prints seconds, seconds of processor time, ratios of both,
+and peak memory. On a busy machine, go by processor time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LABELS = {
 _QUERY = """
 select arm, market, tier, region, device,
        count(*), avg(clicks_debiased), var_samp(clicks_debiased)
-from '{units}' left join segments using (user)
+from '{units}' left join {segments} using (user)
 group by grouping sets
     ((arm, market), (arm, market, tier), (arm, market, region), (arm, market, device))
 """
@@ -46,7 +47,7 @@ _LIBRARIES = (
     "scipy.sparse",
     "scipy.special",
 )
-_KEPT = _QUERY.replace(" left join segments using (user)", "")
+_KEPT = _QUERY.replace(" left join {segments} using (user)", "")
 
 
 def make(folder: Path, n_rows: int, *, kept: bool) -> None:
@@ -88,19 +89,28 @@ def make(folder: Path, n_rows: int, *, kept: bool) -> None:
         mine.with_columns(pl.col(DIMENSIONS).cast(pl.String)).write_parquet(folder / "mine.parquet")
 
 
-def run(side: str, folder: Path) -> dict[str, float]:
-    """One side: how long it took, and how much memory the process needed."""
+def run(side: str, folder: Path, *, stored: bool) -> dict[str, float]:
+    """One side: how long it took, and how much memory the process needed.
+
+    Args:
+        side: `duckdb`, `estimate` or `adjusted`.
+        folder: Where `make` wrote.
+        stored: Whether the analyst's table stays on disk.
+    """
     import duckdb
 
     for name in _LIBRARIES:
         import_module(name)
-    segments = None
-    if (folder / "mine.parquet").exists():
-        segments = pl.read_parquet(folder / "mine.parquet")
+    mine = folder / "mine.parquet"
+    segments: pl.DataFrame | pl.LazyFrame | None = None
+    if mine.exists():
+        segments = pl.scan_parquet(mine) if stored else pl.read_parquet(mine)
     start, used = time.perf_counter(), time.process_time()
     if side == "duckdb":
         query = _KEPT if segments is None else _QUERY
-        duckdb.execute(query.format(units=folder / "published" / "units.parquet")).fetchall()
+        names = {"segments": f"'{mine}'" if stored else "segments"}
+        units = folder / "published" / "units.parquet"
+        duckdb.execute(query.format(units=units, **names)).fetchall()
     else:
         adjust = ("before",) if side == "adjusted" else ()
         cdp.estimate(folder / "published", segments=segments, by=DIMENSIONS, adjust=adjust)
@@ -109,14 +119,14 @@ def run(side: str, folder: Path) -> dict[str, float]:
     return {"seconds": seconds, "processor": processor, "peak_gb": peak}
 
 
-def compare(name: str, sides: tuple[str, ...], n_rows: int, repeats: int, *, kept: bool) -> None:
-    """Make a release, and time all sides alternating."""
+def compare(name: str, sides: tuple[str, ...], n_rows: int, repeats: int, *flags: str) -> None:
+    """Make a release, and time all sides alternating; flags as of the command line."""
     with tempfile.TemporaryDirectory() as place:
-        _child("--make", place, "--rows", str(n_rows), *(["--kept"] if kept else []))
+        _child("--make", place, "--rows", str(n_rows), *flags)
         runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
         for _ in range(repeats):
             for side in sides:
-                runs[side].append(json.loads(_child("--side", side, place)))
+                runs[side].append(json.loads(_child("--side", side, place, *flags)))
     best = {
         side: [min(one[what] for one in found) for what in ("seconds", "processor")]
         for side, found in runs.items()
@@ -138,12 +148,13 @@ def _child(*arguments: str) -> str:
 
 
 def main() -> None:
-    """Both comparisons; or, in a process of its own, one side of them."""
+    """All comparisons; or, in a process of its own, one side of them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--make", type=Path)
     parser.add_argument("--side")
     parser.add_argument("--kept", action="store_true")
+    parser.add_argument("--stored", action="store_true")
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--large-rows", type=int, default=50_000_000)
     parser.add_argument("--repeats", type=int, default=3)
@@ -151,12 +162,13 @@ def main() -> None:
     if given.make is not None:
         make(given.make, given.rows, kept=given.kept)
     elif given.side is not None:
-        print(json.dumps(run(given.side, given.folder)))
+        print(json.dumps(run(given.side, given.folder, stored=given.stored)))
     else:
         sides = ("duckdb", "estimate", "adjusted")
-        compare("joined", sides, given.rows, given.repeats, kept=False)
+        compare("joined", sides, given.rows, given.repeats)
         if given.large_rows:
-            compare("kept", ("duckdb", "estimate"), given.large_rows, 1, kept=True)
+            compare("joined from disk", sides[:2], given.large_rows, 1, "--stored")
+            compare("kept", sides[:2], given.large_rows, 1, "--kept")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Means of arms, and the numbers that are composed of them, are those that `estima
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
 from clusterdp.estimation.calibration import calibrate, public_ridge
 from clusterdp.estimation.cell_weights import arm_variances
 from clusterdp.estimation.composed import ArmEstimates
-from clusterdp.estimation.intervals import EVERYTHING, quantile
+from clusterdp.estimation.intervals import EVERYTHING, ArmPair, quantile
 from clusterdp.estimation.levels import ArmLevels, Levels
 from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.moments import CellMoments
 from clusterdp.estimation.profiles import Profiles, ProfileSums
+from clusterdp.estimation.quantile_pairs import QuantilePair
 from clusterdp.estimation.quantiles import ArmQuantile
 from clusterdp.estimation.ratio import ArmRatio
 from clusterdp.estimation.results import FEW_UNITS
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.arm_means import ArmMeans
     from clusterdp.estimation.calibration import Calibration
-    from clusterdp.estimation.intervals import ArmValue, Limits
+    from clusterdp.estimation.intervals import ArmValue, EffectInterval, Limits
     from clusterdp.mechanisms.mechanism import Mechanism
 
 N_CLUSTERS = 4
+AS_NORMAL = "median, as of normal numbers"
 _ROUNDS = Number(0, 120)
 # Both have a cut at 10.
 GRIDS = (
@@ -126,7 +128,9 @@ class Question(NamedTuple):
         compose: From an arm's means to a number with limits.
         truths: The true numbers of control and treatment.
         ridge_of: The function by whose noise all are calibrated; None for each by its own.
+        compare: From both arms' numbers to the interval of their difference.
         span: The least and the largest value it can have.
+        share: q, of a quantile that is one of a few values; None for anything else.
     """
 
     name: str
@@ -134,7 +138,9 @@ class Question(NamedTuple):
     compose: Callable[[ArmEstimates], ArmValue]
     truths: tuple[float, float]
     ridge_of: CategoryFunction | None = None
+    compare: Callable[[Any, Any], EffectInterval] = ArmPair
     span: Limits = EVERYTHING
+    share: float | None = None
 
 
 def questions(n_outcomes: int) -> list[tuple[Experiment, Question]]:
@@ -174,6 +180,18 @@ def number_questions(points: Sequence[float]) -> list[tuple[Experiment, Question
     ]
 
 
+def jump_questions() -> list[tuple[Experiment, Question]]:
+    """Medians of outcomes at both ends, with two intervals of their difference."""
+    space = Categories(declared=declare({"stars": list(range(1, 6))}))
+    upper = np.array([0.495, 0.505])
+    probs = np.zeros((2, 5))
+    probs[:, 0], probs[:, -1] = 1 - upper, upper
+    levels = Levels.of("stars", space)
+    median = _quantile(0.5, levels, probs, levels.values)
+    experiment = Experiment(space, probs)
+    return [(experiment, median), (experiment, median._replace(name=AS_NORMAL, compare=ArmPair))]
+
+
 def _heavy_tailed(values: FloatArray, middle: float) -> FloatArray:
     """A lognormal distribution, cut off at the upper end."""
     density = np.exp(-0.5 * np.log((values + 0.01) / middle) ** 2) / (values + 0.01)
@@ -195,7 +213,9 @@ def _quantile(share: float, levels: Levels, probs: FloatArray, values: FloatArra
         levels.functions,
         lambda arm: ArmQuantile(ArmLevels.of(levels, arm), share),
         (control, treated),
+        compare=QuantilePair.of,
         span=(float(levels.values[0]), float(levels.values[-1])),
+        share=None if levels.step else share,
     )
 
 

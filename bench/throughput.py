@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 import clusterdp as cdp
+from bench.peers.library_response import multi_freq_ldpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,14 +58,6 @@ def numpy_response(codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.where(rng.random(len(codes)) < keep_prob, codes, redrawn)
 
 
-def ldpy_response(codes: np.ndarray) -> None:
-    """The same by multi-freq-ldpy."""
-    from multi_freq_ldpy.pure_frequency_oracles.GRR import GRR_Client
-
-    for code in codes.tolist():
-        GRR_Client(code, SPACE.n_categories, 2.0)
-
-
 def best_rate(run: Callable[[], object], n_rows: int, repeats: int) -> float:
     """Rows per second of the fastest of some runs, after one to warm up."""
     seconds = []
@@ -97,7 +90,7 @@ def main() -> None:
             lambda: numpy_response(codes, rng), options.rows, options.repeats
         ),
         "multi-freq-ldpy k-ary response alone": best_rate(
-            lambda: ldpy_response(sample), len(sample), 1
+            lambda: multi_freq_ldpy(sample, SPACE.n_categories, 2.0), len(sample), 1
         ),
     }
     print(f"{options.rows:,} rows, {N_CLUSTERS:,} clusters, {SPACE.n_categories} outcomes")

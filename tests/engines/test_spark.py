@@ -20,8 +20,8 @@ from clusterdp.engines.spark import jobs as spark_jobs
 from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark.files import settle_store, sum_files
 from clusterdp.engines.spark.jobs import running
+from clusterdp.engines.spark.randomizing import RandomizeRows
 from clusterdp.engines.spark.store import HadoopFolder
-from clusterdp.engines.spark.tasks import RandomizeRows
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import Prepared

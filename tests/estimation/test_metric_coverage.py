@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from bench.metric_coverage import LEVEL, MECHANISMS, OTHERS, rates, study
+from bench.metric_coverage import MECHANISMS, OTHERS, rates, study
 from bench.metric_draws import (
     ArmMean,
     Experiment,
@@ -15,6 +15,7 @@ from bench.metric_draws import (
     questions,
     released_estimates,
 )
+from bench.metric_lines import LEVEL
 from scipy import stats
 
 import clusterdp as cdp

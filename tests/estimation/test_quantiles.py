@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 import clusterdp as cdp
+from assertions import ALPHA
 from clusterdp.estimation.asked import parse_metrics
 from clusterdp.estimation.composed import ArmEstimates
 from clusterdp.estimation.distribution import ArmDistribution
 from clusterdp.estimation.intervals import ArmPair
 from clusterdp.estimation.levels import ArmLevels, Levels
+from clusterdp.estimation.quantile_pairs import QuantilePair
 from clusterdp.estimation.quantiles import ArmQuantile
 from clusterdp.estimation.share_bounds import ArmBounds, ShareBounds
 from clusterdp.experiment.categories import Categories
@@ -27,6 +29,7 @@ from clusterdp.experiment.grid import Density, Grid
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
+    from clusterdp.estimation.intervals import EffectInterval
 
 NUMBER = cdp.Number(0, 16_000_000)  # its lattice has a unit of one
 # Cuts are between steps 39 and 40, and at the upper end.
@@ -196,24 +199,123 @@ def test_bounds_of_two_arms_add_up() -> None:
     assert swapped.bounds == pytest.approx((0.39, 0.39))
 
 
-def test_arms_whose_quantiles_are_next_to_a_jump() -> None:
-    """Medians are 1 in treatment and 0 in control, but nearly half of each arm is at either.
+def next_to_a_jump(values: list[float], upper: bool) -> ArmQuantile:
+    """A median that is the least of some values or the largest, estimated to be one of them."""
+    levels = Levels.of("y", Categories(declared=declare({"y": values})))
+    shares = np.full(len(values) - 1, 0.505 if upper else 0.495)
+    return ArmQuantile(ArmLevels.of(levels, known(shares, 0.01)), 0.5)
+
+
+def compared(treated: ArmQuantile, control: ArmQuantile) -> dict[str, EffectInterval]:
+    """The interval of a difference: as of normal numbers, and as of quantiles."""
+    normal: EffectInterval = ArmPair(treated, control)
+    return {"normal": normal, "quantiles": QuantilePair.of(treated, control)}
+
+
+@pytest.mark.parametrize(
+    "values", [[2.0, 3.0], [2.0, 2.5, 3.0], [2.0, 2.1, 2.3, 2.7, 3.0]], ids=["2", "3", "5"]
+)
+def test_arms_whose_quantiles_are_next_to_a_jump(values: list[float]) -> None:
+    """The median is 3 in treatment and 2 in control, with nearly half of each arm at either.
 
     Where noise has them the other way round, which it has in a quarter of all draws, limits as of
-    normal numbers miss the difference. All draws are tried.
+    normal numbers miss the difference and the lift. All draws are tried.
     """
-    levels, error = finite(2), 0.01
-    covered = {None: 0, (-1.0, 0.0, 1.0): 0}
-    for treated, control in itertools.product((0.495, 0.505), repeat=2):
-        first, second = (
-            ArmQuantile(ArmLevels.of(levels, known(np.array([share]), error)), 0.5)
-            for share in (treated, control)
+    covered = {"normal": [0, 0], "quantiles": [0, 0]}
+    for draws in itertools.product((True, False), repeat=2):
+        treated, control = (next_to_a_jump(values, upper) for upper in draws)
+        for name, pair in compared(treated, control).items():
+            (low, high), lift = pair.ci(0.95), pair.lift(0.95)
+            assert lift is not None
+            covered[name][0] += low <= 1 <= high
+            covered[name][1] += lift[1] <= 0.5 <= lift[2]
+    assert covered == {"normal": [3, 3], "quantiles": [4, 4]}
+
+
+@pytest.mark.parametrize("n_values", [2, 5])
+def test_differences_of_quantiles_at_jumps_cover(n_values: int, rng: np.random.Generator) -> None:
+    """One star or five: the worst that can happen to a pair of medians.
+
+    False alarms: ALPHA, if intervals cover 95%. The negative control combines limits as of normal
+    numbers, and covers three quarters.
+    """
+    levels, error, n_draws = finite(n_values), 0.1, 800
+    covered = {"normal": 0, "quantiles": 0}
+    noise = rng.normal(0, error, (n_draws, 2, 1))
+    # Treatment is above the jump and control below it, by next to nothing.
+    shares = 0.5 + np.array([[1e-9], [-1e-9]]) + noise
+    for both in shares * np.ones(n_values - 1):
+        treated, control = (
+            ArmQuantile(ArmLevels.of(levels, known(one, error)), 0.5) for one in both
         )
-        pair = ArmPair(first, second)
-        for possible in covered:
-            low, high = pair._replace(possible=possible).ci(0.95)
-            covered[possible] += low <= 1 <= high
-    assert list(covered.values()) == [3, 4]
+        for name, pair in compared(treated, control).items():
+            low, high = pair.ci(0.95)
+            covered[name] += low <= n_values - 1 <= high
+    fewest = stats.binom.ppf(ALPHA, n_draws, 0.95)
+    assert covered["quantiles"] >= fewest > covered["normal"]
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=2, max_size=7),
+    st.floats(0.01, 0.3),
+    st.sampled_from([0.2, 0.5, 0.9]),
+    st.sampled_from([0.5, 0.9, 0.99]),
+    st.sampled_from([math.inf, 8.0]),
+)
+def test_values_are_held_from_their_reach_on(
+    means: list[float], error: float, share: float, level: float, degrees: float
+) -> None:
+    """Reaches and limits of an arm say the same, with Student's t as with normal numbers."""
+    estimates = known(np.array(means), error)._replace(degrees=degrees)
+    found = ArmQuantile(ArmLevels.of(finite(len(means) + 1), estimates), share)
+    low, high = found.reaches().within(np.array([stats.norm.isf((1 - level) / 2)]))
+    assert (low[0], high[0]) == found.limits(level)
+
+
+@given(
+    st.lists(st.integers(1, 20), min_size=8, max_size=8),
+    st.floats(0.001, 0.2),
+    st.sampled_from([0.3, 0.5, 0.9]),
+    st.sampled_from([0.6, 0.95]),
+)
+def test_values_of_numbers_are_held_from_their_reach_on(
+    counts: list[int], error: float, share: float, level: float
+) -> None:
+    """Points between two levels stand for all values there: limits differ by a step of them."""
+    levels = Levels.of("y", number_space())
+    estimates = known(tails(np.array(counts) / sum(counts)), error)
+    found = ArmQuantile(ArmLevels.of(levels, estimates), share)
+    low, high = found.limits(level)
+    least, most = found.reaches().within(np.array([stats.norm.isf((1 - level) / 2)]))
+    gaps = np.diff(levels.values) / 16
+    for inner, outer in ((least[0], low), (most[0], high)):
+        assert low - 1 <= inner <= high + 1
+        place = int(np.clip(np.searchsorted(levels.values, outer) - 1, 0, len(gaps) - 1))
+        assert abs(inner - outer) <= gaps[place : place + 2].max() + 2
+
+
+def test_p_values_agree_with_intervals() -> None:
+    """Zero is at the end of the interval at one minus the p-value."""
+    levels = finite(5)
+    first, second = np.array([0.95, 0.9, 0.8, 0.7]), np.array([0.7, 0.6, 0.35, 0.1])
+    pair = QuantilePair.of(
+        *(ArmQuantile(ArmLevels.of(levels, known(one, 0.08)), 0.5) for one in (first, second))
+    )
+    assert 1e-4 < pair.p_value < 0.5
+    assert pair.ci(1 - pair.p_value - 1e-9)[0] > 0 >= pair.ci(1 - pair.p_value + 1e-9)[0]
+    same = QuantilePair.of(*[ArmQuantile(ArmLevels.of(levels, known(first, 0.08)), 0.5)] * 2)
+    assert same.p_value == 1
+
+
+def test_far_from_jumps_differences_are_as_of_normal_numbers() -> None:
+    """Of values much closer than errors; the radius is larger by the jumps that there might be."""
+    n_values = 64
+    shares = 1 - np.arange(1, n_values) / n_values
+    levels = Levels.of("y", Categories(declared=declare({"y": list(range(n_values))})))
+    arm = ArmQuantile(ArmLevels.of(levels, known(shares, 0.1)), 0.5)
+    low, high = QuantilePair.of(arm, arm).ci(0.95)
+    expected = math.sqrt(4.23) * math.sqrt(2) * 0.1 * n_values
+    assert (low, high) == pytest.approx((-expected, expected), abs=1.5)
 
 
 def test_outcomes_are_named() -> None:

@@ -38,6 +38,10 @@ def test_a_report_fits_and_is_accessible(browser: Browser, report: Path) -> None
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             assert_fits(page)
+        # On a phone, numbers of a segment stand below it, and nothing is to be scrolled sideways.
+        page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+        wider = "tables => tables.map(table => table.scrollWidth - table.clientWidth)"
+        assert set(page.locator(".forest").evaluate_all(wider)) == {0}
 
 
 def test_rows_are_sorted(browser: Browser, report: Path) -> None:

@@ -60,6 +60,16 @@ def test_every_page_is_sound(release: cdp.Release, asked: dict[str, Any]) -> Non
         assert " ".join(note.split()) in text
 
 
+def test_distributions_are_shown_in_each_segment(release: cdp.Release) -> None:
+    estimate = cdp.estimate(release, metrics=["dist(orders)"], by="tier")
+    text = page_text(estimate.to_html())
+    segments = [one for one in estimate.distributions if one.segment]
+    assert segments
+    for one in segments:
+        for row in one.to_rows():
+            assert f"{row['share']:.2%} [{row['ci_low']:.2%}, {row['ci_high']:.2%}]" in text
+
+
 def test_a_page_of_adjusted_effects_marks_those_to_report() -> None:
     table = customers(np.random.default_rng())
     covariates = table.select("user", "before")

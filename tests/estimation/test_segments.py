@@ -10,6 +10,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp.estimation import joining
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,6 +128,34 @@ def test_segments_by_hand(library: str, release: cdp.Release, segments: pl.DataF
         # By chance rows can vary less than their noise does; the noise is left then.
         assert effect.std_error**2 == pytest.approx(max(variance, effect.privacy_variance))
         assert effect.n_treated + effect.n_control == n_rows
+
+
+@pytest.mark.parametrize("text_ids", [False, True], ids=["integers", "text"])
+def test_large_tables_are_joined_in_parts(
+    text_ids: bool, table: pl.DataFrame, segments: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Effects are the same bit for bit, also of a lazy frame with columns that are not used."""
+    if text_ids:
+        table, segments = (
+            one.with_columns(pl.col("user").cast(pl.String)) for one in (table, segments)
+        )
+    release = cdp.release(table, mechanism=MECHANISM, **PARTS)
+    segments = segments.head(len(segments) - 20)  # some units are in no part of the table
+    asked: dict[str, Any] = {"by": ["tier", "region"], "differences": "pairs"}
+    whole = cdp.estimate(release, segments=segments, **asked)
+    monkeypatch.setattr(joining, "_IDS_TOGETHER", 37)
+    assert cdp.estimate(release, segments=segments, **asked).to_dict() == whole.to_dict()
+    lazy = segments.with_columns(unused=pl.lit("x")).lazy()
+    assert cdp.estimate(release, segments=lazy, **asked).to_dict() == whole.to_dict()
+
+
+def test_lazy_tables_that_cannot_be_read_are_refused(release: cdp.Release) -> None:
+    broken = pl.LazyFrame({"user": ["1"], "tier": ["secret"]}).with_columns(
+        pl.col("tier").cast(pl.Int64)
+    )
+    with pytest.raises(cdp.DataError, match="segments cannot be read") as caught:
+        cdp.estimate(release, segments=broken, by=["tier"])
+    assert "secret" not in str(caught.value)
 
 
 def test_a_segment_without_an_arm_is_listed(release: cdp.Release, table: pl.DataFrame) -> None:

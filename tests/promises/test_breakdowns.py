@@ -11,6 +11,7 @@ import pytest
 import clusterdp as cdp
 from categories import one_block, one_outcome
 from cli_runs import assert_refused, release, run
+from clusterdp.engines.base import RANDOMIZING
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import to_folder
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterdp._arrays import IntArray
+    from clusterdp.engines.base import Stages
     from clusterdp.releasing.journal import Journal
-    from clusterdp.releasing.to_folder import Progress
     from clusterdp.statistics.noise import NoiseSource
 
 SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
@@ -51,7 +52,8 @@ def publish(
     folds: int = 2,
     journal: Journal | None = None,
     add_noise: NoiseSource | None = None,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
+    mechanism: cdp.Mechanism | None = None,
 ) -> Path:
     """Publish a table with totals, and with totals by some columns."""
     columns = Columns(
@@ -64,7 +66,7 @@ def publish(
     )
     write_with(
         prepare(table, columns=columns, spaces=(SPACE,)),
-        (mechanism_of(*by),),
+        (mechanism or mechanism_of(*by),),
         LocalFolder(out),
         progress or Silence(),
         journal=journal or Unrecorded(KEY),
@@ -194,16 +196,18 @@ def test_groups_that_change_between_the_passes(grouped: pl.DataFrame, tmp_path: 
     source = tmp_path / "t.parquet"
     grouped.write_parquet(source)
     swapped = {"tier 0": "tier 1", "tier 1": "tier 0"}
+    sums = cdp.SumShares(totals=0.1, breakdowns=((("tier",), 0.1),))
+    counted = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=3, sums=sums)
 
     class Meddler:
         def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
             del n_rows
-            if name == "randomizing rows":
+            if name == RANDOMIZING:
                 grouped.with_columns(pl.col("tier").replace(swapped)).write_parquet(source)
             return lambda _: None
 
     with pytest.raises(cdp.DataError, match="the table changed while it was being read"):
-        publish(source, tmp_path / "out", ("tier",), progress=Meddler())
+        publish(source, tmp_path / "out", ("tier",), progress=Meddler(), mechanism=counted)
     assert not (tmp_path / "out").exists()
 
 

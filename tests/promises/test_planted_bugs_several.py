@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.encoded_rows import EncodedRows as EncodedOutcomes
     from clusterdp.experiment.layout import Layout
     from clusterdp.privacy.accounting import LossAtom
-    from clusterdp.rows.batches import EncodedRows, RandomizedBatch
+    from clusterdp.rows.batches import EncodedRows
     from clusterdp.statistics.base import SumReading
 
 FUNNEL = Categories(
@@ -206,13 +206,12 @@ def publish_other_weights(patch: pytest.MonkeyPatch) -> None:
 
 def publish_other_folds(patch: pytest.MonkeyPatch) -> None:
     """Rows say another fold than the one they were counted in."""
-    honest = BatchRandomizer.__call__
+    honest = BatchRandomizer.publish
 
-    def swapped(self: BatchRandomizer, batch: pl.DataFrame) -> RandomizedBatch:
-        made = honest(self, batch)
-        return made._replace(rows=made.rows.with_columns(fold=1 - pl.col("fold")))
+    def swapped(self: BatchRandomizer, batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:
+        return honest(self, batch, coded).with_columns(fold=1 - pl.col("fold"))
 
-    patch.setattr(BatchRandomizer, "__call__", swapped)
+    patch.setattr(BatchRandomizer, "publish", swapped)
 
 
 def account_levels_in_parallel(patch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 import clusterdp as cdp
 from categories import one_outcome
 from cli_runs import PARTS, assert_refused, release, run, write
+from clusterdp.engines.base import BOTH_AT_ONCE, RANDOMIZING
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
 from clusterdp.rows.columns import Columns
@@ -158,33 +159,53 @@ def test_clusters_cannot_be_crossed_from_outcomes(table: pl.DataFrame, tmp_path:
     assert_refused(result, "cannot be crossed from ids or outcomes")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda table: table.head(500),
-        lambda table: pl.concat([table, table.with_columns(clicks=3 - pl.col("clicks"))]),
-        lambda table: table.with_columns(clicks=3 - pl.col("clicks")),
-        lambda table: table.with_columns(user=pl.col("user") + 1),
-    ],
-    ids=["rows lost", "everyone twice", "other outcomes", "other ids"],
-)
-def test_a_table_that_changes_between_passes_is_not_published(
-    change: Callable[[pl.DataFrame], pl.DataFrame], table: pl.DataFrame, tmp_path: Path
+CHANGES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "rows lost": lambda table: table.head(500),
+    "everyone twice": lambda table: pl.concat(
+        [table, table.with_columns(clicks=3 - pl.col("clicks"))]
+    ),
+    "other arms": lambda table: table.with_columns(treated=1 - pl.col("treated")).head(-1),
+    "other outcomes": lambda table: table.with_columns(clicks=3 - pl.col("clicks")),
+    "other ids": lambda table: table.with_columns(user=pl.col("user") + 1),
+}
+
+
+def release_while_it_changes(
+    change: str, stage_name: str, mechanism: cdp.Mechanism, table: pl.DataFrame, folder: Path
 ) -> None:
-    path = tmp_path / "t.csv"
+    """Release a file that is replaced when a stage begins."""
+    path = folder / "t.csv"
     table.write_csv(path)
     prepared = prepare(path, columns=COLUMNS, spaces=(SPACE,))
 
     class Meddler:
         def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
-            if name == "randomizing rows":
-                change(table).write_csv(path)
+            if name == stage_name:
+                CHANGES[change](table).write_csv(path)
             return lambda _: None
 
-    target = LocalFolder(tmp_path / "out")
+    write_release(prepared, [mechanism], LocalFolder(folder / "out"), Meddler())
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_table_that_changes_between_passes_is_not_published(
+    change: str, table: pl.DataFrame, tmp_path: Path
+) -> None:
+    mechanism = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2)
     with pytest.raises(cdp.ClusterDPError):
-        write_release(prepared, [cdp.uniform_prior_dp(epsilon=1)], target, Meddler())
+        release_while_it_changes(change, RANDOMIZING, mechanism, table, tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("change", ["rows lost", "everyone twice", "other arms"])
+def test_a_table_that_changes_before_its_only_pass_is_not_published(
+    change: str, table: pl.DataFrame, tmp_path: Path
+) -> None:
+    """Rows are written while they are counted: what was written is removed with its folder."""
+    mechanism = cdp.uniform_prior_dp(epsilon=1)
+    with pytest.raises(cdp.DataError):
+        release_while_it_changes(change, BOTH_AT_ONCE, mechanism, table, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
 def test_staging_does_not_follow_links(tmp_path: Path) -> None:

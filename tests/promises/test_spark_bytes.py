@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 import clusterdp as cdp
+from clusterdp.engines.spark import row_order
 from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark.sources import open_spark_source
 from fixed_release import checksums
@@ -74,7 +75,7 @@ def test_true_outcomes_inputs_and_partitions_change_no_byte(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spark_engine, "ROWS_PER_FILE", 3000 // n_files)
+    monkeypatch.setattr(row_order, "ROWS_PER_FILE", 3000 // n_files)
     changed = changed_alike(wide, spark, tmp_path)
     assert (changed["clicks"] != wide["clicks"]).sum() > 100
     found: dict[str, dict[str, str]] = {}

@@ -13,7 +13,18 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from soak import closings, designs, executors, kills, malformed, outages, postgres, races, scaling
+from soak import (
+    closings,
+    designs,
+    executors,
+    kills,
+    malformed,
+    outages,
+    postgres,
+    races,
+    scaling,
+    workers,
+)
 from soak.report import Line
 
 if TYPE_CHECKING:
@@ -30,6 +41,7 @@ def main() -> int:
         "closings": _closings,
         "outages": _outages,
         "executors": _executors,
+        "workers": _workers,
         "malformed": _malformed,
         "designs": _designs,
     }
@@ -113,6 +125,10 @@ def _outages() -> list[Line]:
 
 def _executors() -> list[Line]:
     return executors.run_executor_kills(_folder())
+
+
+def _workers() -> list[Line]:
+    return workers.run_worker_kills(_folder())
 
 
 def _malformed() -> list[Line]:

@@ -29,6 +29,7 @@ from soak.report import Line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clusterdp.engines.base import Engine
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.rows.keys import ReleaseKey
     from clusterdp.statistics.look import DrawnLook
@@ -226,8 +227,8 @@ class Replay:
         """Nothing to do."""
 
 
-def prepare(source: Path) -> Prepared:
-    """The table of a trial."""
+def prepare(source: Path, engine: Engine | None = None) -> Prepared:
+    """The table of a trial; by default the local engine reads it."""
     columns = Columns(
         unit="user",
         arm="treated",
@@ -236,13 +237,19 @@ def prepare(source: Path) -> Prepared:
         kept=("tier",),
         folds=2,
     )
-    return prepare_release(source, columns=columns, spaces=(_SPACE,))
+    return prepare_release(source, columns=columns, spaces=(_SPACE,), engine=engine)
 
 
-def undisturbed_run(target: Path, source: Path, key: ReleaseKey, record: ReleaseRecord) -> Path:
-    """What the local engine publishes undisturbed, with the key and the noise of a release."""
+def undisturbed_run(
+    target: Path,
+    source: Path,
+    key: ReleaseKey,
+    record: ReleaseRecord,
+    engine: Engine | None = None,
+) -> Path:
+    """What an engine publishes undisturbed, with the key and the noise of a release."""
     published = cdp.read_release(target)
-    prepared = replace(prepare(source), provenance=published.provenance)
+    prepared = replace(prepare(source, engine), provenance=published.provenance)
     seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     drawn = Drawn(
         tuple(CellRelease(one.statistics, one.channel) for one in published.blocks), key.tag(seen)

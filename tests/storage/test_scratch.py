@@ -16,6 +16,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, release, run
+from clusterdp.storage.files import FileSum, SummedFile
 from clusterdp.storage.folder import scratch_folder
 
 if TYPE_CHECKING:
@@ -207,3 +208,14 @@ def test_two_runs_do_not_share_a_scratch_folder(tmp_path: Path) -> None:
             pass
         assert (folder / "query.parquet").exists()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_summed_while_it_is_written(tmp_path: Path) -> None:
+    parts = [b"", b"one", bytes(100_000), b"two"]
+    with SummedFile(tmp_path / "file") as file:
+        for part in parts:
+            file.write(part)
+            file.flush()
+    assert file.sum() == FileSum.of(tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == b"".join(parts)
+    assert file.error is None

@@ -78,10 +78,10 @@ class Clock:
         self.passed, self.deadly = 0, 0
         for owner, name in (
             (LocalTable, "count"),
-            (LocalTable, "write_rows"),
+            (LocalTable, "count_and_write"),
             (NoisyLook, "draw"),
             (looking, "settle"),
-            (blocks, "release_cells"),
+            (blocks, "draw_statistics"),
             *((Reservation, name) for name in ("recall_look", "keep_look", "keep", "seal")),
         ):
             self._watch(patch, owner, name)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as RichProgress
 
-    from clusterdp.releasing.to_folder import Progress
+    from clusterdp.engines.base import Stages
 
 # Exit codes that scripts can rely on; anything else that goes wrong is a bug and exits with 1.
 REFUSED = 2
@@ -173,7 +173,7 @@ class Bars:
 
 
 @contextmanager
-def progress_bars() -> Iterator[Progress]:
+def progress_bars() -> Iterator[Stages]:
     """Progress bars on a terminal, silence elsewhere."""
     if not sys.stderr.isatty():
         yield Silence()

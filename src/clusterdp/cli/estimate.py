@@ -20,8 +20,6 @@ from clusterdp.estimation.families import VARYING
 from clusterdp.experiment.lists import parse_names
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from clusterdp.estimation.results import Estimate
 
 # Options that change what is written, and no number.
@@ -130,7 +128,7 @@ def estimate(
         control=control,
         estimator="unstratified" if unstratified else "stratified",
         use="rows" if rows_only else "everything",
-        segments=None if segments is None else _read_segments(segments),
+        segments=None if segments is None else open_unstored(segments),
         on=on,
         by=by,
         adjust=parse_names(adjust),
@@ -157,10 +155,6 @@ def estimate(
     sys.stdout.write(f"{result}\n")
     for path in written:
         print_line(f"wrote {path}")
-
-
-def _read_segments(source: str) -> pl.DataFrame:
-    return open_unstored(source).collect(engine="streaming")
 
 
 def _parse_shares(text: str) -> dict[str, float]:

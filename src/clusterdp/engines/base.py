@@ -1,10 +1,9 @@
-"""What an engine is: two passes over a table, and the errors that every engine shares."""
+"""What an engine is: passes over a table, and the errors that every engine shares."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -19,7 +18,7 @@ from clusterdp.rows.counting import Asked, RowCounter
 from clusterdp.rows.labels import TABLE_CHANGED, CellEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     import polars as pl
@@ -38,14 +37,21 @@ if TYPE_CHECKING:
 
 # Takes the number of rows that were read since it was last called.
 Progress = Callable[[int], None]
-NO_ORDER_TO_KEEP = (
-    "a Spark table has no order to keep; its rows are published in the order of ids: leave out "
-    "keep_order (--keep-order)"
-)
+# What passes are called where progress is shown.
+COUNTING, RANDOMIZING = "counting cells", "randomizing rows"
+BOTH_AT_ONCE = "counting cells and randomizing rows"
 
 
 def no_progress(n_rows: int) -> None:
     """Ignore progress."""
+
+
+class Stages(Protocol):
+    """Where a long run reports to."""
+
+    def stage(self, name: str, n_rows: int) -> Progress:
+        """Start a stage over that many rows; returns what to call with rows done."""
+        ...
 
 
 class Counted(NamedTuple):
@@ -77,16 +83,38 @@ class CountedCells(NamedTuple):
     seen: Fingerprint
 
 
+class WantedRows(NamedTuple):
+    """Rows that are to be written.
+
+    Attributes:
+        randomizer: What randomizes them.
+        folder: Where they are put: a private folder, which becomes public when all is done.
+    """
+
+    randomizer: BatchRandomizer
+    folder: str
+
+
 class WrittenRows(NamedTuple):
-    """What pass 2 read and wrote.
+    """What a pass that randomizes read and wrote.
 
     Attributes:
         seen: What was read.
         files: The files it wrote, by their names in the folder.
+        notices: Warnings about what is published with the rows, for the owner alone.
     """
 
     seen: Fingerprint
     files: dict[str, FileSum]
+    notices: tuple[str, ...] = ()
+
+
+class CollectedRows(NamedTuple):
+    """Randomized rows as a frame; what was read, and the warnings, as in `WrittenRows`."""
+
+    rows: Any
+    seen: Fingerprint
+    notices: tuple[str, ...] = ()
 
 
 class FirstPass(NamedTuple):
@@ -189,10 +217,50 @@ class Table(TableOptions, ABC):
                 shows no value.
         """
         wanted = [Asked() for _ in self.spaces] if asked is None else asked
-        with self._checked_pass(layout, encoder, progress, wanted) as found:
-            counted = _to_counts(found.tally, layout)
-            notices = (*_clipping_notices(found.tally, self), *found.notices(counted))
-            return counted._replace(notices=notices)
+        counter = RowCounter.of(row_encoder(self, encoder), layout, wanted)
+        with self.first_pass(counter, layout, progress) as found:
+            return self.checked(found, layout)
+
+    def count_and_write(
+        self,
+        layout: Layout,
+        encoder: CellEncoder,
+        asked: Sequence[Asked],
+        wanted: WantedRows,
+        stages: Stages,
+    ) -> tuple[Counted, WrittenRows]:
+        """Count, and write rows whose channels are known beforehand.
+
+        An engine that can does both in one pass; here it is two. If the table is refused, whatever
+        was put into the folder must be removed: rows may be there before all of them were checked.
+
+        Args:
+            layout: The cells.
+            encoder: How rows are assigned to cells.
+            asked: What to count of each block, as in `count`.
+            wanted: What is written, and where.
+            stages: Where to report to.
+        """
+        counting = stages.stage(COUNTING, layout.n_units)
+        counted = self.count(layout, encoder, counting, asked)
+        randomizing = stages.stage(RANDOMIZING, layout.n_units)
+        return counted, self.write_rows(*wanted, randomizing)
+
+    def checked(self, found: FirstPass, layout: Layout) -> Counted:
+        """What a pass that counts found.
+
+        Raises:
+            DataError: As `count`.
+        """
+        self._refuse_rows(found)
+        counted = _to_counts(found.tally, layout)
+        notices = (*_clipping_notices(found.tally, self), *found.notices(counted))
+        return counted._replace(notices=notices)
+
+    def _refuse_rows(self, found: FirstPass) -> None:
+        """Raise a DataError unless every row can be used."""
+        _refuse_unsound(found.tally, self)
+        _refuse_repeated(found.count_repeated(), self)
 
     def count_cells(
         self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
@@ -203,23 +271,14 @@ class Table(TableOptions, ABC):
         the layout, those of arms alone are compared.
         """
         wanted = [Asked() for _ in self.spaces]
-        with self._checked_pass(layout, encoder, progress, wanted) as found:
+        counter = RowCounter.of(row_encoder(self, encoder), layout, wanted)
+        with self.first_pass(counter, layout, progress) as found:
             tally = found.tally
+            self._refuse_rows(found)
             sizes = tally.blocks[0].table.sum(axis=-1).reshape(layout.sizes.shape)
             if not np.array_equal(sizes.sum(axis=0), layout.sizes.sum(axis=0)):
                 raise DataError(TABLE_CHANGED)
             return CountedCells(sizes, tally.seen)
-
-    @contextmanager
-    def _checked_pass(
-        self, layout: Layout, encoder: CellEncoder, progress: Progress, asked: Sequence[Asked]
-    ) -> Iterator[FirstPass]:
-        """Read every row once; every one of them can be used."""
-        counter = RowCounter.of(row_encoder(self, encoder), layout, asked)
-        with self.first_pass(counter, layout, progress) as found:
-            _refuse_unsound(found.tally, self)
-            _refuse_repeated(found.count_repeated(), self)
-            yield found
 
     @abstractmethod
     def first_pass(
@@ -234,8 +293,8 @@ class Table(TableOptions, ABC):
         """Pass 2: the published rows into a folder."""
 
     @abstractmethod
-    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[Any, Fingerprint]:
-        """Pass 2: the published rows as a frame, evaluated once and for all; and what was read."""
+    def collect_rows(self, randomizer: BatchRandomizer) -> CollectedRows:
+        """Pass 2: the published rows as a frame, evaluated once and for all."""
 
     @abstractmethod
     def like(self, published: pl.DataFrame) -> Any:

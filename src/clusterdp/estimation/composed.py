@@ -7,11 +7,11 @@ the difference of two arms' numbers.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from clusterdp.estimation.intervals import ArmPair
+from clusterdp.estimation.intervals import ArmPair, ArmValue
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.results import FEW_UNITS, Effect
 from clusterdp.estimation.target import Target
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray
     from clusterdp.estimation.cell_weights import CellWeights
-    from clusterdp.estimation.intervals import ArmValue
+    from clusterdp.estimation.intervals import EffectInterval
     from clusterdp.estimation.metric_effects import MetricRows, PairMeans, Part
     from clusterdp.estimation.segments import Segment
+
+Composed = TypeVar("Composed", bound=ArmValue)
 
 
 class ArmEstimates(NamedTuple):
@@ -145,38 +147,38 @@ def paired_arms(rows: Sequence[MetricRows], name: str) -> Iterator[PairedArms]:
 
 def composed_effect(
     one: Compared,
-    compose: Callable[[ArmEstimates], ArmValue],
-    possible: tuple[float, ...] | None = None,
+    compose: Callable[[ArmEstimates], Composed],
+    compare: Callable[[Composed, Composed], EffectInterval] = ArmPair,
 ) -> Effect:
     """The difference of what two arms' means are composed to.
 
     Args:
         one: The arms.
         compose: From an arm's means to a number with limits.
-        possible: The differences that there can be, in order; None if they can be any.
+        compare: From the numbers of treatment and control to the interval of their difference.
     """
     if one.control is None or one.treated is None:
         return no_effect(one)
-    pair = ArmPair(compose(one.treated), compose(one.control), possible)
-    sampling = pair.treated.sampling_variance + pair.control.sampling_variance
-    privacy = pair.treated.privacy_variance + pair.control.privacy_variance
+    treated, control = compose(one.treated), compose(one.control)
+    sampling = treated.sampling_variance + control.sampling_variance
+    privacy = treated.privacy_variance + control.privacy_variance
     of_treated, of_control = (
-        arm.sampling_variance + arm.privacy_variance for arm in (pair.treated, pair.control)
+        arm.sampling_variance + arm.privacy_variance for arm in (treated, control)
     )
     return Effect(
         of=one.of,
-        effect=pair.difference,
+        effect=treated.value - control.value,
         std_error=math.sqrt(sampling + privacy),
         sampling_variance=sampling,
         privacy_variance=privacy,
         n_treated=one.n_treated,
         n_control=one.n_control,
-        treated_mean=pair.treated.value,
+        treated_mean=treated.value,
         treated_std_error=math.sqrt(of_treated),
-        control_mean=pair.control.value,
+        control_mean=control.value,
         control_std_error=math.sqrt(of_control),
         degrees=min(one.control.degrees, one.treated.degrees),
-        interval=pair,
+        interval=compare(treated, control),
     )
 
 

@@ -5,16 +5,12 @@ its limit tells its variance near that limit. So θ₁ − θ₀, with limits l 
 limit θ̂₁ − θ̂₀ − √((θ̂₁ − l₁)² + (u₀ − θ̂₀)²), and the upper one likewise. Ratios θ₁/θ₀ are those ρ for
 which the interval of θ₁ − ρθ₀ holds zero (Donner and Zou, 2012).
 
-Numbers that can have a few values only, such as quantiles, are not near normal: limits of their
-difference are moved outwards to the next difference that there can be.
-
 A number may be known up to bounds only, however many units there are. Distances are then those
 from the estimated bounds, and bounds are subtracted from each other as they are.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -26,8 +22,6 @@ EVERYTHING: Limits = (-math.inf, math.inf)
 # So many halvings leave a p-value exact to six digits.
 _STEPS = 25
 _LEAST_P_VALUE = 1e-12
-# Differences nearer than this are the same.
-_SAME = 1e-9
 
 
 class ArmValue(Protocol):
@@ -85,12 +79,10 @@ class ArmPair(NamedTuple):
     Attributes:
         treated: Of the treatment.
         control: Of control.
-        possible: The differences that there can be, in order; None if they can be any.
     """
 
     treated: ArmValue
     control: ArmValue
-    possible: tuple[float, ...] | None = None
 
     @property
     def difference(self) -> float:
@@ -98,23 +90,12 @@ class ArmPair(NamedTuple):
         return self.treated.value - self.control.value
 
     def ci(self, level: float) -> Limits:
-        """Limits of the difference; the nearest possible ones beyond, if it cannot be any.
-
-        Two numbers that are one step off each have a difference that is two steps off, where
-        numbers near normal would have one of √2.
-        """
+        """Limits of the difference."""
         treated, control = self.treated.limits(level), self.control.limits(level)
         (low, high), (rest_low, rest_high) = self.treated.bounds, self.control.bounds
         down = math.hypot(low - treated[0], control[1] - rest_high)
         up = math.hypot(treated[1] - high, rest_low - control[0])
-        return self._outwards(low - rest_high - down, high - rest_low + up)
-
-    def _outwards(self, low: float, high: float) -> Limits:
-        if self.possible is None:
-            return low, high
-        first = bisect.bisect_right(self.possible, low + _SAME) - 1
-        last = bisect.bisect_left(self.possible, high - _SAME)
-        return self.possible[max(first, 0)], self.possible[min(last, len(self.possible) - 1)]
+        return low - rest_high - down, high - rest_low + up
 
     def gap(self, level: float) -> None:
         """Nothing is left out inside."""

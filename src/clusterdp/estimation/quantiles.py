@@ -4,11 +4,13 @@ By Woodruff (1952), no distribution of estimated quantiles is needed: v is the q
 P(y > v) ≤ 1 − q < P(y ≥ v). It is rejected if the lower limit of the first share is above 1 − q, or
 the upper limit of the second below it. Each value is tested by itself, so the true one is rejected
 as rarely as limits say. The interval reaches from the least to the largest value that is left. On
-numbers, shares are bounded by those at grid points; see `levels.py`.
+numbers, shares are bounded by those at grid points; see `levels.py`. Two arms' quantiles are
+compared in `quantile_pairs.py`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ from clusterdp.estimation.composed import compared_arms, composed_effect
 from clusterdp.estimation.intervals import quantile
 from clusterdp.estimation.levels import ArmLevels
 from clusterdp.estimation.metric_effects import Found
+from clusterdp.estimation.quantile_pairs import QuantilePair, Reaches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 _LEVEL = 0.95
 # A value this near to a bound, in steps of the lattice, is on it.
 _SAME = 1e-6
+# At so many points between two levels of a number differences are found.
+_N_BETWEEN = 31
 
 
 class ArmQuantile(NamedTuple):
@@ -81,6 +86,25 @@ class ArmQuantile(NamedTuple):
         every = np.concatenate([self._kept(*self.arm.limits(level)), self.bounds])
         return float(every.min()), float(every.max())
 
+    def reaches(self) -> Reaches:
+        """The values, and from how many standard errors on limits hold each of them.
+
+        Between two levels of a number there are many values, and 31 of them stand for all.
+        """
+        levels, estimates, rest = self.arm.levels, self.arm.arm, 1 - self.share
+        shares = np.concatenate([[1.0], estimates.means, [0.0]])
+        errors = np.concatenate([[0.0], np.sqrt(estimates.variances), [0.0]])
+        at_least = _needed(rest - shares[:-1], errors[:-1])
+        above = _needed(shares[1:] - rest, errors[1:])
+        places = np.flatnonzero(~levels.divided)
+        beside = np.maximum(at_least[places], above[places + 1])
+        values, needed = _between(levels, shares, errors, rest, places)
+        found = np.concatenate([np.maximum(at_least, above), np.maximum(beside, needed).ravel()])
+        return Reaches.of(
+            np.concatenate([levels.values, values.ravel(), self.bounds]),
+            np.concatenate([_as_normal(found, estimates.degrees), [0.0, 0.0]]),
+        )
+
     def _kept(self, low: FloatArray, high: FloatArray) -> FloatArray:
         """Values that limits of tail shares do not reject, the least and the largest among them."""
         levels, rest = self.arm.levels, 1 - self.share
@@ -115,10 +139,8 @@ def quantile_effects(rows: Sequence[MetricRows], levels: Levels, share: float, n
     def compose(arm: ArmEstimates) -> ArmQuantile:
         return ArmQuantile(ArmLevels.of(levels, arm), share)
 
-    # A quantile of a number may lie between grid points; else it is one of the values.
-    apart = np.unique(np.subtract.outer(levels.values, levels.values))
-    possible = None if levels.step else tuple(apart.tolist())
-    effects = [composed_effect(one, compose, possible) for one in compared_arms(rows, name)]
+    arms = compared_arms(rows, name)
+    effects = [composed_effect(one, compose, QuantilePair.of) for one in arms]
     return Found(effects=effects)
 
 
@@ -151,6 +173,48 @@ def _kept_between(
     last = np.minimum(np.floor(most * n_steps + _SAME), n_steps - 1)
     ends = np.stack([first, last])[:, first <= last]
     return np.asarray(starts[first <= last] + levels.step * ends).ravel()
+
+
+def _between(
+    levels: Levels, shares: FloatArray, errors: FloatArray, rest: float, places: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Values in gaps between two levels of a number, and how many standard errors keep each.
+
+    The conditions of `_kept_between`, where limits are so many standard errors off, and do not
+    leave 0 to 1; axes `[value, gap]`.
+    """
+    n_steps = np.round(np.diff(levels.values)[places] / (levels.step or 1.0))
+    steps = np.round(np.outer(np.arange(1, _N_BETWEEN + 1) / (_N_BETWEEN + 1), n_steps))
+    steps = np.clip(steps, 1, n_steps - 1)
+    way = steps / n_steps
+    (before, share, after), (of_before, error, of_after) = (
+        (terms[places], terms[places + 1], terms[places + 2]) for terms in (shares, errors)
+    )
+    needed = np.max(
+        [
+            _needed(way * rest + (1 - way) * after - share, error + (1 - way) * of_after),
+            _needed(way * rest - share, error),
+            _needed(share - way * before - (1 - way) * rest, error + way * of_before),
+            _needed(share - way - (1 - way) * rest, error),
+        ],
+        axis=0,
+    )
+    return levels.values[places] + levels.step * steps, needed
+
+
+def _needed(excess: FloatArray, errors: FloatArray) -> FloatArray:
+    """How many standard errors cover an excess; infinitely many if there is no error."""
+    excess = np.maximum(excess, 0.0)
+    errors = np.broadcast_to(errors, excess.shape)
+    never = np.where(excess > 0, np.inf, 0.0)
+    return np.divide(excess, errors, out=never, where=errors > 0)
+
+
+def _as_normal(reaches: FloatArray, degrees: float) -> FloatArray:
+    """Standard errors of Student's t as those of a normal number that are exceeded as rarely."""
+    from scipy.special import ndtri, stdtr
+
+    return reaches if math.isinf(degrees) else np.asarray(-ndtri(stdtr(degrees, -reaches)))
 
 
 def _half_way(values: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:

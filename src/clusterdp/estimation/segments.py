@@ -123,6 +123,11 @@ class Cuts(NamedTuple):
                 values = {**dict(segment), self.labels.column: group}
                 yield tuple((name, values[name]) for name in dimension), part
 
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Every column that decides anything, and the name of an exposure."""
+        return (*self.names, *([] if self.exposure is None else [self.exposure.name]))
+
 
 def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCounts]:
     """Counts of the rows of a release, block by block.
@@ -138,7 +143,9 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
         DataError: If the analyst's table does not fit the release.
         ParameterError: If there is no such column to cut by or to adjust for.
     """
-    table = None if cuts.table is None else read_table(release, cuts.table, cuts.on)
+    import polars as pl
+
+    table = None if cuts.table is None else read_table(release, cuts.table, cuts.on, cuts.used)
     public = profiling.names
     if cuts.exposure is not None:
         cuts.exposure.check(release, () if table is None else table.columns)
@@ -148,22 +155,22 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
             _block_counts(place, [counts], profiling, cuts, None)
             for place, counts in enumerate(count_released(release, public))
         ]
-    rows = scan_units(release)
-    flags: tuple[str, ...] = ()
+    parts, flags = [scan_units(release)], tuple[str, ...]()
     if table is not None:
-        rows, flags = join_units(rows, release, table), (MATCHED,)
-    _check_dimensions(rows, cuts.known, release)
+        parts, flags = join_units(parts[0], release, table), (MATCHED,)
+    _check_dimensions(parts[0], cuts.known, release)
     if cuts.covariates:
-        check_covariates(rows.collect_schema(), release, cuts.covariates)
+        check_covariates(parts[0].collect_schema(), release, cuts.covariates)
         # A regression needs its rows in memory, in an order: sums of floats depend on it.
         names = dict.fromkeys((*public, *release.columns.responses, *cuts.names, *flags))
-        rows = collect_rows(rows.sort(release.columns.unit).select(names.keys())).lazy()
+        ordered = pl.concat(parts).sort(release.columns.unit)
+        parts = [collect_rows(ordered.select(names.keys())).lazy()]
     # Counts by ("tier", "region") include those by ("tier",).
     every = cuts.known
     finest = [one for one in every if not any(set(one) < set(other) for other in every)]
     several = [(*one, *flags, *public) for one in finest or [()]]
     groupings = [Grouping(one, of) for of in release.columns.responses for one in several]
-    tables = iter(count_together(rows, groupings))
+    tables = iter(count_together(parts, groupings))
     by_block = [[next(tables) for _ in several] for _ in release.blocks]
     for block, counted_rows in zip(release.blocks, by_block, strict=True):
         check_whole(counted_rows[0], release, block)
@@ -176,7 +183,7 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
                 f"no id in column {cuts.on or release.columns.unit!r} of the segments table is in "
                 "the release; check that both use the same ids"
             )
-    given = read_covariates(rows.collect(), cuts.covariates) if cuts.covariates else None
+    given = read_covariates(parts[0].collect(), cuts.covariates) if cuts.covariates else None
     return [
         replace(_block_counts(place, held, profiling, cuts, given), joined=joined)
         for place, held in enumerate(by_block)

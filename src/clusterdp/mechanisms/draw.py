@@ -106,6 +106,16 @@ def complete(
     return CellRelease(statistics, channel)
 
 
+def public_channel(layout: Layout, space: CategorySpace, mechanism: Mechanism) -> Channel | None:
+    """The channel of rows where it follows from what is public; None where noisy counts decide it.
+
+    It is the channel that `complete` designs. Rows can be randomized before anything is drawn.
+    """
+    if not mechanism.releases_rows or any(one.of_categories for one in mechanism.statistics):
+        return None
+    return complete((), layout, space, mechanism).channel
+
+
 def histogram_of(statistics: Sequence[Drawn]) -> Histogram | None:
     """The noisy counts among some statistics, if there are any."""
     histograms = (one.histogram() for one in statistics)

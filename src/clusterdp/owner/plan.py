@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from clusterdp.engines.base import Engine
+    from clusterdp.engines.base import Engine, Stages
     from clusterdp.experiment.layout import Layout
     from clusterdp.owner.options import Options
     from clusterdp.planning.plan import Comparison
-    from clusterdp.releasing.to_folder import Progress
 
 
 @takes(PlanKeywords)
@@ -220,7 +219,7 @@ class Plan:
         place = None if path is None else Path(path)
         return trade_off_plot(first.comparison, first.metrics[0], place)
 
-    def to_html(self, progress: Progress | None = None) -> str:
+    def to_html(self, progress: Stages | None = None) -> str:
         """A page for a browser: what can be detected against ε, and where ε goes.
 
         What a plan would be at other budgets is computed first, which can take a minute.

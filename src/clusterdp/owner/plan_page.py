@@ -19,9 +19,9 @@ from clusterdp.published.terms import total_guarantee
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp.engines.base import Stages
     from clusterdp.owner.plan_report import PlanReport, Report
     from clusterdp.planning.other_budgets import Budget
-    from clusterdp.releasing.to_folder import Progress
 
 # What ε is spent on, for people who do not know the mechanism.
 _SPENT_ON = {
@@ -37,7 +37,7 @@ _SPENT_ON = {
 _LABELS = "0-labels"
 
 
-def plan_page(report: PlanReport, epsilon: float, progress: Progress) -> str:
+def plan_page(report: PlanReport, epsilon: float, progress: Stages) -> str:
     """The page of a plan.
 
     Args:

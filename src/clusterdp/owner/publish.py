@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from clusterdp.engines.base import Stages
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.ledger.paid_release import Budget
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from clusterdp.published.release import Release
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import Prepared
-    from clusterdp.releasing.to_folder import Progress
     from clusterdp.storage.folder import Destination
 
 
@@ -71,7 +71,7 @@ def publish(
     plan: Plan | str | os.PathLike[str] | None = None,
     *,
     out: str | os.PathLike[str],
-    progress: Progress | None = None,
+    progress: Stages | None = None,
     **options: Unpack[PublishKeywords],
 ) -> Published:
     """Privatize every outcome of an experiment's table into a new folder.
@@ -129,7 +129,7 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     out: str | os.PathLike[str] | None = None,
     ledger_key_file: str | os.PathLike[str] | None = None,
     verbose: bool = False,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
 ) -> Published:
     """Finish a release that was interrupted. It spends nothing more.
 
@@ -212,7 +212,7 @@ def run_publish(
     task: Task,
     *,
     show: Callable[[Ready], None] | None = None,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
 ) -> Published:
     """Publish what a task describes; `show` is called before anything is spent."""
     task.options.require("out")
@@ -239,7 +239,7 @@ def run_resume(
     task: Task,
     given: Mapping[str, Any] | None = None,
     *,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
 ) -> Published:
     """Finish an interrupted release.
 
@@ -276,7 +276,7 @@ def run_resume(
     return _published(finished)
 
 
-def _writer(progress: Progress | None) -> Callable[..., dict[str, Any]]:
+def _writer(progress: Stages | None) -> Callable[..., dict[str, Any]]:
     def write(
         prepared: Prepared,
         mechanisms: Sequence[Mechanism],

@@ -14,7 +14,7 @@ from clusterdp.rows.frames import is_spark
 from clusterdp.rows.labels import CellEncoder, Labels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import polars as pl
 
@@ -76,33 +76,44 @@ def count_released(release: Release, more: tuple[str, ...] = ()) -> list[pl.Data
             for one in several
         ]
     else:
-        counts = count_together(scan_units(release), several)
+        counts = count_together([scan_units(release)], several)
     for block, groups in zip(release.blocks, counts, strict=True):
         check_whole(groups, release, block)
     return counts
 
 
-def count_together(units: pl.LazyFrame, several: list[Grouping]) -> list[pl.DataFrame]:
+def count_together(parts: list[pl.LazyFrame], several: list[Grouping]) -> list[pl.DataFrame]:
     """Rows counted in each of some ways, in one pass, with responses in a column `RESPONSE`.
 
     Counts are in a column `COUNT`. Memory holds a batch of rows and the counts.
+
+    Args:
+        parts: Queries of the same columns that have all rows together; run one after another.
+        several: What to count by.
 
     Raises:
         FormatError: If the files of rows cannot be read.
     """
     lists = [tuple(dict.fromkeys((*one.names, one.response))) for one in several]
-    read = units.select(dict.fromkeys(name for one in lists for name in one).keys())
-    columns = {name: ColumnCodes(kind) for name, kind in read.collect_schema().items()}
+    names = dict.fromkeys(name for one in lists for name in one)
+    kinds = parts[0].select(names.keys()).collect_schema()
+    columns = {name: ColumnCodes(kind) for name, kind in kinds.items()}
     tallies = [GroupedCounts(one, columns, COUNT) for one in lists]
     with read_errors():
-        for batch in read.collect_batches(
-            chunk_size=_BATCH_ROWS, engine="streaming", maintain_order=False
-        ):
+        for batch in _batches(part.select(names.keys()) for part in parts):
             codes = encode_batch(batch, columns)
             for tally in tallies:
                 tally.add(codes)
     pairs = zip(tallies, several, strict=True)
     return [tally.table().rename({one.response: RESPONSE}) for tally, one in pairs]
+
+
+def _batches(queries: Iterable[pl.LazyFrame]) -> Iterator[pl.DataFrame]:
+    """The rows of queries, in no order."""
+    for query in queries:
+        yield from query.collect_batches(
+            chunk_size=_BATCH_ROWS, engine="streaming", maintain_order=False
+        )
 
 
 def collect_rows(query: pl.LazyFrame) -> pl.DataFrame:

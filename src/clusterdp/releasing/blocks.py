@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.disclosure import disclosure_notes
-from clusterdp.mechanisms.draw import check_exact, release_cells
+from clusterdp.mechanisms.draw import (
+    check_exact,
+    draw_statistics,
+    public_channel,
+    release_cells,
+)
 from clusterdp.published.terms import Terms
 
 if TYPE_CHECKING:
@@ -15,7 +20,7 @@ if TYPE_CHECKING:
     from clusterdp.channels.catalogue import Channel
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
-    from clusterdp.mechanisms.draw import CellRelease
+    from clusterdp.mechanisms.draw import CellRelease, Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.statistics.base import CellTotals
@@ -57,6 +62,33 @@ def draw_blocks(
         release_cells(true, layout, space, mechanism, add_noise)
         for true, space, mechanism in zip(totals, spaces, mechanisms, strict=True)
     )
+
+
+def draw_noise(
+    totals: Sequence[CellTotals],
+    layout: Layout,
+    spaces: Sequence[Categories],
+    mechanisms: Sequence[Mechanism],
+    add_noise: NoiseSource,
+) -> tuple[Statistics, ...]:
+    """Draw the noise of every block alone, where channels follow from what is public."""
+    return tuple(
+        draw_statistics(true, layout, space, mechanism, add_noise)
+        for true, space, mechanism in zip(totals, spaces, mechanisms, strict=True)
+    )
+
+
+def public_channels(
+    layout: Layout, spaces: Sequence[Categories], mechanisms: Sequence[Mechanism]
+) -> tuple[Channel, ...]:
+    """The channel of every block, where all of them follow from what is public; else none."""
+    found = []
+    for space, mechanism in zip(spaces, mechanisms, strict=True):
+        channel = public_channel(layout, space, mechanism)
+        if channel is None:
+            return ()
+        found.append(channel)
+    return tuple(found)
 
 
 def channels_of(drawn: Sequence[CellRelease]) -> tuple[Channel, ...]:

@@ -69,9 +69,11 @@ def release_in_memory(
     drawn = draw_blocks(found.totals, layout, table.spaces, mechanisms, add_noise)
     channels, units = channels_of(drawn), None
     if channels:
-        units, again = table.collect_rows(prepared.randomizer(channels, key))
+        units, again, notices = table.collect_rows(prepared.randomizer(channels, key))
         if again != found.seen:
             raise DataError(TABLE_CHANGED)
+        for notice in notices:
+            notify_owner(notice)
     return Release(
         units=units,
         cells=table.like(cells_table(encoder, layout, drawn)),

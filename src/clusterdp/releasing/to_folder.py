@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from clusterdp.engines.base import no_progress
-from clusterdp.engines.local.table import unreadable, write_parquet
-from clusterdp.errors import DataError, OutputError, notify_owner
+from clusterdp.engines.local.table import write_parquet
+from clusterdp.errors import OutputError
 from clusterdp.published.block_tables import stacked
 from clusterdp.published.card import write_card
 from clusterdp.published.cells import cells_table
@@ -16,12 +16,11 @@ from clusterdp.published.readme import write_readme
 from clusterdp.published.sights import what_is_visible
 from clusterdp.published.terms import Terms
 from clusterdp.published.totals import totals_table
-from clusterdp.releasing.blocks import channels_of, check_blocks, draw_blocks, release_notes
-from clusterdp.releasing.journal import Drawn, Unrecorded
+from clusterdp.releasing.blocks import check_blocks, release_notes
+from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.looking import look_first
-from clusterdp.releasing.prepare import asked_of
-from clusterdp.rows.labels import ANOTHER_TABLE, TABLE_CHANGED
+from clusterdp.releasing.passes import TablePasses
 from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.files import CELLS, CHANNELS, INDEX, LOOK, MANIFEST, README, TOTALS, FileSum
 from clusterdp.storage.folder import private_file
@@ -31,22 +30,15 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from clusterdp.engines.base import Stages
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.published.manifest import BeforeLook
-    from clusterdp.releasing.journal import Journal
+    from clusterdp.releasing.journal import Drawn, Journal
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.statistics.look import DrawnLook
     from clusterdp.statistics.noise import NoiseSource
     from clusterdp.storage.folder import Destination
-
-
-class Progress(Protocol):
-    """Where a long run reports to."""
-
-    def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
-        """Start a stage over that many rows; returns what to call with rows done."""
-        ...
 
 
 class Silence:
@@ -61,7 +53,7 @@ def write_release(
     prepared: Prepared,
     mechanisms: Sequence[Mechanism],
     target: Destination,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
     journal: Journal | None = None,
 ) -> None:
     """Privatize a table into a new folder.
@@ -90,7 +82,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     prepared: Prepared,
     mechanisms: Sequence[Mechanism],
     target: Destination,
-    progress: Progress,
+    progress: Stages,
     *,
     journal: Journal,
     add_noise: NoiseSource,
@@ -104,29 +96,20 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
             prepared, mechanisms, journal, add_noise, _look_progress(mechanisms, layout, progress)
         )
         manifest = _describe(prepared, mechanisms, before)
-        drawn = _draw(prepared, mechanisms, journal, progress, add_noise)
-        channels = channels_of(drawn.blocks)
-        files: dict[str, FileSum] = {}
-        if channels:
-            randomizer = prepared.randomizer(channels, journal.key)
-            randomized = progress.stage("randomizing rows", layout.n_units)
-            written = prepared.table.write_rows(randomizer, staged.rows, randomized)
-            if journal.key.tag(written.seen) != drawn.table_tag:
-                raise DataError(TABLE_CHANGED)
-            files |= written.files
+        passes = TablePasses(prepared, mechanisms, journal, progress, add_noise)
+        drawn, rows = passes.run(staged.rows)
+        files = {} if rows is None else dict(rows.files)
         progress.stage("sealing the folder", 0)
         folder = staged.files
-        for name, held in _tables(prepared, drawn, look).items():
-            if held is not None:
-                write_parquet(held.lazy(), folder / name)
+        tables = {
+            name: write_parquet(held.lazy(), folder / name)
+            for name, held in _tables(prepared, drawn, look).items()
+            if held is not None
+        }
         seen = what_is_visible(manifest, layout, [one.channel for one in drawn.blocks])
         readme = write_readme(manifest, files, seen)
         private_file(folder / README).write_text(readme, encoding="utf-8")
-        files |= {
-            path.name: FileSum.of(path)
-            for path in folder.iterdir()
-            if path.is_file() and path.name not in files
-        }
+        files |= tables | {README: FileSum.of(folder / README)}
         # After all others, whose checksums it shows.
         private_file(folder / INDEX).write_text(write_card(manifest, files, seen), encoding="utf-8")
         files[INDEX] = FileSum.of(folder / INDEX)
@@ -154,36 +137,8 @@ def _tables(
     }
 
 
-def _draw(
-    prepared: Prepared,
-    mechanisms: Sequence[Mechanism],
-    journal: Journal,
-    progress: Progress,
-    add_noise: NoiseSource,
-) -> Drawn:
-    """The first pass, and its noise: what an earlier run drew, if there was one."""
-    layout, spaces = prepared.layout, prepared.table.spaces
-    counting = progress.stage("counting cells", layout.n_units)
-    asked = [asked_of(mechanism, layout, journal.key) for mechanism in mechanisms]
-    found = prepared.table.count(layout, prepared.encoder, counting, asked)
-    for notice in found.notices:
-        notify_owner(notice)
-    tag = journal.key.tag(found.seen)
-    kept = journal.recall()
-    if kept is None:
-        progress.stage("drawing noise and designing the channel", 0)
-        blocks = draw_blocks(found.totals, layout, spaces, mechanisms, add_noise)
-        drawn = Drawn(blocks=blocks, table_tag=tag)
-        journal.keep(bytes(drawn))
-        return drawn
-    drawn = Drawn.from_bytes(kept, mechanisms, layout, spaces)
-    if drawn.table_tag != tag:
-        raise DataError(ANOTHER_TABLE)
-    return drawn
-
-
 def _labelled(
-    prepared: Prepared, mechanisms: Sequence[Mechanism], journal: Journal, progress: Progress
+    prepared: Prepared, mechanisms: Sequence[Mechanism], journal: Journal, progress: Stages
 ) -> Prepared:
     """With units given their labels, where clusters are private; what they lead to is checked."""
     if prepared.labelling is None:
@@ -195,7 +150,7 @@ def _labelled(
 
 
 def _look_progress(
-    mechanisms: Sequence[Mechanism], layout: Layout, progress: Progress
+    mechanisms: Sequence[Mechanism], layout: Layout, progress: Stages
 ) -> Callable[[int], None]:
     if all(mechanism.look is None for mechanism in mechanisms):
         return no_progress
@@ -230,11 +185,5 @@ def _plain_errors(target: Destination) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise OutputError(f"cannot write {target}: {reason}") from None
-    except pl.exceptions.PanicException as error:  # of Polars, over a damaged file
-        raise unreadable(error) from None
     except pl.exceptions.PolarsError as error:
-        if "could not parse" in str(error):  # a kept column, which only the second pass reads
-            raise unreadable(error) from None
-        full = "No space left" in str(error) or "os error 28" in str(error)
-        reason = "No space left on device" if full else type(error).__name__
-        raise OutputError(f"cannot write {target}: {reason}") from None
+        raise OutputError(f"cannot write {target}: {type(error).__name__}") from None

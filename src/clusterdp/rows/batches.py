@@ -17,7 +17,7 @@ from clusterdp.experiment.published_names import debiased_names
 from clusterdp.rows.column_types import outcome_array, plain_type
 from clusterdp.rows.columns import FOLD, Columns
 from clusterdp.rows.debiased import debiased_columns
-from clusterdp.rows.fingerprint import row_words
+from clusterdp.rows.fingerprint import id_hashes, row_words
 from clusterdp.rows.keys import fold_numbers, unit_words
 from clusterdp.rows.labels import TABLE_CHANGED, CellEncoder, plain_column
 from clusterdp.rows.randomizer import RowRandomizer
@@ -43,6 +43,7 @@ class EncodedRows(NamedTuple):
 
     Attributes:
         units: Ids.
+        hashes: Hashes of ids.
         cells: Codes of cells.
         blocks: The outcomes of each block.
         groups: The group of each row in every breakdown.
@@ -52,6 +53,7 @@ class EncodedRows(NamedTuple):
     """
 
     units: pl.Series
+    hashes: WordArray
     cells: IntArray
     blocks: tuple[EncodedBlock, ...]
     groups: tuple[IntArray, ...]
@@ -69,7 +71,7 @@ class EncodedRows(NamedTuple):
         """A checksum word per row, for fingerprints; never published."""
         categories = (block.categories for block in self.blocks)
         steps = (number for block in self.blocks for number in block.outcomes.steps)
-        return row_words(self.units, self.cells, *categories, *self.groups, *steps)
+        return row_words(self.hashes, self.cells, *categories, *self.groups, *steps)
 
 
 class EncodedBlock(NamedTuple):
@@ -159,6 +161,7 @@ class RowEncoder:
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
         return EncodedRows(
             units=units,
+            hashes=id_hashes(units),
             cells=cells,
             blocks=tuple(block(batch) for block in self.blocks),
             groups=tuple(groups.values()),
@@ -269,17 +272,21 @@ class BatchRandomizer:
         )
 
     def __call__(self, batch: pl.DataFrame) -> RandomizedBatch:
-        """Randomize a batch.
+        """Encode a batch and randomize it.
 
         Raises:
             DataError: If it is not as pass 1 found it.
         """
-        import polars as pl
-
-        columns = self.encoder.columns
         coded = self.encoder(batch)
         if not coded.sound:
             raise DataError(TABLE_CHANGED)
+        return RandomizedBatch(rows=self.publish(batch, coded), words=coded.words())
+
+    def publish(self, batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:
+        """A sound batch as it is published, from its codes."""
+        import polars as pl
+
+        columns = self.encoder.columns
         together = zip(self.blocks, self.encoder.blocks, coded.blocks, strict=True)
         rows = [randomize(encoder, coded, block) for randomize, encoder, block in together]
         published = [self._published(name, batch, coded.cells) for name in columns.public]
@@ -292,8 +299,7 @@ class BatchRandomizer:
             names = debiased_names(declared.names, declared.missing)
             debiased |= zip(names, map(pl.Series, names, block.debiased), strict=True)
         in_order = (debiased[name] for name in columns.debiased)
-        table = pl.DataFrame([*published, *responses, *in_order])
-        return RandomizedBatch(rows=table, words=coded.words())
+        return pl.DataFrame([*published, *responses, *in_order])
 
     def _published(self, name: str, batch: pl.DataFrame, cells: IntArray) -> pl.Series:
         """A public column of a batch, or the labels that its rows are given."""

@@ -99,6 +99,19 @@ class ValueCounter:
             if sum(map(len, self._held)) > _MOST_HELD:
                 self._held = [self._together()]
 
+    @property
+    def n_held(self) -> int:
+        """How many counts are held, in memory; some values may have several."""
+        return sum(map(len, self._held))
+
+    def keep_up_to(self, limit: int) -> None:
+        """Forget all values above a limit."""
+        import polars as pl
+
+        with self._lock:
+            if self._held:
+                self._held = [self._together().filter(pl.col(_VALUE) <= limit)]
+
     def _together(self) -> pl.DataFrame:
         import polars as pl
 

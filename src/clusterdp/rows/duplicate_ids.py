@@ -3,45 +3,55 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy.typing as npt
     import polars as pl
 
-    from clusterdp._arrays import WordArray
+    from clusterdp._arrays import IntArray, WordArray
+
+# Hashes are put into parts by their first bits: at most 2^8 parts, of at least 2^14 hashes each.
+_MOST_PART_BITS, _PART_HASHES = 8, 2**14
+# Hashes worked on at a time, so that what is computed for them stays in the processor's cache.
+_CACHED_HASHES = 2**15
+# Slots for each hash: about two hashes in five then share theirs with another.
+_SLOTS_PER_HASH = 2
+# Hashes that are sorted at once, without slots.
+_FEW = 2**10
+# Odd numbers that spread hashes over slots, one for each round; no two rounds group them alike.
+_SPREADS = tuple(
+    np.uint64(number)
+    for number in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xFF51AFD7ED558CCD)
+)
+_HALF = np.uint64(32)
 
 
 class IdCollector:
-    """Collects a given number of ids batch by batch, 8 bytes each, and counts those that repeat.
+    """Collects 64-bit hashes of ids, batch by batch, and counts ids that repeat.
 
-    Integers are kept as they are. Strings are kept as 64-bit hashes; where hashes repeat, the ids
-    behind them are read again and compared in full, so the answer is exact.
+    Where hashes repeat, the ids behind them are read again and compared in full, so the answer is
+    exact.
     """
 
     def __init__(self, n_rows: int) -> None:
-        self._words = np.empty(n_rows, dtype=np.uint64)
-        self._n_added = 0
-        self._hashed = False
+        self._part_bits = min(_MOST_PART_BITS, max(0, n_rows // _PART_HASHES).bit_length())
+        self._runs: list[_Run] = []
         self._lock = threading.Lock()
 
-    def add(self, ids: pl.Series) -> None:
+    def add(self, hashes: WordArray) -> None:
         """Take in a batch. Safe to call from several threads."""
-        import polars as pl
-
-        if ids.null_count():
-            return  # the engine refuses the table for that
-        self._hashed = ids.dtype == pl.String
-        words = ids.hash() if self._hashed else ids.cast(pl.Int64, wrap_numerical=True)
+        runs = [
+            _Run.of(hashes[start : start + _CACHED_HASHES], self._part_bits)
+            for start in range(0, len(hashes), _CACHED_HASHES)
+        ]
         with self._lock:
-            start = self._n_added
-            self._n_added += len(ids)
-        # A table that grew meanwhile does not fit; the engine refuses it by its counts.
-        room = self._words[start : start + len(ids)]
-        room[:] = words.to_numpy().view(np.uint64)[: len(room)]
+            self._runs += runs
 
     def count_repeated(self, reread: Callable[[WordArray], pl.Series]) -> int:
         """How many rows repeat the id of another.
@@ -49,12 +59,59 @@ class IdCollector:
         Args:
             reread: Given hashes, returns the ids of all rows that have one of them.
         """
-        words = self._words[: self._n_added]
-        words.sort()
-        again = words[1:] == words[:-1]
-        if not again.any():
+        import polars as pl
+
+        with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
+            repeated = np.concatenate(list(threads.map(self._repeated, range(2**self._part_bits))))
+        if not len(repeated):
             return 0
-        if not self._hashed:
-            return int(again.sum())
-        suspects = reread(np.unique(words[1:][again]))
+        suspects = reread(repeated)
         return len(suspects) - suspects.n_unique()
+
+    def _repeated(self, part: int) -> WordArray:
+        """The hashes of a part that occur more than once."""
+        own = [run.hashes[run.ends[part] : run.ends[part + 1]] for run in self._runs]
+        return repeated_hashes(np.concatenate([np.empty(0, np.uint64), *own]))
+
+
+class _Run(NamedTuple):
+    """Some hashes, part by part, and where each part begins and ends; axes `[hash]`, `[part]`."""
+
+    hashes: WordArray
+    ends: IntArray
+
+    @classmethod
+    def of(cls, hashes: WordArray, part_bits: int) -> _Run:
+        """Hashes in the order of their first bits."""
+        if not part_bits:
+            return cls(hashes, np.array([0, len(hashes)]))
+        parts: npt.NDArray[np.uint8] = (hashes >> np.uint64(64 - part_bits)).astype(np.uint8)
+        # NumPy sorts bytes by counting them.
+        in_parts = hashes[np.argsort(parts, kind="stable")]
+        sizes = np.bincount(parts, minlength=2**part_bits)
+        return cls(in_parts, np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def repeated_hashes(hashes: WordArray) -> WordArray:
+    """The hashes that occur more than once, each of them once.
+
+    Sorting all of them would take several times as long. They are put into slots, and those that
+    are alone in theirs are left out: they cannot repeat. A few rounds, each with other slots, leave
+    hardly any to sort.
+    """
+    for spread in _SPREADS:
+        if len(hashes) <= _FEW:
+            break
+        slots = _slots_of(hashes, spread, _SLOTS_PER_HASH * len(hashes))
+        hashes = hashes[np.bincount(slots)[slots] > 1]
+    hashes = np.sort(hashes)
+    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+
+
+def _slots_of(hashes: WordArray, spread: np.uint64, n_slots: int) -> IntArray:
+    """The slot of each hash: in proportion to the upper half of a product."""
+    places = hashes * spread
+    places >>= _HALF
+    places *= np.uint64(n_slots)
+    places >>= _HALF
+    return places.view(np.int64)

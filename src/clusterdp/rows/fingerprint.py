@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,15 @@ if TYPE_CHECKING:
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
-def row_words(ids: pl.Series, cells: IntArray, outcomes: CodeArray, *more: CodeArray) -> WordArray:
-    """One word for each row, of its id, cell and outcomes; the same in every process.
+def id_hashes(ids: pl.Series) -> WordArray:
+    """A 64-bit hash of each id, the same in every process; axes `[row]`."""
+    return ids.hash().to_numpy()
+
+
+def row_words(
+    hashes: WordArray, cells: IntArray, outcomes: CodeArray, *more: CodeArray
+) -> WordArray:
+    """One word for each row, of its id's hash, cell and outcomes.
 
     The id's hash is multiplied by an odd number that stands for cell and outcome. Another outcome
     moves the word by an amount that depends on the id: were it the same for all, sums would not
@@ -31,7 +37,7 @@ def row_words(ids: pl.Series, cells: IntArray, outcomes: CodeArray, *more: CodeA
         words ^= codes.astype(np.uint64)
         words *= _SPREAD
     words |= np.uint64(1)
-    words *= ids.hash().to_numpy()
+    words *= hashes
     return words
 
 
@@ -64,16 +70,3 @@ class Fingerprint:
 
     def __bytes__(self) -> bytes:
         return f"{self.n_rows},{self.low},{self.high}".encode()
-
-
-class SharedFingerprint:
-    """A fingerprint that several threads add to."""
-
-    def __init__(self) -> None:
-        self.total = Fingerprint()
-        self._lock = threading.Lock()
-
-    def add(self, more: Fingerprint) -> None:
-        """Take in some rows."""
-        with self._lock:
-            self.total += more

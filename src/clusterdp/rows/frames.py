@@ -43,6 +43,14 @@ def read_frame(
     return collected
 
 
+def evaluated(query: pl.LazyFrame, parameter: str) -> pl.DataFrame:
+    """A Polars query, evaluated in pieces: what it drops on the way is never in memory at once."""
+    try:
+        return query.collect(engine="streaming")
+    except _evaluation_errors() as error:
+        raise_alone(DataError(f"{parameter} cannot be read ({type(error).__name__}); check it"))
+
+
 def _known_frame(frame: Any, parameter: str) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
     """Any frame that narwhals supports."""
     import narwhals as nw

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -26,6 +26,10 @@ _BLOCK_BYTES = 16
 # The first 8 bytes of the first block: what kind of id follows, and how long it is. No encoding of
 # an id is then a prefix of another, which is what makes CBC-MAC a pseudorandom function.
 _HEADER_BYTES = 8
+# Sixteen bytes that are moved together, wherever they stand.
+_BLOCK = np.dtype((np.void, _BLOCK_BYTES))
+# Ids worked on at a time, so that what is computed for them stays in the processor's cache.
+_CACHED_IDS = 2**13
 _INTEGER_KIND = 1 << 56
 _STRING_KIND = 2 << 56
 
@@ -91,11 +95,13 @@ def unit_words(units: pl.Series, aes_key: bytes) -> WordArray:
     """
     import polars as pl
 
-    if units.dtype == pl.String:
-        lengths = units.str.len_bytes().to_numpy().astype(np.int64)
-        text = units.str.join("").item().encode()
-        return _string_words(text, lengths, aes_key)
-    return _integer_words(units.to_numpy(), aes_key)
+    if units.dtype != pl.String:
+        return _integer_words(units.to_numpy(), aes_key)
+    words = np.empty((len(units), 2), dtype="<u8")
+    for start in range(0, len(units), _CACHED_IDS):
+        part = slice(start, start + _CACHED_IDS)
+        words[part] = _string_words(units[part], aes_key)
+    return words
 
 
 def _integer_words(ids: IntArray, aes_key: bytes) -> WordArray:
@@ -105,28 +111,46 @@ def _integer_words(ids: IntArray, aes_key: bytes) -> WordArray:
     return _encrypt(blocks, aes_key)
 
 
-def _string_words(text: bytes, lengths: IntArray, aes_key: bytes) -> WordArray:
+def _string_words(ids: pl.Series, aes_key: bytes) -> WordArray:
     """CBC-MAC of header and id, for all ids at once: one round for every 16 bytes."""
-    padded = np.frombuffer(text + bytes(_BLOCK_BYTES), dtype=np.uint8)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, _BLOCK_BYTES)
-    starts = np.cumsum(lengths) - lengths
+    text, lengths = _Text.of(ids), ids.str.len_bytes().to_numpy().astype(np.int64)
+    starts = np.cumsum(lengths)
+    starts -= lengths
+    taken = _BLOCK_BYTES - _HEADER_BYTES
     blocks = np.empty((len(lengths), 2), dtype="<u8")
     blocks[:, 0] = _STRING_KIND + lengths.astype(np.uint64)
-    blocks[:, 1] = _bytes_at(windows, starts, lengths)[:, 0]
+    blocks[:, 1] = text.bytes_at(starts, np.minimum(lengths, taken))[:, 0]
     words = _encrypt(blocks, aes_key)
-    taken = _BLOCK_BYTES - _HEADER_BYTES
-    while (longer := np.flatnonzero(lengths > taken)).size:
-        following = _bytes_at(windows, starts[longer] + taken, lengths[longer] - taken)
-        words[longer] = _encrypt(words[longer] ^ following, aes_key)
+    while (is_longer := lengths > taken).any():
+        # Of all ids, also of those that ended: leaving them out takes longer.
+        following = text.bytes_at(starts + taken, lengths - taken)
+        following ^= words
+        np.copyto(words, _encrypt(following, aes_key), where=is_longer[:, np.newaxis])
         taken += _BLOCK_BYTES
     return words
 
 
-def _bytes_at(windows: npt.NDArray[np.uint8], starts: IntArray, lengths: IntArray) -> WordArray:
-    """The next up to 16 bytes from each start, zero-padded, as two words; axes `[unit, word]`."""
-    taken: WordArray = windows[starts].view("<u8")
-    masks: WordArray = _PREFIX_MASKS[np.minimum(lengths, _BLOCK_BYTES)]
-    return taken & masks
+class _Text(NamedTuple):
+    """Ids one after another.
+
+    Attributes:
+        windows: The 16 bytes from every place on, padded with zeros in the end; axes `[place]`.
+    """
+
+    windows: npt.NDArray[np.void]
+
+    @classmethod
+    def of(cls, ids: pl.Series) -> _Text:
+        """The text of some ids."""
+        text = ids.str.join("").item().encode()
+        padded = text + bytes(_BLOCK_BYTES)
+        return cls(np.ndarray(len(text) + 1, dtype=_BLOCK, buffer=padded, strides=(1,)))
+
+    def bytes_at(self, starts: IntArray, lengths: IntArray) -> WordArray:
+        """The next up to 16 bytes from each start, zero-padded; two words, axes `[unit, word]`."""
+        taken: WordArray = self.windows[np.minimum(starts, len(self.windows) - 1)].view("<u8")
+        taken &= _PREFIX_MASKS[np.clip(lengths, 0, _BLOCK_BYTES)].view("<u8")
+        return taken.reshape(-1, 2)
 
 
 def _encrypt(blocks: WordArray, aes_key: bytes) -> WordArray:
@@ -144,5 +168,6 @@ def _encrypt(blocks: WordArray, aes_key: bytes) -> WordArray:
 _PREFIX_MASKS = (
     np.where(np.arange(_BLOCK_BYTES) < np.arange(_BLOCK_BYTES + 1)[:, np.newaxis], 0xFF, 0)
     .astype(np.uint8)
-    .view("<u8")
+    .view(_BLOCK)
+    .ravel()
 )

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 # Standard deviations by which a table in arbitrary order is never off: a false alarm every 1e8
 # tables even for rare binary outcomes, whose pairs vary most.
 _TOO_MANY = 8.0
-# Of a large table, one block of rows in four is looked at; and of successive rows, those in the
-# beginning of each batch, since sorting all of them costs too much.
-_ALL_ROWS, _BLOCK_ROWS, _ONE_IN = 2**22, 2**18, 4
+# Of a large table, blocks of rows are looked at, as many as hold about this many rows; and of
+# successive rows, those in the beginning of each batch, since sorting all of them costs too much.
+_LOOKED_AT, _BLOCK_ROWS = 2**21, 2**18
 _STRETCH = 2**11
 # Ids follow the order of the table if this share of successive ids rises, or falls.
 _FOLLOWING = 0.9
@@ -42,6 +42,7 @@ class RowOrder:
     def __init__(self, shape: tuple[int, int, int], n_rows: int) -> None:
         n_cells, n_outcomes = shape[0] * shape[1], shape[2]
         self._n_rows, self._n_outcomes = n_rows, n_outcomes
+        self._one_in = -(-n_rows // _LOOKED_AT)
         self._counts = np.zeros(n_cells * n_outcomes, dtype=np.int64)
         self._sums = np.zeros(n_cells * n_outcomes)
         self._squares = np.zeros(n_cells)
@@ -52,7 +53,7 @@ class RowOrder:
 
     def add(self, first_row: int, ids: pl.Series, cells: IntArray, outcomes: CodeArray) -> None:
         """Take in successive rows, of which the first stands at `first_row`. Thread-safe."""
-        if self._n_rows > _ALL_ROWS and first_row // _BLOCK_ROWS % _ONE_IN:
+        if first_row // _BLOCK_ROWS % self._one_in:
             return
         # Counted from the middle, so that sums stay small.
         place = np.arange(first_row, first_row + len(cells)) - (self._n_rows - 1) / 2

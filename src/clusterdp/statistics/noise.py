@@ -58,12 +58,16 @@ def add_exact_noise(values: IntArray, scale: float, widths: tuple[int, ...] = AL
 
 def _add_laplace(values: list[int], scale: float) -> list[int]:
     """Discrete Laplace noise, added by OpenDP, which clamps as well."""
-    import opendp.prelude as dp
+    # By their modules: `opendp.prelude` loads scikit-learn where it is installed, for seconds.
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_laplace
+    from opendp.metrics import l1_distance
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
+    enable_features("contrib")
     # 64 bits throughout: OpenDP's plain `int` is 32-bit and would clamp much earlier.
-    measurement = dp.m.make_laplace(
-        dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=float(scale)
+    measurement = make_laplace(
+        vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale=float(scale)
     )
     return list(measurement(values))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import TracebackType
 
 # Written last of all: a folder without a manifest is not a release.
 MANIFEST = "manifest.json"
@@ -37,3 +38,44 @@ class FileSum(Struct, frozen=True, forbid_unknown_fields=True):
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
         return cls(path.stat().st_size, digest.hexdigest())
+
+
+class SummedFile:
+    """A file whose checksum is computed while it is written, instead of reading it again.
+
+    Attributes:
+        error: Why it could not be written; None if it could. Whoever writes it may hide that.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._digest, self._size = path.open("wb"), hashlib.sha256(), 0
+        self.error: OSError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def write(self, data: bytes) -> int:
+        """Write some bytes."""
+        self._digest.update(data)
+        self._size += len(data)
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """Hand what was written over to the system."""
+        self._file.flush()
+
+    def sum(self) -> FileSum:
+        """The size and checksum of what was written."""
+        return FileSum(self._size, self._digest.hexdigest())

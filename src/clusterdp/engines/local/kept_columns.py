@@ -1,4 +1,4 @@
-"""Do kept columns reveal the outcome? Counted over all rows of a local table, value by value."""
+"""Do kept columns reveal the outcome? Looked at while they are published; it only warns."""
 
 from __future__ import annotations
 
@@ -7,25 +7,31 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from clusterdp.rows.column_leak import ValueCounter, counts_reveal_outcome, n_bins
+from clusterdp.rows.column_leak import ValueCounter, counts_reveal_outcome, leak_notice, n_bins
+from clusterdp.rows.labels import plain_column
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import polars as pl
 
-    from clusterdp._arrays import CodeArray, FloatArray
-    from clusterdp.rows.batches import RowEncoder
+    from clusterdp._arrays import CodeArray, FloatArray, IntArray
+    from clusterdp.rows.batches import EncodedRows, RowEncoder
 
-# How many numbers the ends of bins are chosen from.
-_SAMPLED_NUMBERS = 2**18
+# Of numbers, about this many rows are looked at: more than enough for bins of some rows each.
+_SAMPLED_NUMBERS = 2**19
+# Values and outcomes that are counted of other columns.
+_MOST_COUNTED = 2**21
 # Bins times outcomes that an array may have.
 _MOST_COUNTS = 2**24
+_VALUE, _CODE = "value", "code"
 
 
-class _Counter(Protocol):
-    """How many rows have each value of a column, and each outcome."""
+class _Column(Protocol):
+    """How the values of a column go with outcomes."""
 
-    def add(self, values: pl.Series, codes: CodeArray) -> None:
-        """Take in a batch. Safe to call from several threads."""
+    def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:
+        """Take in successive rows. Safe to call from several threads."""
         ...
 
     def reveals_outcome(self) -> bool:
@@ -33,89 +39,119 @@ class _Counter(Protocol):
         ...
 
 
-def revealing_columns(
-    rows: pl.LazyFrame, encoder: RowEncoder, n_rows: int
-) -> list[tuple[str, tuple[str, ...]]]:
-    """The kept columns that give the outcomes of a block away, with these outcomes.
+class KeptColumns:
+    """Looks at the kept columns of a table, batch by batch."""
 
-    All rows are read, once.
-    """
-    columns = encoder.columns
-    if not columns.kept:
-        return []
-    kept = rows.select(columns.kept)
-    counters = [_counters(kept, n_rows, one.space.n_categories) for one in encoder.blocks]
+    def __init__(self, encoder: RowEncoder, schema: pl.Schema, n_rows: int) -> None:
+        self._encoder = encoder
+        self._blocks = [
+            {
+                name: _column(schema[name], n_rows, block.space.n_categories)
+                for name in encoder.columns.kept
+            }
+            for block in encoder.blocks
+        ]
 
-    def count(batch: pl.DataFrame) -> pl.DataFrame:
-        for block, of_block in zip(encoder.blocks, counters, strict=True):
-            codes = block(batch).categories
-            for name, counter in of_block.items():
-                counter.add(batch[name], codes)
-        return batch.clear()
+    def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:
+        """Take in successive rows."""
+        if not rows.sound:
+            return
+        for block, columns in zip(rows.blocks, self._blocks, strict=True):
+            for name, column in columns.items():
+                column.add(first_row, batch[name], block.categories)
 
-    read = rows.select(*counters[0], *columns.outcomes)
-    read.map_batches(count, streamable=True).collect(engine="streaming")
-    return [
-        (name, block.space.declared.names)
-        for block, of_block in zip(encoder.blocks, counters, strict=True)
-        for name, counter in of_block.items()
-        if counter.reveals_outcome()
-    ]
+    def notices(self) -> tuple[str, ...]:
+        """Warnings to the owner about columns that reveal the outcomes of a block."""
+        return tuple(self._found())
 
-
-def _counters(kept: pl.LazyFrame, n_rows: int, n_outcomes: int) -> dict[str, _Counter]:
-    """What counts each column; columns that hardly ever repeat a value are left out."""
-    import polars as pl
-
-    schema = kept.collect_schema()
-    n_values = (
-        kept.select(pl.all().approx_n_unique()).collect(engine="streaming").row(0, named=True)
-    )
-    numbers = [
-        name
-        for name, kind in schema.items()
-        if (kind.is_numeric() or kind.is_temporal()) and n_values[name] > n_bins(n_rows)
-    ]
-    counters: dict[str, _Counter] = {
-        name: ValueCounter(n_outcomes)
-        for name in schema
-        if name not in numbers and n_values[name] <= n_rows / 2
-    }
-    step = max(1, n_rows // _SAMPLED_NUMBERS)
-    query = kept.select(pl.col(numbers).to_physical().cast(pl.Float64)).gather_every(step)
-    for sample in query.collect(engine="streaming") if numbers else ():
-        counters[sample.name] = _BinCounter(_bin_ends(sample, n_rows), n_outcomes)
-    return counters
+    def _found(self) -> Iterator[str]:
+        for block, columns in zip(self._encoder.blocks, self._blocks, strict=True):
+            for name, column in columns.items():
+                if column.reveals_outcome():
+                    yield leak_notice(name, block.space.declared.names)
 
 
-def _bin_ends(sample: pl.Series, n_rows: int) -> FloatArray:
-    numbers = sample.drop_nulls().drop_nans().to_numpy()
-    shares = np.arange(1, n_bins(n_rows)) / n_bins(n_rows)
-    return np.unique(np.quantile(numbers, shares, method="lower")) if len(numbers) else numbers
+def _column(kind: pl.DataType, n_rows: int, n_outcomes: int) -> _Column:
+    if kind.is_numeric() or kind.is_temporal():
+        return _Numbers(n_rows, n_outcomes)
+    return _Values(n_outcomes)
 
 
-class _BinCounter:
-    """Counts numbers by bins. An end has a bin of its own, since many rows may share it."""
+class _Numbers:
+    """Numbers and times of every so many rows, to be put into bins in the end."""
 
-    def __init__(self, ends: FloatArray, n_outcomes: int) -> None:
-        # Of very many outcomes, those beyond what an array can hold count as one.
-        self._n_codes = min(n_outcomes, _MOST_COUNTS // (2 * len(ends) + 1))
-        self._ends, self._lock = ends, threading.Lock()
-        self._counts = np.zeros((2 * len(ends) + 1) * self._n_codes, dtype=np.int64)
+    def __init__(self, n_rows: int, n_outcomes: int) -> None:
+        # An odd step, so that tables that alternate are not looked at on one side alone.
+        self._step = 1 if n_rows < 2 * _SAMPLED_NUMBERS else (n_rows // _SAMPLED_NUMBERS) | 1
+        self._n_outcomes, self._lock = n_outcomes, threading.Lock()
+        self._held: list[pl.DataFrame] = []
 
-    def add(self, values: pl.Series, codes: CodeArray) -> None:
-        """Take in a batch."""
+    def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:
+        """Take in the rows whose numbers are multiples of the step."""
         import polars as pl
 
-        numbers = values.to_physical().cast(pl.Float64).fill_null(np.nan).to_numpy()
-        places = np.searchsorted(self._ends, numbers)
-        is_end = np.append(self._ends, np.nan)[places] == numbers
-        bins = 2 * places + is_end
-        kinds = bins * self._n_codes + np.minimum(codes, self._n_codes - 1)
-        counted = np.bincount(kinds, minlength=len(self._counts))
+        offset = -first_row % self._step
+        numbers = values.gather_every(self._step, offset).to_physical().cast(pl.Float64)
+        pairs = {_VALUE: numbers.fill_null(np.nan), _CODE: codes[offset :: self._step]}
         with self._lock:
-            self._counts += counted
+            self._held.append(pl.DataFrame(pairs))
 
     def reveals_outcome(self) -> bool:
         """Whether the column gives outcomes away."""
-        return counts_reveal_outcome(self._counts.reshape(-1, self._n_codes))
+        import polars as pl
+
+        rows = pl.concat(self._held).sort(_VALUE)
+        values, codes = rows[_VALUE].to_numpy(), rows[_CODE].to_numpy()
+        numbers = values[~np.isnan(values)]
+        ends = numbers[np.diff(numbers, prepend=np.nan) != 0]
+        if len(ends) > n_bins(len(values)):
+            ends = _bin_ends(numbers)
+        return counts_reveal_outcome(_count_bins(values, codes, ends, self._n_outcomes))
+
+
+def _bin_ends(numbers: FloatArray) -> FloatArray:
+    """Where bins of similar size end, from sorted numbers."""
+    n_ends = n_bins(len(numbers)) - 1
+    return np.unique(numbers[np.arange(1, n_ends + 1) * (len(numbers) - 1) // (n_ends + 1)])
+
+
+def _count_bins(values: FloatArray, codes: CodeArray, ends: FloatArray, n_codes: int) -> IntArray:
+    """Sorted values by bins and outcomes; an end has a bin of its own, as many may share it."""
+    # Of very many outcomes, those beyond what an array can hold count as one.
+    n_codes = min(n_codes, max(1, _MOST_COUNTS // (2 * len(ends) + 1)))
+    places = np.searchsorted(ends, values)
+    bins = 2 * places + (np.append(ends, np.nan)[places] == values)
+    kinds = bins * n_codes + np.minimum(codes, n_codes - 1)
+    return np.bincount(kinds, minlength=(2 * len(ends) + 1) * n_codes).reshape(-1, n_codes)
+
+
+class _Values:
+    """Counts all rows of some values of a column: of all of them, or of as many as can be held.
+
+    Which ones follows from their hashes. Some rows of every value would not do: a value that few
+    rows share would then be one that hardly any do.
+    """
+
+    def __init__(self, n_outcomes: int) -> None:
+        self._counter, self._lock = ValueCounter(n_outcomes), threading.Lock()
+        self._limit = 2**64 - 1
+
+    def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:  # noqa: ARG002 - as numbers
+        """Take in the rows of values whose hash is within the limit."""
+        import polars as pl
+
+        hashes, numbers = plain_column(values).hash(), pl.Series(codes)
+        limit = self._limit
+        if limit < 2**64 - 1:
+            within = hashes <= limit
+            hashes, numbers = hashes.filter(within), numbers.filter(within)
+        self._counter.add(hashes, numbers.to_numpy())
+        with self._lock:
+            while self._counter.n_held > _MOST_COUNTED and self._limit:
+                self._limit //= 2
+                self._counter.keep_up_to(self._limit)
+
+    def reveals_outcome(self) -> bool:
+        """Whether the column gives outcomes away."""
+        self._counter.keep_up_to(self._limit)  # what a slower thread added meanwhile
+        return self._counter.reveals_outcome()

@@ -1,47 +1,54 @@
-"""The local engine: two streaming passes over a Polars query, larger than memory, order kept.
+"""The local engine: streaming passes over a Polars query, larger than memory, order kept.
 
-Pass 1 counts cells; pass 2 randomizes rows. Both hand batches to pure functions on several threads.
+A pass counts cells, randomizes rows, or both. Batches go to pure functions on several threads.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
-from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress
+from clusterdp.engines.base import (
+    BOTH_AT_ONCE,
+    CollectedRows,
+    FirstPass,
+    Table,
+    WrittenRows,
+    no_progress,
+    row_encoder,
+)
 from clusterdp.engines.cells import to_layout
-from clusterdp.engines.local.kept_columns import revealing_columns
+from clusterdp.engines.local.kept_columns import KeptColumns
+from clusterdp.engines.local.reading import Counting, Reading, SameRows, SoundRows, nothing
 from clusterdp.errors import DataError, raise_alone
-from clusterdp.rows.column_leak import leak_notice
-from clusterdp.rows.column_types import check_types
-from clusterdp.rows.counting import Tally
-from clusterdp.rows.duplicate_ids import IdCollector
-from clusterdp.rows.fingerprint import Fingerprint, SharedFingerprint
+from clusterdp.rows.column_types import check_types, plain_type
+from clusterdp.rows.counting import RowCounter
+from clusterdp.rows.fingerprint import id_hashes
 from clusterdp.rows.id_order import in_order_of_ids
 from clusterdp.rows.labels import CellEncoder, plain_column
-from clusterdp.rows.order_leak import RowOrder
-from clusterdp.storage.files import UNITS, FileSum
+from clusterdp.storage.files import UNITS, FileSum, SummedFile
 from clusterdp.storage.folder import private_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
 
     from clusterdp._arrays import WordArray
-    from clusterdp.engines.base import Counted, Progress
+    from clusterdp.engines.base import Counted, Progress, Stages, WantedRows
     from clusterdp.engines.cells import CellOptions
+    from clusterdp.engines.local.reading import Consumer
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.batches import BatchRandomizer, RowEncoder
-    from clusterdp.rows.counting import RowCounter
+    from clusterdp.rows.counting import Asked
 
-# A name that no column of a user has.
-_ROW = "__clusterdp_row"
 # Half the time of the default level, for files a tenth larger.
 _COMPRESSION_LEVEL = 1
 # Row groups have a size of their own. Left to Polars, they would follow the batches of the input,
@@ -79,87 +86,109 @@ class LocalTable(Table):
         self, counter: RowCounter, layout: Layout, progress: Progress
     ) -> Iterator[FirstPass]:
         """Read every row once, batch by batch, on several threads."""
-        columns = self.columns
-        first = _FirstPass(counter, layout)
+        import polars as pl
 
-        def count_batch(batch: pl.DataFrame) -> pl.DataFrame:
-            if len(batch):
-                first.add(batch)
-            progress(len(batch))
-            return batch.clear()
-
-        def notices(counted: Counted) -> tuple[str, ...]:
-            order = (
-                one.notices(counts, keep_order=self.keep_order)
-                for one, counts in zip(first.orders, counted.counts, strict=True)
-            )
-            said = dict.fromkeys(notice for of_block in order for notice in of_block)
-            return (*said, *self._leak_notices(counter.encoder, layout))
-
-        numbered = self.rows.select(columns.counted).with_row_index(_ROW)
-        with read_errors():
-            numbered.map_batches(count_batch, streamable=True).collect(engine="streaming")
-        yield FirstPass(
-            first.tally, lambda: first.ids.count_repeated(self._ids_with_hashes), notices
+        counting = Counting(counter, layout)
+        reading = Reading(
+            encoder=counter.encoder,
+            consumers=(counting,),
+            columns=self.columns.counted,
+            publish=nothing,
+            progress=progress,
         )
-
-    def randomize(
-        self,
-        randomizer: BatchRandomizer,
-        seen: SharedFingerprint,
-        progress: Progress = no_progress,
-    ) -> pl.LazyFrame:
-        """Pass 2: a query for the randomized rows, in the order of the table.
-
-        Rows are keyed by their ids, so running the query again gives the same rows. What it read is
-        added to `seen`, to be compared with what pass 1 saw.
-        """
-        columns = self.columns
-
-        def randomize_batch(batch: pl.DataFrame) -> pl.DataFrame:
-            randomized = randomizer(batch)
-            seen.add(Fingerprint.of(randomized.words))
-            progress(len(batch))
-            return randomized.rows
-
-        schema = randomizer.schema(self.rows.collect_schema())
-        read = self.rows.select(*columns.public, *columns.outcomes)
-        return read.map_batches(randomize_batch, streamable=True, schema=schema)
+        with read_errors():
+            reading.query(self.rows, pl.Schema()).collect(engine="streaming")
+        yield self._found(counting)
 
     def write_rows(
         self, randomizer: BatchRandomizer, folder: str, progress: Progress = no_progress
     ) -> WrittenRows:
         """Pass 2 into a file `units.parquet`, in the order of ids unless the table's is kept."""
+        same, kept = SameRows(), self._kept_columns(randomizer)
+        reading = self._publishing(randomizer.encoder, randomizer, (same, kept), progress)
+        file = self._write(reading, randomizer, folder)
+        return WrittenRows(seen=same.seen, files={UNITS: file}, notices=kept.notices())
+
+    def count_and_write(
+        self,
+        layout: Layout,
+        encoder: CellEncoder,
+        asked: Sequence[Asked],
+        wanted: WantedRows,
+        stages: Stages,
+    ) -> tuple[Counted, WrittenRows]:
+        """Both in one pass."""
+        counter = RowCounter.of(row_encoder(self, encoder), layout, asked)
+        counting, kept = Counting(counter, layout), self._kept_columns(wanted.randomizer)
+        progress = stages.stage(BOTH_AT_ONCE, layout.n_units)
+        taking = (counting, kept)
+        reading = self._publishing(counter.encoder, wanted.randomizer, taking, progress)
+        file = self._write(reading, *wanted)
+        counted = self.checked(self._found(counting), layout)
+        rows = WrittenRows(seen=counted.seen, files={UNITS: file}, notices=kept.notices())
+        return counted, rows
+
+    def collect_rows(self, randomizer: BatchRandomizer) -> CollectedRows:
+        """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
+        same, kept = SameRows(), self._kept_columns(randomizer)
+        reading = self._publishing(randomizer.encoder, randomizer, (same, kept), no_progress)
+        rows = reading.query(self.rows, self._schema(randomizer))
+        if not self.keep_order:
+            rows = rows.sort(self.columns.unit)
+        collected = self.like(rows.collect(engine="streaming").rechunk())
+        return CollectedRows(collected, same.seen, kept.notices())
+
+    def _publishing(
+        self,
+        encoder: RowEncoder,
+        randomizer: BatchRandomizer,
+        consumers: tuple[Consumer, ...],
+        progress: Progress,
+    ) -> Reading:
+        """A pass that randomizes rows, which others take as well.
+
+        Rows are keyed by their ids, so another pass gives the same rows.
+        """
+        return Reading(
+            encoder=encoder,
+            consumers=consumers,
+            columns=(*self.columns.public, *self.columns.outcomes),
+            publish=SoundRows(randomizer, self._schema(randomizer)),
+            progress=progress,
+        )
+
+    def _write(self, reading: Reading, randomizer: BatchRandomizer, folder: str) -> FileSum:
+        """A pass into a file `units.parquet`."""
         import polars as pl
 
-        seen, path, sorting = SharedFingerprint(), Path(folder) / UNITS, Path(folder) / _SORTING
-        rows = self.randomize(randomizer, seen, progress)
+        sorting = Path(folder) / _SORTING
+        rows = reading.query(self.rows, self._schema(randomizer))
         if not self.keep_order:
             unit = self.columns.unit
             kind = rows.collect_schema()[unit]
             ids = self.rows.select(pl.col(unit).cast(kind))
-            rows = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
-        write_parquet(rows, path)
+            with _spill_errors():
+                rows = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
+        written = write_parquet(rows, Path(folder) / UNITS)
         shutil.rmtree(sorting, ignore_errors=True)
-        return WrittenRows(seen=seen.total, files={UNITS: FileSum.of(path)})
+        return written
 
-    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[Any, Fingerprint]:
-        """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
-        seen = SharedFingerprint()
-        rows = self.randomize(randomizer, seen)
-        if not self.keep_order:
-            rows = rows.sort(self.columns.unit)
-        return self.like(rows.collect(engine="streaming").rechunk()), seen.total
+    def _schema(self, randomizer: BatchRandomizer) -> pl.Schema:
+        return randomizer.schema(self.rows.collect_schema())
+
+    def _kept_columns(self, randomizer: BatchRandomizer) -> KeptColumns:
+        return KeptColumns(randomizer.encoder, self.rows.collect_schema(), randomizer.n_units)
+
+    def _found(self, counting: Counting) -> FirstPass:
+        return FirstPass(
+            counting.tally,
+            lambda: counting.ids.count_repeated(self._ids_with_hashes),
+            partial(counting.notices, keep_order=self.keep_order),
+        )
 
     def like(self, published: pl.DataFrame) -> Any:
         """Another published table as a frame of the same library."""
         return self.as_given(published)
-
-    def _leak_notices(self, encoder: RowEncoder, layout: Layout) -> tuple[str, ...]:
-        """Warnings to the owner about kept columns that reveal the outcomes."""
-        with read_errors():
-            found = revealing_columns(self.rows, encoder, layout.n_units)
-        return tuple(leak_notice(name, outcomes) for name, outcomes in found)
 
     def _ids_with_hashes(self, hashes: WordArray) -> pl.Series:
         import polars as pl
@@ -168,34 +197,13 @@ class LocalTable(Table):
 
         def matching(batch: pl.DataFrame) -> pl.DataFrame:
             ids = plain_column(batch.to_series())
-            return ids.filter(ids.hash().is_in(wanted.implode())).to_frame()
+            return ids.filter(pl.Series(id_hashes(ids)).is_in(wanted.implode())).to_frame()
 
-        query = self.rows.select(pl.col(self.columns.unit).cast(pl.String))
-        return query.map_batches(matching, streamable=True).collect(engine="streaming").to_series()
-
-
-class _FirstPass:
-    """What pass 1 gathers, batch by batch and from several threads."""
-
-    def __init__(self, counter: RowCounter, layout: Layout) -> None:
-        self._encode, self._lock = counter.encoder, threading.Lock()
-        self.tally = Tally.empty(counter, layout.sizes.size)
-        self.ids = IdCollector(layout.n_units)
-        self.orders = [
-            RowOrder((*layout.sizes.shape, block.n_categories), layout.n_units)
-            for block in counter.blocks
-        ]
-
-    def add(self, batch: pl.DataFrame) -> None:
-        """Take in some successive rows."""
-        rows = self._encode(batch)
-        self.ids.add(rows.units)
-        if rows.sound:
-            first_row = batch[_ROW].to_numpy()[0]
-            for order, block in zip(self.orders, rows.blocks, strict=True):
-                order.add(first_row, rows.units, rows.cells, block.categories)
-        with self._lock:
-            self.tally.add(rows)
+        query = self.rows.select(self.columns.unit)
+        kind = plain_type(query.collect_schema()[self.columns.unit])
+        schema = pl.Schema({self.columns.unit: kind})
+        found = query.map_batches(matching, streamable=True, schema=schema)
+        return found.collect(engine="streaming").to_series()
 
 
 def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
@@ -215,15 +223,43 @@ def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEnc
     return to_layout(sizes, asked)
 
 
-def write_parquet(rows: pl.LazyFrame, path: Path) -> None:
+def write_parquet(rows: pl.LazyFrame, path: Path) -> FileSum:
     """Write a query to a new file that its owner alone can read."""
-    rows.sink_parquet(
-        private_file(path),
-        compression="zstd",
-        compression_level=_COMPRESSION_LEVEL,
-        row_group_size=_ROWS_PER_GROUP,
-        statistics=False,
-    )
+    with SummedFile(private_file(path)) as file, _told_apart(file):
+        rows.sink_parquet(
+            cast("IO[bytes]", file),  # it has what Polars calls
+            compression="zstd",
+            compression_level=_COMPRESSION_LEVEL,
+            row_group_size=_ROWS_PER_GROUP,
+            statistics=False,
+        )
+    return file.sum()
+
+
+@contextmanager
+def _told_apart(file: SummedFile) -> Iterator[None]:
+    """Errors of writing a file as they are, and errors of reading what is written to it."""
+    import polars as pl
+
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        if file.error is not None:
+            raise file.error from None
+        raise_alone(unreadable(error))
+
+
+@contextmanager
+def _spill_errors() -> Iterator[None]:
+    """Errors of reading a table while randomized rows are stored, by Polars, to be sorted."""
+    import polars as pl
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        if "No space left" in str(error) or "os error 28" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        raise_alone(unreadable(error))
 
 
 @contextmanager

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import NO_ORDER_TO_KEEP
 from clusterdp.engines.cells import check_size_column
 from clusterdp.engines.source_names import check_named
 from clusterdp.engines.spark.aggregation import one_row_per_unit
 from clusterdp.engines.spark.files import has_scheme
 from clusterdp.engines.spark.frame import checked_frame
-from clusterdp.engines.spark.jobs import running, to_polars
-from clusterdp.engines.spark.sources import cross_spark_columns, open_spark_source
-from clusterdp.engines.spark.table import SparkTable, read_layout, select
+from clusterdp.engines.spark.sources import (
+    NO_ORDER_TO_KEEP,
+    cross_spark_columns,
+    open_in_order,
+    open_spark_source,
+)
+from clusterdp.engines.spark.table import SparkTable, column_types, read_layout
 from clusterdp.errors import ParameterError
 from clusterdp.storage.folder import LocalFolder
 
@@ -54,8 +57,9 @@ class SparkEngine:
     ) -> SparkTable:
         """A source as a table."""
         if asked.keep_order:
-            raise ParameterError(NO_ORDER_TO_KEEP)
-        rows = self._open(source, asked.columns.outcomes)
+            rows = self._open_in_order(source)
+        else:
+            rows = self._open(source, asked.columns.outcomes)
         asked = asked.with_parts(rows.columns)
         columns = asked.columns
         if asked.aggregates:
@@ -70,10 +74,14 @@ class SparkEngine:
         rows = self._open(source)
         check_named(rows.columns, asked.parts, asked.secret)
         rows = cross_spark_columns(rows, asked.cluster, asked.secret)
-        with running(self.spark, "reading the types of columns"):
-            types = to_polars(select(rows, *asked.parts).limit(0)).dtypes
-        check_size_column(dict(zip(asked.parts, types, strict=True)), asked)
+        check_size_column(column_types(rows, list(asked.parts)), asked)
         return read_layout(rows, asked)
+
+    def _open_in_order(self, source: Any) -> DataFrame:
+        """A source whose rows have numbers."""
+        if not isinstance(source, str):
+            raise ParameterError(NO_ORDER_TO_KEEP)
+        return open_in_order(self.spark, source)
 
     def _open(self, source: Any, outcomes: tuple[str, ...] = ()) -> DataFrame:
         if isinstance(source, str):

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterdp.engines.base import no_progress
-from clusterdp.engines.spark.tasks import Shared
+from clusterdp.engines.spark.batches import Shared
 from clusterdp.errors import ClusterDPError, DataError, OutputError
 from clusterdp.rows.labels import TABLE_CHANGED
 
@@ -27,6 +27,8 @@ T = TypeVar("T")
 # What a release depends on, whatever a session is set to.
 _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(2**18),
+    # For parcels: of rows, columns that are not public have fixed widths.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**26),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
     "spark.sql.caseSensitive": "true",
     # How many tasks there are must not follow from sizes in bytes, which depend on outcomes.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from clusterdp.engines.spark.batches import as_polars, no_values, non_empty
 from clusterdp.engines.spark.jobs import shared, to_polars
-from clusterdp.engines.spark.tasks import as_polars, no_values, non_empty
 from clusterdp.errors import DataError
 from clusterdp.rows.column_leak import (
     ROWS_PER_VALUE,
@@ -25,18 +25,18 @@ from clusterdp.rows.column_leak import (
 from clusterdp.rows.labels import TABLE_CHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import polars as pl
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.engines.spark.tasks import Shared
+    from clusterdp._arrays import CodeArray, FloatArray, IntArray
+    from clusterdp.engines.spark.batches import Shared
     from clusterdp.rows.counting import RowCounter
 
 # Bins follow from so many values, more or less.
-_SAMPLE_ROWS = 2**20
+_SAMPLE_ROWS = 2**18
 # A worker adds up about so many counts, and sends so many in a batch.
 _COUNTS_PER_PART, _COUNTS_PER_BATCH = 2**23, 2**20
 # Of many outcomes, the most common ones count by themselves, and all others as one.
@@ -60,29 +60,43 @@ class _Judged(NamedTuple):
 
 
 def revealing_columns(
-    rows: DataFrame, counter: Shared[RowCounter], block: int, outcomes: IntArray, n_kept: int
-) -> list[int]:
-    """The positions of kept columns that give the outcomes of a block away.
+    rows: DataFrame, counter: Shared[RowCounter], outcomes: Sequence[IntArray], n_kept: int
+) -> list[list[int]]:
+    """Block by block, the positions of kept columns that give its outcomes away.
 
     Args:
         rows: The kept columns, then the outcomes.
         counter: How outcomes are encoded.
-        block: Which block.
-        outcomes: How many rows have each category of it; axes `[category]`.
+        outcomes: For each block, how many rows have each category of it; axes `[category]`.
         n_kept: How many columns are kept.
     """
-    judged = _judged_columns(rows, int(outcomes.sum()), n_kept)
+    judged = _judged_columns(rows, int(outcomes[0].sum()), n_kept)
     if not judged:
-        return []
+        return [[] for _ in outcomes]
+    keys = [column.key.alias(f"k{place}") for place, column in enumerate(judged)]
+    keyed = rows.select(*keys, *rows.columns[n_kept:])
+    return [
+        _revealing(keyed, counter, block, of_block, judged)
+        for block, of_block in enumerate(outcomes)
+    ]
+
+
+def _revealing(
+    keyed: DataFrame,
+    counter: Shared[RowCounter],
+    block: int,
+    outcomes: IntArray,
+    judged: list[_Judged],
+) -> list[int]:
+    """The positions of kept columns that give the outcomes of a block away."""
     edges, classes = [column.edges for column in judged], outcome_classes(outcomes)
     n_classes = min(len(outcomes), _MOST_CLASSES)
     n_parts = math.ceil(sum(column.n_values for column in judged) * n_classes / _COUNTS_PER_PART)
-    keys = [column.key.alias(f"k{place}") for place, column in enumerate(judged)]
     names = [f"n{each}" for each in range(n_classes)]
     schema = "place int, value bigint, " + ", ".join(f"{name} bigint" for name in names)
-    with shared(rows.sparkSession.sparkContext, (edges, classes)) as codes:
+    with shared(keyed.sparkSession.sparkContext, (edges, classes)) as codes:
         count = CountValues(counter=counter, block=block, codes=codes)
-        counted = rows.select(*keys, *rows.columns[n_kept:]).mapInArrow(count, schema)
+        counted = keyed.mapInArrow(count, schema)
         sums = to_polars(_sum_values(counted.repartition(n_parts, "place", "value"), names))
     found = []
     for place, n_right, *numbers in sums.sort("place").iter_rows():
@@ -208,7 +222,10 @@ class CountValues:
         """Count a partition."""
         encoder, (edges, classes) = self.counter.get().encoder, self.codes.get()
         n_classes = min(len(classes), _MOST_CLASSES)
-        found = [ValueCounter(n_classes) for _ in edges]
+        found = [
+            ValueCounter(n_classes) if ends is None else _BinCounter(ends, n_classes)
+            for ends in edges
+        ]
         keys = [f"k{place}" for place in range(len(edges))]
         names = [*keys, *encoder.columns.outcomes]
         for batch in non_empty(batches):
@@ -217,23 +234,34 @@ class CountValues:
                 outcomes, categories = encoder.blocks[self.block](rows)
                 if outcomes.n_missing or (categories < 0).any():
                     raise DataError(TABLE_CHANGED)
-                for counter, bins, name in zip(found, edges, keys, strict=True):
-                    counter.add(_to_keys(rows[name], bins), classes[categories])
+                codes = classes[categories]
+                for counter, name in zip(found, keys, strict=True):
+                    counter.add(rows[name], codes)
         for place, counter in enumerate(found):
             yield from _value_batches(place, counter)
 
 
-def _to_keys(column: pl.Series, edges: FloatArray | None) -> pl.Series:
-    """What distinguishes values; axes `[row]`."""
-    import polars as pl
+class _BinCounter:
+    """How many rows have each outcome in each bin of numbers; missing ones have their own."""
 
-    if edges is None:
-        return column
-    bins = np.searchsorted(edges, column.fill_null(np.nan).to_numpy())
-    return pl.Series(np.where(column.is_null().to_numpy(), -1, bins))
+    def __init__(self, edges: FloatArray, n_outcomes: int) -> None:
+        self._edges = edges
+        self._counts = np.zeros((len(edges) + 2, n_outcomes), dtype=np.int64)
+
+    def add(self, values: pl.Series, codes: CodeArray) -> None:
+        """Take in a batch."""
+        bins = np.searchsorted(self._edges, values.fill_null(np.nan).to_numpy()) + 1
+        bins[values.is_null().to_numpy()] = 0
+        kinds = bins * self._counts.shape[1] + codes
+        self._counts += np.bincount(kinds, minlength=self._counts.size).reshape(self._counts.shape)
+
+    def by_value(self) -> tuple[IntArray, IntArray]:
+        """The bins with rows, and their counts; axes `[bin]` and `[bin, outcome]`."""
+        bins = np.flatnonzero(self._counts.sum(axis=1))
+        return bins, self._counts[bins]
 
 
-def _value_batches(place: int, counter: ValueCounter) -> Iterator[pa.RecordBatch]:
+def _value_batches(place: int, counter: ValueCounter | _BinCounter) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     values, counts = counter.by_value()

@@ -29,6 +29,7 @@ _NO_JAVA = (
 )
 # Where Spark's UI, and all else that listens, can be reached: Java reads it when it starts.
 _LISTENS, _LOOPBACK = "SPARK_LOCAL_IP", "127.0.0.1"
+_PARTS_HERE = "16"
 _DEFAULT_MASTER = "local[*]"
 _NO_PYSPARK = "the Spark engine needs PySpark: pip install 'clusterdp[spark]'"
 
@@ -143,6 +144,9 @@ def _configure(conf: SparkConf, master: str | None, *, allow_unencrypted: bool) 
     else:  # the UI would listen to every network that this machine is in
         conf.setIfMissing("spark.ui.enabled", "false")
     if on_this_machine(where):
+        # Spark's own 200 are for clusters: here, to start that many tasks takes longer than their
+        # work.
+        conf.setIfMissing("spark.sql.shuffle.partitions", _PARTS_HERE)
         # PySpark takes another Python for its workers than the one that runs.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return conf

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.engines.source_names import DUCKDB, TEXT, crossed_parts
 from clusterdp.engines.spark.files import hadoop_path
 from clusterdp.engines.spark.jobs import running
-from clusterdp.errors import DataError
+from clusterdp.engines.spark.row_order import with_places
+from clusterdp.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
+NO_ORDER_TO_KEEP = (
+    "Spark keeps the order of Parquet files alone, and publishes other tables in the order of ids: "
+    "leave out keep_order (--keep-order), or write the table as Parquet"
+)
 _PARQUET = (".parquet", ".pq")
 # The kind of a folder's files is decided from this many of them.
 _FILES_LOOKED_AT = 1000
@@ -50,6 +55,20 @@ def open_spark_source(
         if suffix in _PARQUET:
             return spark.read.parquet(source)
         return _read_text(spark, source, "\t" if suffix == ".tsv" else ",", outcomes)
+
+
+def open_in_order(spark: SparkSession, source: str) -> DataFrame:
+    """Parquet files as a Spark table whose rows know their places; see `row_order.py`.
+
+    Raises:
+        ParameterError: If the files are of another kind.
+        DataError: As `open_spark_source`.
+    """
+    rows = open_spark_source(spark, source)
+    with running(spark, f"opening {source}"):
+        if _kind(spark, source) not in _PARQUET:
+            raise ParameterError(NO_ORDER_TO_KEEP)
+        return with_places(rows)
 
 
 def cross_spark_columns(rows: DataFrame, name: str | None, secret: tuple[str, ...]) -> DataFrame:

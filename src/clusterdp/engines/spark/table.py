@@ -6,15 +6,22 @@ Arrow batches; Spark adds up what they counted and puts rows in order.
 
 from __future__ import annotations
 
-import math
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.base import FirstPass, Table, WrittenRows, no_progress
+from clusterdp.engines.base import CollectedRows, FirstPass, Table, WrittenRows, no_progress
 from clusterdp.engines.cells import to_layout
+from clusterdp.engines.spark.counting import (
+    COUNTED,
+    AddUp,
+    CountRows,
+    Parts,
+    count_repeated,
+    put_together,
+)
 from clusterdp.engines.spark.files import (
     LOCAL_SCHEME,
     local_path,
@@ -24,18 +31,24 @@ from clusterdp.engines.spark.files import (
 )
 from clusterdp.engines.spark.jobs import running, shared, to_polars
 from clusterdp.engines.spark.kept_columns import revealing_columns
-from clusterdp.engines.spark.security import check_encryption
-from clusterdp.engines.spark.tasks import (
-    PLACES,
-    CountRows,
+from clusterdp.engines.spark.parcels import PARCELS, send
+from clusterdp.engines.spark.randomizing import (
+    NUMBER,
+    OrderRows,
     RandomizeRows,
     SeenParts,
-    count_repeated,
     keys_of,
-    put_together,
     total_seen,
     without_keys,
 )
+from clusterdp.engines.spark.row_order import (
+    FILE,
+    ROW,
+    PlacesInTable,
+    PlacesOfIds,
+    n_parts,
+)
+from clusterdp.engines.spark.security import check_encryption
 from clusterdp.errors import DataError
 from clusterdp.rows.column_leak import leak_notice
 from clusterdp.rows.column_types import check_types
@@ -43,7 +56,7 @@ from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.storage.files import UNIT_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
@@ -51,19 +64,18 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.base import Counted, Progress
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.engines.spark.tasks import Shared
+    from clusterdp.engines.spark.batches import Shared
+    from clusterdp.engines.spark.row_order import RowPlaces
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.batches import BatchRandomizer
     from clusterdp.rows.counting import RowCounter, Tally
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.rows.labels import CellEncoder
 
-# How many files there are follows from the public size alone, so a release is the same wherever it
-# is made.
-ROWS_PER_FILE = 2_000_000
-_PLACES_PER_PART = 2**20
-# Sums of 64-bit numbers that cannot overflow.
-_WIDE = "decimal(38,0)"
+_ORDER_NOT_CHECKED = (
+    "the order of the table is published (keep_order), and Spark does not check whether outcomes "
+    "follow it; the local engine does"
+)
 # The bytes of a file must follow from its rows alone, wherever and whenever it is written.
 _WRITING = {
     "compression": "zstd",
@@ -83,8 +95,8 @@ _WRITING = {
 class SparkTable(Table):
     """A Spark table that can be read twice.
 
-    The order of its rows is not checked: it is not published. Rows are released in the order of
-    their ids.
+    Rows are released in the order of their ids, or in that of the table if its files have one.
+    Whether outcomes follow that order is not checked.
 
     Attributes:
         rows: The table; it must give the same rows each time.
@@ -117,44 +129,53 @@ class SparkTable(Table):
     def first_pass(
         self, counter: RowCounter, layout: Layout, progress: Progress
     ) -> Iterator[FirstPass]:
-        """Read every row once, on all workers; then ids once more, and kept columns."""
+        """Read every row once, on all workers; then kept columns."""
         n_units = layout.n_units
-
-        def n_repeated() -> int:
-            with running(self.spark, "looking for repeated ids", progress, n_units // 2, 2):
-                return self._count_repeated(n_units)
-
         with shared(self.spark.sparkContext, _without_keys(counter)) as everywhere:
-            with running(self.spark, "counting cells", progress, n_units - n_units // 2, 2):
-                tally = self._tally(counter, everywhere, layout)
-            yield FirstPass(tally, n_repeated, partial(self._leak_notices, everywhere))
+            with running(self.spark, "counting cells", progress, n_units, 2):
+                tally, n_suspects = self._tally(counter, everywhere, layout)
+
+            def n_repeated() -> int:
+                if not n_suspects:
+                    return 0
+                with running(self.spark, "looking for repeated ids"):
+                    return self._count_repeated(n_units)
+
+            yield FirstPass(tally, n_repeated, partial(self._notices, everywhere))
 
     def randomize(
         self, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]
     ) -> tuple[DataFrame, Callable[[], Fingerprint]]:
         """Pass 2: the published rows, and what gives their fingerprint once they are evaluated.
 
-        They are put in the order of their ids: partitions and files of the table may have been
-        split by outcome. What is shuffled for that are randomized rows.
+        They go into files by their ids, or by their places in the table: how it is split may follow
+        from outcomes. What is shuffled for that are randomized rows.
 
         Args:
             randomizer: What randomizes a batch.
             stored: The same without the key, on every worker.
         """
-        columns = self.columns
         nothing: dict[int, Fingerprint | None] = {}
         seen = self.spark.sparkContext.accumulator(nothing, SeenParts())  # type: ignore[arg-type]  # it is one by its methods
-        task = RandomizeRows(randomizer=stored, keys=keys_of(randomizer), seen=seen)
-        read = self._select(*columns.public, *columns.outcomes)
+        places = self._places(randomizer.n_units)
+        task = RandomizeRows(randomizer=stored, keys=keys_of(randomizer), places=places, seen=seen)
         schema, names = self._published_schema(randomizer)
-        unit, *_ = schema.names
-        rows = (
-            read.mapInArrow(task, schema)
-            .repartition(_n_parts(randomizer.n_units), unit)
-            .sortWithinPartitions(unit)
-            .toDF(*names)
-        )
+        by = NUMBER if places.by_number else schema.names[0]
+        parcels = places.with_number(self._placed()).mapInArrow(task, PARCELS)
+        order = OrderRows(by=by, published=tuple(schema.names))
+        rows = send(parcels, places.n_parts).mapInArrow(order, schema).toDF(*names)
         return rows, lambda: total_seen(seen.value)
+
+    def _places(self, n_units: int) -> RowPlaces:
+        """Where published rows go."""
+        if not self.keep_order:
+            return PlacesOfIds(n_parts(n_units))
+        return PlacesInTable.of(self.spark, self.rows.inputFiles(), n_units)
+
+    def _placed(self) -> DataFrame:
+        """What pass 2 reads of the table."""
+        of_table = (FILE, ROW) if self.keep_order else ()
+        return self._select(*self.columns.public, *self.columns.outcomes, *of_table)
 
     def write_rows(
         self, randomizer: BatchRandomizer, folder: str, progress: Progress = no_progress
@@ -170,6 +191,8 @@ class SparkTable(Table):
             rows, fingerprint = self.randomize(randomizer, stored)
             rows.write.options(**_WRITING).parquet(place)
             seen = fingerprint()
+        if seen.n_rows != n_units:
+            raise DataError(TABLE_CHANGED)
         if path is not None:
             files = settle_files(Path(path), n_units)
         else:
@@ -178,7 +201,7 @@ class SparkTable(Table):
                 files = sum_files(self.spark, place)
         return WrittenRows(seen=seen, files={f"{UNIT_PARTS}/{name}": files[name] for name in files})
 
-    def collect_rows(self, randomizer: BatchRandomizer) -> tuple[DataFrame, Fingerprint]:
+    def collect_rows(self, randomizer: BatchRandomizer) -> CollectedRows:
         """Pass 2: the published rows, in the order of ids, stored by Spark.
 
         They are evaluated once and cut off from the table: evaluated again, after it changed, they
@@ -189,23 +212,24 @@ class SparkTable(Table):
             running(self.spark, "randomizing rows"),
         ):
             rows, fingerprint = self.randomize(randomizer, stored)
-            return rows.localCheckpoint(eager=True), fingerprint()
+            return CollectedRows(rows.localCheckpoint(eager=True), fingerprint())
 
     def like(self, published: pl.DataFrame) -> DataFrame:
         """Another published table as a Spark DataFrame."""
         with running(self.spark, "taking in cells"):
             return self.spark.createDataFrame(published.to_arrow())
 
-    def _tally(self, counter: RowCounter, stored: Shared[RowCounter], layout: Layout) -> Tally:
-        from pyspark.sql import functions as sf
-
-        rows = self._select(*self.columns.counted)
-        task = CountRows(counter=stored, keys=counter.keys, n_cells=layout.sizes.size)
-        # Parts of a number that is public: Spark would choose it by their sizes in bytes.
-        n_parts = math.ceil(counter.n_places(layout.sizes.size) / _PLACES_PER_PART)
-        places = rows.mapInArrow(task, PLACES).repartition(n_parts, "place").groupBy("place")
-        added = to_polars(places.agg(sf.sum(sf.col("n").cast(_WIDE)).alias("n")))
-        return put_together(added, counter, layout.sizes.size)
+    def _tally(
+        self, counter: RowCounter, stored: Shared[RowCounter], layout: Layout
+    ) -> tuple[Tally, int]:
+        """What pass 1 counts, and how many ids seem to repeat another: hashes of text do."""
+        n_cells = layout.sizes.size
+        # Parts of numbers that are public: Spark would choose them by their sizes in bytes.
+        parts = Parts(n_parts(layout.n_units), counter.n_places(n_cells))
+        task = CountRows(counter=stored, keys=counter.keys, n_cells=n_cells, parts=parts)
+        parcels = self._select(*self.columns.counted).mapInArrow(task, PARCELS)
+        counted = send(parcels, parts.n_all).mapInArrow(AddUp(parts=parts), COUNTED)
+        return put_together(to_polars(counted), counter, n_cells, parts)
 
     def _count_repeated(self, n_units: int) -> int:
         """How many rows repeat the id of another: exact, and of ids alone.
@@ -214,24 +238,32 @@ class SparkTable(Table):
         as long where almost all of them are.
         """
         ids = self._select(self.columns.unit)
-        met = ids.repartition(_n_parts(n_units), *ids.columns)
+        met = ids.repartition(n_parts(n_units), *ids.columns)
         counted = to_polars(met.mapInArrow(count_repeated, "rows bigint, repeated bigint"))
         if counted["rows"].sum() != n_units:
             raise DataError(TABLE_CHANGED)
         return int(counted["repeated"].sum())
 
+    def _notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
+        """Warnings to the owner: of an order that was not checked, and of columns that reveal."""
+        order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
+        return (*order, *self._leak_notices(counter, counted))
+
     def _leak_notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
         """Warnings to the owner about kept columns that reveal the outcomes of a block."""
-        columns, notices = self.columns, []
-        if not columns.kept:
+        kept, outcomes = self.columns.kept, self.columns.outcomes
+        if not kept:
             return ()
-        rows = self._select(*columns.kept, *columns.outcomes)
-        for block, space in enumerate(self.spaces):
-            with running(self.spark, "checking kept columns"):
-                by_category = counted.counts[block].sum(axis=(0, 1))
-                found = revealing_columns(rows, counter, block, by_category, len(columns.kept))
-            notices += [leak_notice(columns.kept[one], space.declared.names) for one in found]
-        return tuple(notices)
+        by_category = [counts.sum(axis=(0, 1)) for counts in counted.counts]
+        with running(self.spark, "checking kept columns"):
+            found = revealing_columns(
+                self._select(*kept, *outcomes), counter, by_category, len(kept)
+            )
+        return tuple(
+            leak_notice(kept[place], space.declared.names)
+            for space, places in zip(self.spaces, found, strict=True)
+            for place in places
+        )
 
     def _select(self, *names: str) -> DataFrame:
         return select(self.rows, *names)
@@ -259,11 +291,7 @@ class SparkTable(Table):
 
         used = [name for name in self.columns.parts if name in self.rows.columns]
         types: dict[str, pl.DataType] = dict.fromkeys(self.rows.columns, pl.Null())
-        if used:
-            with running(self.spark, "reading the types of columns"):
-                empty = to_polars(self._select(*used).limit(0))
-            types |= dict(zip(used, empty.dtypes, strict=True))
-        return types
+        return types | column_types(self.rows, used)
 
 
 def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:
@@ -280,6 +308,15 @@ def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncode
     return to_layout(sizes, asked)
 
 
+def column_types(rows: DataFrame, names: Sequence[str]) -> dict[str, pl.DataType]:
+    """The types that columns have in the batches that workers get; no row is read."""
+    if not names:
+        return {}
+    with running(rows.sparkSession, "reading the types of columns"):
+        empty = to_polars(select(rows, *names).limit(0))
+    return dict(zip(names, empty.dtypes, strict=True))
+
+
 def select(rows: DataFrame, *names: str) -> DataFrame:
     """Some columns, named by their position: Spark reads more than names into names."""
     positions = [rows.columns.index(name) for name in names]
@@ -290,7 +327,3 @@ def select(rows: DataFrame, *names: str) -> DataFrame:
 def _without_keys(counter: RowCounter) -> RowCounter:
     """A counter that can be stored."""
     return counter.with_keys(counter.keys.without())
-
-
-def _n_parts(n_units: int) -> int:
-    return math.ceil(n_units / ROWS_PER_FILE)

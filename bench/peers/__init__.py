@@ -1,0 +1,1 @@
+"""Methods of others beside ours, on the same data: `make bench-peers` writes docs/peers.md."""

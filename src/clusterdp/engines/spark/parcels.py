@@ -1,0 +1,130 @@
+"""Parcels: what workers send each other through a shuffle of Spark's, many numbers or rows as one.
+
+Spark shuffles row by row, and spends more on a row than the workers do. A parcel is one row for
+Spark: the number of the part that it goes to, and bytes. How many parcels there are, and how large
+they are, follows from public columns and from how many rows a worker reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import polars as pl
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from clusterdp._arrays import IntArray
+
+_PART, _HELD = "part", "held"
+PARCELS = f"{_PART} int, {_HELD} binary"
+# Rows that a worker gathers before it sorts them into parcels, and the largest parcel, in bytes.
+_GATHERED_BYTES = 2**26
+_PARCEL_BYTES = 2**22
+
+
+class Parcel(NamedTuple):
+    """What goes to a part.
+
+    Attributes:
+        part: The number of the part.
+        held: What it holds.
+    """
+
+    part: int
+    held: bytes
+
+
+def send(parcels: DataFrame, n_parts: int) -> DataFrame:
+    """Parcels in partitions, each of which has the number of its part."""
+    return parcels.repartitionById(n_parts, _PART)
+
+
+def to_batch(parcels: Sequence[Parcel]) -> pa.RecordBatch:
+    """Some parcels as a batch for Spark."""
+    import pyarrow as pa
+
+    parts = pa.array([parcel.part for parcel in parcels], pa.int32())
+    held = pa.array([parcel.held for parcel in parcels], pa.binary())
+    return pa.RecordBatch.from_arrays([parts, held], names=[_PART, _HELD])
+
+
+def opened(batches: Iterator[pa.RecordBatch]) -> Iterator[Parcel]:
+    """The parcels of a partition."""
+    for batch in batches:
+        for part, held in zip(*batch.columns, strict=True):
+            yield Parcel(part.as_py(), held.as_py())
+
+
+def packed_numbers(numbers: np.ndarray, parts: IntArray, n_parts: int) -> list[Parcel]:
+    """Numbers of 64 bits in a parcel for each part that some of them go to.
+
+    Args:
+        numbers: The numbers; axes `[number]`.
+        parts: Where each goes; axes `[number]`.
+        n_parts: How many parts there are.
+    """
+    order = np.argsort(parts.astype(np.min_scalar_type(n_parts)), kind="stable")
+    ends = np.cumsum(np.bincount(parts, minlength=n_parts))
+    pieces = np.split(numbers[order], ends[:-1])
+    return [Parcel(part, held.tobytes()) for part, held in enumerate(pieces) if len(held)]
+
+
+class RowPacker:
+    """Gathers rows, and packs them into parcels by the part that each goes to."""
+
+    def __init__(self) -> None:
+        self._frames: list[pl.DataFrame] = []
+        self._parts: list[IntArray] = []
+        self._n_bytes = 0
+
+    def add(
+        self, rows: pl.DataFrame, parts: IntArray, kinds: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Take in rows, where each goes, and their types; the parcels that are full."""
+        self._frames.append(rows)
+        self._parts.append(parts)
+        self._kinds = kinds
+        self._n_bytes += int(rows.estimated_size())
+        if self._n_bytes >= _GATHERED_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """The parcels of what is left."""
+        import polars as pl
+
+        if not self._frames:
+            return
+        rows, parts = pl.concat(self._frames), np.concatenate(self._parts)
+        n_rows = max(1, _PARCEL_BYTES * len(rows) // max(1, self._n_bytes))
+        self._frames, self._parts, self._n_bytes = [], [], 0
+        order = np.argsort(parts, kind="stable")
+        in_order, sorted_parts = rows[order], parts[order]
+        starts = np.flatnonzero(np.diff(sorted_parts, prepend=-1))
+        for start, end in itertools.pairwise([*starts, len(rows)]):
+            for piece in in_order[start:end].iter_slices(n_rows):
+                held = _to_bytes(piece.to_arrow().cast(self._kinds))
+                yield to_batch([Parcel(int(sorted_parts[start]), held)])
+
+
+def _to_bytes(rows: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    made: bytes = sink.getvalue().to_pybytes()
+    return made
+
+
+def unpacked_rows(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
+    """The rows in the parcels of a partition, in any order; None if there are none."""
+    import pyarrow as pa
+
+    tables = [pa.ipc.open_stream(parcel.held).read_all() for parcel in opened(batches)]
+    return pa.concat_tables(tables) if tables else None

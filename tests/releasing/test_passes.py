@@ -1,0 +1,160 @@
+"""In one pass or in two: the same bytes, the same refusals, and nothing drawn for a bad table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from categories import one_outcome
+from clusterdp.engines.base import Table
+from clusterdp.engines.local.table import LocalTable
+from clusterdp.releasing import to_folder
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.prepare import prepare
+from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.rows.columns import Columns
+from clusterdp.rows.keys import ReleaseKey
+from clusterdp.statistics.noise import simulated_noise
+from clusterdp.storage.folder import LocalFolder
+from fixed_release import checksums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+KEY = ReleaseKey(b"k" * 32)
+SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
+TOTALS = cdp.SumShares(totals=0.1, breakdowns=((("tier",), 0.1),))
+KNOWN: dict[str, cdp.Mechanism] = {
+    "uniform": cdp.uniform_prior_dp(epsilon=2),
+    "optimal": cdp.optimal(epsilon=2, sums=TOTALS),
+}
+COUNTED = cdp.cluster_dp(noise_scale=4, prior_floor=0.02, epsilon=2)
+
+
+def publish(table: pl.DataFrame, out: Path, mechanism: cdp.Mechanism, **choices: Any) -> Path:
+    """Publish a table with key and noise fixed, or by a journal that is given."""
+    columns = Columns(
+        unit="user",
+        arm="treated",
+        cluster="market",
+        outcomes=("clicks",),
+        kept=("secret",),
+        breakdowns=(("tier",),),
+    )
+    fixed = {"journal": Unrecorded(KEY), "add_noise": simulated_noise(np.random.default_rng(0))}
+    named = {name: choices.pop(name, value) for name, value in fixed.items()}
+    prepared = prepare(table, columns=columns, spaces=(SPACE,), **choices)
+    write_with(prepared, (mechanism,), LocalFolder(out), Silence(), **named)
+    return out
+
+
+@pytest.fixture
+def tiers(table: pl.DataFrame) -> pl.DataFrame:
+    return table.with_columns(tier=pl.format("tier {}", pl.col("user") % 3))
+
+
+@pytest.fixture
+def in_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """The local engine without its one pass."""
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalTable, "count_and_write", Table.count_and_write)
+        yield patch
+
+
+def no_pass(*_: object, **__: object) -> None:
+    pytest.fail("there was another pass")
+
+
+@pytest.mark.parametrize("keep_order", [False, True])
+@pytest.mark.parametrize("name", KNOWN)
+def test_one_pass_gives_the_bytes_of_two(
+    name: str, keep_order: bool, tiers: pl.DataFrame, tmp_path: Path, in_two: pytest.MonkeyPatch
+) -> None:
+    two = publish(tiers, tmp_path / "two", KNOWN[name], keep_order=keep_order)
+    in_two.undo()
+    in_two.setattr(LocalTable, "first_pass", no_pass)
+    in_two.setattr(LocalTable, "write_rows", no_pass)
+    one = publish(tiers, tmp_path / "one", KNOWN[name], keep_order=keep_order)
+    assert checksums(one) == checksums(two)
+
+
+BAD: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "an id twice": lambda table: pl.concat([table, table.head(1)]),
+    "no id": lambda table: table.with_columns(user=pl.col("user").replace(7, None)),
+    "an outcome outside": lambda table: table.with_columns(
+        clicks=pl.when(pl.col("user") == 7).then(4321).otherwise("clicks")
+    ),
+    "no outcome": lambda table: table.with_columns(
+        clicks=pl.when(pl.col("user") != 7).then("clicks")
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_table_is_refused_before_anything_is_drawn(
+    case: str, tiers: pl.DataFrame, tmp_path: Path, in_two: pytest.MonkeyPatch
+) -> None:
+    """With the words of two passes, and nothing is left of the rows that were written meanwhile."""
+    bad, said = BAD[case](tiers), []
+    for mechanism in (KNOWN["optimal"], KNOWN["optimal"], COUNTED):
+        with pytest.raises(cdp.DataError) as caught:
+            publish(bad, tmp_path / "out", mechanism, add_noise=no_pass, verbose=True)
+        said.append(str(caught.value))
+        assert not list(tmp_path.iterdir())
+        in_two.undo()
+    assert len(set(said)) == 1
+    assert "4321" not in said[0]
+
+
+class Kept:
+    """A journal in memory: what a killed run wrote down."""
+
+    def __init__(self) -> None:
+        self.key = KEY
+        self.drawn: bytes | None = None
+
+    def recall(self) -> bytes | None:
+        """What was drawn."""
+        return self.drawn
+
+    def keep(self, drawn: bytes) -> None:
+        """Write down what was drawn, once."""
+        assert self.drawn is None
+        self.drawn = drawn
+
+    def seal(self, manifest: bytes) -> None:
+        """Nothing of the manifest is kept."""
+
+    def commit(self, place: str) -> None:
+        """Nothing is wiped."""
+
+
+@pytest.mark.parametrize("mechanism", [KNOWN["optimal"], COUNTED], ids=["known", "counted"])
+def test_a_resumed_release_needs_one_pass(
+    mechanism: cdp.Mechanism,
+    tiers: pl.DataFrame,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its channels were written down: rows are randomized while they are counted again."""
+    whole, journal = publish(tiers, tmp_path / "whole", mechanism), Kept()
+    with monkeypatch.context() as patch:
+        patch.setattr(to_folder, "cells_table", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            publish(tiers, tmp_path / "out", mechanism, journal=journal)
+    for name in ("first_pass", "write_rows"):
+        monkeypatch.setattr(LocalTable, name, no_pass)
+    other = tiers.with_columns(clicks=3 - pl.col("clicks"))
+    with pytest.raises(cdp.DataError, match="not the one that the release began with"):
+        publish(other, tmp_path / "out", mechanism, journal=journal, add_noise=no_pass)
+    resumed = publish(tiers, tmp_path / "out", mechanism, journal=journal, add_noise=no_pass)
+    assert checksums(resumed) == checksums(whole)
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
