@@ -357,6 +357,20 @@ def test_private_clusters_of_blocks_are_released_alike(
     assert 0 < (given["own"].cast(pl.String) == given["market"]).sum() < len(table)
 
 
+def test_kept_columns_that_reveal_a_private_cluster_are_noticed(
+    table: pl.DataFrame, spark: SparkSession
+) -> None:
+    """By both engines, and no other column is."""
+    given = table.with_columns(twin=10 - 2 * pl.col("market"), other=pl.col("user") % 5)
+    case = Case(kept=("twin", "other"), labels=MARKETS)
+    for frame in (given, to_spark(spark, given)):
+        with pytest.warns(
+            cdp.OwnerNotice, match="column 'twin' is kept and gives 'market'"
+        ) as said:
+            release(frame, case, case.columns())
+        assert len([one for one in said if "is kept" in str(one.message)]) == 1
+
+
 def test_blocks_are_released_alike(
     rng: np.random.Generator, spark: SparkSession, tmp_path: Path
 ) -> None:

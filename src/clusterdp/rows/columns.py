@@ -145,6 +145,11 @@ class Columns:
         return (self.unit, *self.outcomes, *private)
 
     @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no column may reveal: the outcomes, and a private cluster."""
+        return self.secret[1:]
+
+    @property
     def counted(self) -> tuple[str, ...]:
         """The columns that outcomes are counted by: ids, cells, breakdowns; and the outcomes."""
         cut_by = (name for names in self.breakdowns for name in names)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class GivenLabels(NamedTuple):
-    """The labels that rows are given.
+    """The labels that rows are given, or have.
 
     Attributes:
         codes: Their places among declared labels, axes `[row]`; arbitrary where a row has none.
@@ -51,6 +51,15 @@ class NoisyLabels:
         """The same with another key; with an empty one it can be stored."""
         return replace(self, aes_key=aes_key)
 
+    def own(self, labels: pl.Series) -> GivenLabels:
+        """The labels that rows have in the table: for safety nets alone, and to be randomized."""
+        import polars as pl
+
+        known = pl.Enum(self.response.labels)
+        found = labels.cast(pl.String).cast(known, strict=False).to_physical()
+        codes = found.fill_null(0).to_numpy().astype(np.int64)
+        return GivenLabels(codes, found.null_count())
+
     def __call__(self, labels: pl.Series, units: pl.Series) -> GivenLabels:
         """The labels that rows are given.
 
@@ -58,12 +67,7 @@ class NoisyLabels:
             labels: Their own, of any type; they are compared as text.
             units: Ids.
         """
-        import polars as pl
-
-        known = pl.Enum(self.response.labels)
-        found = labels.cast(pl.String).cast(known, strict=False).to_physical()
-        n_outside = found.null_count()
-        codes = found.fill_null(0).to_numpy().astype(np.int64)
+        codes, n_outside = self.own(labels)
         if units.null_count():
             return GivenLabels(codes, n_outside)  # the batch is refused
         words = unit_words(units, self.aes_key)[:, 0]

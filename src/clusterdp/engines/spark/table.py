@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from clusterdp.engines.base import CollectedRows, FirstPass, Table, WrittenRows, no_progress
 from clusterdp.engines.cells import to_layout
 from clusterdp.engines.spark.counting import (
@@ -50,7 +52,7 @@ from clusterdp.engines.spark.row_order import (
 )
 from clusterdp.engines.spark.security import check_encryption
 from clusterdp.errors import DataError
-from clusterdp.rows.column_leak import leak_notice
+from clusterdp.rows.column_leak import label_notice, leak_notice
 from clusterdp.rows.column_types import check_types
 from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.storage.files import UNIT_PARTS
@@ -251,19 +253,25 @@ class SparkTable(Table):
 
     def _leak_notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
         """Warnings to the owner about kept columns that reveal the outcomes of a block."""
-        kept, outcomes = self.columns.kept, self.columns.outcomes
+        kept, noisy = self.columns.kept, counter.get().encoder.cells.noisy
         if not kept:
             return ()
-        by_category = [counts.sum(axis=(0, 1)) for counts in counted.counts]
+        counts = [one.sum(axis=(0, 1)) for one in counted.counts]
+        if noisy is not None:
+            alike = np.zeros(noisy.response.n_labels, dtype=np.int64)
+            alike[0] = counts[0].sum()
+            counts.append(alike)
         with running(self.spark, "checking kept columns"):
-            found = revealing_columns(
-                self._select(*kept, *outcomes), counter, by_category, len(kept)
-            )
-        return tuple(
+            rows = self._select(*kept, *self.columns.secrets)
+            found = revealing_columns(rows, counter, counts, len(kept))
+        notices = [
             leak_notice(kept[place], space.declared.names)
-            for space, places in zip(self.spaces, found, strict=True)
+            for space, places in zip(self.spaces, found, strict=False)
             for place in places
-        )
+        ]
+        if noisy is not None:
+            notices += [label_notice(kept[one], self.columns.cluster or "") for one in found[-1]]
+        return tuple(notices)
 
     def _select(self, *names: str) -> DataFrame:
         return select(self.rows, *names)
