@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test test-fast check format bench bench-variance bench-look bench-coverage bench-metrics bench-peers bench-labels soak reproduce docs venv clean
+.PHONY: help demo test test-fast check format bench bench-scaling bench-variance bench-look bench-coverage bench-metrics bench-peers bench-labels soak reproduce docs venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,20 +29,24 @@ format: .venv/dev ## Rewrite the files the way `make check` wants them.
 
 bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 	$(BIN)/python -m bench.throughput
-	$(BIN)/python bench/files.py
+	$(BIN)/python -m bench.files
 	$(BIN)/python -m bench.spark
-	$(BIN)/python bench/estimates.py
+	$(BIN)/python -m bench.estimates
+
+bench-scaling: .venv/bench ## How time and memory grow with rows, clusters and outcomes: docs/scale.md. Ten minutes.
+	$(BIN)/python -m bench.scaling
 
 bench-variance: .venv/dev ## What privacy costs, beside the mechanisms of others: docs/frontier.md, docs/joint_frontier.md, docs/sum_noise.md. Minutes.
 	$(BIN)/python -m bench.frontier
 	$(BIN)/python -m bench.joint_frontier
 	$(BIN)/python -m bench.sum_noise
 
-bench-look: .venv/dev ## What a look costs and what it finds: docs/look.md. Minutes.
+bench-look: .venv/dev ## What looks and noisy counts cost, and what they find: docs/look.md, docs/learned_priors.md. Minutes.
 	$(BIN)/python -m bench.look
+	$(BIN)/python -m bench.learned_priors
 
 bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md. Minutes.
-	$(BIN)/python bench/interval_coverage.py
+	$(BIN)/python -m bench.interval_coverage
 	$(BIN)/python -m bench.attrition
 
 bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios and effects on those exposed cover: docs/metric_coverage.md, docs/exposure_coverage.md. Minutes.

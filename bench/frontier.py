@@ -57,13 +57,22 @@ class Table(NamedTuple):
     plans: dict[tuple[float, float], Mechanism] = {}  # noqa: RUF012 - replaced, never changed
 
     def excess(self, mechanism: Mechanism, share: float, use: Use, n_draws: int = 20) -> float:
-        """Of the treatment that is known least."""
+        """Of the treatment that is known least, over the same noise in every run."""
+        return self._excess(mechanism, share, use, n_draws, np.random.default_rng(0))
+
+    def excess_drawn(self, mechanism: Mechanism, share: float, rng: np.random.Generator) -> float:
+        """The same over two draws of noise, from everything that is published."""
+        return self._excess(mechanism, share, "everything", 2, rng)
+
+    def _excess(
+        self, mechanism: Mechanism, share: float, use: Use, n_draws: int, rng: np.random.Generator
+    ) -> float:
         found = theory.excess_variance(
             self.counts,
             self.layout,
             self.space,
             mechanism,
-            rng=np.random.default_rng(0),
+            rng=rng,
             n_draws=n_draws,
             use=use,
             segment_share=share,

@@ -41,7 +41,7 @@ N_UNITS = 50_000
 N_LOOKS = 20
 EPSILONS = (1.0, 2.0, 4.0)
 FINE_POINTS = 64
-GAME_UNITS, GAME_RELEASES, GAME_EPSILON = 90_000, 12, 2.0
+GAME_UNITS, GAME_RELEASES, GAME_EPSILON, GAME_LOOK = 90_000, 12, 2.0, 0.02
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -117,6 +117,7 @@ class Found(NamedTuple):
     Attributes:
         share: Of ε, as the planner recommends; None if it does not.
         highs: Upper ends that numbers were clipped to.
+        quiet: What they would be clipped to without noise; None if there are none.
         clipped: The share of units beyond, on average.
         to_least: Excess variance over the least there is on the same range; cost included.
         to_none: The same over that of a release without a look; outcomes clipped alike.
@@ -124,6 +125,7 @@ class Found(NamedTuple):
 
     share: float | None
     highs: tuple[float, ...] = ()
+    quiet: float | None = None
     clipped: float = 0.0
     to_least: float = float("nan")
     to_none: float = float("nan")
@@ -151,6 +153,8 @@ def measure(case: Case, epsilon: float, rng: np.random.Generator) -> Found:
     declared, _ = choose_categories(case.space, {})
     without = excess(declared, None, epsilon, case.outcomes)
     least = cache(lambda number: least_excess(case, number, epsilon))
+    quiet, _ = settle_outcomes(bins, counts, 0.0, N_UNITS)
+    ends = [number.high for number in quiet.declared.numbers.values()]
     highs, clipped, to_least, to_none = [], [], [], []
     for _ in range(N_LOOKS):
         drawn = look.draw(counts, bins, simulated_noise(rng))
@@ -163,7 +167,12 @@ def measure(case: Case, epsilon: float, rng: np.random.Generator) -> Found:
             to_least.append(cost / least(number))
     mean = np.mean if highs else lambda _: float("nan")
     return Found(
-        share, tuple(highs), float(mean(clipped)), float(mean(to_least)), float(np.mean(to_none))
+        share=share,
+        highs=tuple(highs),
+        quiet=ends[0] if ends else None,
+        clipped=float(mean(clipped)),
+        to_least=float(mean(to_least)),
+        to_none=float(np.mean(to_none)),
     )
 
 
@@ -194,9 +203,7 @@ def play(rng: np.random.Generator) -> Play:
         unit="user",
         arm="arm",
         epsilon=GAME_EPSILON,
-        look=0.02,
-        totals_share=0.1,
-        sums_share=0,
+        look=GAME_LOOK,
     )
     high = release.blocks[0].space.declared.numbers["rounds"].high
     every = rng.normal(size=2_000_000)
@@ -220,10 +227,12 @@ def _head(found: dict[tuple[str, float], Found]) -> list[str]:
         "Written by `make bench-look`; not edited by hand. Excess is the variance that privacy",
         f"adds to a unit's outcome, rounding included. There are {N_UNITS:,} units, nobody",
         f"declares a reference, and every figure is the mean over {N_LOOKS} looks, their cost",
-        "included. The share of ε is the one that the planner recommends.",
+        "included. The share of ε is the one that the planner recommends. *Without noise* is where",
+        "a look would clip that has none.",
         "",
         f"- Beside the optimal channel on {FINE_POINTS} points of the same range, which knows the",
         f"  distribution and needs no look, excess is at most {worst:.2f} times as much.",
+        "  *Beyond* are units that are clipped.",
         f"- Beside no look, it is at most {most:.2f} times as much where one is recommended.",
         "",
     ]
@@ -231,17 +240,20 @@ def _head(found: dict[tuple[str, float], Found]) -> list[str]:
 
 def _tables(found: dict[tuple[str, float], Found]) -> list[str]:
     lines = [
-        "| outcomes | ε | share | clipped at | units beyond | over the least | over no look |",
-        "|---|---:|---:|---|---:|---:|---:|",
+        (
+            "| outcomes | ε | share | clipped at | without noise | beyond "
+            "| over the least | over none |"
+        ),
+        "|---|---:|---:|---|---:|---:|---:|---:|",
     ]
     for (name, epsilon), one in found.items():
         if one.share is None:
-            lines.append(f"| {name} | {epsilon:g} | not recommended | | | | |")
+            lines.append(f"| {name} | {epsilon:g} | not recommended | | | | | |")
             continue
-        number = ["", "", ""]
+        number = ["", "", "", ""]
         if one.highs:
             ends = f"{min(one.highs):g} to {max(one.highs):g}"
-            number = [ends, f"{one.clipped:.2%}", f"{one.to_least:.3f}"]
+            number = [ends, f"{one.quiet:g}", f"{one.clipped:.2%}", f"{one.to_least:.3f}"]
         cells = [f"{epsilon:g}", f"{one.share:g}", *number, f"{one.to_none:.3g}"]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
@@ -255,14 +267,15 @@ def _game(plays: list[Play]) -> list[str]:
         f"{one.low_end:.3g} to {one.high_end:.3g} |"
         for one in plays
     ]
+    share, budget = f"`--look {GAME_LOOK:g}`", f"ε = {GAME_EPSILON:g}"
     return [
         "",
         "## A game whose rounds nobody knows the range of",
         "",
         f"{GAME_UNITS:,} players, rounds declared as `number:0..1000000` and retention as `0,1`,",
-        f"released together at ε = {GAME_EPSILON:g} with `--look 0.02`. The truth is the effect on",
-        f"clipped rounds. Of {len(plays)} releases, {covered} intervals cover it and {signs}",
-        "estimates have its sign.",
+        f"released together at {budget} with {share} and no other choice.",
+        f"The truth is the effect on clipped rounds. Of {len(plays)} releases, {covered} intervals",
+        f"cover it and {signs} estimates have its sign.",
         "",
         "| clipped at | true effect | estimate | 95% interval |",
         "|---:|---:|---:|---|",

@@ -28,13 +28,14 @@ import polars as pl
 import psutil
 
 import clusterdp as cdp
-from bench.files import COLUMNS, Stopwatch
+from bench.measuring import Stopwatch
 from clusterdp.engines.spark.engine import SparkEngine
 from clusterdp.engines.spark.session import started_session
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
+from clusterdp.rows.columns import Columns
 from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER = "local[2]"
+COLUMNS = Columns(
+    unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("age", "spend")
+)
 _SAMPLE_SECONDS = 0.5
 _STARTING = "starting Spark"
 # What each release is compared with, and how many times as long it may take.

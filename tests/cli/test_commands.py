@@ -77,16 +77,17 @@ def test_every_kind_of_input(kind: str, table: pl.DataFrame, source: Path, tmp_p
     table.write_ipc(tmp_path / "t.arrow")
     with duckdb.connect(str(tmp_path / "w.db")) as connection:
         connection.sql(f"create table clicks as from '{source}'")
-    given = {
-        "parquet": source,
-        "csv": tmp_path / "t.csv",
-        "arrow": tmp_path / "t.arrow",
-        "folder": parts,
-        "glob": f"{parts}/*.parquet",
-        "duckdb": f"duckdb:?select * from '{source}'",
-        "database": f"duckdb:{tmp_path}/w.db?select * from clicks",
-    }[kind]
-    result = release(given, tmp_path / "out")
+    given: dict[str, tuple[object, ...]] = {
+        "parquet": (source,),
+        "csv": (tmp_path / "t.csv",),
+        "arrow": (tmp_path / "t.arrow",),
+        "folder": (parts,),
+        "glob": (f"{parts}/*.parquet",),
+        "duckdb": ("duckdb://", "--query", f"select * from '{source}'"),
+        "database": (f"duckdb:///{tmp_path}/w.db", "--query", "select * from clicks"),
+    }
+    named, *options = given[kind]
+    result = release(named, tmp_path / "out", *options)
     assert result.exit_code == 0, result.output
     users = pl.read_parquet(tmp_path / "out" / "units.parquet")["user"]
     assert users.equals(table["user"].sort())

@@ -105,13 +105,40 @@ BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
     "no place to write": (write, ("--out", "/proc/out"), "cannot write in"),
     "bad reference": (write, ("--reference", "a"), "separated by commas"),
     "query that quotes a value": (
-        lambda t, d: f"duckdb:?select *, cast('word4321' as int) from '{write(t, d)}'",
-        (),
+        lambda t, d: "duckdb://",
+        (
+            "--query",
+            "select 1 as user, 1 as treated, 1 as market, cast('word4321' as int) as clicks",
+        ),
         "DuckDB could not run the query",
     ),
-    "bad query": (lambda t, d: "duckdb:?select nothing", (), "DuckDB refused"),
-    "no query": (lambda t, d: "duckdb:", (), "there is no query"),
-    "no database": (lambda t, d: "duckdb:none.db?select 1", (), "no database"),
+    "bad query": (lambda t, d: "duckdb://", ("--query", "select nothing"), "DuckDB refused"),
+    "no query": (lambda t, d: "duckdb://", (), "a duckdb source needs a query"),
+    "empty query": (lambda t, d: "sqlite:///a.db", ("--query", " ; "), "needs a query"),
+    "no database": (lambda t, d: "duckdb:///none.db", ("--query", "select 1"), "no database"),
+    "a query to a file": (write, ("--query", "select 1"), "query (--query) belongs to a database"),
+    "a query in the name": (
+        lambda t, d: "duckdb:x.db",
+        ("--query", "x"),
+        "reads duckdb:///file.db",
+    ),
+    "a password": (
+        lambda t, d: "postgresql://me:word4321@localhost/x",
+        ("--query", "select 1"),
+        "leave it out, and give it as PGPASSWORD",
+    ),
+    "a password behind": (
+        lambda t, d: "postgresql://me@localhost/x?password=word4321",
+        ("--query", "select 1"),
+        "leave it out, and give it as PGPASSWORD",
+    ),
+    "no server": (
+        lambda t, d: "postgresql://me@127.0.0.1:9/x",
+        ("--query", "select 1"),
+        "postgresql://me@127.0.0.1:9/x cannot be reached",
+    ),
+    "a long delimiter": (write, ("--delimiter", ";;"), "delimiter (--delimiter) is one character"),
+    "a delimiter of Parquet": (write, ("--delimiter", ";"), "belongs to text files"),
 }
 
 

@@ -147,6 +147,14 @@ MARKETS = DeclaredLabels(
 # A label that nobody has is given, too.
 RARE = replace(MARKETS, response=LabelResponse.for_epsilon([*MARKETS.response.labels, "none"], 6.0))
 ASSIGNED = replace(MARKETS, assignment=dict.fromkeys(MARKETS.response.labels, "0.5"))
+LABELLED = one_outcome("clicks", cdp.OutcomeSpace.labels("no", "Yes"))
+
+
+def with_labels(table: pl.DataFrame) -> pl.DataFrame:
+    """Clicks as labels, with capitals and spaces as people write them."""
+    texts = pl.Series(["no", "NO ", " yes", "Yes"])
+    return table.with_columns(clicks=texts.gather(table["clicks"]))
+
 
 CASES = {
     "private clusters": Case(kept=("secret",), folds=2, labels=MARKETS),
@@ -275,6 +283,16 @@ CASES = {
         lambda t: t.with_columns(
             market=pl.when(pl.int_range(pl.len()) < 40).then("market").otherwise(0)
         )
+    ),
+    "labels": Case(with_labels, space=LABELLED),
+    "labels of several rows": Case(
+        lambda t: pl.concat([with_labels(t), with_labels(t).filter(pl.col("user") % 3 > 0)]),
+        space=LABELLED,
+        aggregates={"clicks": "any"},
+    ),
+    "booleans as labels": Case(
+        lambda t: t.with_columns(clicks=pl.col("clicks") > 1),
+        space=one_outcome("clicks", cdp.OutcomeSpace.labels("FALSE", "TRUE")),
     ),
     "odd names": Case(
         lambda t: t.with_columns(pl.col("secret").alias('a.b "c"'), Market="secret"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -205,16 +206,21 @@ def test_what_fails_on_such_a_store_leaves_nothing(
     assert os.listdir(tmp_path / "out") == ["manifest.json"]  # noqa: PTH208 - hidden ones, too
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "tsv"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "tsv", "csv.gz"])
 def test_the_command(kind: str, table: pl.DataFrame, spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     odd = table.with_columns(
-        treated=pl.format('of "{}", it is', "treated"), day=pl.lit("2024-01-01")
+        treated=pl.format('of "{}", it is', "treated"),
+        day=pl.lit("2024-01-01"),
+        user=pl.col("user").cast(pl.String).str.zfill(4),
+        zip=(pl.col("user") % 20).cast(pl.String).str.zfill(2),
     )
     for part, rows in enumerate(odd.iter_slices(250)):
         path = tmp_path / "in" / f"{part}.{kind}"
         if kind == "parquet":
             rows.write_parquet(path)
+        elif kind == "csv.gz":
+            path.write_bytes(gzip.compress(rows.write_csv(separator=";").encode()))
         else:
             rows.write_csv(path, separator="," if kind == "csv" else "\t")
     parts = [*PARTS]
@@ -222,7 +228,7 @@ def test_the_command(kind: str, table: pl.DataFrame, spark: SparkSession, tmp_pa
     for engine in ("local", "spark"):
         options: tuple[object, ...] = ("--epsilon", 1)
         options += ("--mechanism", "uniform-prior-dp")
-        options += ("--keep", "secret,day", "--control", 'of "0", it is', "--engine", engine)
+        options += ("--keep", "secret,day,zip", "--control", 'of "0", it is', "--engine", engine)
         out = tmp_path / engine
         place = out if engine == "local" else f"file://{out}"
         result = run("release", tmp_path / "in", *parts, *options, "--out", place)
@@ -243,7 +249,7 @@ def test_the_command(kind: str, table: pl.DataFrame, spark: SparkSession, tmp_pa
 REFUSED = {
     "no such file": ("nowhere.parquet", (), "there is no file"),
     "another kind": ("t.arrow", (), "is of no kind that Spark reads here"),
-    "DuckDB": ("duckdb:?select 1", (), "read by the local engine"),
+    "DuckDB": ("duckdb://", ("--query", "select 1"), "read by the local engine"),
     "a broken row": ("broken.csv", (), "cannot be read"),
     "no such engine": ("t.arrow", ("--engine", "flink"), "engine must be local or spark"),
     "a master of nothing": ("t.arrow", ("--engine", "local", "--master", "x"), "--engine spark"),

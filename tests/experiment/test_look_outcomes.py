@@ -178,6 +178,17 @@ def test_the_nearest_distribution_is_nearer_than_others(listed: list[float]) -> 
     assert ((corners - found) @ (given_ - found)).max() < 1e-6
 
 
+@pytest.mark.parametrize("buyers", [0.2, 0.5])
+def test_a_range_is_found_where_most_spend_nothing(buyers: float) -> None:
+    """Counts without noise, of which it is known how noisy they would be."""
+    spent = np.where(buyers > RANKS, stats.lognorm(1, scale=20).ppf(RANKS / buyers), 0.0)
+    counts, noise = counted(WIDE, rounds=spent), noise_variance(N_UNITS / 500)
+    settled = settle_outcomes(look_space(WIDE), counts, noise, N_UNITS)
+    high = settled.categories.declared.numbers["rounds"].high
+    assert high <= 1000
+    assert (spent > high).mean() <= buyers / 10
+
+
 @pytest.mark.parametrize(("buyers", "scale"), [(0.009, 60.0), (0.015, 60.0), (0.009, 0.5)])
 def test_a_few_who_spend_are_not_clipped_away(buyers: float, scale: float) -> None:
     """Where nearly all spend nothing, a clip is about the others: at most a tenth are moved."""

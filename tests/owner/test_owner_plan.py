@@ -58,7 +58,7 @@ def test_every_kind_of_table_gives_the_same_plan(
         (table.drop("clicks", "user"), {}),
         (source, {}),
         (str(source), {}),
-        (f"duckdb:?select * from '{source}'", {}),
+        ("duckdb://", {"query": f"select * from '{source}'"}),
         (sizes, {"size": "n"}),
     ]
     plans = [cdp.plan(given, **PUBLIC, epsilon=1, **more).to_dict() for given, more in tables]

@@ -16,6 +16,7 @@ from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import assert_refused, run
 from clusterdp.owner.parsing import parse_options
 from clusterdp.owner.plan import make_plan
+from clusterdp.owner.plan_command import plan_command
 from clusterdp.owner.plan_panel import two_digits
 from page_checks import assert_sound_page, page_text
 
@@ -279,3 +280,18 @@ def test_without_scripts_the_page_is_complete(
     assert page.locator(".panel .mark:visible").count() == 3
     assert not page.locator("#controls").is_visible()
     context.close()
+
+
+def test_the_command_of_a_page_names_no_query() -> None:
+    options = parse_options(
+        {
+            "input": "duckdb://",
+            "query": "select * from '/home/me/people.csv'",
+            "arm": "treated",
+            "outcomes": {"visited": ["no", "yes"]},
+        }
+    )
+    command = plan_command(options, 1.0)
+    assert "--query QUERY" in command
+    assert "--outcome visited=no,yes" in command
+    assert "people" not in command

@@ -18,6 +18,7 @@ from clusterdp.planning.merging import compare_clusters, merged
 from clusterdp.planning.plan import compare, to_options
 from clusterdp.planning.predictions import expect, purpose_variance
 from clusterdp.planning.purpose import Purpose, parse_purpose
+from clusterdp.planning.quick import expect_quickly
 from clusterdp.statistics.totals import NoisyTotals
 from populations import make_layout
 
@@ -173,7 +174,39 @@ def test_the_default_has_the_least_largest_regret(epsilon: float, rng: np.random
     assert len(least) == 4  # the whole, two breakdowns, segments
     regret = regret_of(made.mechanism, scenario, least)
     assert regret == pytest.approx(max(one.regret for one in made.losses), rel=0.002)
-    assert regret <= 1.01 * min(regret_of(one, scenario, least) for one in searched)
+    # Up to 3% more than the least, where that serves all purposes together.
+    assert regret <= 1.04 * min(regret_of(one, scenario, least) for one in searched)
+
+
+@pytest.mark.slow
+def test_a_level_that_helps_little_is_left_out(rng: np.random.Generator) -> None:
+    """Hillstrom's funnel at ε = 1: totals beside those of groups cost groups much.
+
+    A search that gave up too soon planned them: without them, standard errors were 10% smaller on
+    average over purposes, and none was larger.
+    """
+    sizes = hillstrom(3, rng).reshape(7, -1, 3).sum(axis=1)
+    layout = in_folds(sizes, by_columns("newbie_womens", [0.22, 0.28, 0.23, 0.27], sizes))
+    declared = Declaration(
+        outcomes=("visit=0,1", "conversion=0,1", "spend=number:0..500"),
+        implies=("conversion -> visit", "spend>0 -> conversion"),
+        metric=(),
+        weight=(),
+        reference=("visit=0.15", "conversion=0.01", "spend=mean:1,std:15"),
+        grids=(),
+    )
+    (block,) = choose_outcomes(declared).blocks
+    space = block.categories
+    scenario = Scenario(layout, space, histogram_reference(space, block.probs.tolist()))
+    default, groups_alone = (
+        expect_quickly(choose(request, scenario), scenario)
+        for request in (Request(epsilon=1), Request(epsilon=1, totals_share=0, sums_share=0))
+    )
+    ratios = [
+        purpose_variance(default, one, scenario) / purpose_variance(groups_alone, one, scenario)
+        for one in parse_purpose(None, layout)
+    ]
+    assert np.exp(np.log(ratios).mean() / 2) <= 1.02
 
 
 def test_a_plan_for_one_purpose_is_better_for_it_than_one_for_all(

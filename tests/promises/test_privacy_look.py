@@ -158,12 +158,21 @@ def _ends(counted: IntArray) -> tuple[list[int], list[int]]:
 
 # Where every cell has a channel of its own to be designed, and where sums are of many levels, looks
 # at their farthest must do.
-FARTHEST = ("look, sums, totals and rows", "look, totals and rows", "look, counts and rows")
+FARTHEST = (
+    "look, sums, totals and rows",
+    "look, totals and rows",
+    "look, counts and rows",
+    "look, counts, sums and rows",
+)
 CASES = {
     "look and rows": (cdp.optimal(epsilon=EPSILON, look=0.3), FINITE),
     "look, totals and rows": (cdp.optimal(epsilon=EPSILON, look=0.3, sums=TOTALS), FINITE),
     "look, sums, totals and rows": (cdp.optimal(epsilon=EPSILON, look=0.2, sums=SUMS), FINITE),
     "look, counts and rows": (cdp.optimal(epsilon=EPSILON, look=0.3, noise_scale=4), FINITE),
+    "look, counts, sums and rows": (
+        cdp.optimal(epsilon=EPSILON, look=0.3, noise_scale=4, sums=cdp.SumShares(clusters=0.2)),
+        FINITE,
+    ),
     "look at a number, totals and rows": (
         cdp.optimal(
             epsilon=EPSILON, look=0.75, sums=cdp.SumShares(totals=0.1, noise_in_rows=NOISE_IN_ROWS)

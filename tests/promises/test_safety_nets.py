@@ -238,7 +238,7 @@ def test_hidden_files_are_no_data(table: pl.DataFrame, tmp_path: Path) -> None:
 
 
 def test_a_query_leaves_nothing_behind(source: Path, tmp_path: Path) -> None:
-    result = release(f"duckdb:?select * from '{source}'", tmp_path / "out")
+    result = release("duckdb://", tmp_path / "out", "--query", f"select * from '{source}'")
     assert result.exit_code == 0, result.output
     assert not list(tmp_path.glob(".out*"))
 

@@ -13,11 +13,12 @@ import pytest
 from pyarrow import parquet
 
 import clusterdp as cdp
+from clusterdp.engines.named_source import NamedSource
 from clusterdp.engines.spark import row_order
 from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark.sources import open_spark_source
 from fixed_release import checksums
-from spark_releases import write_wide
+from spark_releases import WIDE_WANTED, write_wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +95,7 @@ def test_true_outcomes_inputs_and_partitions_change_no_byte(
             else:
                 table.write_parquet(source, row_group_size=500)
             with setting(spark, "spark.sql.files.maxPartitionBytes", "16384"):
-                read = open_spark_source(spark, str(source))
+                read = open_spark_source(spark, NamedSource(name=str(source)), WIDE_WANTED)
                 assert read.rdd.getNumPartitions() > 1
                 found[f"{name}, {kind}"] = write_wide(read, tmp_path / f"{name} {kind}")
     first = found["as it is, 1 parts"]
@@ -132,12 +133,14 @@ def test_row_groups_and_encodings_are_fixed(
 _RELEASE = """
 import sys
 from pathlib import Path
+from clusterdp.engines.named_source import NamedSource
 from clusterdp.engines.spark.session import started_session
 from clusterdp.engines.spark.sources import open_spark_source
-from spark_releases import write_wide
+from spark_releases import WIDE_WANTED, write_wide
 
 with started_session(sys.argv[1]) as spark:
-    write_wide(open_spark_source(spark, sys.argv[2]), Path(sys.argv[3]))
+    source = NamedSource(name=sys.argv[2])
+    write_wide(open_spark_source(spark, source, WIDE_WANTED), Path(sys.argv[3]))
 """
 
 

@@ -12,6 +12,7 @@ import pytest
 import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.engines.local.engine import LocalEngine
+from clusterdp.engines.named_source import NamedSource
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.columns import Columns
 
@@ -25,7 +26,7 @@ COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("click
 def test_names_and_frames_are_prepared_alike(
     table: pl.DataFrame, source: Path, tmp_path: Path
 ) -> None:
-    query = f"duckdb:?select * from '{source}'"
+    query = NamedSource(name="duckdb://", query=f"select * from '{source}'")
     expected = prepare(table, columns=COLUMNS, spaces=(SPACE,))
     counts = expected.table.count(expected.layout, expected.encoder).counts[0]
     with ExitStack() as stack:

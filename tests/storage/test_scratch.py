@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 COMMAND = [sys.executable, "-c", "from clusterdp.cli.app import app; app()"]
 N_ROWS = 1_000_000
 # Sorting these rows takes more memory than is allowed, so that DuckDB must store some of them.
+DUCKDB = "duckdb://"
 LARGE = (
-    "duckdb:?set memory_limit='100MB'; set threads=1; "
+    "set memory_limit='100MB'; set threads=1; "
     "select i as user, i % 2 as treated, i % 5 as market, hash(i) % 4 as clicks, "
     f"repeat('x', 100) || i as filler from range({N_ROWS}) as t(i) order by hash(i)"
 )
@@ -106,9 +107,9 @@ def places(tmp_path: Path) -> Places:
     return Places(tmp_path)
 
 
-def release_arguments(places: Places, source: str = LARGE) -> list[object]:
+def release_arguments(places: Places, query: str = LARGE) -> list[object]:
     return [
-        *("release", source, *PARTS, "--epsilon", 2),
+        *("release", DUCKDB, "--query", query, *PARTS, "--epsilon", 2),
         *("--out", places.published / "out"),
     ]
 
@@ -134,15 +135,15 @@ def test_a_query_that_does_not_fit_into_memory_is_stored_in_private(places: Plac
 @pytest.mark.parametrize("command", ["plan", "dry run", "large plan"])
 def test_a_plan_stores_nothing(command: str, places: Places, tmp_path: Path) -> None:
     """Large: even where DuckDB has to sort outcomes, and is refused the memory for it."""
-    source = LARGE.replace("100MB", "2GB")
+    query = LARGE.replace("100MB", "2GB")
     if command == "large plan":
-        source = (
-            "duckdb:?set memory_limit='60MB'; set threads=1; select any_value(treated) as treated, "
+        query = (
+            "set memory_limit='60MB'; set threads=1; select any_value(treated) as treated, "
             "any_value(market) as market from (" + LARGE.rpartition(";")[2] + ") group by filler"
         )
-    arguments = ["plan", source, *PLANNED, "--out", tmp_path / "out"]
+    arguments = ["plan", DUCKDB, "--query", query, *PLANNED, "--out", tmp_path / "out"]
     if command == "dry run":
-        arguments = ["release", source, *PARTS, "--epsilon", 2, "--dry-run"]
+        arguments = ["release", DUCKDB, "--query", query, *PARTS, "--epsilon", 2, "--dry-run"]
     with places.watched():
         process = places.start(*arguments)
         _, told = process.communicate(timeout=300)
@@ -172,16 +173,18 @@ def test_killed_a_release_leaves_a_private_folder_that_the_next_removes(
     assert all(path == scratch or scratch in path.parents for path in left)
     small = places.root / "small.parquet"
     table.write_parquet(small)
-    again = release(f"duckdb:?select * from '{small}'", places.published / "out")
+    again = release(DUCKDB, places.published / "out", "--query", f"select * from '{small}'")
     assert again.exit_code == 0, again.output
     assert not [path for path in places.look() if path != small]
 
 
 @pytest.mark.slow
 def test_killed_a_plan_leaves_nothing(places: Places, tmp_path: Path) -> None:
-    source = LARGE.replace("100MB", "2GB")
+    query = LARGE.replace("100MB", "2GB")
     for seconds in (1.5, 2.5, 3.5):
-        process = places.start("plan", source, *PLANNED, "--out", tmp_path / "out")
+        process = places.start(
+            "plan", DUCKDB, "--query", query, *PLANNED, "--out", tmp_path / "out"
+        )
         time.sleep(seconds)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -196,8 +199,9 @@ def test_segments_of_a_query_are_read_without_storing_them(
 
     monkeypatch.setattr("tempfile.mkdtemp", refuse)
     # A sum is a HUGEINT, which Arrow knows as a decimal number.
-    query = f"duckdb:?select user, sum(market) as half from '{source}' group by user"
-    told = run("estimate", published, "--segments", query, "--on", "user", "--by", "half")
+    query = f"select user, sum(market) as half from '{source}' group by user"
+    segments = ("--segments", DUCKDB, "--segments-query", query)
+    told = run("estimate", published, *segments, "--on", "user", "--by", "half")
     assert told.exit_code == 0, told.output
 
 

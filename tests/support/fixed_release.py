@@ -14,8 +14,9 @@ import numpy as np
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.engines.local.sources import open_source
+from clusterdp.engines.local.sources.opening import open_source
 from clusterdp.engines.local.table import LocalTable
+from clusterdp.engines.named_source import NamedSource, Wanted
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
@@ -34,6 +35,7 @@ KEY = ReleaseKey(b"k" * 32)
 LONG = 100_000_000
 SPACE = one_outcome("spend", cdp.OutcomeSpace.of([0, LONG]))
 COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("spend",), kept=("tier",))
+_WANTED = Wanted(public=COLUMNS.public, outcomes=COLUMNS.outcomes, unit=COLUMNS.unit)
 MECHANISMS = {
     "rows": cdp.uniform_prior_dp(epsilon=1),
     "channels": cdp.optimal(epsilon=1, noise_scale=4, sums=cdp.SumShares(clusters=0.3)),
@@ -48,7 +50,7 @@ def blind_noise(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE)
 
 def release_file(source: Path, out: Path, mechanism: str, *, keep_order: bool) -> dict[str, str]:
     """Release a file into a folder; returns the checksums of what is published."""
-    rows = open_source(str(source), Path, COLUMNS.outcomes)
+    rows = open_source(NamedSource(name=str(source)), _WANTED, Path)
     return release_rows(rows, out, mechanism, keep_order=keep_order)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp.engines.named_source import Wanted
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
@@ -32,6 +33,9 @@ KEY = ReleaseKey(b"k" * 32)
 WIDE_SPACE = one_outcome("clicks", cdp.OutcomeSpace.of([0, 1, 100_000_000]))
 WIDE_COLUMNS = Columns(
     unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("name", "spend")
+)
+WIDE_WANTED = Wanted(
+    public=WIDE_COLUMNS.public, outcomes=WIDE_COLUMNS.outcomes, unit=WIDE_COLUMNS.unit
 )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clusterdp.channels.integers import PRIOR_TOTAL
-from clusterdp.experiment.simplex import nearest_distribution
+from clusterdp.channels.shrinkage import shrink_frequencies
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
 # to 0.07% and 3.9% above the least with 3%, and 0.11% and 9.9% with 1% (Hillstrom's funnel, two and
 # three binary metrics of 5%).
 _UNIFORM_PART = 0.03
-# How much of the noise that shrinking leaves is taken off every outcome.
-_NOISE_PART = 0.8
-# Stands for a variance of zero, so that its inverse exists.
-_TINY = 1e-300
 
 
 def estimate_prior(noisy_counts: IntArray, sizes: IntArray, prior_floor: float) -> FloatArray:
@@ -75,42 +70,9 @@ def learn_priors(histogram: Histogram, prior: FloatArray) -> FloatArray:
             counts.reshape(*counts.shape[:-2], n_parts, n_each, -1).sum(axis=-2),
             sizes.reshape(n_parts, n_each).sum(axis=1),
             n_each * histogram.noise_variance,
-            np.repeat(learned, n_parts // learned.shape[-2], axis=-2),
+            with_every_outcome(np.repeat(learned, n_parts // learned.shape[-2], axis=-2)),
         )
     return with_every_outcome(learned)
-
-
-def shrink_frequencies(
-    noisy_counts: IntArray, sizes: IntArray, noise_variance: float, towards: FloatArray
-) -> FloatArray:
-    """The distributions of groups, given how they are distributed on the whole.
-
-    Empirical Bayes: with m the distribution that groups are shrunk towards, n a group's size and W
-    the variance of the noise on a count, a frequency of outcome y is taken to have variance
-    ρ·m_y(1 − m_y) between groups. Its estimate is m + B·(count/n − m), B = ρm(1 − m)/(ρm(1 − m) +
-    W/n²). ρ follows from moments, Σ((count − nm)² − W)/Σn²m(1 − m), within 0 and 1. The result is
-    projected onto the simplex. Part of the noise that is left, B·√W/n, is then taken off every
-    outcome, because outcomes that hardly occur are often shown by noise alone.
-
-    Args:
-        noisy_counts: Axes `[..., group, outcome]`.
-        sizes: The number of units of each group; axes `[group]`.
-        noise_variance: W.
-        towards: m; axes `[..., group or 1, outcome]`.
-    """
-    n_units = sizes[:, np.newaxis].astype(np.float64)
-    centre = with_every_outcome(towards)  # no outcome is impossible, so every spread is positive
-    spread = centre * (1 - centre)
-    away = noisy_counts / n_units - centre
-    excess = ((n_units * away) ** 2 - noise_variance).sum(axis=(-2, -1), keepdims=True)
-    possible = (n_units**2 * spread).sum(axis=(-2, -1), keepdims=True)
-    between = np.clip(excess / possible, 0.0, 1.0) * spread
-    kept = between / np.maximum(between + noise_variance / n_units**2, _TINY)
-    nearest = nearest_distribution(centre + kept * away)
-    left = np.maximum(nearest - _NOISE_PART * kept * math.sqrt(noise_variance) / n_units, 0.0)
-    # Where noise is larger than all there is, the likeliest outcomes say nothing either.
-    shown = left.sum(axis=-1, keepdims=True)
-    return np.where(shown > 0, left / np.maximum(shown, _TINY), nearest)
 
 
 def with_every_outcome(prior: FloatArray) -> FloatArray:

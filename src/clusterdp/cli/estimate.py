@@ -13,13 +13,16 @@ import typer
 from clusterdp._figures import new_figure
 from clusterdp.cli.console import errors_in_one_line, print_json, print_line
 from clusterdp.cli.options import AsJson, Folder
-from clusterdp.engines.local.sources import open_unstored
+from clusterdp.engines.local.sources.opening import open_unstored
+from clusterdp.engines.named_source import NamedSource, Wanted
 from clusterdp.errors import OutputError, ParameterError
 from clusterdp.estimation.estimate import estimate as estimate_effects
 from clusterdp.estimation.families import VARYING
 from clusterdp.experiment.lists import parse_names
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from clusterdp.estimation.results import Estimate
 
 # Options that change what is written, and no number.
@@ -41,7 +44,13 @@ def estimate(
     control: Annotated[str | None, typer.Option(help="The arm to compare with.")] = None,
     segments: Annotated[
         str | None,
-        typer.Option(help="Your own table (Parquet, CSV, Arrow); it stays with you."),
+        typer.Option(
+            help="Your own table: a file (Parquet, CSV, NDJSON, Arrow), or the URL of a database "
+            "with --segments-query. It stays with you."
+        ),
+    ] = None,
+    segments_query: Annotated[
+        str | None, typer.Option(help="The query whose rows are your table: 'select ...'.")
     ] = None,
     on: Annotated[
         str | None, typer.Option(help="Its column of ids; as in the release by default.")
@@ -128,7 +137,7 @@ def estimate(
         control=control,
         estimator="unstratified" if unstratified else "stratified",
         use="rows" if rows_only else "everything",
-        segments=None if segments is None else open_unstored(segments),
+        segments=None if segments is None else _open_segments(segments, segments_query, on),
         on=on,
         by=by,
         adjust=parse_names(adjust),
@@ -155,6 +164,10 @@ def estimate(
     sys.stdout.write(f"{result}\n")
     for path in written:
         print_line(f"wrote {path}")
+
+
+def _open_segments(source: str, query: str | None, on: str | None) -> pl.LazyFrame:
+    return open_unstored(NamedSource(name=source, query=query), Wanted(unit=on))
 
 
 def _parse_shares(text: str) -> dict[str, float]:

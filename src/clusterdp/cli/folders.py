@@ -16,6 +16,7 @@ from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print
 from clusterdp.cli.options import AsJson, Folder
 from clusterdp.estimation.homogeneity import GAIN_HEADER, estimate_homogeneity
 from clusterdp.experiment.layout import units_in_words
+from clusterdp.experiment.spaces import space_in_words
 from clusterdp.privacy.accounting import shown
 from clusterdp.published.errata import add_erratum, read_errata
 from clusterdp.published.folder import read_folder, read_manifest
@@ -109,7 +110,10 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     return [
         *([("title", about.title)] if about.title else []),
         *(
-            ("outcome", f"{one.name}: {one.space}{', or missing' * one.may_be_missing}")
+            (
+                "outcome",
+                f"{one.name}: {space_in_words(one.space)}{', or missing' * one.may_be_missing}",
+            )
             for each in declared
             for one in each.outcomes
         ),

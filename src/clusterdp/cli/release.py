@@ -33,7 +33,7 @@ NO_LEDGER = (
 )
 
 # What may be given when a release is resumed; all else was decided when it began.
-_RESUMED = ("input", "out", "ledger", "ledger_key_file", "verbose")
+_RESUMED = ("input", "query", "delimiter", "out", "ledger", "ledger_key_file", "verbose")
 
 
 @errors_in_one_line()
@@ -70,6 +70,11 @@ def release(
     --control gate_30 --cluster country --outcome retention_1=0,1
     --outcome retention_7=0,1 --outcome rounds=number:0..493
     --epsilon 2 --out published/
+
+    clusterdp release postgresql://me@warehouse/shop
+    --query "select userid, version, visited from players"
+    --unit userid --arm version --control gate_30
+    --outcome visited=no,yes --epsilon 2 --out published/
     """
     if resume is not None:
         here = {name: given.pop(name) for name in _RESUMED}
@@ -124,7 +129,11 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
         content["folder"] = target
         if published.release_id is not None:
             content["release_id"] = published.release_id
+        if published.found:
+            content["found"] = list(published.found)
         print_json(content)
         return
+    for found in published.found:
+        print_line(f"note: {found}")
     look = "" if "://" in target else f"; look at it with: clusterdp inspect {target}"
     print_line(f"published {target}{look}")

@@ -11,7 +11,8 @@ import numpy as np
 
 from clusterdp._words import counted
 from clusterdp.engines.cells import CellOptions, refuse_missing
-from clusterdp.engines.source_names import crossed_parts
+from clusterdp.engines.named_source import Wanted
+from clusterdp.engines.source_names import crossed_parts, possible_parts
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.counting import Asked, RowCounter
@@ -175,6 +176,22 @@ class TableOptions:
             )
         return replace(self, columns=columns.keeping(part for part in parts if part != columns.arm))
 
+    @property
+    def wanted(self) -> Wanted:
+        """What a table by name is read for."""
+        columns = self.columns
+        return Wanted(
+            public={*columns.public, *possible_parts(columns.cluster)},
+            outcomes=columns.outcomes,
+            labelled=self.labels,
+            unit=columns.unit,
+        )
+
+    @property
+    def labels(self) -> dict[str, tuple[str, str]]:
+        """The labels of every outcome that is declared by labels, by its name."""
+        return {name: two for one in self.spaces for name, two in one.declared.labels.items()}
+
     def by_name(self) -> dict[str, Any]:
         """The options by their names."""
         return {one.name: getattr(self, one.name) for one in fields(TableOptions)}
@@ -304,7 +321,7 @@ class Table(TableOptions, ABC):
 class Engine(Protocol):
     """What opens tables and places.
 
-    A source is the name of a file, a folder or a query, or a frame that the engine can read.
+    A source is a `NamedSource`, or a frame that the engine can read.
     """
 
     def place(self, out: str) -> Destination:

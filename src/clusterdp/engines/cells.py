@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp._words import counted, is_plain
+from clusterdp.engines.named_source import Wanted
+from clusterdp.engines.source_names import possible_parts
 from clusterdp.errors import DataError
 from clusterdp.experiment.layout import (
     EVERYONE,
@@ -84,6 +86,11 @@ class CellOptions(NamedTuple):
         """The columns that are read, with the parts they play."""
         more = {self.size: "size", self.unit: "unit"}
         return self.groups | {name: part for name, part in more.items() if name is not None}
+
+    @property
+    def wanted(self) -> Wanted:
+        """What a table by name is read for."""
+        return Wanted(public={*self.parts, *possible_parts(self.cluster)}, unit=self.unit)
 
 
 def check_size_column(schema: Mapping[str, Any], asked: CellOptions) -> None:

@@ -1,4 +1,4 @@
-"""How sources and crossed columns are written, whichever engine reads them."""
+"""How crossed columns are written, whichever engine reads them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 # What a ledger records as the source of a release whose table had no name.
 FRAME = "frame://python"
-DUCKDB = "duckdb:"
-TEXT = (".csv", ".tsv")
 
 
 def crossed_parts(names: list[str], name: str | None, secret: tuple[str, ...]) -> list[str]:

@@ -160,7 +160,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     notes = [*ratio_notes, *found.notes, *_group_notes(release)]
     notes += scope_notes(layout, estimator, labels)
     missing = [note for one in release.blocks for note in missing_notes(one.space.declared)]
-    scope = (*_clipping_notes(release), *missing, *release.notes)
+    counted_as = [note for one in release.blocks for note in one.space.declared.label_notes]
+    scope = (*_clipping_notes(release), *counted_as, *missing, *release.notes)
     notes += [Note(text, Weight.SCOPE) for text in scope]
     warnings, remarks = sorted_notes(notes)
     return Estimate(

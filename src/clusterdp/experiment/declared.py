@@ -15,7 +15,7 @@ from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.implications import Implication
 from clusterdp.experiment.number import Number
 from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.experiment.spaces import Space, parse_space
+from clusterdp.experiment.spaces import Space, parse_space, space_in_words
 
 Spaces = Mapping[str, Space | str | Sequence[float]]
 
@@ -43,7 +43,8 @@ class Outcome:
 
     def __str__(self) -> str:
         """The values it can take, in words."""
-        return f"{self.space}, or missing" if self.may_be_missing else str(self.space)
+        values = space_in_words(self.space)
+        return f"{values}, or missing" if self.may_be_missing else values
 
     @property
     def middle(self) -> float:
@@ -121,6 +122,23 @@ class DeclaredOutcomes:
         """The spaces of outcomes, and of whether they were observed: each may have a margin."""
         observed = {name + OBSERVED: OutcomeSpace.binary() for name in self.missing}
         return {**self.spaces, **observed}
+
+    @property
+    def labels(self) -> dict[str, tuple[str, str]]:
+        """The labels of every outcome that is declared by labels, by its name."""
+        return {
+            outcome.name: outcome.space.names
+            for outcome in self.outcomes
+            if isinstance(outcome.space, OutcomeSpace) and outcome.space.names is not None
+        }
+
+    @property
+    def label_notes(self) -> list[str]:
+        """What effects on outcomes that are labels are effects on."""
+        return [
+            f"{name} is {first!r} or {second!r}: its mean is the share of {second!r}"
+            for name, (first, second) in self.labels.items()
+        ]
 
     @property
     def numbers(self) -> dict[str, Number]:

@@ -151,7 +151,7 @@ def columns_of(categories: Categories, clip: Collection[str]) -> dict[str, Colum
         values: FiniteColumn | ClippedColumn | NumberColumn
         if isinstance(outcome.space, Number):
             values = NumberColumn(grid=next(grids), stride=stride)
-        elif outcome.name in clip:
+        elif outcome.name in clip and outcome.space.names is None:  # no label is beyond an end
             values = ClippedColumn(space=outcome.space, stride=stride)
         else:
             values = FiniteColumn(space=outcome.space, stride=stride)

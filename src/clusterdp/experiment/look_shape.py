@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.experiment.grid import Grid
 
-# The share of units, without those at zero, that a clip may move to an end; and the most that noise
-# may hide beyond it.
-_CLIPPED, _HIDDEN = 0.01, 0.08
+# The share of units, without those at zero, that a clip may move to an end.
+_CLIPPED = 0.01
+# The most that noise may hide beyond it: of all units, and of those that are not at zero. Where few
+# are not, noise hides a large part of them; but a range that is a thousand times too wide for its
+# sake has a million times the variance.
+_HIDDEN, _HIDDEN_OF_SPREAD = 0.08, 0.5
 # Sums of so many neighbouring bins show units where they are so many deviations above zero. Of a
 # thousand looks at 70 bins, noise alone passes in about one: the fewer bins, the longer its tail.
 _WINDOWS = {1: 8.0, 2: 7.0, 4: 6.0, 8: 5.5}
@@ -72,7 +75,9 @@ class NumberLook:
     def _n_kept(self, counts: FloatArray, variances: FloatArray) -> int:
         """How many bins are kept, from the first, so that few units lie beyond them."""
         beyond, doubt = _tails(counts), _SURE * np.sqrt(_tails(variances))
-        n_sure = int(np.argmax(beyond + doubt <= _HIDDEN * self.n_spread))
+        hidden = min(_HIDDEN * self.n_units, _HIDDEN_OF_SPREAD * self.n_spread)
+        # A sum below zero is noise, and shows no more than that there may be nothing.
+        n_sure = int(np.argmax(np.maximum(beyond, 0.0) + doubt <= hidden))
         n_seen = _last_seen(counts, variances)
         few = _tails(counts[:n_seen]) + _SURE * np.sqrt(_tails(variances[:n_seen]))
         n_few = int(np.argmax(few <= _CLIPPED * self.n_spread))

@@ -12,6 +12,7 @@ import numpy as np
 
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.category_space import MetricLattice, OfObserved, squares_fit
+from clusterdp.experiment.labels import check_labels, labels_of
 from clusterdp.experiment.lists import parse_numbers
 
 if TYPE_CHECKING:
@@ -27,24 +28,30 @@ _LARGEST_LATTICE_VALUE = 2**31
 LARGEST_VALUE = 1e100
 # Outcome codes are 16 bits wide.
 MOST_OUTCOMES = 2**16
-_FORM = "outcomes reads values (0,1,5), a range (0..5), bins (bins:0,1,10,100) or binary; got {!r}"
+_FORM = (
+    "outcomes reads values (0,1,5), a range (0..5), two labels (no,yes), bins (bins:0,1,10,100) or "
+    "binary; got {!r}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeSpace:
     """A declared, ordered, finite set of outcomes (the paper's 𝒴, of size K).
 
-    Make one with `of`, `integers`, `binary` or `bins`, or `parse` a text such as "0..5".
+    Make one with `of`, `integers`, `binary`, `labels` or `bins`, or `parse` a text such as "0..5".
 
     Attributes:
         values: The numbers outcomes stand for, strictly increasing. Effects are measured in them.
         edges: For binned outcomes the `len(values) + 1` bin edges, strictly increasing; a value
             `v` with `edges[k] <= v < edges[k + 1]` counts as `values[k]`, and the last edge belongs
             to the last bin. None when outcomes are taken as they are.
+        names: What the column holds in place of the values 0 and 1: two labels, such as no and
+            yes. None when it holds numbers.
     """
 
     values: tuple[float, ...]
     edges: tuple[float, ...] | None = None
+    names: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(float(value) for value in self.values))
@@ -67,10 +74,14 @@ class OutcomeSpace:
                     f"{len(self.edges)} edges make {len(self.edges) - 1} bins, "
                     f"but {len(self.values)} representative values were given"
                 )
+        if self.names is not None:
+            check_labels(self.names)
+            if self.edges is not None or self.values != (0.0, 1.0):
+                raise ParameterError("labels stand for 0 and 1, and for nothing else")
 
     @classmethod
     def parse(cls, given: OutcomeSpace | str | Sequence[float]) -> OutcomeSpace:
-        """A space as people write it: `0,1,5`, `0..5`, `bins:0,1,10,100` or `binary`.
+        """A space as people write it: `0,1,5`, `0..5`, `no,yes`, `bins:0,1,10,100` or `binary`.
 
         Bins count as their midpoints, or as what is listed: `bins:0,1,10 as 0,4`.
         """
@@ -88,6 +99,9 @@ class OutcomeSpace:
 
     @classmethod
     def _parse(cls, given: str | Sequence[float]) -> OutcomeSpace:
+        names = labels_of(given)
+        if names is not None:
+            return cls.labels(*names)
         if not isinstance(given, str):
             return cls.of(parse_numbers(given))
         if given == "binary":
@@ -102,12 +116,21 @@ class OutcomeSpace:
 
     def __str__(self) -> str:
         """What `parse` reads back."""
+        if self.names is not None:
+            return ",".join(self.names)
         if self.edges is not None:
             plain = OutcomeSpace.bins(self.edges).values == self.values
             return f"bins:{_listed(self.edges)}" + ("" if plain else f" as {_listed(self.values)}")
         if self._is_integer_range():
             return f"{self.values[0]:.0f}..{self.values[-1]:.0f}"
         return _listed(self.values)
+
+    @property
+    def in_words(self) -> str:
+        """The same for readers, who may not know what labels count as."""
+        if self.names is None:
+            return str(self)
+        return " or ".join(f"{name} ({number})" for number, name in enumerate(self.names))
 
     @classmethod
     def of(cls, values: Sequence[float]) -> OutcomeSpace:
@@ -130,6 +153,11 @@ class OutcomeSpace:
     def binary(cls) -> OutcomeSpace:
         """0 and 1 (or False and True)."""
         return cls(values=(0.0, 1.0))
+
+    @classmethod
+    def labels(cls, first: str, second: str) -> OutcomeSpace:
+        """Two labels that a column holds, such as no and yes: they count as 0 and 1."""
+        return cls(values=(0.0, 1.0), names=(first, second))
 
     @classmethod
     def bins(

@@ -13,11 +13,17 @@ if TYPE_CHECKING:
 Space = OutcomeSpace | Number
 
 
+def space_in_words(given: Space | str) -> str:
+    """A space for readers, from itself or its text."""
+    space = parse_space(given)
+    return space.in_words if isinstance(space, OutcomeSpace) else str(space)
+
+
 def parse_space(given: Space | str | Sequence[float]) -> Space:
     """A space as people write it.
 
-    Values (`0,1,5`), integers (`0..5`), `binary`, bins (`bins:0,1,10 as 0,4`) or a number in a
-    range (`number:0..493`). The text of a space reads back as the same space.
+    Values (`0,1,5`), integers (`0..5`), `binary`, two labels (`no,yes`), bins (`bins:0,1,10 as
+    0,4`) or a number in a range (`number:0..493`). The text of a space reads back as itself.
     """
     if isinstance(given, Number):
         return given

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._version import __version__
-from clusterdp.engines.source_names import DUCKDB
+from clusterdp.engines.named_source import NamedSource
 from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
 from clusterdp.ledger.balance import (
     budget_in_short,
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     # Writes a release, and returns what to show.
     Write = Callable[[Prepared, Sequence[Mechanism], Destination, Journal], dict[str, Any]]
 
-# The options that may change when a release is resumed: they are locations.
-_PLACES = ("input", "out")
+# The options that may change when a release is resumed: where the table is, and the folder.
+_TABLE = ("input", "query", "delimiter")
+_PLACES = (*_TABLE, "out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,18 +250,18 @@ def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str
             f"{more[0]} (--{flag}) was decided when the release began; leave it out"
         )
     moved = {key: given[key] for key in _PLACES if given[key] is not None}
-    return {**content["options"], **moved}
+    # Another table is read as is said with it, and not as the first one was.
+    is_moved = "input" in moved
+    kept = {k: v for k, v in content["options"].items() if not (is_moved and k in _TABLE)}
+    return {**kept, **moved}
 
 
 def _portable(spec: dict[str, Any]) -> dict[str, Any]:
     """Options that mean the same in another working directory; a frame has no `input`."""
     options = {key: value for key, value in spec.items() if key != "ledger"}
-    source = str(spec.get("input", ""))
-    if source.startswith(DUCKDB):
-        database, mark, query = source.removeprefix(DUCKDB).partition("?")
-        options["input"] = DUCKDB + (database and absolute(database)) + mark + query
-    elif source:
-        options["input"] = absolute(source)
+    source = spec.get("input")
+    if source:
+        options["input"] = NamedSource(name=source, query=spec.get("query")).absolute()
     return {**options, "out": absolute(str(spec["out"]))}
 
 

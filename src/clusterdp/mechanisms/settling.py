@@ -57,11 +57,12 @@ def settle(declared: Categories, mechanism: Mechanism, layout: Layout, look: Dra
 
 def _notes(declared: Categories, space: Categories, cost: str) -> tuple[str, ...]:
     """What a look decided, number by number; or of the prior alone."""
-    ranges = space.declared.numbers
+    grids = dict(zip(space.declared.numbers, space.grids, strict=True))
     clips = [
-        f"{name} was clipped to {shown(ranges[name].low)}..{shown(ranges[name].high)}"
+        f"{name} was clipped to {shown(grids[name].number.low)}..{shown(grids[name].number.high)} "
+        f"(a grid of {len(grids[name].points)} values)"
         for name, number in declared.declared.numbers.items()
-        if ranges[name] != number
+        if grids[name].number != number
     ]
     if not clips:
         return (f"the channel is designed for the distribution of outcomes in {cost}",)

@@ -32,6 +32,8 @@ _WIDTH, _INDENT = 100, 8
 class _Keywords(TypedDict, total=False):
     """What every function takes."""
 
+    query: str | None
+    delimiter: str | None
     outcomes: Mapping[str, Number | OutcomeSpace | str | Sequence[float]] | Sequence[str] | None
     implies: str | Sequence[str] | None
     missing: str | Sequence[str] | None

@@ -48,8 +48,18 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     input: Annotated[
         Text,
-        "A Parquet, CSV or Arrow file, a folder or a glob of them, or "
-        "'duckdb:warehouse.db?select ...'. With Spark also s3a://... or hdfs://...",
+        "A Parquet, CSV, NDJSON or Arrow file, a folder or a glob of them; or a database, "
+        "postgresql://user@host/name, sqlite:///file.db or duckdb:///file.db, with --query. With "
+        "Spark also s3a://... or hdfs://...",
+    ] = None
+    query: Annotated[
+        Text,
+        "The query whose rows are the table, where it is in a database: 'select ...'. A password "
+        "is taken from PGPASSWORD or ~/.pgpass.",
+    ] = None
+    delimiter: Annotated[
+        Text,
+        "What separates the fields of a CSV file, such as ';'. By default what its header tells.",
     ] = None
     unit: Annotated[Column, "Column of ids: integers or strings."] = None
     arm: Annotated[Column, "Column of treatment arms."] = None
@@ -95,8 +105,8 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcomes: Annotated[
         Spaces,
         "A column of sensitive outcomes and the values it can take: values 0,1,5; integers 0..5; "
-        "a number clipped to a range, number:0..493; or bins:0,1,10 as 0,4. Several outcomes "
-        "share one budget.",
+        "two labels, no,yes, of which the first counts as 0; a number clipped to a range, "
+        "number:0..493; or bins:0,1,10 as 0,4. Several outcomes share one budget.",
     ] = None
     implies: Annotated[
         Conditions,

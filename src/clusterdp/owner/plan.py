@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from clusterdp._tables import terminal_width
 from clusterdp.engines.cells import CellOptions
+from clusterdp.engines.named_source import named_source
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.declaring import refuse_own_table
@@ -25,7 +26,7 @@ from clusterdp.planning.assumptions import assumed_of
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.look_advice import advise_look
 from clusterdp.planning.plan import compare, smallest_epsilon, to_options, with_look
-from clusterdp.releasing.prepare import named, open_engine, read_cells
+from clusterdp.releasing.prepare import open_engine, read_cells
 from clusterdp.releasing.to_folder import Silence
 from clusterdp.rows.frames import column_names
 
@@ -49,8 +50,8 @@ def plan(source: Any, **options: Unpack[PlanKeywords]) -> Plan:
 
     Args:
         source: A table with one row per unit: a pandas, Polars, PyArrow, DuckDB or Spark frame, or
-            the name of a file, a folder, a glob or a query (`duckdb:warehouse.db?select ...`). Only
-            its arms and clusters are read.
+            the name of a file, a folder or a glob, or the URL of a database, with a query. Only its
+            arms and clusters are read.
         **options: Options of the table, the mechanism and the engine.
 
     Raises:
@@ -62,8 +63,7 @@ def plan(source: Any, **options: Unpack[PlanKeywords]) -> Plan:
 
 def table_name(source: Any) -> str | None:
     """The name of a table; None for a frame."""
-    name = named(source)
-    return name if isinstance(name, str) else None
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else None
 
 
 def make_plan(source: Any, options: Options) -> Plan:
@@ -161,9 +161,15 @@ def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]
     if options.aggregates and options.size is None:
         options.require("unit")
         asked = asked._replace(unit=options.unit)
+    table = by_name(source, options)
     with ExitStack() as stack:
-        engine = engine_for(source, options, stack)
-        return read_cells(source, asked, options.min_cell_size, engine, options.private_labels)
+        engine = engine_for(table, options, stack)
+        return read_cells(table, asked, options.min_cell_size, engine, options.private_labels)
+
+
+def by_name(source: Any, options: Options) -> Any:
+    """A table that has a name, with what the options say about reading it; a frame as it is."""
+    return named_source(source, options.query, options.delimiter)
 
 
 def engine_for(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clusterdp.owner.options import Options
 
 # What stands for the owner's tables, and for options that only a file can give.
-TABLE, PAST_TABLE, OPTIONS_FILE = "TABLE", "PAST_TABLE", "OPTIONS_FILE"
+TABLE, QUERY, PAST_TABLE, OPTIONS_FILE = "TABLE", "QUERY", "PAST_TABLE", "OPTIONS_FILE"
 # The headings of options that say what a plan is for; others say where it is made.
 _PANELS = (DECLARED["input"].panel, DECLARED["epsilon"].panel)
 # Options that a plan notes by itself, or that a command names elsewhere.
@@ -49,6 +49,8 @@ def _option(name: str, value: Any, past: str | None) -> list[str]:
     """An option as a command line gives it."""
     flag = f"--{flag_of(name)}"
     kind = DECLARED[name].types[0]
+    if name == "query":  # which names files and tables
+        return [f"{flag} {QUERY}"]
     if kind is bool:
         return [flag] if value else []
     if kind == list[str]:

@@ -14,6 +14,7 @@ from clusterdp.experiment.published_names import block_suffixes
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.owner.label_notes import label_notes
 from clusterdp.owner.plan import assignment_notes
+from clusterdp.planning.look_advice import advise_look, wide_ranges
 from clusterdp.planning.predictions import predict_metrics
 from clusterdp.published.manifest import plain
 from clusterdp.published.terms import Terms
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.owner.options import Options
+    from clusterdp.planning.assumptions import Scenario
     from clusterdp.releasing.prepare import Prepared
 
 _SMALL_CELL = 5
@@ -108,7 +110,8 @@ def describe(
         chosen_notes: What the owner should know about the outcomes and their blocks.
     """
     layout, spaces = prepared.layout, options.spaces
-    pairs = zip(mechanisms, options.scenarios(layout), strict=True)
+    scenarios = options.scenarios(layout)
+    pairs = zip(mechanisms, scenarios, strict=True)
     expected = [one for pair in pairs for one in predict_metrics(*pair)]
     metrics = [str(metric) for space in spaces for metric in space.declared.metrics]
     terms = Terms.of(spaces, mechanisms, prepared.response)
@@ -117,6 +120,8 @@ def describe(
     notes += [*assignment_notes(prepared.table.columns.assigned_by), *label_notes(options, layout)]
     for mechanism, space in zip(mechanisms, spaces, strict=True):
         notes += [note for note in _advice(mechanism, space) if note not in notes]
+    if options.look is None and len(spaces) == 1:
+        notes += _look_notes(mechanisms[0], scenarios[0], spaces[0], guarantee.epsilon)
     notes += [*_layout_notes(layout), *_unsaid(options)]
     content = {
         "mechanism": terms.mechanism_names,
@@ -190,6 +195,17 @@ def _advice(mechanism: Mechanism, space: Categories) -> list[str]:
     notes += disclosure_notes(mechanism, space)
     notes += _outcome_notes(mechanism, space)
     return notes
+
+
+def _look_notes(
+    mechanism: Mechanism, scenario: Scenario, space: Categories, epsilon: float
+) -> list[str]:
+    """A note where nobody knows a range: without a look, the release would be of little use."""
+    advice = advise_look(mechanism, scenario, space, epsilon) if wide_ranges(space) else None
+    if advice is None:
+        return []
+    remedy = f"take a look (look={advice.share:g}, --look {advice.share:g})"
+    return [f"{advice.reason}; {remedy}, or go without one (look=0)"]
 
 
 def _unsaid(options: Options) -> list[str]:

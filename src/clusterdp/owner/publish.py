@@ -47,10 +47,12 @@ class Published:
     Attributes:
         folder: Where it is.
         release_id: Its id in the ledger; None without one.
+        found: What followed from its look, in sentences; nothing without one.
     """
 
     folder: str
     release_id: str | None = None
+    found: tuple[str, ...] = ()
 
     def __fspath__(self) -> str:
         return self.folder
@@ -58,7 +60,9 @@ class Published:
     def _repr_html_(self) -> str:
         recorded = [] if self.release_id is None else [("release id", self.release_id)]
         estimate = f"clusterdp.estimate({self.folder!r})"
-        return html_pairs([("published", self.folder), *recorded, ("to estimate", estimate)])
+        found = [("found", one) for one in self.found]
+        pairs = [("published", self.folder), *found, *recorded, ("to estimate", estimate)]
+        return html_pairs(pairs)
 
     def read(self) -> Release:
         """The release, with its rows as a query over the folder."""
@@ -125,6 +129,8 @@ def resume(  # noqa: PLR0913 - where things are, all by name
     release_id: str,
     source: Any = None,
     *,
+    query: str | None = None,
+    delimiter: str | None = None,
     ledger: str | os.PathLike[str] | Ledger | None = None,
     out: str | os.PathLike[str] | None = None,
     ledger_key_file: str | os.PathLike[str] | None = None,
@@ -137,6 +143,8 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         release_id: Its id in the ledger.
         source: The table, if it was a frame or has another name now. If the release has drawn
             noise, it must be the same table; before, one with as many units and clusters.
+        query: The query, if the source is a database.
+        delimiter: The delimiter, if the source is a text file that needs one.
         ledger: The ledger that recorded it. It is needed.
         out: The folder to publish, if it is to be another.
         ledger_key_file: Key file of the ledger, if it was made with one.
@@ -149,6 +157,8 @@ def resume(  # noqa: PLR0913 - where things are, all by name
         DataError: If noise was drawn and the table is another.
     """
     given = {
+        "query": query,
+        "delimiter": delimiter,
         "ledger": ledger,
         "ledger_key_file": ledger_key_file,
         "out": out,
@@ -256,7 +266,8 @@ def run_resume(
         )
     budget = task.budget_of(None)
     reservation = budget.ledger.resume(release_id)
-    kept = resumed_options(reservation, {**(given or {}), "input": asked.input, "out": asked.out})
+    here = {name: getattr(asked, name) for name in ("input", "query", "delimiter", "out")}
+    kept = resumed_options(reservation, {**(given or {}), **here})
     options = parse_options({**kept, "verbose": asked.verbose})
     source = options.input if task.source is None else task.source
     if isinstance(source, str) and source == FRAME:
@@ -283,11 +294,15 @@ def _writer(progress: Stages | None) -> Callable[..., dict[str, Any]]:
         target: Destination,
         journal: Journal | None = None,
     ) -> dict[str, Any]:
-        write_release(prepared, mechanisms, target, progress, journal)
-        return {"folder": str(target)}
+        found = write_release(prepared, mechanisms, target, progress, journal)
+        return {"folder": str(target), "found": found}
 
     return write
 
 
 def _published(finished: Mapping[str, Any]) -> Published:
-    return Published(folder=finished["folder"], release_id=finished.get("release_id"))
+    return Published(
+        folder=finished["folder"],
+        release_id=finished.get("release_id"),
+        found=finished.get("found", ()),
+    )

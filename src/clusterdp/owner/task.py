@@ -15,7 +15,7 @@ from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.option_list import DECIDED
-from clusterdp.owner.plan import engine_for, table_name, with_plan
+from clusterdp.owner.plan import by_name, engine_for, table_name, with_plan
 from clusterdp.planning.choose import choose
 from clusterdp.releasing.prepare import prepare
 
@@ -59,7 +59,7 @@ class Task:
 
     def open_engine(self, stack: ExitStack) -> Engine:
         """What reads the table; `stack` closes what it opens."""
-        return engine_for(self.source, self.options, stack, self.notify)
+        return engine_for(by_name(self.source, self.options), self.options, stack, self.notify)
 
     def prepare(self, engine: Engine, out: str | None, source: Any = None) -> Prepared:
         """The table, with its public columns read.
@@ -73,7 +73,7 @@ class Task:
         options.require("unit")
         refuse_own_table(options.declaration, table_name(self.source))
         prepared = prepare(
-            self.source if source is None else source,
+            by_name(self.source if source is None else source, options),
             columns=options.columns,
             spaces=options.spaces,
             control=options.control,

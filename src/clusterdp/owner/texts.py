@@ -59,11 +59,13 @@ def as_effect(given: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """A number or a list of numbers as a text; all else as it is."""
+    """A number, a list of numbers or of labels as a text; all else as it is."""
     if _is_number(value):
         return shown(value)
     if _are_numbers(value):
         return ",".join(map(shown, value))
+    if _are_texts(value) and value:
+        return ",".join(value)
     return value
 
 

@@ -98,7 +98,7 @@ class Planned(NamedTuple):
 
 
 def choose(request: Request, scenario: Scenario) -> Mechanism:
-    """The mechanism asked for; what was not given minimises the largest regret."""
+    """The mechanism asked for; what was not given keeps the largest regret small."""
     return plan_mechanism(request, scenario).mechanism
 
 

@@ -31,7 +31,7 @@ Scope = Literal["cluster", "population"]
 # At smaller budgets no prior pays for the counts that it is learned from.
 _LEAST_EPSILON = 2.0
 # Counts of n units are good enough if the noise on their frequencies, as a vector, has this length.
-_NOISE = 0.2
+_NOISE = 0.25
 # Counts take at most this much of ε, and this share of it: more would cost over 5% in standard
 # errors where outcomes are uniform.
 _MOST_LOSS, _MOST_SHARE = 0.1, 0.03

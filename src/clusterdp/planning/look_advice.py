@@ -67,12 +67,7 @@ def advise_look(
     if learns or scenario.reference.is_declared or not isinstance(mechanism.rows, OptimalBudget):
         return None
     share = _share(scenario.layout.n_units, epsilon)
-    wide = [
-        f"{name} ({shown(number.low)}..{shown(number.high)})"
-        for name, number in space.declared.numbers.items()
-        if number.high - number.low >= _WIDE
-    ]
-    if wide:
+    if wide := wide_ranges(space):
         return LookAdvice(
             share,
             f"the range of {', '.join(wide)} is wide and no reference is declared; noise grows "
@@ -88,6 +83,15 @@ def advise_look(
         f"at epsilon {epsilon:g} a channel designed for the distribution of outcomes is worth "
         f"about {gain:.0%} of the variance, which a look finds",
     )
+
+
+def wide_ranges(space: Categories) -> list[str]:
+    """Numbers with ranges as nobody declares who knows them, in words."""
+    return [
+        f"{name} ({shown(number.low)}..{shown(number.high)})"
+        for name, number in space.declared.numbers.items()
+        if number.high - number.low >= _WIDE
+    ]
 
 
 def _share(n_units: int, epsilon: float) -> float:

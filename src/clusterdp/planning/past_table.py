@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp.engines.local.sources import open_unstored
+from clusterdp.engines.local.sources.files import ENDINGS
+from clusterdp.engines.local.sources.opening import open_unstored
+from clusterdp.engines.named_source import NamedSource, Wanted
 from clusterdp.errors import DataError
 from clusterdp.experiment.chosen_grids import place_grids
 from clusterdp.experiment.encoded_columns import missing_rows
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.experiment.grid import Density
 from clusterdp.rows.column_types import outcome_array
+from clusterdp.rows.labelled import with_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     Columns = Mapping[str, npt.NDArray[Any]]
 
 # What the name of a table ends with, so that it is no share and no moment.
-TABLES = (".parquet", ".pq", ".csv", ".tsv", ".arrow", ".ipc", ".feather")
+TABLES = ENDINGS
 
 
 def read_past(name: str, declared: DeclaredOutcomes) -> dict[str, npt.NDArray[Any]]:
@@ -36,14 +39,16 @@ def read_past(name: str, declared: DeclaredOutcomes) -> dict[str, npt.NDArray[An
     Raises:
         DataError: If there is no such table, or it lacks an outcome.
     """
-    table = open_unstored(name)
+    labels = declared.labels
+    wanted = Wanted(public=(), outcomes=declared.names, labelled=labels)
+    table = open_unstored(NamedSource(name=name), wanted)
     held = table.collect_schema().names()
     missing = [outcome for outcome in declared.names if outcome not in held]
     if missing:
         raise DataError(
             f"reference {name} has no column {missing[0]!r}; it needs a column for every outcome"
         )
-    read = table.select(declared.names).collect(engine="streaming")
+    read = with_numbers(table, labels).select(declared.names).collect(engine="streaming")
     return {column.name: outcome_array(column) for column in read}
 
 

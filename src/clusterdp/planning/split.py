@@ -1,6 +1,6 @@
 """How much of ε goes to noisy counts, to each level of noisy sums, and to rows.
 
-A plan serves its purposes alike: it minimises the largest regret, which is the predicted standard
+A plan serves its purposes alike: it keeps the largest regret small, which is the predicted standard
 error for a purpose over that of the best plan for that purpose alone.
 """
 
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from clusterdp.planning.assumptions import Scenario
     from clusterdp.planning.purpose import Purpose
 
-# Of all splits whose regret is this near to the least, the one that is best for other purposes.
-_INDIFFERENT = 0.0002
+# How near the largest regret must be to the least there is: of one purpose, and of several. Within
+# it, splits are judged by all purposes.
+_INDIFFERENT, _TOLERATED = 0.0002, 0.03
 # Shares that a search begins with, where two levels are searched and where three are.
 _FIRST = (0.0, 0.002, 0.005, 0.01, 0.02, 0.035, 0.06, 0.1, 0.15, 0.22, 0.32, 0.45, 0.6, 0.8, 1.0)
 _FIRST_OF_THREE = (0.0, 0.004, 0.015, 0.04, 0.09, 0.18, 0.35, 0.6, 1.0)
 # By how much shares are changed, round after round.
 _FACTORS = (1.6, 1.35, 1.2, 1.12, 1.07, 1.04, 1.02, 1.01)
 # Levels whose best split is so much worse at first are not looked at again.
-_HOPELESS = 1.1
+_HOPELESS = 1.3
 _NOTHING = 1e-12
 _DIGITS = 3
 
@@ -72,9 +73,9 @@ def best_split(  # noqa: PLR0913 - what to search, by name
     given: Shares,
     purpose: str | None,
 ) -> Best:
-    """The split of least largest regret over what is asked for.
+    """The split of about the least largest regret over what is asked for.
 
-    Where several are as good as the best, it is the one that serves other purposes most.
+    Of those that are about as good, it is the one that serves all purposes most.
 
     Args:
         build: The mechanism of a split.
@@ -131,7 +132,12 @@ def _fits(sums: NoisyTotals | NoisySums, scenario: Scenario) -> bool:
 
 
 def _least_regret(searches: list[_Search], purposes: tuple[Purpose, ...], n_wanted: int) -> Best:
-    """The best of all searches; the first purposes are wanted, the others break ties."""
+    """The best of all searches; the first purposes are wanted.
+
+    It is the one whose largest regret times the geometric mean of all regrets is least, among those
+    near the least largest regret. So the worst purpose loses a percent only where all together gain
+    more, as where leaving out a level serves the others.
+    """
     for search in searches:
         search.refine(*(partial(np.take, indices=one, axis=1) for one in range(len(purposes))))
     least = np.min([search.variances.min(axis=0) for search in searches], axis=0)
@@ -142,18 +148,15 @@ def _least_regret(searches: list[_Search], purposes: tuple[Purpose, ...], n_want
     if n_wanted > 1:
         for search in searches:
             search.refine(regret)
-    most = (1 + _INDIFFERENT) * min(regret(search.variances).min() for search in searches)
+    tolerance = _TOLERATED if n_wanted > 1 else _INDIFFERENT
+    most = (1 + tolerance) * min(regret(search.variances).min() for search in searches)
 
-    def other(variances: FloatArray) -> FloatArray:
-        found = np.sqrt(variances[:, n_wanted:] / least[n_wanted:]).max(axis=1)
-        wanted = regret(variances)
-        return np.where(wanted <= most, found, 1e6 * wanted)
+    def objective(variances: FloatArray) -> FloatArray:
+        wanted, average = regret(variances), np.exp(np.log(variances / least).mean(axis=1) / 2)
+        return np.where(wanted <= most, wanted * average, 1e6 * wanted)
 
-    objective = regret
-    if n_wanted < len(purposes):
-        objective = other
-        for search in searches:
-            search.refine(other)
+    for search in searches:
+        search.refine(objective)
     best = min(searches, key=lambda search: float(objective(search.variances).min()))
     split, variances = best.split(objective)
     found = zip(purposes, np.sqrt(variances / least), strict=True)

@@ -121,6 +121,8 @@ def _in_words(outcome: Outcome) -> str:
             f"bins with edges {_listed(space.edges)}. A value counts as its bin's: "
             f"{_listed(space.values)}"
         )
+    elif space.names is not None:
+        text = space.in_words
     else:
         text = f"one of {_listed(space.values)}"
     missing = (

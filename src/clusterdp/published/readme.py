@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from clusterdp._tables import aligned
 from clusterdp._words import is_plain
 from clusterdp.experiment.layout import units_in_words
+from clusterdp.experiment.spaces import space_in_words
 from clusterdp.privacy.accounting import shown
 from clusterdp.published.contents import file_texts
 from clusterdp.published.manifest import title_of, what_is_public
@@ -94,7 +95,8 @@ def _block_outcomes(block: BlockTerms) -> list[str]:
         is_number = outcome.name in block.outcomes.grids
         clipped = "; numbers beyond the range count as its nearest end" if is_number else ""
         missing = "; it may be missing, and who has it is private" if outcome.may_be_missing else ""
-        lines.append(f"- `{outcome.name}`: {outcome.space}{clipped}{missing}")
+        values = space_in_words(outcome.space)
+        lines.append(f"- `{outcome.name}`: {values}{clipped}{missing}")
     lines += [f"- impossible unless `{one}`" for one in declared.implications]
     lines += [f"- also measured: `{one}`" for one in declared.metrics]
     return lines

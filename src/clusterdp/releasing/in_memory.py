@@ -59,7 +59,7 @@ def release_in_memory(
     if prepared.labelling is not None:
         prepared = label_first(prepared, Unrecorded(key))
         check_blocks(prepared, mechanisms)
-    prepared, mechanisms, look, _ = look_first(prepared, mechanisms, Unrecorded(key), add_noise)
+    prepared, mechanisms, look, *_ = look_first(prepared, mechanisms, Unrecorded(key), add_noise)
     table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
     notes = release_notes(prepared, mechanisms)
     asked = [asked_of(mechanism, layout, key) for mechanism in mechanisms]

@@ -39,12 +39,14 @@ class Followed(NamedTuple):
         mechanisms: What is published of each block.
         look: What was drawn first; None without a look.
         before: What was declared; None without a look.
+        found: What followed from it, in sentences; public.
     """
 
     prepared: Prepared
     mechanisms: Sequence[Mechanism]
     look: DrawnLook | None = None
     before: BeforeLook | None = None
+    found: tuple[str, ...] = ()
 
 
 def look_first(
@@ -73,7 +75,8 @@ def look_first(
         expected=((tuple(rows.public_prior(settled.space).tolist()),),),
         notes=(*prepared.notes, *settled.notes),
     )
-    return Followed(after, (settled.mechanism,), drawn, BeforeLook.of(declared, mechanism))
+    before = BeforeLook.of(declared, mechanism)
+    return Followed(after, (settled.mechanism,), drawn, before, settled.notes)
 
 
 def _draw(

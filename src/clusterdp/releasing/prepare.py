@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import msgspec
 
 from clusterdp.engines.base import TableOptions, row_encoder
 from clusterdp.engines.local.engine import LocalEngine
+from clusterdp.engines.named_source import NamedSource, named_source
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.aggregates import aggregation_notes
 from clusterdp.experiment.pooling import check_assignment, pool_small_clusters
@@ -105,8 +105,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     """Open a table and read its public columns.
 
     Args:
-        source: A file, a folder or a query by its name, or a pandas, Polars, PyArrow, DuckDB or
-            Spark frame.
+        source: A table by its name, or a pandas, Polars, PyArrow, DuckDB or Spark frame.
         columns: Which column plays which part.
         spaces: The categories of the declared outcomes, block by block.
         control: The control arm. Needed unless the arms are 0 and 1.
@@ -116,16 +115,16 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         verbose: Say how many rows an error or a notice is about.
         aggregates: How several rows of a unit become one, by outcome; None if each unit has one.
         labels: What is declared of private clusters; None where clusters are public.
-        engine: What reads the source; by default what the kind of source needs. A DuckDB query to
-            be released needs one, which removes the scratch folder afterwards.
-        out: Where it is going to be published. Without, a DuckDB query can only be prepared.
+        engine: What reads the source; by default what the kind of source needs. A query to be
+            released needs one, which removes the scratch folder afterwards.
+        out: Where it is going to be published. Without, a query can only be prepared.
 
     Raises:
         DataError: If there is no such table, or it lacks a column.
     """
     asked = TableOptions(columns, spaces, clip, keep_order, verbose, aggregates or {})
     engine = engine or open_engine(source, ExitStack())
-    table = engine.table(named(source), asked, out)
+    table = engine.table(named_source(source), asked, out)
     if labels is not None:
         return _unlabelled(table, labels, control, min_cell_size)
     return prepare_table(table, control, min_cell_size)
@@ -197,7 +196,7 @@ def read_cells(
     labels: DeclaredLabels | None = None,
 ) -> tuple[Layout, tuple[str, ...]]:
     """The cells of a source, from which a plan is made; and notes about them."""
-    layout = engine.read_cells(named(source), asked)[0]
+    layout = engine.read_cells(named_source(source), asked)[0]
     if labels is not None:
         layout.check()
         return labels.expected(layout), ()
@@ -244,7 +243,7 @@ def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
             if given:
                 raise ParameterError(f"{name} is about Spark: add engine spark (--engine spark)")
         return LocalEngine(stack)
-    if not isinstance(named(source), str):
+    if not isinstance(named_source(source), NamedSource):
         raise ParameterError("engine spark reads files by their names; got a frame of another kind")
     from clusterdp.engines.spark.engine import SparkEngine
     from clusterdp.engines.spark.session import started_session
@@ -253,8 +252,3 @@ def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
     if on_message is not None and spark.sparkContext.uiWebUrl:
         on_message(f"Spark shows its work at {spark.sparkContext.uiWebUrl}")
     return SparkEngine(spark, allow_unencrypted)
-
-
-def named(source: Any) -> Any:
-    """A path as text; a frame as it is."""
-    return os.fspath(source) if isinstance(source, os.PathLike) else source

@@ -55,7 +55,7 @@ def write_release(
     target: Destination,
     progress: Stages | None = None,
     journal: Journal | None = None,
-) -> None:
+) -> tuple[str, ...]:
     """Privatize a table into a new folder.
 
     Args:
@@ -65,10 +65,13 @@ def write_release(
         progress: Where to report to.
         journal: What makes the release resumable; by default it is not.
 
+    Returns:
+        What followed from its look, in sentences that are published; nothing without one.
+
     Raises:
         ClusterDPError: If the table, a parameter or the place is wrong. There is then no folder.
     """
-    write_with(
+    return write_with(
         prepared,
         mechanisms,
         target,
@@ -86,13 +89,13 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     *,
     journal: Journal,
     add_noise: NoiseSource,
-) -> None:
+) -> tuple[str, ...]:
     """As `write_release`, with the sources of randomness given, for tests."""
     check_blocks(prepared, mechanisms)
     with _plain_errors(target), target.staged() as staged:
         prepared = _labelled(prepared, mechanisms, journal, progress)
         layout = prepared.layout
-        prepared, mechanisms, look, before = look_first(
+        prepared, mechanisms, look, before, found = look_first(
             prepared, mechanisms, journal, add_noise, _look_progress(mechanisms, layout, progress)
         )
         manifest = _describe(prepared, mechanisms, before)
@@ -118,6 +121,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         # Last of all: a folder without a manifest is not a release.
         private_file(folder / MANIFEST).write_bytes(sealed)
     journal.commit(str(target))
+    return found
 
 
 def _tables(

@@ -29,7 +29,7 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
         if not holds_outcomes(kind):
             raise DataError(
                 f"column {name!r} (outcome) holds {_named(kind)}, not numbers; convert it to a "
-                "number per unit, such as 0 and 1"
+                f"number per unit, such as 0 and 1, or declare its two labels: {name}=no,yes"
             )
     _check_labels(schema, columns)
     for name in columns.kept:

@@ -9,6 +9,7 @@ import numpy as np
 
 from clusterdp.errors import DataError
 from clusterdp.rows.column_types import plain_type
+from clusterdp.rows.label_index import LabelIndex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,11 +35,11 @@ class Labels:
 
     Attributes:
         values: The distinct values, sorted.
-        categories: For text, the same as a Polars type, which encodes fastest.
+        index: The codes by hashes, for text and numbers that are far apart.
     """
 
     values: pl.Series
-    categories: pl.Enum | None
+    index: LabelIndex | None
 
     @classmethod
     def of(cls, column: pl.Series) -> Labels:
@@ -50,10 +51,11 @@ class Labels:
         """Labels in a given order; numbers must be sorted."""
         import polars as pl
 
-        return cls(values=values, categories=pl.Enum(values) if values.dtype == pl.String else None)
+        is_indexed = values.dtype == pl.String or _is_wide(values)
+        return cls(values=values, index=LabelIndex.of(values) if is_indexed else None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By the values alone: of a million categories, Polars loses some when it is pickled.
+        # By the values alone, which everything else follows from.
         return Labels.listed, (self.values,)
 
     def texts(self) -> tuple[str, ...]:
@@ -78,9 +80,8 @@ class Labels:
         """Codes, or None if some value has none."""
         import polars as pl
 
-        if self.categories is not None:
-            found = column.cast(self.categories, strict=False).to_physical()
-            return None if found.null_count() else found.to_numpy()
+        if self.index is not None:
+            return self.index.find(column)
         if self.values.dtype.is_integer() or self.values.dtype == pl.Boolean:
             return _find_numbers(self.values.to_numpy(), column)
         if column.null_count():
@@ -89,14 +90,16 @@ class Labels:
         return codes if (self.values.gather(codes) == column).all() else None
 
 
+def _is_wide(values: pl.Series) -> bool:
+    """Whether labels are integers too far apart for a look-up table."""
+    return values.dtype.is_integer() and int(values[-1]) - int(values[0]) >= _LARGEST_LOOKUP
+
+
 def _find_numbers(labels: npt.NDArray[Any], column: pl.Series) -> CodeArray | None:
     if column.null_count():
         return None
     numbers = column.to_numpy()
     low, high = int(labels[0]), int(labels[-1])
-    if high - low >= _LARGEST_LOOKUP:
-        codes = np.minimum(np.searchsorted(labels, numbers), len(labels) - 1)
-        return codes if np.array_equal(labels[codes], numbers) else None
     if len(numbers) and (numbers.min() < low or numbers.max() > high):
         return None
     shifted = _minus(numbers, low)

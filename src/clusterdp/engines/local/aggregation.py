@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from clusterdp.rows.column_types import holds_outcomes
@@ -49,6 +50,9 @@ def _aggregated(values: pl.Expr, rule: str) -> pl.Expr:
         "sum": total,
         "mean": total / there.len(),
         "max": there.max(),
-        "any": (there != 0).any().cast(pl.Float64),
+        # What is in no space stays so: a label that is neither of the two, say.
+        "any": pl.when((there == math.inf).any())
+        .then(math.inf)
+        .otherwise((there != 0).any().cast(pl.Float64)),
     }[rule]
     return pl.when(there.len() > 0).then(made).name.keep()

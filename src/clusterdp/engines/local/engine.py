@@ -1,4 +1,4 @@
-"""The engine of this process: files, DuckDB queries and anyone's frames; this machine's disks."""
+"""The engine of this process: files, queries and anyone's frames; this machine's disks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.engines.cells import check_size_column
 from clusterdp.engines.local.aggregation import one_row_per_unit
-from clusterdp.engines.local.sources import cross_columns, open_source, open_unstored
+from clusterdp.engines.local.crossing import cross_columns
+from clusterdp.engines.local.sources.opening import open_source, open_unstored
 from clusterdp.engines.local.table import LocalTable, read_layout
+from clusterdp.engines.named_source import NamedSource
 from clusterdp.engines.source_names import check_named, possible_parts
 from clusterdp.errors import ParameterError
 from clusterdp.rows.column_types import plain_type
 from clusterdp.rows.frames import check_given_back, column_names, frame_like, read_frame, to_polars
+from clusterdp.rows.labelled import with_numbers
 from clusterdp.storage.folder import LocalFolder, scratch_folder
 
 if TYPE_CHECKING:
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import TableOptions
     from clusterdp.engines.cells import CellOptions
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.columns import Columns
     from clusterdp.rows.labels import CellEncoder
 
 
@@ -49,8 +51,8 @@ class LocalEngine:
 
     def table(self, source: Any, asked: TableOptions, out: str | None) -> LocalTable:
         """A source as a table."""
-        if isinstance(source, str):
-            rows = self._open(source, asked.columns, out)
+        if isinstance(source, NamedSource):
+            rows = self._open(source, asked, out)
             asked = asked.with_parts(rows.collect_schema().names())
             return LocalTable(rows=_one_each(rows, asked), **asked.by_name())
         asked = asked.with_parts(column_names(source))
@@ -66,20 +68,21 @@ class LocalEngine:
             **asked.by_name(),
         )
 
-    def _open(self, source: str, columns: Columns, out: str | None) -> pl.LazyFrame:
+    def _open(self, source: NamedSource, asked: TableOptions, out: str | None) -> pl.LazyFrame:
+        columns = asked.columns
         if out is not None:
             scratch = scratch_folder(Path(out))
-            return open_source(source, lambda: self.stack.enter_context(scratch), columns.outcomes)
-        # What will not be published is not stored either, outcomes least of all.
-        public = {*columns.counted, *possible_parts(columns.cluster)}
-        read = public - set(columns.secret)
-        return open_unstored(source, read=read, typed=columns.parts, outcomes=columns.outcomes)
+            return open_source(source, asked.wanted, lambda: self.stack.enter_context(scratch))
+        # What will not be published is not stored either, and outcomes are not even read.
+        read = {*columns.counted, *possible_parts(columns.cluster)}
+        hidden = (*columns.secret, *(name for name in columns.kept if name not in read))
+        return open_unstored(source, asked.wanted, columns.outcomes if asked.aggregates else hidden)
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""
         needed = dict.fromkeys([*asked.parts, *possible_parts(asked.cluster)], "cell")
-        if isinstance(source, str):
-            rows = open_unstored(source, read=needed)
+        if isinstance(source, NamedSource):
+            rows = open_unstored(source, asked.wanted)
             check_named(rows.collect_schema().names(), asked.parts, asked.secret)
         else:
             check_named(column_names(source), asked.parts, asked.secret)
@@ -92,6 +95,7 @@ class LocalEngine:
 def _one_each(rows: pl.LazyFrame, asked: TableOptions) -> pl.LazyFrame:
     """One row per unit, with crossed columns."""
     columns = asked.columns
+    rows = with_numbers(rows, asked.labels)
     if asked.aggregates:
         names = rows.collect_schema().names()
         check_named(names, columns.parts, columns.secret)

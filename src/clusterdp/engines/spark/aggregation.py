@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def _aggregated(name: str, rule: str) -> Column:
         "sum": total,
         "mean": total / sf.size(there),
         "max": sf.array_max(there),
-        "any": sf.exists(there, lambda one: one != 0).cast("double"),
+        "any": sf.when(sf.array_contains(there, sf.lit(math.inf)), math.inf).otherwise(
+            sf.exists(there, lambda one: one != 0).cast("double")
+        ),
     }[rule]
     return sf.when(sf.size(there) > 0, made)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.engines.cells import check_size_column
+from clusterdp.engines.named_source import NamedSource
 from clusterdp.engines.source_names import check_named
 from clusterdp.engines.spark.aggregation import one_row_per_unit
 from clusterdp.engines.spark.files import has_scheme
@@ -14,6 +15,7 @@ from clusterdp.engines.spark.frame import checked_frame
 from clusterdp.engines.spark.sources import (
     NO_ORDER_TO_KEEP,
     cross_spark_columns,
+    labels_as_numbers,
     open_in_order,
     open_spark_source,
 )
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.base import TableOptions
     from clusterdp.engines.cells import CellOptions
+    from clusterdp.engines.named_source import Wanted
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.labels import CellEncoder
     from clusterdp.storage.folder import Destination
@@ -57,9 +60,10 @@ class SparkEngine:
     ) -> SparkTable:
         """A source as a table."""
         if asked.keep_order:
-            rows = self._open_in_order(source)
+            rows = self._open_in_order(source, asked.wanted)
         else:
-            rows = self._open(source, asked.columns.outcomes)
+            rows = self._open(source, asked.wanted)
+        rows = labels_as_numbers(rows, asked.labels)
         asked = asked.with_parts(rows.columns)
         columns = asked.columns
         if asked.aggregates:
@@ -71,19 +75,19 @@ class SparkEngine:
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""
-        rows = self._open(source)
+        rows = self._open(source, asked.wanted)
         check_named(rows.columns, asked.parts, asked.secret)
         rows = cross_spark_columns(rows, asked.cluster, asked.secret)
         check_size_column(column_types(rows, list(asked.parts)), asked)
         return read_layout(rows, asked)
 
-    def _open_in_order(self, source: Any) -> DataFrame:
+    def _open_in_order(self, source: Any, wanted: Wanted) -> DataFrame:
         """A source whose rows have numbers."""
-        if not isinstance(source, str):
+        if not isinstance(source, NamedSource):
             raise ParameterError(NO_ORDER_TO_KEEP)
-        return open_in_order(self.spark, source)
+        return open_in_order(self.spark, source, wanted)
 
-    def _open(self, source: Any, outcomes: tuple[str, ...] = ()) -> DataFrame:
-        if isinstance(source, str):
-            return open_spark_source(self.spark, source, outcomes)
+    def _open(self, source: Any, wanted: Wanted) -> DataFrame:
+        if isinstance(source, NamedSource):
+            return open_spark_source(self.spark, source, wanted)
         return checked_frame(source)

@@ -69,10 +69,17 @@ def packed_numbers(numbers: np.ndarray, parts: IntArray, n_parts: int) -> list[P
         parts: Where each goes; axes `[number]`.
         n_parts: How many parts there are.
     """
-    order = np.argsort(parts.astype(np.min_scalar_type(n_parts)), kind="stable")
+    order = _by_part(parts)
     ends = np.cumsum(np.bincount(parts, minlength=n_parts))
     pieces = np.split(numbers[order], ends[:-1])
     return [Parcel(part, held.tobytes()) for part, held in enumerate(pieces) if len(held)]
+
+
+def _by_part(parts: IntArray) -> IntArray:
+    """The places of what goes to the first part, then of what goes to the next, and so on."""
+    # NumPy counts instead of comparing where numbers are of 16 bits or less.
+    small = parts.astype(np.min_scalar_type(int(parts.max(initial=0))))
+    return np.argsort(small, kind="stable")
 
 
 class RowPacker:
@@ -103,7 +110,7 @@ class RowPacker:
         rows, parts = pl.concat(self._frames), np.concatenate(self._parts)
         n_rows = max(1, _PARCEL_BYTES * len(rows) // max(1, self._n_bytes))
         self._frames, self._parts, self._n_bytes = [], [], 0
-        order = np.argsort(parts, kind="stable")
+        order = _by_part(parts)
         in_order, sorted_parts = rows[order], parts[order]
         starts = np.flatnonzero(np.diff(sorted_parts, prepend=-1))
         for start, end in itertools.pairwise([*starts, len(rows)]):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.source_names import DUCKDB, TEXT, crossed_parts
+from clusterdp.engines.source_names import crossed_parts
 from clusterdp.engines.spark.files import hadoop_path
 from clusterdp.engines.spark.jobs import running
 from clusterdp.engines.spark.row_order import with_places
+from clusterdp.engines.text_files import TEXT, find_delimiter
 from clusterdp.errors import DataError, ParameterError
+from clusterdp.rows.labelled import NEITHER, check_holds_labels, numbers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
+
+    from clusterdp.engines.named_source import NamedSource, Wanted
 
 NO_ORDER_TO_KEEP = (
     "Spark keeps the order of Parquet files alone, and publishes other tables in the order of ids: "
@@ -33,40 +37,40 @@ _TEXT_OPTIONS: dict[str, str] = {
 }
 
 
-def open_spark_source(
-    spark: SparkSession, source: str, outcomes: tuple[str, ...] = ()
-) -> DataFrame:
+def open_spark_source(spark: SparkSession, source: NamedSource, wanted: Wanted) -> DataFrame:
     """A source as a Spark table, to be read as often as needed.
 
     Args:
         spark: The session.
         source: A Parquet, CSV or TSV file, a folder or glob of them: a path or a URI such as
             `s3a://bucket/folder`.
-        outcomes: The columns of outcomes; in text they are read row by row, as by the local
-            engine.
+        wanted: The columns that are needed. In text, outcomes are read row by row, and numbers
+            keep their leading zeros, as by the local engine.
 
     Raises:
         DataError: If there is no such source, or Spark cannot read it.
     """
-    if source.startswith(DUCKDB):
-        raise DataError("a DuckDB source is read by the local engine: leave out --engine spark")
+    if source.database is not None:
+        raise DataError(
+            f"a {source.database} source is read by the local engine: leave out --engine spark"
+        )
     with running(spark, f"opening {source}"):
-        suffix = _kind(spark, source)
+        suffix = _kind(spark, source.name)
         if suffix in _PARQUET:
-            return spark.read.parquet(source)
-        return _read_text(spark, source, "\t" if suffix == ".tsv" else ",", outcomes)
+            return spark.read.parquet(source.name)
+        return _read_text(spark, source.name, _delimiter(spark, source, suffix), wanted)
 
 
-def open_in_order(spark: SparkSession, source: str) -> DataFrame:
+def open_in_order(spark: SparkSession, source: NamedSource, wanted: Wanted) -> DataFrame:
     """Parquet files as a Spark table whose rows know their places; see `row_order.py`.
 
     Raises:
         ParameterError: If the files are of another kind.
         DataError: As `open_spark_source`.
     """
-    rows = open_spark_source(spark, source)
+    rows = open_spark_source(spark, source, wanted)
     with running(spark, f"opening {source}"):
-        if _kind(spark, source) not in _PARQUET:
+        if _kind(spark, source.name) not in _PARQUET:
             raise ParameterError(NO_ORDER_TO_KEEP)
         return with_places(rows)
 
@@ -80,38 +84,97 @@ def cross_spark_columns(rows: DataFrame, name: str | None, secret: tuple[str, ..
         return rows
     texts: list[Any] = []
     for part in parts:
-        quoted = part.replace("`", "``")
-        texts += [sf.lit(" | "), sf.col(f"`{quoted}`").cast("string")]
+        texts += [sf.lit(" | "), _column(part).cast("string")]
     return rows.withColumn(name, sf.concat(*texts[1:]))  # null if one of them is
 
 
-def _read_text(
-    spark: SparkSession, source: str, separator: str, outcomes: tuple[str, ...]
-) -> DataFrame:
+def labels_as_numbers(rows: DataFrame, labels: Mapping[str, tuple[str, str]]) -> DataFrame:
+    """Rows with numbers in place of labels; as `rows.labelled.with_numbers`."""
+    from pyspark.sql import functions as sf
+
+    from clusterdp.engines.spark.jobs import to_polars
+
+    there = [name for name in rows.columns if name in labels]
+    if not there:
+        return rows
+    kinds = to_polars(rows.select(*map(_column, there)).limit(0)).schema
+    for name in there:
+        check_holds_labels(name, labels[name], kinds[name])
+        text = sf.lower(sf.trim(_column(name).cast("string")))
+        first, second = numbers_of(labels[name])
+        number = sf.when(text == first, 0.0).when(text == second, 1.0).otherwise(NEITHER)
+        rows = rows.withColumn(name, sf.when(text.isNotNull(), number))
+    return rows
+
+
+def _delimiter(spark: SparkSession, source: NamedSource, suffix: str) -> str:
+    """What separates fields: as given, or as the header tells."""
+    if source.delimiter is not None or suffix == ".tsv":
+        return source.delimiter or "\t"
+    return find_delimiter("".join(row[0] for row in spark.read.text(source.name).head(1)))
+
+
+def _read_text(spark: SparkSession, source: str, separator: str, wanted: Wanted) -> DataFrame:
     """Text with the types that the local engine would give it."""
     reader = spark.read.options(**_TEXT_OPTIONS, sep=separator)
     found = reader.option("inferSchema", "true").csv(source).schema
-    schema = _plain_types(found, outcomes)
+    texts = _not_whole(reader.option("inferSchema", "false").csv(source), found, wanted)
+    schema = _plain_types(found, {*texts, *wanted.outcomes})
     rows = reader.option("inferSchema", "false").schema(schema).csv(source)
-    for name in outcomes:
+    for name in wanted.numeric:
         if name in rows.columns:
             rows = rows.withColumn(name, _number(name))
     return rows
+
+
+def _not_whole(rows: DataFrame, found: StructType, wanted: Wanted) -> set[str]:
+    """Public columns that look like whole numbers, and are not all written as such: 007.
+
+    The column of ids is among them unless each of its values is.
+    """
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import IntegralType
+
+    texts = {name for name in found.names if name == wanted.unit}
+    checked = [
+        field.name
+        for field in found.fields
+        if isinstance(field.dataType, IntegralType) and wanted.is_public(field.name)
+    ]
+    if not checked:
+        return texts
+    # By position: Spark reads more than names into names.
+    whole = [
+        sf.min(
+            _column(name).isNull()
+            | (_column(name).try_cast("bigint").cast("string") == _column(name))
+        ).alias(f"c{place}")
+        for place, name in enumerate(checked)
+    ]
+    (is_whole,) = rows.select(*whole).collect()
+    texts -= set(checked)
+    return texts | {name for name, each in zip(checked, is_whole, strict=True) if each is False}
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.col("`" + name.replace("`", "``") + "`")
 
 
 def _number(name: str) -> Column:
     """Each text as a number; not a number where it is none, and missing where it is missing."""
     from pyspark.sql import functions as sf
 
-    text = sf.trim(sf.col("`" + name.replace("`", "``") + "`"))
+    text = sf.trim(_column(name))
     lower = sf.lower(text)
     truth = sf.when(lower == "true", 1.0).when(lower == "false", 0.0)
     number = sf.coalesce(truth, text.try_cast("double"), sf.lit(float("nan")))
     return sf.when(text.isNotNull(), number)
 
 
-def _plain_types(found: StructType, outcomes: tuple[str, ...]) -> StructType:
-    """Whole numbers of 64 bits, and dates and outcomes as text."""
+def _plain_types(found: StructType, texts: set[str]) -> StructType:
+    """Whole numbers of 64 bits; dates, and columns that are to be text, as text."""
     from pyspark.sql.types import (
         DateType,
         IntegerType,
@@ -131,7 +194,7 @@ def _plain_types(found: StructType, outcomes: tuple[str, ...]) -> StructType:
 
     schema = StructType()
     for field in found.fields:
-        kind = StringType() if field.name in outcomes else plain(field.dataType)
+        kind = StringType() if field.name in texts else plain(field.dataType)
         schema = schema.add(field.name, kind)
     return schema
 
