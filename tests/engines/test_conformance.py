@@ -6,6 +6,7 @@ And so does the local engine from a store into a store, to the last byte.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp.channels.label_response import LabelResponse
 from clusterdp.engines.base import RANDOMIZING
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.engines.local.table import LocalTable
@@ -22,8 +24,9 @@ from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.in_memory import run_release
+from clusterdp.releasing.in_memory import release_in_memory, run_release
 from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.labelling import DeclaredLabels
 from clusterdp.releasing.prepare import prepare, prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.columns import Columns
@@ -66,6 +69,7 @@ class Case(NamedTuple):
     breakdowns: tuple[tuple[str, ...], ...] = ()
     folds: int = 1
     aggregates: dict[str, str] | None = None
+    labels: DeclaredLabels | None = None
 
     def columns(self) -> Columns:
         """The parts that columns play."""
@@ -78,6 +82,7 @@ class Case(NamedTuple):
             kept=self.kept,
             breakdowns=self.breakdowns,
             folds=self.folds,
+            private_cluster=self.labels is not None,
         )
 
 
@@ -143,6 +148,12 @@ FAR = Categories(
     grids=(Grid(number=cdp.Number(0, 100_000), points=(0, cdp.Number(0, 100_000).n_steps)),),
 )
 
+MARKETS = DeclaredLabels(
+    response=LabelResponse.for_epsilon([str(market) for market in range(5)], 1.0), shares=(1.0,) * 5
+)
+# A label that nobody has is given, too.
+RARE = replace(MARKETS, response=LabelResponse.for_epsilon([*MARKETS.response.labels, "none"], 6.0))
+ASSIGNED = replace(MARKETS, assignment=dict.fromkeys(MARKETS.response.labels, "0.5"))
 LABELLED = one_outcome("clicks", cdp.OutcomeSpace.labels("no", "Yes"))
 
 
@@ -153,6 +164,20 @@ def with_labels(table: pl.DataFrame) -> pl.DataFrame:
 
 
 CASES = {
+    "private clusters": Case(kept=("secret",), folds=2, labels=MARKETS),
+    "private clusters that are pooled": Case(
+        with_groups,
+        cdp.optimal(epsilon=2, sums=shares_of(("half",))),
+        breakdowns=(("half",),),
+        min_cell_size=20,
+        labels=replace(RARE, shares=(1.0,) * 6),
+    ),
+    "private clusters with probabilities of arms": Case(
+        lambda t: t.with_columns(user=pl.format("né {}", pl.col("user") ** 5)),
+        cdp.optimal(epsilon=2, sums=shares_of()),
+        folds=2,
+        labels=ASSIGNED,
+    ),
     "missing outcomes": Case(
         with_missing,
         cdp.optimal(epsilon=4, noise_scale=2, sums=shares_of()._replace(clusters=0.1)),
@@ -299,6 +324,7 @@ def release(frame: Any, case: Case, columns: Columns = COLUMNS) -> cdp.Release:
         clip=case.clip,
         min_cell_size=case.min_cell_size,
         aggregates=case.aggregates,
+        labels=case.labels,
         key=ReleaseKey(b"k" * 32),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )
@@ -326,6 +352,51 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
         assert rows.equals(rows.sort("user"))
         assert rows.sort("user").equals(ours.units.sort("user"))
     assert str(cdp.estimate(theirs)) == str(cdp.estimate(ours))
+
+
+@pytest.mark.spark
+def test_private_clusters_of_blocks_are_released_alike(
+    rng: np.random.Generator, spark: SparkSession, tmp_path: Path
+) -> None:
+    """In memory and in a folder; labels are as many as markets."""
+    table = some_table(400, rng)
+    labels = DeclaredLabels(
+        response=LabelResponse.for_epsilon(["0", "1", "2", "3"], 0.7), shares=(1.0,) * 4
+    )
+    columns = replace(BLOCK_COLUMNS, private_cluster=True)
+    released = {}
+    for name, frame in {"local": table, "spark": to_spark(spark, table)}.items():
+        prepared = prepare(frame, columns=columns, spaces=BLOCK_SPACES, labels=labels)
+        key, noise = ReleaseKey(b"k" * 32), simulated_noise(np.random.default_rng(0))
+        made = release_in_memory(prepared, BLOCK_MECHANISMS, key, noise)
+        again = simulated_noise(np.random.default_rng(0))
+        target, journal = LocalFolder(tmp_path / name), Unrecorded(key)
+        write_with(prepared, BLOCK_MECHANISMS, target, Silence(), journal=journal, add_noise=again)
+        assert [check.problem for check in verify_folder(tmp_path / name) if check.problem] == []
+        read = cdp.read_release(tmp_path / name)
+        rows = made.units if name == "local" else pl.DataFrame(made.units.toArrow())
+        assert read.units.collect().sort("user").equals(rows.sort("user"))
+        released[name] = (rows.sort("user"), str(cdp.estimate(read, by="market", metrics="sale")))
+        assert made.guarantee == read.guarantee
+    assert released["spark"][0].equals(released["local"][0])
+    assert released["spark"][1] == released["local"][1]
+    given = table.select("user", own="market").join(released["local"][0], on="user")
+    assert 0 < (given["own"].cast(pl.String) == given["market"]).sum() < len(table)
+
+
+@pytest.mark.spark
+def test_kept_columns_that_reveal_a_private_cluster_are_noticed(
+    table: pl.DataFrame, spark: SparkSession
+) -> None:
+    """By both engines, and no other column is."""
+    given = table.with_columns(twin=10 - 2 * pl.col("market"), other=pl.col("user") % 5)
+    case = Case(kept=("twin", "other"), labels=MARKETS)
+    for frame in (given, to_spark(spark, given)):
+        with pytest.warns(
+            cdp.OwnerNotice, match="column 'twin' is kept and gives 'market'"
+        ) as said:
+            release(frame, case, case.columns())
+        assert len([one for one in said if "is kept" in str(one.message)]) == 1
 
 
 @pytest.mark.spark

@@ -195,6 +195,14 @@ class Replay:
     drawn: Drawn
     look: DrawnLook | None = None
 
+    def recall_labels(self) -> None:
+        """Clusters are public."""
+        return
+
+    def keep_labels(self, counted: bytes) -> None:
+        """Never: clusters are public."""
+        raise NotImplementedError
+
     def recall_look(self) -> bytes | None:
         """The look, if there is one. Nobody asks which table it is of: all was drawn."""
         look = self.look

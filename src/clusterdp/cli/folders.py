@@ -122,7 +122,7 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         *(("implication", text) for each in declared for text in each.implications),
         *(("metric", text) for each in declared for text in each.metrics),
         ("privacy", manifest.guarantee.in_words),
-        ("public", what_is_public(manifest.row_order)),
+        ("public", what_is_public(manifest)),
         *_mechanisms(manifest),
         ("table", f"{units}, arms {arms} (control {manifest.control})"),
         *(("breakdown", one) for one in groups),

@@ -22,8 +22,9 @@ def secrets_problem(record: ReleaseRecord, kept: Secrets | None) -> str | None:
     """Why an unfinished release cannot be finished with the secrets that are stored."""
     if kept is None:
         return "its secrets are lost"
-    found = [None if one is None else sha256(one).hexdigest() for one in (kept.looked, kept.drawn)]
-    if found != [record.looked_sha256, record.drawn_sha256]:
+    stored = (kept.labelled, kept.looked, kept.drawn)
+    found = [None if one is None else sha256(one).hexdigest() for one in stored]
+    if found != [record.labelled_sha256, record.looked_sha256, record.drawn_sha256]:
         return "what it drew was changed or is lost"
     return None
 

@@ -119,7 +119,7 @@ class Budget:
         layout = prepared.layout
         reservation = self.ledger.reserve(
             self._named(),
-            terms=Terms.of(prepared.table.spaces, mechanisms),
+            terms=Terms.of(prepared.table.spaces, mechanisms, prepared.response),
             about={
                 "software": __version__,
                 "n_units": layout.n_units,

@@ -211,10 +211,10 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
             source = without_outcomes(source, options.columns.outcomes)
         prepared = task.prepare(engine, out, source)
         mechanisms = task.choose_mechanisms(prepared.layout)
-        check_blocks(prepared.layout, options.spaces, mechanisms)
+        check_blocks(prepared, mechanisms)
         cost = None
         if budget is not None:
-            cost = budget.describe(Terms.of(options.spaces, mechanisms))
+            cost = budget.describe(Terms.of(options.spaces, mechanisms, prepared.response))
         shown = describe(prepared, mechanisms, options, cost, chosen_notes)
         yield Ready(prepared, mechanisms, shown, budget, target, options)
 

@@ -23,6 +23,7 @@ import numpy as np
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.layout import Layout, find_arm
 from clusterdp.experiment.look_bins import look_space
+from clusterdp.experiment.pooling import POOLED_LABEL
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.block_tables import unstacked
 from clusterdp.published.cells import WEIGHT, cells_of_blocks, has_totals, read_labels
@@ -143,6 +144,8 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
         layout=layout,
         notes=(*manifest.notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
         look=_read_look(folder, manifest),
+        response=manifest.labels,
+        assignment=manifest.assignment,
         provenance=manifest.provenance,
     )
 
@@ -206,6 +209,7 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
         folds=manifest.folds,
     )
     layout.check()
+    _check_clusters(layout, manifest)
     if (layout.n_units, layout.n_clusters) != (manifest.n_units, manifest.n_clusters):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the number of units or clusters")
     by_arm = layout.sizes.sum(axis=0)
@@ -214,6 +218,17 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
     if repr([plain(arm) for arm in arms]) != repr(list(manifest.arms)):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the arms")
     return layout
+
+
+def _check_clusters(layout: Layout, manifest: Manifest) -> None:
+    """Raise a FormatError unless private clusters are labels that were declared, or a pool."""
+    if manifest.labels is None:
+        return
+    named = [label for label in layout.clusters if label != POOLED_LABEL]
+    declared = [label for label in manifest.labels.labels if label in named]
+    pooled = len(named) < manifest.labels.n_labels
+    if named != declared or (pooled and manifest.assignment is not None):
+        raise FormatError(f"{CELLS} has other clusters than the labels in {MANIFEST}")
 
 
 def _check_columns(

@@ -11,6 +11,7 @@ from clusterdp.errors import ClusterDPError
 from clusterdp.experiment.published_names import debiased_names
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.mechanisms.settling import settle
+from clusterdp.privacy.accounting import shown
 from clusterdp.published.card import write_card
 from clusterdp.published.cells import cells_of_blocks
 from clusterdp.published.folder import read_files, unit_files
@@ -64,6 +65,7 @@ def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
         ),
         # read_release refuses a guarantee that does not follow.
         Check("the guarantee follows from the parameters", None),
+        *_check_response(manifest),
         *_check_pages(folder, release, manifest),
     ]
     if release.units is None:
@@ -90,6 +92,16 @@ def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
         if checks[-1].problem is not None and step is _check_rows:
             break  # what follows takes rows for sound
     return checks
+
+
+def _check_response(manifest: Manifest) -> list[Check]:
+    """What the integers of the response of private clusters cost; nothing where they are public."""
+    if manifest.labels is None:
+        return []
+    # A manifest whose integers are of no response is refused before.
+    cost, whole = manifest.labels.guarantee(), manifest.guarantee.epsilon
+    name = f"the response of clusters costs epsilon {shown(cost.epsilon)} of {shown(whole)}"
+    return [Check(name, None)]
 
 
 def _check_pages(folder: Files, release: Release, manifest: Manifest) -> list[Check]:
