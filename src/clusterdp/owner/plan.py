@@ -15,13 +15,14 @@ from clusterdp.engines.cells import CellOptions
 from clusterdp.engines.named_source import named_source
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.missing import missing_column
+from clusterdp.owner.block_report import Report
 from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.keywords import PlanKeywords, takes
 from clusterdp.owner.label_notes import cost_notes, label_notes
 from clusterdp.owner.option_list import DECIDED, DECLARATION, REQUESTED
 from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
 from clusterdp.owner.plan_page import plan_page
-from clusterdp.owner.plan_report import PlanReport, Report
+from clusterdp.owner.plan_report import PlanReport
 from clusterdp.planning.assumptions import assumed_of
 from clusterdp.planning.figure import trade_off_plot
 from clusterdp.planning.look_advice import advise_look

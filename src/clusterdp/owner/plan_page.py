@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp.engines.base import Stages
-    from clusterdp.owner.plan_report import PlanReport, Report
+    from clusterdp.owner.block_report import Report
+    from clusterdp.owner.plan_report import PlanReport
     from clusterdp.planning.other_budgets import Budget
 
 # What ε is spent on, for people who do not know the mechanism.

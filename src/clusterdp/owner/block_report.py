@@ -1,0 +1,319 @@
+"""A comparison of mechanisms for one block as people read it: text, HTML, plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterdp._tables import Table, html_lines, wrapped
+from clusterdp._words import counted, percent
+from clusterdp.mechanisms.disclosure import disclosure_notes
+from clusterdp.planning.outcomes_alone import predict_outcomes_alone
+from clusterdp.planning.plan import budget
+from clusterdp.precision.sights import sight_rows, sights
+
+if TYPE_CHECKING:
+    from clusterdp.experiment.categories import Categories
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.planning.merging import Clustering
+    from clusterdp.planning.plan import Comparison, Option
+    from clusterdp.precision.prediction import Prediction
+
+# What a legend is wrapped to where no terminal tells.
+_INDENT, _USUAL_WIDTH = "  ", 80
+_LEGEND = (
+    "Standard errors are of the overall effect and in a segment, for the least certain arm.",
+    "Detectable is what a two-sided 5% test finds with 80% power.",
+)
+_SEVERAL = "Each mechanism is at its best, noisy sums included; the noisy-* release no rows."
+_ALONE = (
+    "alone: standard errors of the outcomes if the further metrics were not measured. A metric "
+    "costs no budget, but the noise is shared out among all."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Report:
+    """What was compared for a block, and what people are shown of it.
+
+    Attributes:
+        comparison: What was compared.
+        space: The categories of the outcomes.
+        assumed: What outcomes are thought to be like, and why.
+        alone: What the recommended mechanism would do for each outcome without further metrics;
+            None if there are none.
+    """
+
+    comparison: Comparison
+    space: Categories
+    assumed: str
+    alone: tuple[Prediction, ...] | None = None
+
+    @classmethod
+    def of(cls, comparison: Comparison, space: Categories, assumed: str) -> Report:
+        """The report of a comparison."""
+        declared, alone = space.declared, None
+        if len(declared.metrics) > len(declared.outcomes) + len(declared.missing):
+            mechanism = comparison.choice.mechanism
+            alone = predict_outcomes_alone(mechanism, comparison.scenario, space)
+        return cls(comparison=comparison, space=space, assumed=assumed, alone=alone)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the metrics, outcomes first."""
+        return tuple(map(str, self.space.declared.metrics))
+
+    def as_text(self, width: int | None) -> str:
+        """The report for terminals, in lines that fit; in long ones without a width."""
+        tables = [table.as_text(width) for table in self.tables()]
+        parts = [fitting([self._about()], width), *([one] for one in tables)]
+        parts += [wrapped(" ".join(self._legend()), width or _USUAL_WIDTH)]
+        parts += [fitting(self._conclusions(), width)]
+        return "\n\n".join("\n".join(part) for part in parts)
+
+    def as_html(self) -> str:
+        """The report for notebooks."""
+        tables = "".join(table.as_html() for table in self.tables())
+        below = html_lines([" ".join(self._legend()), *self._conclusions()])
+        return html_lines([self._about()]) + tables + below
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        compared = self.comparison
+        layout, choice = compared.scenario.layout, compared.choice
+        content: dict[str, Any] = {
+            "epsilon": compared.epsilon,
+            "purpose": compared.request.purpose,
+            "shown_share": compared.shown_share,
+            "n_units": layout.n_units,
+            "n_clusters": layout.n_clusters,
+            "n_categories": self.space.n_categories,
+            "metrics": list(self.metrics),
+            "recommended": compared.chosen,
+            "reason": compared.reason,
+            "look": None if compared.advice is None else compared.advice._asdict(),
+            "assumed": self.assumed,
+            "guarantee": choice.mechanism.guarantee(self.space).in_short(),
+            "notes": list(self.notes()),
+            "budget": budget(choice.mechanism, compared.scenario),
+            "losses": self._losses(),
+            "clusters": [self._clustering(one) for one in compared.clusterings],
+            "visible": {
+                one.name: self._by_metric(one.predictions)
+                for one in sights(choice.precisions, layout)
+            },
+            "options": [self._option(option) for option in compared.options],
+        }
+        if self.alone is not None:
+            content["without_further_metrics"] = self._by_metric(self.alone)
+        return content
+
+    def remarks(self) -> list[str]:
+        """What a plan file says above its options."""
+        compared = self.comparison
+        layout, choice = compared.scenario.layout, compared.choice
+        overall = self._errors(choice.overall)
+        remarks = [
+            f"A plan for {layout.in_words}: {compared.reason}.",
+            *self._look_lines(),
+            f"Assumed: {self.assumed}.",
+            f"Expected standard error of the overall effect: {overall}",
+        ]
+        segment = choice.segment(compared.shown_share)
+        if segment is not None:
+            share = f"{100 * compared.shown_share:.3g}%"
+            remarks.append(f"and in a segment of {share}: {self._errors(segment)}.")
+        return remarks
+
+    def _errors(self, predictions: tuple[Prediction, ...]) -> str:
+        """Standard errors in a line, with names where there are several."""
+        if len(predictions) == 1:
+            return f"{predictions[0].std_error:.4g}"
+        named = zip(self.metrics, predictions, strict=True)
+        return ", ".join(f"{name} {one.std_error:.4g}" for name, one in named)
+
+    def _by_metric(self, predictions: tuple[Prediction, ...]) -> dict[str, dict[str, float]]:
+        """Predictions as plain values; the outcomes alone may be fewer than the metrics."""
+        named = zip(self.metrics, predictions, strict=False)
+        return {
+            name: {**one._asdict(), "detectable_effect": one.detectable_effect}
+            for name, one in named
+        }
+
+    def _option(self, option: Option) -> dict[str, Any]:
+        segment = option.segment(self.comparison.shown_share)
+        return {
+            "mechanism": option.name,
+            "parameters": option.mechanism.parameters(self.space),
+            "overall": self._by_metric(option.overall),
+            "segment": None if segment is None else self._by_metric(segment),
+        }
+
+    def _clustering(self, one: Clustering) -> dict[str, Any]:
+        share = self.comparison.shown_share
+        segment = tuple(found for metric in one.precisions if (found := metric.segment(share)))
+        return {
+            "clusters": one.name,
+            "n_clusters": one.n_clusters,
+            "overall": self._by_metric(tuple(metric.overall for metric in one.precisions)),
+            "segment": self._by_metric(segment) or None,
+        }
+
+    def _losses(self) -> dict[str, float]:
+        """What the plan loses for each purpose, by its words; nothing lost is 0."""
+        layout = self.comparison.scenario.layout
+        losses = self.comparison.choice.losses
+        return {one.purpose.in_words(layout): one.regret - 1 for one in losses}
+
+    def tables(self) -> list[Table]:
+        """What was compared, and what can be seen."""
+        seen = self._visible()
+        if len(self.metrics) == 1:
+            return [Table("", self._one_metric()), *seen]
+        chosen = Table(f"{self.comparison.chosen}, metric by metric", self._chosen())
+        if len(self.comparison.options) == 1:
+            return [chosen, *seen]
+        of_all = Table("standard error of the overall effect on", self._mechanisms())
+        return [of_all, chosen, *seen]
+
+    def _visible(self) -> list[Table]:
+        """What can be seen of each metric, by the recommended mechanism."""
+        seen = sights(self.comparison.choice.precisions, self.comparison.scenario.layout)
+        return [
+            Table(f"what can be seen of {name}", sight_rows(seen, metric))
+            for metric, name in enumerate(self.metrics)
+        ]
+
+    def _one_metric(self) -> list[tuple[str, ...]]:
+        """One row for each mechanism."""
+        compared = self.comparison
+        rows = [
+            (self._marked(option), *_shown(option.overall[0], self._segments(option)[0]))
+            for option in compared.options
+        ]
+        return [("", *self._header()), *rows]
+
+    def _mechanisms(self) -> list[tuple[str, ...]]:
+        """One row for each mechanism, one column for each metric."""
+        rows = [
+            (self._marked(option), *(f"{one.std_error:.4g}" for one in option.overall))
+            for option in self.comparison.options
+        ]
+        return [("", *self.metrics), *rows]
+
+    def _chosen(self) -> list[tuple[str, ...]]:
+        """One row for each metric of the recommended mechanism."""
+        choice = self.comparison.choice
+        pairs = zip(self.metrics, choice.overall, self._segments(choice), strict=True)
+        rows = [(name, *_shown(overall, segment)) for name, overall, segment in pairs]
+        table = [("", *self._header()), *rows]
+        if self.alone is None:
+            return table
+        without = [f"{one.std_error:.4g}" for one in self.alone]
+        without += [""] * (len(self.metrics) - len(without))
+        return [(*row, cell) for row, cell in zip(table, ["alone", *without], strict=True)]
+
+    def _segments(self, option: Option) -> tuple[Prediction | None, ...]:
+        """What to expect in a segment, metric by metric; None without rows."""
+        found = option.segment(self.comparison.shown_share)
+        return (None,) * len(self.metrics) if found is None else found
+
+    def _header(self) -> tuple[str, ...]:
+        share = f"{100 * self.comparison.shown_share:.3g}%"
+        segment = (f"{share} segment", f"detectable in {share}")
+        return ("std error", "sampling", "privacy", "detectable", *segment)
+
+    def _marked(self, option: Option) -> str:
+        return ("* " if option.name == self.comparison.chosen else "") + option.name
+
+    def _legend(self) -> list[str]:
+        several = [_SEVERAL] if len(self.comparison.options) > 1 else []
+        return [*_LEGEND, *several, *([] if self.alone is None else [_ALONE])]
+
+    def _about(self) -> str:
+        layout = self.comparison.scenario.layout
+        categories = ""
+        if len(self.metrics) > 1:
+            categories = f"; {self.space.n_categories} categories of outcomes"
+        return (
+            f"{layout.in_words}, "
+            f"{counted(len(layout.arms), 'arm')}{categories}; epsilon {self.comparison.epsilon:g}; "
+            "no outcome was read"
+        )
+
+    def _conclusions(self) -> list[str]:
+        compared, choice = self.comparison, self.comparison.choice
+        numbers = choice.mechanism.parameters(self.space)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        return [
+            f"recommended: {choice.name}" + (f" ({shown})" if shown else ""),
+            f"because: {compared.reason}",
+            *self._look_lines(),
+            *self._budget_lines(),
+            *self._cluster_lines(),
+            f"assumed: {self.assumed}",
+        ]
+
+    def _look_lines(self) -> list[str]:
+        """Why a look is recommended, and how to do without."""
+        advice = self.comparison.advice
+        if advice is None:
+            return []
+        share = f"{percent(advice.share)} of epsilon (--look {advice.share:g})"
+        return [f"With a look, at {share}: {advice.reason}. --look 0 does without."]
+
+    def _budget_lines(self) -> list[str]:
+        """Where ε goes, and what each purpose loses."""
+        compared = self.comparison
+        parts = budget(compared.choice.mechanism, compared.scenario)
+        goes = ", ".join(f"{name} {percent(part)}" for name, part in parts.items())
+        lines = [f"epsilon goes to: {goes}"]
+        losses = self._losses()
+        if losses:
+            lost = ", ".join(f"{name} +{percent(loss)}" for name, loss in losses.items())
+            lines.append(f"standard errors against a plan for that alone: {lost}")
+        return lines
+
+    def _cluster_lines(self) -> list[str]:
+        """What other clusters would give, of the first metric."""
+        share, lines = self.comparison.shown_share, []
+        for one in self.comparison.clusterings:
+            first = one.precisions[0]
+            said = f"overall {first.overall.std_error:.4g}"
+            segment = first.segment(share)
+            if segment is not None:
+                said += f", {100 * share:.3g}% segments {segment.std_error:.4g}"
+            lines.append(f"with {one.name} ({one.n_clusters:,}): {said}")
+        return lines
+
+    def notes(self) -> tuple[str, ...]:
+        """What the owner should know about the recommended mechanism."""
+        mechanism = self.comparison.choice.mechanism
+        return (*_look_notes(mechanism, self.space), *disclosure_notes(mechanism, self.space))
+
+
+def _look_notes(mechanism: Mechanism, space: Categories) -> tuple[str, ...]:
+    """What predictions leave out where a look is going to clip numbers."""
+    numbers = ", ".join(space.declared.numbers)
+    if mechanism.look is None or not numbers:
+        return ()
+    return (
+        (
+            f"standard errors of {numbers} are of the declared range; the look may narrow it, and "
+            "they shrink with it"
+        ),
+    )
+
+
+def fitting(texts: list[str], width: int | None) -> list[str]:
+    """Texts as lines that fit."""
+    return [line for text in texts for line in wrapped(text, width, _INDENT)]
+
+
+def _shown(overall: Prediction, segment: Prediction | None) -> tuple[str, ...]:
+    """The cells of a row."""
+    return (
+        *(f"{number:.4g}" for number in (*overall, overall.detectable_effect)),
+        "no rows" if segment is None else f"{segment.std_error:.4g}",
+        "" if segment is None else f"{segment.detectable_effect:.4g}",
+    )
