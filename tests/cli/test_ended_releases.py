@@ -14,6 +14,7 @@ from clusterdp.ledger import store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.releasing import to_folder as publishing
+from clusterdp.releasing.passes import TablePasses
 from clusterdp.storage.files import MANIFEST
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
     from clusterdp.ledger.history import ReleaseRecord
+
+# The step of the passes at which noise is drawn.
+DRAWING = "_draw"
 
 
 @pytest.fixture
@@ -44,14 +48,15 @@ def only(where: Path) -> ReleaseRecord:
 
 
 def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[..., None]) -> None:
-    """Let something happen before a function of `publishing` is called."""
-    called = getattr(publishing, name)
+    """Let something happen before noise is drawn, or before a function of `publishing`."""
+    owner = TablePasses if name == DRAWING else publishing
+    called = getattr(owner, name)
 
     def do_both(*arguments: Any, **options: Any) -> Any:
         action(*arguments)
         return called(*arguments, **options)
 
-    monkeypatch.setattr(publishing, name, do_both)
+    monkeypatch.setattr(owner, name, do_both)
 
 
 def interrupted(
@@ -70,8 +75,8 @@ def interrupted(
 
 # Before which step, and how the release can be ended there.
 POINTS = [
-    ("draw_blocks", "close"),
-    ("draw_blocks", "cancel"),
+    (DRAWING, "close"),
+    (DRAWING, "cancel"),
     ("cells_table", "close"),
     ("write_readme", "close"),
 ]
@@ -121,7 +126,7 @@ def test_a_refused_table_of_a_closed_release(
         run("ledger", "close", where, only(where).release_id)
         raise DataError("the table is unsound")
 
-    monkeypatch.setattr(publishing, "_draw", refuse)
+    monkeypatch.setattr(TablePasses, "_first_pass", refuse)
     refused = spend(source, where)
     assert refused.exit_code == 2
     assert "the table is unsound (release" in refused.stderr
@@ -213,7 +218,7 @@ def test_a_sealed_release_is_closed_with_its_checksum(
 
 
 def test_show_names_the_ways_on(source: Path, where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unfinished = interrupted(monkeypatch, "draw_blocks", source, where)
+    unfinished = interrupted(monkeypatch, DRAWING, source, where)
     text = run("ledger", "show", where).stdout
     ways = [line.split(": ")[1] for line in text.splitlines() if ": clusterdp " in line]
     assert [shlex.split(way)[1:3] for way in ways] == [
