@@ -59,7 +59,7 @@ bench-labels: .venv/dev ## Do intervals cover where clusters are private: docs/l
 bench-peers: .venv/bench ## Beside the methods of others, what each promises and delivers: docs/peers.md. A quarter of an hour.
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.peers
 
-soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
+soak: .venv/dev ## Faults and load: kills, stores, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	PYTHONPATH=tests $(BIN)/python -m soak
 
 reproduce: .venv/run ## The paper's seven experiments at full size, into reproduction/. Minutes.

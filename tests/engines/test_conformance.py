@@ -1,7 +1,11 @@
-"""Every engine gives the same release: the same rows, cells, guarantee and refusals."""
+"""Every engine gives the same release: the same rows, cells, guarantee and refusals.
+
+And so does the local engine from a store into a store, to the last byte.
+"""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +17,7 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.channels.label_response import LabelResponse
 from clusterdp.engines.base import RANDOMIZING
+from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.experiment.categories import Categories
@@ -29,6 +34,8 @@ from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
+from clusterdp.storage.store_folder import StoreFolder
+from store_releases import as_bytes, write_fixed
 from two_blocks import COLUMNS as BLOCK_COLUMNS
 from two_blocks import MECHANISMS as BLOCK_MECHANISMS
 from two_blocks import SPACES as BLOCK_SPACES
@@ -41,8 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from clusterdp.engines.base import Table
-
-pytestmark = pytest.mark.spark
+    from clusterdp.releasing.prepare import Prepared
+    from soak.s3 import Bucket
 
 SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
 COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",))
@@ -323,6 +330,7 @@ def release(frame: Any, case: Case, columns: Columns = COLUMNS) -> cdp.Release:
     )
 
 
+@pytest.mark.spark
 @pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
 @pytest.mark.parametrize("name", CASES)
 def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
@@ -346,6 +354,7 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
     assert str(cdp.estimate(theirs)) == str(cdp.estimate(ours))
 
 
+@pytest.mark.spark
 def test_private_clusters_of_blocks_are_released_alike(
     rng: np.random.Generator, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -375,6 +384,7 @@ def test_private_clusters_of_blocks_are_released_alike(
     assert 0 < (given["own"].cast(pl.String) == given["market"]).sum() < len(table)
 
 
+@pytest.mark.spark
 def test_kept_columns_that_reveal_a_private_cluster_are_noticed(
     table: pl.DataFrame, spark: SparkSession
 ) -> None:
@@ -389,6 +399,7 @@ def test_kept_columns_that_reveal_a_private_cluster_are_noticed(
         assert len([one for one in said if "is kept" in str(one.message)]) == 1
 
 
+@pytest.mark.spark
 def test_blocks_are_released_alike(
     rng: np.random.Generator, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -416,6 +427,7 @@ def test_blocks_are_released_alike(
         assert (tmp_path / "local" / name).read_bytes() == (tmp_path / "spark" / name).read_bytes()
 
 
+@pytest.mark.spark
 def test_folders_are_released_alike(
     table: pl.DataFrame, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -444,7 +456,7 @@ COUNTED = (cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2),)
 
 def write(
     table: Table,
-    target: LocalFolder,
+    target: LocalFolder | StoreFolder,
     progress: Any = None,
     mechanisms: tuple[cdp.Mechanism, ...] = (cdp.optimal(epsilon=2),),
 ) -> None:
@@ -537,6 +549,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("name", REFUSALS)
 def test_tables_are_refused_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
     refusal = REFUSALS[name]
@@ -551,6 +564,7 @@ def test_tables_are_refused_alike(name: str, table: pl.DataFrame, spark: SparkSe
     assert "4321" not in said[0]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_table_that_changes_between_passes_is_not_published(
     engine: str, table: pl.DataFrame, spark: SparkSession, tmp_path: Path
@@ -575,3 +589,77 @@ def test_a_table_that_changes_between_passes_is_not_published(
     with pytest.raises(cdp.DataError, match=TABLE_CHANGED):
         write(opened, LocalFolder(tmp_path / "out"), Meddler(), COUNTED)
     assert not list(tmp_path.glob("*out*"))
+
+
+# All but the one whose channels take seconds to design.
+IN_STORES = [name for name in CASES if name != "missing outcomes"]
+
+
+def open_for(source: str, case: Case) -> Prepared:
+    """A file, by its name on a disk or in a store."""
+    return prepare(
+        source,
+        columns=case.columns(),
+        spaces=(case.space,),
+        clip=case.clip,
+        min_cell_size=case.min_cell_size,
+        aggregates=case.aggregates,
+    )
+
+
+@pytest.mark.store
+@pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
+@pytest.mark.parametrize("name", IN_STORES)
+def test_stores_are_released_alike(
+    name: str, table: pl.DataFrame, bucket: Bucket, tmp_path: Path
+) -> None:
+    case, here = CASES[name], tmp_path / "t.parquet"
+    case.change(table).write_parquet(here)
+    there = bucket.put("t.parquet", here.read_bytes())
+    write_fixed(open_for(str(here), case), (case.mechanism,), LocalFolder(tmp_path / "out"))
+    write_fixed(open_for(there, case), (case.mechanism,), StoreFolder.at(f"{bucket.uri}/out"))
+    assert bucket.read("out") == {
+        path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()
+    }
+
+
+@pytest.mark.store
+@pytest.mark.parametrize("name", REFUSALS)
+def test_stores_refuse_alike(
+    name: str, table: pl.DataFrame, bucket: Bucket, tmp_path: Path
+) -> None:
+    refusal, here = REFUSALS[name], tmp_path / "t.parquet"
+    refusal.change(table).write_parquet(here)
+    there = bucket.put("t.parquet", here.read_bytes())
+    case, engine = (
+        Case(space=refusal.space, breakdowns=refusal.breakdowns),
+        LocalEngine(ExitStack()),
+    )
+    said = []
+    for source, out in ((str(here), str(tmp_path / "out")), (there, f"{bucket.uri}/out")):
+        target = engine.place(out)
+        with pytest.raises(cdp.DataError) as caught:
+            write_fixed(open_for(source, case), (case.mechanism,), target)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert refusal.message in said[0]
+    assert "4321" not in said[0]
+    assert bucket.names() == {"t.parquet"}
+
+
+@pytest.mark.store
+def test_an_object_that_changes_between_passes_is_not_published(
+    table: pl.DataFrame, bucket: Bucket
+) -> None:
+    source = bucket.put("t.parquet", as_bytes(table))
+    opened = open_for(source, Case())
+
+    class Meddler:
+        def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
+            if name == RANDOMIZING:
+                bucket.put("t.parquet", as_bytes(table.with_columns(clicks=3 - pl.col("clicks"))))
+            return lambda _: None
+
+    with pytest.raises(cdp.DataError, match=TABLE_CHANGED):
+        write(opened.table, StoreFolder.at(f"{bucket.uri}/out"), Meddler(), COUNTED)
+    assert bucket.names() == {"t.parquet"}

@@ -48,7 +48,8 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     input: Annotated[
         Text,
-        "A Parquet, CSV, NDJSON or Arrow file, a folder or a glob of them; or a database, "
+        "A Parquet, CSV, NDJSON or Arrow file, a folder or a glob of them, on a disk or in a "
+        "store (s3://bucket/folder); or a database, "
         "postgresql://user@host/name, sqlite:///file.db or duckdb:///file.db, with --query. With "
         "Spark also s3a://... or hdfs://...",
     ] = None
@@ -261,7 +262,9 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
 
     out: Annotated[
-        Text, "Folder to publish; it must not exist. With Spark also s3a://... or hdfs://..."
+        Text,
+        "Folder to publish, on a disk or in a store (s3://bucket/folder); it must not exist. With "
+        "Spark also s3a://... or hdfs://...",
     ] = None
     verbose: Annotated[
         Switch,

@@ -90,7 +90,8 @@ def publish(
         source: A table with one row per unit: a frame, or the name of a file, a folder, a glob or a
             query, as in `plan`.
         plan: A `Plan`, or the path of a plan file. Its options need not be given again.
-        out: The folder to publish. It must not exist.
+        out: The folder to publish, on a disk or in a store (`s3://bucket/folder`). It must not
+            exist.
         progress: Where a long run reports to.
         **options: Options of the table, the mechanism, the ledger and the engine.
 
@@ -281,7 +282,7 @@ def run_resume(
         target = engine.place(options.out or "")
         finished = budget.finish_published(reservation, target)
         if finished is None:
-            target.check_free()
+            target.check_free(reservation.key.claim())
             prepared = task.prepare(engine, options.out or "")
             finished = budget.finish(reservation, prepared, target, _writer(progress))
     return _published(finished)

@@ -92,7 +92,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
 ) -> tuple[str, ...]:
     """As `write_release`, with the sources of randomness given, for tests."""
     check_blocks(prepared, mechanisms)
-    with _plain_errors(target), target.staged() as staged:
+    with _plain_errors(target), target.staged(journal.key.claim()) as staged:
         prepared = _labelled(prepared, mechanisms, journal, progress)
         layout = prepared.layout
         prepared, mechanisms, look, before, found = look_first(

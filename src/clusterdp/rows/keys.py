@@ -65,6 +65,10 @@ class ReleaseKey:
         """A checksum of a table, which reveals nothing without the key."""
         return hmac.digest(self._derive(b"clusterdp/table/1"), bytes(seen), "sha256")
 
+    def claim(self) -> str:
+        """What runs of this release own a place by: it tells them from others, and no more."""
+        return self._derive(b"clusterdp/claim/1").hex()
+
     def expose(self) -> bytes:
         """The secret itself, for a ledger to keep until the release is published."""
         return self._secret
