@@ -40,7 +40,7 @@ def _interrupted(
     """The interrupt of a release that stopped when it called `where`."""
     whose: dict[str, Any] = {"ledger": ledger, "population": "us", "new_population": True}
     with monkeypatch.context() as patch:
-        patch.setattr(f"clusterdp.releasing.to_folder.{where}", _stop)
+        patch.setattr(f"clusterdp.releasing.{where}", _stop)
         with pytest.raises(KeyboardInterrupt) as caught:
             cdp.publish(table, out=out, **NAMES, epsilon=1, **whose)
     return caught.value
@@ -80,7 +80,7 @@ class TestLedger:
         with pytest.raises(cdp.LedgerError, match="nothing more fits"):
             cdp.publish(table, out=tmp_path / "three", **given, epsilon=1)
 
-    @pytest.mark.parametrize("where", ["draw_blocks", "write_readme"])
+    @pytest.mark.parametrize("where", ["passes.TablePasses._draw", "to_folder.write_readme"])
     def test_an_interrupt_carries_what_finishes_the_release(
         self,
         where: str,
@@ -114,7 +114,7 @@ class TestLedger:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         changed = table.with_columns(clicks=3 - pl.col("clicks"))
-        _interrupted(table, ledger, tmp_path / "out", "draw_blocks", monkeypatch)
+        _interrupted(table, ledger, tmp_path / "out", "passes.TablePasses._draw", monkeypatch)
         (release_id,) = (one.release_id for one in ledger.releases())
         assert cdp.resume(release_id, changed, ledger=ledger).release_id == release_id
 

@@ -104,6 +104,7 @@ def test_a_public_cluster_is_as_it_was(people: pl.DataFrame) -> None:
         ({"keep_order": True}, "the order of a table may tell clusters"),
         ({"cluster": "region,tier"}, "a private cluster is one column"),
         ({"assignment": "north=0.2"}, "must name every label"),
+        ({"assignment": "north=0.2", "assigned_by": "tier"}, "assigned unit by unit"),
         ({"assignment": "north=0.2,south=0.5,west=0.5"}, "names no declared label"),
         ({"assignment": "north=0.2,south=0.5,east=1.5"}, "with a sum below 1"),
         ({"assignment": "north=0.2,south=0.5,east=x"}, "numbers above 0"),

@@ -43,6 +43,11 @@ def declared_labels(options: OptionList) -> DeclaredLabels | None:
         shares = tuple(to_number("label_shares", given[label]) for label in labels)
     assignment = None
     if options.assignment is not None:
+        if options.assigned_by is not None:
+            raise ParameterError(
+                "assignment is of arms that were assigned unit by unit within clusters: leave out "
+                "assigned_by (--assigned-by), or assignment"
+            )
         by_label = parse_by_label("assignment", options.assignment, labels)
         assignment = {label: by_label[label] for label in labels}
     return DeclaredLabels(
