@@ -14,10 +14,10 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import assert_refused, release, run
-from clusterdp.engines.local.table import LocalTable
 from clusterdp.ledger import store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.releasing import to_folder as publishing
+from clusterdp.releasing.passes import TablePasses
 from released import drawn_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_a_budget_is_spent_and_runs_out(source: Path, tmp_path: Path, where: Pat
 def test_over_the_cap_is_refused_before_an_outcome_is_read(
     source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupt(monkeypatch, LocalTable, "count", AssertionError)
+    interrupt(monkeypatch, TablePasses, "run", AssertionError)
     refused = spend(source, tmp_path / "out", where, "--epsilon", 5)
     assert "does not allow it" in refused.stderr
     allowed = spend(source, tmp_path / "out", where, "--epsilon", 4)
@@ -103,7 +103,7 @@ def interrupt(
 
 # Where a run can be interrupted, and whether noise was drawn by then.
 POINTS = {
-    "before counting": (publishing, "_draw", False),
+    "before counting": (TablePasses, "run", False),
     "after the noise": (publishing, "cells_table", True),
     "before the manifest": (publishing, "write_readme", True),
 }

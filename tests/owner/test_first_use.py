@@ -100,7 +100,9 @@ class TestLedger:
     def test_a_file_is_finished_by_its_name(
         self, source: Path, ledger: cdp.Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        caught = _interrupted(source, ledger, tmp_path / "out", "write_readme", monkeypatch)
+        caught = _interrupted(
+            source, ledger, tmp_path / "out", "to_folder.write_readme", monkeypatch
+        )
         assert "frame" not in caught.__notes__[0]
         (release_id,) = (one.release_id for one in ledger.releases())
         assert f"clusterdp release --resume {release_id}" in repr(ledger.show())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,16 @@ def test_an_option_of_no_use_is_refused(
     with pytest.raises(cdp.ParameterError) as refused:
         cdp.plan(table, **PUBLIC, **given)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given", [{"epsilon": math.inf}, {"epsilon": -math.inf}, {"epsilon": 1, "delta": math.nan}]
+)
+def test_a_budget_that_is_no_number_is_refused(
+    given: dict[str, float], table: pl.DataFrame
+) -> None:
+    with pytest.raises(cdp.ParameterError, match="must be a finite number|must lie in"):
+        cdp.plan(table, **PUBLIC, **given)
 
 
 VALUES: dict[str, Any] = {

@@ -432,7 +432,7 @@ def rewrite(path: Path, number: int, edit: Callable[[dict[str, Any]], None]) -> 
         (0, put("encryption", {"protection": ["none"]})),
         (0, put("format_version", None)),
         (1, put("guarantee", "epsilon", 0.1)),
-        (1, put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", "a,b")),
+        (1, put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", "a,b,c")),
         (1, put("population", ["users"])),
         (1, lambda content: content.pop("blocks")),
     ],

@@ -16,6 +16,7 @@ from clusterdp.owner.labels import declared_labels, left_for_outcomes, within_gi
 from clusterdp.owner.option_list import DECLARATION, REQUESTED, OptionList
 from clusterdp.planning.assumptions import Scenario, assumed_of, histogram_reference
 from clusterdp.planning.choose import Request
+from clusterdp.privacy.accounting import checked_delta, checked_epsilon
 from clusterdp.privacy.composition import split_budget
 from clusterdp.published.provenance import LONGEST, Provenance
 from clusterdp.published.terms import LOOK_OF_ONE_BLOCK
@@ -163,9 +164,11 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         if len(shares) > 1 and self.mechanism is None:
             given["mechanism"] = "optimal"
         given["purpose"] = self.purpose
-        whole = self.for_outcomes(self.epsilon if epsilon is None else epsilon)
+        whole = self.epsilon if epsilon is None else epsilon
+        if whole is not None:
+            whole = self.for_outcomes(checked_epsilon(whole))
         budgets = split_budget(whole, shares)
-        deltas = split_budget(self.delta or 0.0, shares)
+        deltas = split_budget(checked_delta(self.delta or 0.0), shares)
         return tuple(
             Request(**{**given, "epsilon": own, "delta": delta, "prior": prior})
             for own, delta, prior in zip(budgets, deltas, self._priors(), strict=True)
