@@ -48,6 +48,7 @@ class EncodedRows(NamedTuple):
         blocks: The outcomes of each block.
         groups: The group of each row in every breakdown.
         places: The place of each row among the totals of every level that is counted.
+        folds: The fold of each row, if its place depends on it; else None.
         n_without_id: Rows without an id.
     """
 
@@ -57,6 +58,7 @@ class EncodedRows(NamedTuple):
     blocks: tuple[EncodedBlock, ...]
     groups: tuple[IntArray, ...]
     places: Mapping[tuple[str, ...], IntArray]
+    folds: CodeArray | None
     n_without_id: int
 
     @property
@@ -156,24 +158,35 @@ class RowEncoder:
         cells = self.cells.encode(batch, self.columns.cluster, self.columns.arm)
         units = plain_column(batch[self.columns.unit])
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
+        folds = self._folds(units) if self.levels else None
         return EncodedRows(
             units=units,
             hashes=id_hashes(units),
             cells=cells,
             blocks=tuple(block(batch) for block in self.blocks),
             groups=tuple(groups.values()),
-            places=self._places(units, cells, groups) if self.levels else {},
+            places=self._places(cells, folds, groups) if self.levels else {},
+            folds=folds,
             n_without_id=units.null_count(),
         )
 
+    def _folds(self, units: pl.Series) -> CodeArray | None:
+        """The fold of each unit, where there are folds, and every unit has an id."""
+        if self.columns.folds == 1 or units.null_count():
+            return None
+        return fold_numbers(units, self.columns.folds)
+
     def _places(
-        self, units: pl.Series, cells: IntArray, groups: Mapping[tuple[str, ...], IntArray]
+        self,
+        cells: IntArray,
+        folds: CodeArray | None,
+        groups: Mapping[tuple[str, ...], IntArray],
     ) -> dict[tuple[str, ...], IntArray]:
         """The place of each row in flat `[group, fold, arm]` arrays, by level."""
         n_folds, n_arms = self.columns.folds, len(self.cells.arms.values)
         place = cells % n_arms
-        if n_folds > 1 and not units.null_count():
-            place += n_arms * fold_numbers(units, n_folds)
+        if folds is not None:
+            place += n_arms * folds
         return {
             level: place + n_folds * n_arms * groups[level] if level else place
             for level in self.levels
@@ -277,7 +290,10 @@ class BatchRandomizer:
         if self.pooled is not None:
             published[2] = self.pooled.gather(coded.cells // len(self.encoder.cells.arms.values))
         if columns.folds > 1:
-            published.append(pl.Series(FOLD, fold_numbers(coded.units, columns.folds)))
+            folds = coded.folds
+            if folds is None:
+                folds = fold_numbers(coded.units, columns.folds)
+            published.append(pl.Series(FOLD, folds))
         responses = map(pl.Series, columns.responses, (block.responses for block in rows))
         debiased: dict[str, pl.Series] = {}
         for encoder, block in zip(self.encoder.blocks, rows, strict=True):
