@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test test-fast check format bench bench-scaling bench-variance bench-look bench-coverage bench-metrics bench-peers soak reproduce docs venv clean
+.PHONY: help demo test test-fast check format bench bench-scaling bench-variance bench-look bench-coverage bench-metrics bench-peers bench-labels soak reproduce docs venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,10 +53,13 @@ bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios and effect
 	$(BIN)/python -m bench.metric_coverage
 	$(BIN)/python -m bench.exposure_coverage
 
+bench-labels: .venv/dev ## Do intervals cover where clusters are private: docs/label_coverage.md. Minutes.
+	$(BIN)/python -m bench.label_coverage
+
 bench-peers: .venv/bench ## Beside the methods of others, what each promises and delivers: docs/peers.md. A quarter of an hour.
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.peers
 
-soak: .venv/dev ## Faults and load: kills, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
+soak: .venv/dev ## Faults and load: kills, stores, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
 	PYTHONPATH=tests $(BIN)/python -m soak
 
 reproduce: .venv/run ## The paper's seven experiments at full size, into reproduction/. Minutes.

@@ -15,6 +15,7 @@ from hypothesis import settings
 import spark_runs
 from browsers import missing_browser, running_browser
 from cli_runs import release
+from soak import s3
 from soak.postgres import Server, missing_server, running_server
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ settings.load_profile("clusterdp")
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs Java, PostgreSQL or Chromium is skipped, with the reason, where it is missing."""
+    """What needs Java or a server or Chromium is skipped, with the reason, where it is missing."""
     lacks = {
         "spark": spark_runs.missing_java(),
         "postgres": missing_server(),
         "browser": missing_browser(),
+        "store": s3.missing_store(),
     }
     for item in items:
         for name, reason in lacks.items():
@@ -94,6 +96,21 @@ def postgres() -> Iterator[Server]:
     """A PostgreSQL server; tests that ask for it are marked `postgres`."""
     with running_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def store_server() -> Iterator[s3.Server]:
+    """An S3 server; tests that ask for it are marked `store`."""
+    with s3.running_store() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(store_server: s3.Server, monkeypatch: pytest.MonkeyPatch) -> s3.Bucket:
+    """A fresh bucket, and an environment by which it is found."""
+    for name, value in store_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return store_server.new_bucket()
 
 
 @pytest.fixture(scope="session")

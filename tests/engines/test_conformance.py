@@ -1,7 +1,12 @@
-"""Every engine gives the same release: the same rows, cells, guarantee and refusals."""
+"""Every engine gives the same release: the same rows, cells, guarantee and refusals.
+
+And so does the local engine from a store into a store, to the last byte.
+"""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,22 +15,27 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
+from clusterdp.channels.label_response import LabelResponse
 from clusterdp.engines.base import RANDOMIZING
+from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.grid import Grid
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.in_memory import run_release
+from clusterdp.releasing.in_memory import release_in_memory, run_release
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.prepare import prepare_table
+from clusterdp.releasing.labelling import DeclaredLabels
+from clusterdp.releasing.prepare import prepare, prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
+from clusterdp.storage.store_folder import StoreFolder
+from store_releases import as_bytes, write_fixed
 from two_blocks import COLUMNS as BLOCK_COLUMNS
 from two_blocks import MECHANISMS as BLOCK_MECHANISMS
 from two_blocks import SPACES as BLOCK_SPACES
@@ -38,8 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from clusterdp.engines.base import Table
-
-pytestmark = pytest.mark.spark
+    from clusterdp.releasing.prepare import Prepared
+    from soak.s3 import Bucket
 
 SPACE = one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3))
 COLUMNS = Columns(unit="user", arm="treated", cluster="market", outcomes=("clicks",))
@@ -59,6 +69,7 @@ class Case(NamedTuple):
     breakdowns: tuple[tuple[str, ...], ...] = ()
     folds: int = 1
     aggregates: dict[str, str] | None = None
+    labels: DeclaredLabels | None = None
 
     def columns(self) -> Columns:
         """The parts that columns play."""
@@ -71,6 +82,7 @@ class Case(NamedTuple):
             kept=self.kept,
             breakdowns=self.breakdowns,
             folds=self.folds,
+            private_cluster=self.labels is not None,
         )
 
 
@@ -136,6 +148,12 @@ FAR = Categories(
     grids=(Grid(number=cdp.Number(0, 100_000), points=(0, cdp.Number(0, 100_000).n_steps)),),
 )
 
+MARKETS = DeclaredLabels(
+    response=LabelResponse.for_epsilon([str(market) for market in range(5)], 1.0), shares=(1.0,) * 5
+)
+# A label that nobody has is given, too.
+RARE = replace(MARKETS, response=LabelResponse.for_epsilon([*MARKETS.response.labels, "none"], 6.0))
+ASSIGNED = replace(MARKETS, assignment=dict.fromkeys(MARKETS.response.labels, "0.5"))
 LABELLED = one_outcome("clicks", cdp.OutcomeSpace.labels("no", "Yes"))
 
 
@@ -146,6 +164,20 @@ def with_labels(table: pl.DataFrame) -> pl.DataFrame:
 
 
 CASES = {
+    "private clusters": Case(kept=("secret",), folds=2, labels=MARKETS),
+    "private clusters that are pooled": Case(
+        with_groups,
+        cdp.optimal(epsilon=2, sums=shares_of(("half",))),
+        breakdowns=(("half",),),
+        min_cell_size=20,
+        labels=replace(RARE, shares=(1.0,) * 6),
+    ),
+    "private clusters with probabilities of arms": Case(
+        lambda t: t.with_columns(user=pl.format("né {}", pl.col("user") ** 5)),
+        cdp.optimal(epsilon=2, sums=shares_of()),
+        folds=2,
+        labels=ASSIGNED,
+    ),
     "missing outcomes": Case(
         with_missing,
         cdp.optimal(epsilon=4, noise_scale=2, sums=shares_of()._replace(clusters=0.1)),
@@ -292,11 +324,13 @@ def release(frame: Any, case: Case, columns: Columns = COLUMNS) -> cdp.Release:
         clip=case.clip,
         min_cell_size=case.min_cell_size,
         aggregates=case.aggregates,
+        labels=case.labels,
         key=ReleaseKey(b"k" * 32),
         add_noise=simulated_noise(np.random.default_rng(0)),
     )
 
 
+@pytest.mark.spark
 @pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
 @pytest.mark.parametrize("name", CASES)
 def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
@@ -320,6 +354,52 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
     assert str(cdp.estimate(theirs)) == str(cdp.estimate(ours))
 
 
+@pytest.mark.spark
+def test_private_clusters_of_blocks_are_released_alike(
+    rng: np.random.Generator, spark: SparkSession, tmp_path: Path
+) -> None:
+    """In memory and in a folder; labels are as many as markets."""
+    table = some_table(400, rng)
+    labels = DeclaredLabels(
+        response=LabelResponse.for_epsilon(["0", "1", "2", "3"], 0.7), shares=(1.0,) * 4
+    )
+    columns = replace(BLOCK_COLUMNS, private_cluster=True)
+    released = {}
+    for name, frame in {"local": table, "spark": to_spark(spark, table)}.items():
+        prepared = prepare(frame, columns=columns, spaces=BLOCK_SPACES, labels=labels)
+        key, noise = ReleaseKey(b"k" * 32), simulated_noise(np.random.default_rng(0))
+        made = release_in_memory(prepared, BLOCK_MECHANISMS, key, noise)
+        again = simulated_noise(np.random.default_rng(0))
+        target, journal = LocalFolder(tmp_path / name), Unrecorded(key)
+        write_with(prepared, BLOCK_MECHANISMS, target, Silence(), journal=journal, add_noise=again)
+        assert [check.problem for check in verify_folder(tmp_path / name) if check.problem] == []
+        read = cdp.read_release(tmp_path / name)
+        rows = made.units if name == "local" else pl.DataFrame(made.units.toArrow())
+        assert read.units.collect().sort("user").equals(rows.sort("user"))
+        released[name] = (rows.sort("user"), str(cdp.estimate(read, by="market", metrics="sale")))
+        assert made.guarantee == read.guarantee
+    assert released["spark"][0].equals(released["local"][0])
+    assert released["spark"][1] == released["local"][1]
+    given = table.select("user", own="market").join(released["local"][0], on="user")
+    assert 0 < (given["own"].cast(pl.String) == given["market"]).sum() < len(table)
+
+
+@pytest.mark.spark
+def test_kept_columns_that_reveal_a_private_cluster_are_noticed(
+    table: pl.DataFrame, spark: SparkSession
+) -> None:
+    """By both engines, and no other column is."""
+    given = table.with_columns(twin=10 - 2 * pl.col("market"), other=pl.col("user") % 5)
+    case = Case(kept=("twin", "other"), labels=MARKETS)
+    for frame in (given, to_spark(spark, given)):
+        with pytest.warns(
+            cdp.OwnerNotice, match="column 'twin' is kept and gives 'market'"
+        ) as said:
+            release(frame, case, case.columns())
+        assert len([one for one in said if "is kept" in str(one.message)]) == 1
+
+
+@pytest.mark.spark
 def test_blocks_are_released_alike(
     rng: np.random.Generator, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -347,6 +427,7 @@ def test_blocks_are_released_alike(
         assert (tmp_path / "local" / name).read_bytes() == (tmp_path / "spark" / name).read_bytes()
 
 
+@pytest.mark.spark
 def test_folders_are_released_alike(
     table: pl.DataFrame, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -375,7 +456,7 @@ COUNTED = (cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2),)
 
 def write(
     table: Table,
-    target: LocalFolder,
+    target: LocalFolder | StoreFolder,
     progress: Any = None,
     mechanisms: tuple[cdp.Mechanism, ...] = (cdp.optimal(epsilon=2),),
 ) -> None:
@@ -468,6 +549,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("name", REFUSALS)
 def test_tables_are_refused_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
     refusal = REFUSALS[name]
@@ -482,6 +564,7 @@ def test_tables_are_refused_alike(name: str, table: pl.DataFrame, spark: SparkSe
     assert "4321" not in said[0]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_table_that_changes_between_passes_is_not_published(
     engine: str, table: pl.DataFrame, spark: SparkSession, tmp_path: Path
@@ -506,3 +589,77 @@ def test_a_table_that_changes_between_passes_is_not_published(
     with pytest.raises(cdp.DataError, match=TABLE_CHANGED):
         write(opened, LocalFolder(tmp_path / "out"), Meddler(), COUNTED)
     assert not list(tmp_path.glob("*out*"))
+
+
+# All but the one whose channels take seconds to design.
+IN_STORES = [name for name in CASES if name != "missing outcomes"]
+
+
+def open_for(source: str, case: Case) -> Prepared:
+    """A file, by its name on a disk or in a store."""
+    return prepare(
+        source,
+        columns=case.columns(),
+        spaces=(case.space,),
+        clip=case.clip,
+        min_cell_size=case.min_cell_size,
+        aggregates=case.aggregates,
+    )
+
+
+@pytest.mark.store
+@pytest.mark.filterwarnings("ignore::clusterdp.errors.OwnerNotice")
+@pytest.mark.parametrize("name", IN_STORES)
+def test_stores_are_released_alike(
+    name: str, table: pl.DataFrame, bucket: Bucket, tmp_path: Path
+) -> None:
+    case, here = CASES[name], tmp_path / "t.parquet"
+    case.change(table).write_parquet(here)
+    there = bucket.put("t.parquet", here.read_bytes())
+    write_fixed(open_for(str(here), case), (case.mechanism,), LocalFolder(tmp_path / "out"))
+    write_fixed(open_for(there, case), (case.mechanism,), StoreFolder.at(f"{bucket.uri}/out"))
+    assert bucket.read("out") == {
+        path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()
+    }
+
+
+@pytest.mark.store
+@pytest.mark.parametrize("name", REFUSALS)
+def test_stores_refuse_alike(
+    name: str, table: pl.DataFrame, bucket: Bucket, tmp_path: Path
+) -> None:
+    refusal, here = REFUSALS[name], tmp_path / "t.parquet"
+    refusal.change(table).write_parquet(here)
+    there = bucket.put("t.parquet", here.read_bytes())
+    case, engine = (
+        Case(space=refusal.space, breakdowns=refusal.breakdowns),
+        LocalEngine(ExitStack()),
+    )
+    said = []
+    for source, out in ((str(here), str(tmp_path / "out")), (there, f"{bucket.uri}/out")):
+        target = engine.place(out)
+        with pytest.raises(cdp.DataError) as caught:
+            write_fixed(open_for(source, case), (case.mechanism,), target)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert refusal.message in said[0]
+    assert "4321" not in said[0]
+    assert bucket.names() == {"t.parquet"}
+
+
+@pytest.mark.store
+def test_an_object_that_changes_between_passes_is_not_published(
+    table: pl.DataFrame, bucket: Bucket
+) -> None:
+    source = bucket.put("t.parquet", as_bytes(table))
+    opened = open_for(source, Case())
+
+    class Meddler:
+        def stage(self, name: str, n_rows: int) -> Callable[[int], None]:
+            if name == RANDOMIZING:
+                bucket.put("t.parquet", as_bytes(table.with_columns(clicks=3 - pl.col("clicks"))))
+            return lambda _: None
+
+    with pytest.raises(cdp.DataError, match=TABLE_CHANGED):
+        write(opened.table, StoreFolder.at(f"{bucket.uri}/out"), Meddler(), COUNTED)
+    assert bucket.names() == {"t.parquet"}

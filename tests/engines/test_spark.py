@@ -199,8 +199,8 @@ def test_what_fails_on_such_a_store_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         write(opened, target, Interrupter())
     assert not (tmp_path / "out").exists()
-    with target.staged() as staged:
-        with pytest.raises(cdp.OutputError), target.staged():
+    with target.staged("a claim") as staged:
+        with pytest.raises(cdp.OutputError), target.staged("another"):
             pass  # two runs at once
         (staged.files / "manifest.json").write_bytes(b"{}")
     assert os.listdir(tmp_path / "out") == ["manifest.json"]  # noqa: PTH208 - hidden ones, too

@@ -87,7 +87,7 @@ class TestPaidRelease:
             spaces = (SPACE,)
 
         class Prepared:
-            table, layout = Table(), LAYOUT
+            table, layout, response = Table(), LAYOUT, None
 
             def begun(self, *recorded: Any) -> Prepared:
                 return self

@@ -17,8 +17,11 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
+from clusterdp.engines.local.sources.opening import open_source
+from clusterdp.engines.named_source import NamedSource, Wanted
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows import id_order
+from clusterdp.storage.store_folder import StoreFolder
 from fixed_release import (
     COLUMNS,
     KEY,
@@ -28,6 +31,7 @@ from fixed_release import (
     blind_noise,
     checksums,
     release_file,
+    release_into,
     release_rows,
 )
 
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import clusterdp as cdp
+    from soak.s3 import Bucket, Server
 
 N_ROWS = 300_000
 WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
@@ -108,6 +113,27 @@ def test_outcomes_that_are_redrawn_alike_give_the_same_bytes(
         published.append(release_file(path, out, mechanism, keep_order=keep_order))
     assert published[0] == published[1]
     assert set(published[0]) >= {"units.parquet", "cells.parquet", "manifest.json", "README.md"}
+
+
+@pytest.mark.store
+def test_a_store_is_sent_the_same_whatever_outcomes_are_redrawn_alike(
+    rng: np.random.Generator, bucket: Bucket, store_server: Server, tmp_path: Path
+) -> None:
+    """The same bytes, in the same requests and the same order."""
+    table, sent = spending(20_000, rng), []
+    for number, each in enumerate((table, redrawn_alike(table, "channels"))):
+        WRITERS["csv"](each, tmp_path / f"{number}.csv")
+        source = bucket.put(f"{number}.csv", (tmp_path / f"{number}.csv").read_bytes())
+        wanted = Wanted(outcomes=COLUMNS.outcomes, unit=COLUMNS.unit)
+        rows = open_source(NamedSource(name=source), wanted, lambda: tmp_path)
+        out = StoreFolder.at(f"{bucket.uri}/out{number}")
+        before = len(store_server.requests(bucket))
+        release_into(rows, out, "channels", keep_order=False)
+        asked = store_server.requests(bucket)[before:]
+        at_the_place = (one for one in asked if f"/out{number}" in one.path)
+        wrote = [(one.method, one.path.rpartition("/")[2], one.only_new) for one in at_the_place]
+        sent.append((wrote, bucket.read(f"out{number}")))
+    assert sent[0] == sent[1]
 
 
 @pytest.mark.slow

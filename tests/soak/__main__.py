@@ -22,7 +22,9 @@ from soak import (
     outages,
     postgres,
     races,
+    s3,
     scaling,
+    stores,
     workers,
 )
 from soak.report import Line
@@ -37,6 +39,7 @@ def main() -> int:
     """Run the trials that were asked for; returns 1 if something went wrong."""
     trials: dict[str, Callable[[], list[Line]]] = {
         "kills": _kills,
+        "stores": _stores,
         "races": _races,
         "closings": _closings,
         "outages": _outages,
@@ -98,6 +101,18 @@ def _kills() -> list[Line]:
             _CONSOLE.print(f"  {done} kills")
 
     return [kills.run_kills(100, 1_000_000, _generator(), _folder(), told)]
+
+
+def _stores() -> list[Line]:
+    def told(done: int) -> None:
+        if done % 10 == 0:
+            _CONSOLE.print(f"  {done} kills")
+
+    with s3.running_store() as server:
+        return [
+            stores.run_store_kills(50, 300_000, _generator(), _folder(), server, report=told),
+            stores.run_store_race(10, 2, _folder(), server),
+        ]
 
 
 def _races() -> list[Line]:

@@ -195,6 +195,14 @@ class Replay:
     drawn: Drawn
     look: DrawnLook | None = None
 
+    def recall_labels(self) -> None:
+        """Clusters are public."""
+        return
+
+    def keep_labels(self, counted: bytes) -> None:
+        """Never: clusters are public."""
+        raise NotImplementedError
+
     def recall_look(self) -> bytes | None:
         """The look, if there is one. Nobody asks which table it is of: all was drawn."""
         look = self.look
@@ -240,13 +248,20 @@ def undisturbed_run(
     engine: Engine | None = None,
 ) -> Path:
     """What an engine publishes undisturbed, with the key and the noise of a release."""
-    published = cdp.read_release(target)
-    prepared = replace(prepare(source, engine), provenance=published.provenance)
+    again = target.with_name(f"{target.name}-again")
+    publish_again(cdp.read_release(target), prepare(source, engine), key, record, again)
+    return again
+
+
+def publish_again(
+    published: cdp.Release, prepared: Prepared, key: ReleaseKey, record: ReleaseRecord, again: Path
+) -> None:
+    """Publish a release once more on a disk, undisturbed, with its key and its noise."""
+    prepared = replace(prepared, provenance=published.provenance)
     seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     drawn = Drawn(
         tuple(CellRelease(one.statistics, one.channel) for one in published.blocks), key.tag(seen)
     )
-    again = target.with_name(f"{target.name}-again")
     write_with(
         prepared,
         record.terms.mechanisms,
@@ -255,7 +270,6 @@ def undisturbed_run(
         journal=Replay(key, drawn, published.look),
         add_noise=add_exact_noise,  # not asked: the noise is known
     )
-    return again
 
 
 def _differences(one: Path, other: Path) -> list[str]:

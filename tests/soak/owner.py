@@ -6,12 +6,16 @@ line, so that many can begin at once.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROOT = Path(__file__).parent.parent
 
@@ -19,11 +23,12 @@ ROOT = Path(__file__).parent.parent
 class Owner:
     """A running command."""
 
-    def __init__(self, *arguments: object) -> None:
-        """Start it, and wait until it is ready."""
+    def __init__(self, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
+        """Start it, with more variables if there are some, and wait until it is ready."""
         self._process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", "soak.owner", *map(str, arguments)],
             cwd=ROOT,
+            env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -58,9 +63,9 @@ class Owner:
         return self._process.returncode, told
 
 
-def run(*arguments: object) -> tuple[int, str]:
+def run(*arguments: object, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """A command from its beginning to its end."""
-    owner = Owner(*arguments)
+    owner = Owner(*arguments, environment=environment)
     owner.begin()
     return owner.wait()
 
@@ -83,7 +88,7 @@ def write_table(path: Path, n_rows: int, n_clusters: int = 50) -> Path:
     return path
 
 
-def release_options(source: Path, target: Path, *, outcome: str = "clicks") -> list[str]:
+def release_options(source: object, target: object, *, outcome: str = "clicks") -> list[str]:
     """The command that releases such a table."""
     parts = ["--unit", "user", "--arm", "treated", "--cluster", "market"]
     return [
@@ -113,6 +118,7 @@ def _main() -> None:
     import clusterdp.cli.passphrase
     import clusterdp.cli.release
     import clusterdp.ledger.paid_release
+    import clusterdp.storage.store_folder
     from clusterdp.cli.app import app
 
     del cryptography, opendp, scipy, sqlalchemy, clusterdp

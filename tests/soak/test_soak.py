@@ -17,18 +17,36 @@ from soak.kills import run_kills
 from soak.outages import run_database_outages, run_disk_outages, run_permission_outages
 from soak.races import run_race
 from soak.scaling import ROWS, Measured, as_guide, as_table, run_scaling
+from soak.stores import run_store_kills, run_store_race
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy as np
 
+    from soak import s3
     from soak.postgres import Server
 
 
 @pytest.mark.slow
 def test_killed_and_resumed(rng: np.random.Generator, tmp_path: Path) -> None:
     line = run_kills(4, 200_000, rng, tmp_path)
+    assert line.passed, line
+
+
+@pytest.mark.slow
+@pytest.mark.store
+def test_killed_and_resumed_in_a_store(
+    rng: np.random.Generator, store_server: s3.Server, tmp_path: Path
+) -> None:
+    line = run_store_kills(2, 20_000, rng, tmp_path, store_server)
+    assert line.passed, line
+
+
+@pytest.mark.slow
+@pytest.mark.store
+def test_a_race_for_a_place_in_a_store(store_server: s3.Server, tmp_path: Path) -> None:
+    line = run_store_race(1, 2, tmp_path, store_server)
     assert line.passed, line
 
 

@@ -16,6 +16,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, release, run
+from clusterdp.ledger.reservation import Reservation
 from clusterdp.storage.files import FileSum, SummedFile
 from clusterdp.storage.folder import scratch_folder
 
@@ -223,3 +224,25 @@ def test_a_file_is_summed_while_it_is_written(tmp_path: Path) -> None:
     assert file.sum() == FileSum.of(tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == b"".join(parts)
     assert file.error is None
+
+
+def test_rows_of_a_query_are_removed_when_a_published_release_is_recorded(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run was killed after the rename: no other run for the same folder can follow."""
+    ledger, out = cdp.Ledger.create(str(tmp_path / "budget.db"), 4), tmp_path / "out"
+
+    def interrupted(reservation: Reservation, place: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(Reservation, "commit", interrupted)
+        paid = ("--ledger", ledger, "--population", "us", "--new-population")
+        release("duckdb://", out, "--query", f"select * from '{source}'", *paid)
+    left = tmp_path / ".out.scratch"
+    left.mkdir()
+    (left / "query.parquet").touch()
+    (record,) = ledger.releases()
+    assert run("release", "--resume", record.release_id, "--ledger", ledger).exit_code == 0
+    assert [one.status for one in ledger.releases()] == ["committed"]
+    assert not left.exists()

@@ -24,7 +24,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def release(source: object, target: Path, *options: object) -> Result:
+def release(source: object, target: object, *options: object) -> Result:
     parts = COLUMNS if "--outcome" in options else PARTS
     budget = () if "--epsilon" in options or "--resample-prob" in options else ("--epsilon", 2)
     return run("release", source, *parts, *budget, "--out", target, *options)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import IntArray
+    from clusterdp.storage.folder import Destination
 
 KEY = ReleaseKey(b"k" * 32)
 LONG = 100_000_000
@@ -58,18 +59,25 @@ def release_rows(
     rows: pl.LazyFrame, out: Path, mechanism: str, *, keep_order: bool
 ) -> dict[str, str]:
     """Release a query into a folder; returns the checksums of what is published."""
+    release_into(rows, LocalFolder(out), mechanism, keep_order=keep_order)
+    return checksums(out)
+
+
+def release_into(
+    rows: pl.LazyFrame, target: Destination, mechanism: str, *, keep_order: bool
+) -> None:
+    """Release a query."""
     table = LocalTable(
         rows=rows, columns=COLUMNS, spaces=(SPACE,), clip=False, keep_order=keep_order
     )
     write_with(
         prepare_table(table),
         (MECHANISMS[mechanism],),
-        LocalFolder(out),
+        target,
         Silence(),
         journal=Unrecorded(KEY),
         add_noise=blind_noise,
     )
-    return checksums(out)
 
 
 def checksums(folder: Path) -> dict[str, str]:

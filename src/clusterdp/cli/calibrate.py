@@ -30,7 +30,7 @@ def calibrate(
     """
     if out.suffix not in {_CSV, _PARQUET}:
         raise ParameterError(f"out must end in {_PARQUET} or {_CSV}, got {out.name!r}")
-    if out.resolve().is_relative_to(folder.resolve()):
+    if out.resolve().is_relative_to(Path(folder).resolve()):
         raise OutputError(f"{out} is inside the published folder; write somewhere else")
     if not out.resolve().parent.is_dir():
         raise OutputError(f"cannot write {out}: there is no folder {out.parent}; make it first")

@@ -178,11 +178,11 @@ def _parse_shares(text: str) -> dict[str, float]:
         raise ParameterError(f"shares reads ARM=SHARE,ARM=SHARE; got {text!r}") from None
 
 
-def _check_not_input(path: Path, folder: Path, segments: str | None) -> None:
+def _check_not_input(path: Path, folder: str, segments: str | None) -> None:
     """Refuse to write over what was read."""
     place = path.resolve()
-    read = [folder] if segments is None else [folder, Path(segments)]
-    if any(place.is_relative_to(source.resolve()) for source in read):
+    read = [folder] if segments is None else [folder, segments]
+    if any(place.is_relative_to(Path(source).resolve()) for source in read):
         raise OutputError(f"{path} is what is being read; write somewhere else")
 
 
@@ -194,7 +194,7 @@ def _command(context: typer.Context) -> str:
         if option.name in _OUTPUTS or not value or value == option.default:
             continue
         if option.param_type_name == "argument":
-            words.append(value.resolve().name)
+            words.append(Path(value).resolve().name)
         elif isinstance(value, bool):
             words.append(option.opts[0])
         else:

@@ -19,12 +19,13 @@ from clusterdp.experiment.layout import units_in_words
 from clusterdp.experiment.spaces import space_in_words
 from clusterdp.privacy.accounting import shown
 from clusterdp.published.errata import add_erratum, read_errata
-from clusterdp.published.folder import read_folder, read_manifest
+from clusterdp.published.folder import read_files, read_manifest
 from clusterdp.published.manifest import what_is_public
 from clusterdp.published.provenance import provenance_pairs
 from clusterdp.published.sights import what_is_visible
 from clusterdp.published.verification import verify_folder
 from clusterdp.storage.files import ERRATA
+from clusterdp.storage.reading import open_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,9 +47,10 @@ def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
 
     clusterdp inspect published/
     """
-    release, manifest = read_folder(folder)
+    files = open_files(folder)
+    release, manifest = read_files(files)
     seen = what_is_visible(manifest, release.layout, [one.channel for one in release.blocks])
-    errata = read_errata(folder)
+    errata = read_errata(files)
     if as_json:
         about: dict[str, Any] = {"assumed": seen.assumed, "visible": seen.to_dict()}
         gains = [one.to_dict() for one in estimate_homogeneity(release)]
@@ -91,8 +93,8 @@ def errata(
     who wrote them.
     """
     read_manifest(folder)
-    add_erratum(folder, text, datetime.now(tz=UTC).date())
-    print_line(f"added to {folder / ERRATA}")
+    add_erratum(open_files(folder), text, datetime.now(tz=UTC).date())
+    print_line(f"added to {folder.rstrip('/')}/{ERRATA}")
 
 
 def _lines(manifest: Manifest) -> list[tuple[str, str]]:
@@ -120,7 +122,7 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         *(("implication", text) for each in declared for text in each.implications),
         *(("metric", text) for each in declared for text in each.metrics),
         ("privacy", manifest.guarantee.in_words),
-        ("public", what_is_public(manifest.row_order)),
+        ("public", what_is_public(manifest)),
         *_mechanisms(manifest),
         ("table", f"{units}, arms {arms} (control {manifest.control})"),
         *(("breakdown", one) for one in groups),

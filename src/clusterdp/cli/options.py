@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 BUDGET, OUTPUT = DECLARED["ledger"].panel, DECLARED["out"].panel
 
-Folder = Annotated[Path, typer.Argument(help="A published folder.")]
+Folder = Annotated[
+    str, typer.Argument(help="A published folder, or its address in a store (s3://...).")
+]
 Spec = Annotated[
     Path | None, typer.Option(help="Options in a TOML file; the command line overrides it.")
 ]

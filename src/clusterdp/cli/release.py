@@ -21,6 +21,7 @@ from clusterdp.cli.passphrase import ask_passphrase
 from clusterdp.owner.parsing import parse_options
 from clusterdp.owner.publish import publish, readied, run_publish, run_resume
 from clusterdp.owner.task import Task
+from clusterdp.storage.access import is_store
 
 if TYPE_CHECKING:
     from clusterdp.owner.options import Options
@@ -135,5 +136,6 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
         return
     for found in published.found:
         print_line(f"note: {found}")
-    look = "" if "://" in target else f"; look at it with: clusterdp inspect {target}"
+    readable = is_store(target) or "://" not in target
+    look = f"; look at it with: clusterdp inspect {target}" if readable else ""
     print_line(f"published {target}{look}")

@@ -72,6 +72,18 @@ class Counted(NamedTuple):
     notices: tuple[str, ...] = ()
 
 
+class CountedCells(NamedTuple):
+    """The units of cells, by the labels that rows are given; and what was read.
+
+    Attributes:
+        sizes: Axes `[cluster, arm]`.
+        seen: What was read.
+    """
+
+    sizes: IntArray
+    seen: Fingerprint
+
+
 class WantedRows(NamedTuple):
     """Rows that are to be written.
 
@@ -147,11 +159,21 @@ class TableOptions:
                 "rows that are aggregated have no order to keep; leave out keep_order "
                 "(--keep-order)"
             )
+        if self.columns.private_cluster and self.keep_order:
+            raise ParameterError(
+                "the order of a table may tell clusters, which are private; leave out keep_order "
+                "(--keep-order)"
+            )
 
     def with_parts(self, names: list[str]) -> TableOptions:
         """The same for a table of these columns: what clusters are crossed from is kept too."""
         columns = self.columns
         parts = crossed_parts(names, columns.cluster, columns.secret)
+        if parts and columns.private_cluster:
+            raise DataError(
+                f"a private cluster is one column, and {columns.cluster!r} is none: add a column "
+                "to the table that holds what it would be crossed to"
+            )
         return replace(self, columns=columns.keeping(part for part in parts if part != columns.arm))
 
     @property
@@ -247,11 +269,33 @@ class Table(TableOptions, ABC):
         Raises:
             DataError: As `count`.
         """
-        _refuse_unsound(found.tally, self)
-        _refuse_repeated(found.count_repeated(), self)
+        self._refuse_rows(found)
         counted = _to_counts(found.tally, layout)
         notices = (*_clipping_notices(found.tally, self), *found.notices(counted))
         return counted._replace(notices=notices)
+
+    def _refuse_rows(self, found: FirstPass) -> None:
+        """Raise a DataError unless every row can be used."""
+        _refuse_unsound(found.tally, self)
+        _refuse_repeated(found.count_repeated(), self)
+
+    def count_cells(
+        self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
+    ) -> CountedCells:
+        """A pass before pass 1: check every row, and count the units of cells.
+
+        For clusters that are private. Arguments and errors are as those of `count`; of the sizes of
+        the layout, those of arms alone are compared.
+        """
+        wanted = [Asked() for _ in self.spaces]
+        counter = RowCounter.of(row_encoder(self, encoder), layout, wanted)
+        with self.first_pass(counter, layout, progress) as found:
+            tally = found.tally
+            self._refuse_rows(found)
+            sizes = tally.blocks[0].table.sum(axis=-1).reshape(layout.sizes.shape)
+            if not np.array_equal(sizes.sum(axis=0), layout.sizes.sum(axis=0)):
+                raise DataError(TABLE_CHANGED)
+            return CountedCells(sizes, tally.seen)
 
     @abstractmethod
     def first_pass(
@@ -309,6 +353,12 @@ def _refuse_unsound(tally: Tally, table: Table) -> None:
     refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
     refuse_missing(table.columns.unit, "unit", tally.n_without_id)
+    if tally.n_unlabelled:
+        raise DataError(
+            f"column {table.columns.cluster!r} (private cluster) has missing values, or labels "
+            f"that were not declared{_in_rows(tally.n_unlabelled, table)}; declare every label "
+            "(labels=..., --labels), such as 'other' for all that are rare"
+        )
     for block, space in zip(tally.blocks, table.spaces, strict=True):
         _refuse_outcomes(block, space, table)
 

@@ -43,7 +43,7 @@ class CellOptions(NamedTuple):
         breakdowns: The columns of each breakdown.
         assigned_by: The column of groups that arms were assigned to; None for units.
         folds: How many folds units are put in.
-        secret: Columns that clusters cannot be crossed from: ids and outcomes.
+        secret: Columns that clusters cannot be crossed from, see `Columns.secret`.
         unit: The column of ids, where a unit may have several rows and is counted once; else None.
     """
 
@@ -59,9 +59,9 @@ class CellOptions(NamedTuple):
 
     @classmethod
     def of(cls, columns: Columns, control: Any = None, size: str | None = None) -> CellOptions:
-        """What is needed of a table whose columns play these parts."""
+        """What is needed of a table whose columns play these parts; a private cluster is not."""
         return cls(
-            columns.cluster,
+            None if columns.private_cluster else columns.cluster,
             columns.arm,
             control,
             size,

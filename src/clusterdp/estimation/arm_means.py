@@ -182,7 +182,7 @@ def _sampling(
     inside = widest - between
     inside = inside + lost * np.maximum(inside, 0.0)
     inside = inside + _ratio(9 * noise, left + 3 * np.sqrt(noise))
-    alone = (weights.shares > 0).sum(axis=-2) == 1  # one cell differs from no other
+    alone = (np.abs(weights.shares) > 0).sum(axis=-2) == 1  # one cell differs from no other
     smaller = np.where(alone, widest, np.minimum(widest, inside))
     sampling = np.where(noise > 0, smaller, inside)
     return np.where(np.isnan(within), np.nan, sampling)  # an arm of one unit shows no spread
@@ -199,8 +199,9 @@ def _between_noise(moments: CellMoments, weights: CellWeights, distances: FloatA
     It is a sum of squares of distances d of cell means, each with noise e: 2de + e². Distances are
     observed with that noise in them, so this errs on the high side.
     """
-    used = np.where(weights.shares > 0, moments.sizes, 0)
-    each = np.where(weights.shares > 0, moments.noise, 0.0).sum(axis=-2, keepdims=True)
+    there = np.abs(weights.shares) > 0
+    used = np.where(there, moments.sizes, 0)
+    each = np.where(there, moments.noise, 0.0).sum(axis=-2, keepdims=True)
     each = each / np.maximum(used.sum(axis=-2, keepdims=True), 1)
     sizes = np.maximum(used, 1)
     strata = sizes / np.maximum(sizes - 1, 1)

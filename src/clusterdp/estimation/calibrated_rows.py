@@ -18,7 +18,9 @@ import numpy as np
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.arm_means import weigh
 from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.cell_weights import weigh_by_labels
 from clusterdp.estimation.estimate import open_release
+from clusterdp.estimation.label_weights import LabelWeights
 from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.profiles import ProfileSums
 from clusterdp.estimation.profiling import PROFILE, Profiling
@@ -81,7 +83,9 @@ def calibrated_rows(
     pairs = zip(release.blocks, every, strict=True)
     columns = [_calibrated(block, found, release.layout, holdout) for block, found in pairs]
     places, profiles = every[0].table[PROFILE].to_numpy(), every[0].profiles
-    weights = _stratified_weights(release.layout, profiles)[profiles.cells][places]
+    labels = LabelWeights.of(release)
+    factors = None if labels is None else labels.factors()
+    weights = _stratified_weights(release.layout, profiles, factors)[profiles.cells][places]
     columns[0][STRATIFIED_WEIGHT] = weights
     return _with_columns(release, [one.table for one in every], columns, profiling)
 
@@ -121,8 +125,12 @@ def _measured_functions(space: Categories) -> Iterator[CategoryFunction]:
         yield function
 
 
-def _stratified_weights(layout: Layout, profiles: Profiles) -> FloatArray:
+def _stratified_weights(
+    layout: Layout, profiles: Profiles, factors: FloatArray | None
+) -> FloatArray:
     """What a unit of each cell counts in a comparison within clusters, one on average of its arm.
+
+    Where private clusters have probabilities of arms of their own, `factors` is what units count.
 
     That of control is the one of its first comparison. Axes `[cell]`.
     """
@@ -130,7 +138,10 @@ def _stratified_weights(layout: Layout, profiles: Profiles) -> FloatArray:
     weights = np.zeros(sizes.shape)
     for arm in reversed(layout.treatments):
         pair = [layout.control, arm]
-        weights[:, pair] = weigh(sizes, layout, pair).of_units() * sizes[:, pair].sum(axis=0)
+        weighed = weigh(sizes, layout, pair)
+        if factors is not None:
+            weighed = weigh_by_labels(sizes, factors, pair)
+        weights[:, pair] = weighed.of_units() * sizes[:, pair].sum(axis=0)
     return weights.ravel()
 
 

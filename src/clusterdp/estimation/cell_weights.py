@@ -12,7 +12,7 @@ every arm's effect is on the same people. Clusters that lack an arm have weight 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -141,6 +141,24 @@ def weigh_units_alike(sizes: IntArray, arms: list[int]) -> CellWeights:
         inverse_sizes=np.zeros(found.shape[-2:]),
         lone_factors=np.ones(found.shape[-2:]),
         compared=np.ones(found.shape[-2], dtype=np.bool_),
+    )
+
+
+def weigh_by_labels(sizes: IntArray, factors: FloatArray, arms: list[int]) -> CellWeights:
+    """Weights of means in which units count by the noisy label they were given.
+
+    They may be negative. An arm whose units count nothing or less together has no mean.
+
+    Args:
+        sizes: The units of the segment, of all arms; axes `[..., cluster, arm]`.
+        factors: What a unit counts; axes `[cluster, arm]`, or `[cluster, 1]` in all arms alike.
+        arms: The arms to compare.
+    """
+    found = sizes[..., arms]
+    each = np.broadcast_to(factors, sizes.shape[-2:])[:, arms]
+    counted = (found * each).sum(axis=-2, keepdims=True)
+    return replace(
+        weigh_units_alike(sizes, arms), shares=_ratio(found * each, counted, missing=np.nan)
     )
 
 

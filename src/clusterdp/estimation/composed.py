@@ -106,7 +106,7 @@ class PairedArms(NamedTuple):
 
     def means(self) -> list[PairMeans]:
         """The means of both arms, by metric; none where an arm is empty or shows no spread."""
-        if not self.weights.sizes.sum(axis=0).all():
+        if not self.parts[0].arm_sizes(self.weights).all():
             return []
         found = [part.pair_means(self.pair, self.weights) for part in self.parts]
         known = all(np.isfinite(one.means.sampling + one.means.privacy).all() for one in found)
@@ -114,7 +114,7 @@ class PairedArms(NamedTuple):
 
     def compared(self, found: list[PairMeans]) -> Compared:
         """Both arms, from their means."""
-        n_control, n_treated = map(int, self.weights.sizes.sum(axis=0))
+        n_control, n_treated = map(int, self.parts[0].arm_sizes(self.weights))
         if not found:
             return Compared(self.of, None, None, n_control, n_treated)
         origins = np.array([part.whole.outputs.middle for part in self.parts])

@@ -6,7 +6,7 @@ difference is a weighted sum over rows like any other effect, and has a variance
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.formatting import segment_label
+from clusterdp.estimation.label_weights import GroupInterval
 from clusterdp.estimation.moments import EffectArrays
 from clusterdp.estimation.results import REST
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.estimation.calibration import Calibrated, Calibration
+    from clusterdp.estimation.cell_weights import CellWeights
     from clusterdp.estimation.group_variance import GroupScores
+    from clusterdp.estimation.moments import CellMoments
     from clusterdp.estimation.results import Effect
     from clusterdp.estimation.target import Target
 
@@ -78,6 +81,7 @@ class SegmentEffect(NamedTuple):
         n_units: Units of all arms.
         scores: Of the groups that were assigned to control and to the treatment as a whole; None if
             units were.
+        group: The means and cells of both arms in a true cluster; None in any other segment.
     """
 
     of: Target
@@ -87,6 +91,14 @@ class SegmentEffect(NamedTuple):
     arm_sizes: IntArray
     n_units: int
     scores: tuple[GroupScores, ...] | None = None
+    group: tuple[FloatArray, CellMoments, CellWeights] | None = None
+
+    def to_value(self) -> Effect:
+        """The effect as a value."""
+        value = to_effect(self.effect, self.of, self.arm_sizes)
+        if self.group is None:
+            return value
+        return replace(value, interval=GroupInterval.of(value, *self.group))
 
 
 class SegmentErrors(NamedTuple):

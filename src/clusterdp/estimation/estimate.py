@@ -18,6 +18,8 @@ from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.exposure import Exposure
 from clusterdp.estimation.families import VARYING, parse_family, with_families
 from clusterdp.estimation.formatting import segment_label
+from clusterdp.estimation.label_weights import LabelWeights
+from clusterdp.estimation.layout_notes import arm_share_notes, check_weighted, scope_notes
 from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.metric_effects import Found, Wanted
 from clusterdp.estimation.moments import contrast_effects
@@ -26,8 +28,7 @@ from clusterdp.estimation.observed import attrition_notes, missing_notes, tells_
 from clusterdp.estimation.origin import Origin, call_text, file_name
 from clusterdp.estimation.profiling import Profiling
 from clusterdp.estimation.reporting import mark_reported
-from clusterdp.estimation.results import FEW_UNITS, Effect, Estimate, check_level
-from clusterdp.estimation.sample_ratio import sample_ratio_notes
+from clusterdp.estimation.results import Effect, Estimate, check_level
 from clusterdp.estimation.segment_ratio import segment_ratio_notes
 from clusterdp.estimation.target import Target
 from clusterdp.experiment.category_space import Ends
@@ -116,7 +117,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         _check_choice("differences", differences, ("rest", "pairs"))
     varying = parse_family(family)
     layout = release.layout if control is None else release.layout.with_control(control)
-    ratio_notes = sample_ratio_notes(layout, shares)
+    labels = LabelWeights.of(release)
+    ratio_notes = arm_share_notes(layout, shares, labels)
     asked = parse_metrics(metrics, [block.space for block in release.blocks])
     dimensions = cutting.parse_dimensions(by, release)
     covariates = cutting.parse_names("adjust", adjust)
@@ -133,7 +135,9 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         holdout=holdout,
         differences=differences,
         level=level,
+        labels=labels,
     )
+    check_weighted(labels, release, wanted, dimensions, exposed)
     if covariates and release.columns.assigned_by is not None:
         raise ParameterError(
             "arms were assigned to groups, where adjusted effects have no right intervals: leave "
@@ -143,7 +147,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         raise ParameterError("differences are between segments: give by=... (--by)")
     cut = bool(dimensions or covariates or exposed)
     if release.units is not None:
-        cuts = cutting.Cuts(segments, on, dimensions, covariates, exposed)
+        cuts = cutting.Cuts(segments, on, dimensions, covariates, exposed, labels)
         found = _from_rows(release, cuts, wanted, asked)
     elif use == "rows" or any(one is not None for one in (metrics, segments, holdout)) or cut:
         raise ParameterError(
@@ -153,10 +157,11 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     else:
         found = _from_statistics(release, wanted)
     effects = sorted(found.effects, key=_kind)
-    notes = [*ratio_notes, *found.notes, *_group_notes(release), *layout_notes(layout, estimator)]
+    notes = [*ratio_notes, *found.notes, *_group_notes(release)]
+    notes += scope_notes(layout, estimator, labels)
     missing = [note for one in release.blocks for note in missing_notes(one.space.declared)]
-    labels = [note for one in release.blocks for note in one.space.declared.label_notes]
-    scope = (*_clipping_notes(release), *labels, *missing, *release.notes)
+    counted_as = [note for one in release.blocks for note in one.space.declared.label_notes]
+    scope = (*_clipping_notes(release), *counted_as, *missing, *release.notes)
     notes += [Note(text, Weight.SCOPE) for text in scope]
     warnings, remarks = sorted_notes(notes)
     return Estimate(
@@ -227,7 +232,7 @@ def _from_rows(
         found.notes.append(Note(text, Weight.SCOPE))
     if wanted.differences == "pairs":
         _check_pairs(rows)
-    _check_joined(release, rows, found)
+    _check_joined(release, rows, found, wanted.labels)
     exposure = None if cuts.exposure is None else Exposure.of(cuts.exposure, sources)
     for place, one in asked:
         found.add(one.estimate(sources[place]._replace(exposure=exposure)))
@@ -245,9 +250,13 @@ def _from_rows(
     return found
 
 
-def _check_joined(release: Release, rows: cutting.RowCounts, found: Found) -> None:
+def _check_joined(
+    release: Release, rows: cutting.RowCounts, found: Found, labels: LabelWeights | None
+) -> None:
     """Check segments and covariates: shares of arms, ids, values."""
-    parts = _segment_sizes(rows) if release.columns.assigned_by is None else []
+    parts = []
+    if release.columns.assigned_by is None and (labels is None or labels.probs is None):
+        parts = _segment_sizes(rows, None if labels is None else labels.column)
     if parts:
         found.check(
             "Do arms have their shares in segments?",
@@ -277,13 +286,14 @@ def _check_pairs(rows: cutting.RowCounts) -> None:
         )
 
 
-def _segment_sizes(rows: cutting.RowCounts) -> list[tuple[str, IntArray]]:
-    """Segments, and units without a value, with the units of their cells."""
+def _segment_sizes(rows: cutting.RowCounts, private: str | None) -> list[tuple[str, IntArray]]:
+    """Segments, and units without a value, with the units of their cells; no true clusters."""
 
     def cell_sizes(places: IntArray, counts: IntArray | None = None) -> IntArray:
         return _cell_sizes(rows.profiles, np.bincount(places, counts, len(rows.profiles.cells)))
 
-    parts = [(segment_label(segment), one) for segment, one in rows.segments]
+    known = (pair for pair in rows.segments if private not in dict(pair[0]))
+    parts = [(segment_label(segment), one) for segment, one in known]
     parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
     segments = [(name, cell_sizes(one.profiles, one.counts)) for name, one in parts]
     if rows.covariates is not None:
@@ -352,34 +362,3 @@ def open_release(release: Any) -> Release:
 def _check_choice(parameter: str, value: Any, choices: tuple[str, str]) -> None:
     if value not in choices:
         raise ParameterError(f'{parameter} must be "{choices[0]}" or "{choices[1]}", got {value!r}')
-
-
-def layout_notes(layout: Layout, estimator: Estimator) -> list[Note]:
-    """Remarks on estimates from cells of these sizes."""
-    notes = []
-    compared = layout.compared().sizes
-    n_single = int((compared == 1).sum())
-    if n_single and estimator == "stratified":
-        text = (
-            f"cells with one unit: {n_single}; their variance is taken from the rest of their arm, "
-            "which errs on the wide side"
-        )
-        notes.append(Note(text))
-    n_left_out = layout.n_units - int(compared.sum())
-    if n_left_out and estimator == "stratified":
-        n_clusters = len(layout.clusters) - len(compared)
-        text = (
-            f"{n_clusters:,} of {len(layout.clusters):,} clusters have no unit in some arm, so no "
-            f"effect can be compared there; their {n_left_out:,} units are left out"
-        )
-        notes.append(Note(text, Weight.SCOPE))
-    if layout.sizes.sum(axis=0).min() < FEW_UNITS:
-        notes.append(Note(f"an arm has fewer than {FEW_UNITS} units: intervals are by Student's t"))
-    shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
-    if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
-        text = (
-            "arms have different shares in different clusters: if assignment was by cluster, the "
-            "unstratified estimate mixes the effect with differences between clusters"
-        )
-        notes.append(Note(text, Weight.WARNING))
-    return notes

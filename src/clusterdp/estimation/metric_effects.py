@@ -11,11 +11,13 @@ import numpy as np
 from clusterdp.estimation import adjustment
 from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
 from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.cell_weights import weigh_by_labels
 from clusterdp.estimation.checks import Check
 from clusterdp.estimation.differences import Differences, SegmentEffect, compare_segments
 from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.group_variance import profile_scores
+from clusterdp.estimation.label_weights import group_notes
 from clusterdp.estimation.measured import Measured
 from clusterdp.estimation.moments import NO_EFFECT
 from clusterdp.estimation.notes import Note, Weight
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.differences import Homogeneity
     from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.group_variance import GroupScores
+    from clusterdp.estimation.label_weights import LabelWeights
     from clusterdp.estimation.measured import CategoryFunction
     from clusterdp.estimation.moments import CellMoments, Estimator
     from clusterdp.estimation.profiles import Counted, Outputs, Profiles
@@ -54,6 +57,7 @@ class Wanted(NamedTuple):
         holdout: The fold whose rows are used alone; None for all rows.
         differences: What segments are compared with; None if with nothing.
         level: The confidence level.
+        labels: What units count by noisy labels, where clusters are private; else None.
     """
 
     layout: Layout
@@ -63,6 +67,7 @@ class Wanted(NamedTuple):
     holdout: int | None
     differences: Differences | None
     level: float
+    labels: LabelWeights | None = None
 
     def measured(self, function: CategoryFunction, block: Block) -> Measured:
         """What a block tells of a function of its category."""
@@ -161,7 +166,7 @@ class MetricRows:
             if given is not None and cut is not None and not part.empty_arms:
                 every += part.adjusted(cut, given.regressors)
             for one in every:
-                found.effects.append(to_effect(one.effect, one.of, one.arm_sizes))
+                found.effects.append(one.to_value())
                 if segment and self.wanted.differences:
                     names = tuple(name for name, _ in segment)
                     compared.setdefault((names, one.of.arm, one.of.adjusted), []).append(one)
@@ -232,7 +237,8 @@ class Part(NamedTuple):
         profiles = self.profiles
         rows = weighted_rows(self.sums, weights, arms, profiles)
         found = self.whole.calibration.apply(rows._replace(places=self.places))
-        known = None if self.segment else self.whole.calibration.cells
+        # Cells are no strata where units count by their labels.
+        known = None if self.segment or self.factors is not None else self.whole.calibration.cells
         if known is not None:
             known = known.of_arms(arms)
         both = to_means(found, self.moments.of_arms(arms), weights, known=known)
@@ -268,7 +274,7 @@ class Part(NamedTuple):
         for arm in layout.treatments:
             pair = [layout.control, arm]
             weights = self.weigh(sizes, pair)
-            arm_sizes = weights.sizes.sum(axis=0)
+            arm_sizes = self.arm_sizes(weights)
             of = Target(
                 self.whole.metric,
                 layout.arms[arm],
@@ -276,18 +282,43 @@ class Part(NamedTuple):
                 self.segment,
                 is_adjusted,
             )
-            found, arrays, sampling, scores = None, NO_EFFECT, np.nan, None
+            found, arrays, sampling, scores, group = None, NO_EFFECT, np.nan, None, None
             if arm_sizes.all():
                 found, both, scores = means(pair, weights)
                 arrays = both.effects(layout.of_arms(pair), self.whole.outputs.middle)
                 sampling = float(both.sampling.sum())
+                if self.is_group:
+                    group = (both.means, self.moments.of_arms(pair), weights)
             n_units = int(sizes.sum())
-            effects.append(SegmentEffect(of, arrays, sampling, found, arm_sizes, n_units, scores))
+            effects.append(
+                SegmentEffect(of, arrays, sampling, found, arm_sizes, n_units, scores, group)
+            )
         return effects
+
+    @property
+    def is_group(self) -> bool:
+        """Whether the segment is of a true cluster, whose units are not known one by one."""
+        labels = self.whole.wanted.labels
+        return labels is not None and labels.column in dict(self.segment)
+
+    @property
+    def factors(self) -> FloatArray | None:
+        """What units count by given labels; None if cells are compared as they are."""
+        labels = self.whole.wanted.labels
+        return None if labels is None else labels.factors(self.segment)
+
+    def arm_sizes(self, weights: CellWeights) -> IntArray:
+        """Units of both arms; in a true cluster estimated, and zero if not above."""
+        if not self.is_group or self.factors is None:
+            return np.asarray(weights.sizes.sum(axis=0))
+        counted = (weights.sizes * self.factors).sum(axis=0)
+        return np.asarray(np.maximum(np.rint(counted), 0), dtype=np.int64)
 
     def weigh(self, sizes: IntArray, arms: list[int]) -> CellWeights:
         """Weights of the cells of some arms; `sizes` are of all arms."""
         wanted = self.whole.wanted
+        if self.factors is not None:
+            return weigh_by_labels(sizes, self.factors, arms)
         # A group that has totals of its own is calibrated best with the weights of these.
         as_totals = frozenset(name for name, _ in self.segment) in self.whole.breakdowns
         return weigh(sizes, wanted.layout, arms, wanted.estimator, as_totals=as_totals)
@@ -295,6 +326,8 @@ class Part(NamedTuple):
     def notes(self, effects: list[SegmentEffect]) -> list[Note]:
         """Remarks on the effects of a segment."""
         layout, name = self.whole.wanted.layout, segment_label(self.segment)
+        if self.is_group:
+            return group_notes(name, [one.to_value() for one in effects])
         if self.empty_arms:
             empty = ", ".join(map(str, self.empty_arms))
             return [Note(f"no units in arm {empty}, so no effect", Weight.SCOPE, name)]
@@ -302,7 +335,7 @@ class Part(NamedTuple):
         there = (sizes.sum(axis=1) > 0) & layout.complete
         weights = [self.weigh(sizes, [layout.control, arm]) for arm in layout.treatments]
         n_pooled = max(int((one.pooled[:, 0] & there).sum()) for one in weights)
-        if n_pooled and self.whole.wanted.estimator == "stratified":
+        if n_pooled and self.whole.wanted.estimator == "stratified" and self.factors is None:
             text = (
                 "clusters with few units of the segment were pooled; units there are weighted by "
                 "the inverse of their arm's share"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import IntArray
     from clusterdp.estimation.crossing import AskedExposure
+    from clusterdp.estimation.label_weights import LabelWeights
     from clusterdp.estimation.profiles import Counted, Profiles
     from clusterdp.estimation.profiling import Profiling
     from clusterdp.published.release import Release
@@ -83,6 +84,7 @@ class Cuts(NamedTuple):
         dimensions: The columns to cut by, see `parse_dimensions`.
         covariates: The columns to adjust for.
         exposure: The exposure; None if there is none.
+        labels: What units count by noisy labels, where clusters are private; else None.
     """
 
     table: Any
@@ -90,11 +92,36 @@ class Cuts(NamedTuple):
     dimensions: list[tuple[str, ...]]
     covariates: tuple[str, ...]
     exposure: AskedExposure | None = None
+    labels: LabelWeights | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every column to cut by or to adjust for."""
-        return (*(name for dimension in self.dimensions for name in dimension), *self.covariates)
+        return (*_columns_of(self.known), *self.covariates)
+
+    @property
+    def known(self) -> list[tuple[str, ...]]:
+        """The columns of dimensions that are known of units: true clusters are not."""
+        return [one for one in dict.fromkeys(map(self.known_of, self.dimensions)) if one]
+
+    def known_of(self, dimension: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns of a dimension that are known of units."""
+        private = None if self.labels is None else self.labels.column
+        return tuple(name for name in dimension if name != private)
+
+    def cut(
+        self, tables: list[pl.DataFrame], dimension: tuple[str, ...]
+    ) -> Iterator[tuple[Segment, pl.DataFrame]]:
+        """Each segment of a dimension with counts of rows; a true cluster has those of all."""
+        known = self.known_of(dimension)
+        parts = _cut(_holding(tables, known), known) if known else [((), tables[0])]
+        for segment, part in parts:
+            if len(known) == len(dimension) or self.labels is None:
+                yield segment, part
+                continue
+            for group in self.labels.groups:
+                values = {**dict(segment), self.labels.column: group}
+                yield tuple((name, values[name]) for name in dimension), part
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -123,7 +150,7 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
     if cuts.exposure is not None:
         cuts.exposure.check(release, () if table is None else table.columns)
         public = (*public, cuts.exposure.column(release))
-    if table is None and not cuts.names:
+    if table is None and not cuts.names and not cuts.dimensions:
         return [
             _block_counts(place, [counts], profiling, cuts, None)
             for place, counts in enumerate(count_released(release, public))
@@ -131,7 +158,7 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
     parts, flags = [scan_units(release)], tuple[str, ...]()
     if table is not None:
         parts, flags = join_units(parts[0], release, table), (MATCHED,)
-    _check_dimensions(parts[0], cuts.dimensions, release)
+    _check_dimensions(parts[0], cuts.known, release)
     if cuts.covariates:
         check_covariates(parts[0].collect_schema(), release, cuts.covariates)
         # A regression needs its rows in memory, in an order: sums of floats depend on it.
@@ -139,7 +166,7 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
         ordered = pl.concat(parts).sort(release.columns.unit)
         parts = [collect_rows(ordered.select(names.keys())).lazy()]
     # Counts by ("tier", "region") include those by ("tier",).
-    every = cuts.dimensions
+    every = cuts.known
     finest = [one for one in every if not any(set(one) < set(other) for other in every)]
     several = [(*one, *flags, *public) for one in finest or [()]]
     groupings = [Grouping(one, of) for of in release.columns.responses for one in several]
@@ -186,15 +213,16 @@ def _block_counts(
     profiled = [found.table, *map(found.add_profiles, tables[1:])]
     checked = [
         _column_counts(held, name, held[name].rank("dense"), groups)
-        for name in _columns_of(cuts.dimensions)
+        for name in _columns_of(cuts.known)
         for held in [_holding(profiled, (name,))]
     ]
     segments: list[tuple[Segment, pl.DataFrame]] = []
     without = []
     for dimension in cuts.dimensions:
-        held = _holding(profiled, dimension)
-        segments += _cut(held, dimension)
-        without.append((dimension, found.count(_without(held, dimension))))
+        segments += cuts.cut(profiled, dimension)
+    for dimension in cuts.known:
+        held = _without(_holding(profiled, dimension), dimension)
+        without.append((dimension, found.count(held)))
     covariates = None
     if given is not None:
         rows = given.rows.rename({release.columns.responses[place]: RESPONSE})

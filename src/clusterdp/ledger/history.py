@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from clusterdp.errors import ClusterDPError, ParameterError
 from clusterdp.ledger.encryption import is_described
-from clusterdp.ledger.store import FIRST_PREVIOUS
+from clusterdp.ledger.store import FIRST_PREVIOUS, DrawnEvent
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published.terms import Terms
 
@@ -28,10 +28,14 @@ _LARGEST_CAP = 100
 # Which event may follow which, for one release.
 _STEPS = {
     (None, "reserved"),
+    ("reserved", "labelled"),
     ("reserved", "looked"),
     ("reserved", "drawn"),
     ("reserved", "cancelled"),
     ("reserved", "closed"),
+    ("labelled", "looked"),
+    ("labelled", "drawn"),
+    ("labelled", "closed"),
     ("looked", "drawn"),
     ("looked", "closed"),
     ("drawn", "committed"),
@@ -46,10 +50,12 @@ class ReleaseRecord:
     Attributes:
         release_id: Its id.
         population: The people it is about.
-        status: Its last event: "reserved", "looked", "drawn", "committed", "cancelled" or "closed".
+        status: Its last event: "reserved", "labelled", "looked", "drawn", "committed", "cancelled"
+            or "closed".
         at: When it was reserved, in UTC.
         who: The user who reserved it.
         content: Its parameters and options, from its reservation.
+        labelled_sha256: The checksum of its counts of given labels, as it is stored; None before.
         looked_sha256: The checksum of its look, as it is stored; None before.
         drawn_sha256: The checksum of what it drew, as it is stored; None before.
         manifest_sha256: The checksum of the published manifest; None before.
@@ -63,6 +69,7 @@ class ReleaseRecord:
     at: str
     who: str
     content: dict[str, Any]
+    labelled_sha256: str | None = None
     looked_sha256: str | None = None
     drawn_sha256: str | None = None
     manifest_sha256: str | None = None
@@ -72,13 +79,15 @@ class ReleaseRecord:
     @property
     def is_unfinished(self) -> bool:
         """Whether it is neither published nor given up."""
-        return self.status in ("reserved", "looked", "drawn")
+        return self.status in ("reserved", *get_args(DrawnEvent))
 
     @property
     def guarantee(self) -> Guarantee:
         """What it costs in (ε, δ)."""
         stated = self.content["guarantee"]
-        return Guarantee(epsilon=stated["epsilon"], delta=stated["delta"])
+        return Guarantee(
+            epsilon=stated["epsilon"], delta=stated["delta"], neighbours=stated["neighbours"]
+        )
 
     @property
     def losses(self) -> tuple[ReleaseLoss, ...]:
@@ -111,7 +120,8 @@ def read_releases(entries: Sequence[Entry]) -> list[ReleaseRecord]:
         if entry.release_id in found:
             one = found[entry.release_id]
             one["status"] = entry.event
-            for name in ("looked_sha256", "drawn_sha256", "manifest_sha256", "folder"):
+            checksums = (f"{event}_sha256" for event in get_args(DrawnEvent))
+            for name in (*checksums, "manifest_sha256", "folder"):
                 if name in entry.content:
                     one[name] = entry.content[name]
             if entry.event in ("cancelled", "closed"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._version import __version__
 from clusterdp.engines.named_source import NamedSource
-from clusterdp.errors import ClusterDPError, DataError, LedgerError, ParameterError
+from clusterdp.errors import ClusterDPError, DataError, LedgerError, OutputError, ParameterError
 from clusterdp.ledger.balance import (
     budget_in_short,
     normalize_population,
@@ -119,7 +119,7 @@ class Budget:
         layout = prepared.layout
         reservation = self.ledger.reserve(
             self._named(),
-            terms=Terms.of(prepared.table.spaces, mechanisms),
+            terms=Terms.of(prepared.table.spaces, mechanisms, prepared.response),
             about={
                 "software": __version__,
                 "n_units": layout.n_units,
@@ -159,6 +159,7 @@ class Budget:
         """
         if not _is_published(reservation, target):
             return None
+        target.settle()
         reservation.commit(str(target))
         return {"folder": str(target), "release_id": reservation.release_id}
 
@@ -266,5 +267,8 @@ def _portable(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_published(reservation: Reservation, target: Destination) -> bool:
-    manifest = target.manifest()
+    try:
+        manifest = target.manifest()
+    except OutputError:  # a store that cannot be reached: whoever resumes the release asks again
+        return False
     return manifest is not None and sha256(manifest).hexdigest() == reservation.sealed

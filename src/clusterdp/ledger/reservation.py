@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import LedgerError
 from clusterdp.published.provenance import Spent
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from clusterdp.ledger.encryption import Encryption
     from clusterdp.ledger.history import ReleaseRecord
-    from clusterdp.ledger.store import Secrets, Store, Transaction
+    from clusterdp.ledger.store import DrawnEvent, Secrets, Store, Transaction
     from clusterdp.mechanisms.mechanism import Mechanism
 
 
@@ -77,6 +77,14 @@ class Reservation:
         """Whether something exists that depends on outcomes."""
         return self._kept.has_drawn
 
+    def recall_labels(self) -> bytes | None:
+        """The counts of given labels that an earlier run kept."""
+        return self._recall("labelled")
+
+    def keep_labels(self, counted: bytes) -> None:
+        """Write down that units were given labels; raises as `keep` does."""
+        self._keep("labelled", counted)
+
     def recall_look(self) -> bytes | None:
         """The look that an earlier run drew."""
         return self._recall("looked")
@@ -97,13 +105,13 @@ class Reservation:
         """
         self._keep("drawn", drawn)
 
-    def _recall(self, event: Literal["looked", "drawn"]) -> bytes | None:
+    def _recall(self, event: DrawnEvent) -> bytes | None:
         stored = getattr(self._kept, event)
         if stored is None:
             return None
         return self._encryption.decrypt(stored, secret_context(self.release_id, event))
 
-    def _keep(self, event: Literal["looked", "drawn"], drawn: bytes) -> None:
+    def _keep(self, event: DrawnEvent, drawn: bytes) -> None:
         stored = self._encryption.encrypt(drawn, secret_context(self.release_id, event))
         content = {f"{event}_sha256": sha256(stored).hexdigest()}
         with self._store.writing() as transaction:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # The number of the lock that all ledgers in a PostgreSQL database share; any number works.
 _LOCK = 0x636C7573
+# What a release writes down before it goes on, in this order.
+DrawnEvent = Literal["labelled", "looked", "drawn"]
 # The previous hash of the first entry.
 FIRST_PREVIOUS = "0" * 64
 
@@ -41,7 +43,8 @@ class Entry(NamedTuple):
         number: Its position in the history, from 0.
         at: When it was added, in UTC.
         who: The user who added it.
-        event: "opened", "reserved", "looked", "drawn", "committed", "cancelled" or "closed".
+        event: "opened", "reserved", "labelled", "looked", "drawn", "committed", "cancelled" or
+            "closed".
         release_id: The release it is about; empty for the first entry.
         content: The details of the event.
         previous: The hash of the entry before.
@@ -69,6 +72,7 @@ class Secrets(NamedTuple):
 
     Attributes:
         key: The key of its rows.
+        labelled: Its counts of given labels; None before, and where clusters are public.
         looked: Its look; None before, and where there is none.
         drawn: The noisy statistics of its first pass; None before that pass.
         sealed: The checksum of the manifest it is about to publish; None before. Not a secret.
@@ -76,6 +80,7 @@ class Secrets(NamedTuple):
     """
 
     key: bytes
+    labelled: bytes | None = None
     looked: bytes | None = None
     drawn: bytes | None = None
     sealed: str | None = None
@@ -84,7 +89,7 @@ class Secrets(NamedTuple):
     @property
     def has_drawn(self) -> bool:
         """Whether something exists that depends on outcomes."""
-        return self.looked is not None or self.drawn is not None
+        return any(one is not None for one in (self.labelled, self.looked, self.drawn))
 
 
 class Store:
@@ -230,14 +235,16 @@ class Transaction:
         ).first()
         if found is None:
             return None
-        return Secrets(found.key, found.looked, found.drawn, found.sealed, found.place)
+        return Secrets(
+            found.key, found.labelled, found.looked, found.drawn, found.sealed, found.place
+        )
 
     def add_key(self, release_id: str, key: bytes) -> None:
         """Store the key of a release."""
         table = self._tables["secrets"]
         self._connection.execute(table.insert().values(release_id=release_id, key=key))
 
-    def set_once(self, release_id: str, event: Literal["looked", "drawn"], drawn: bytes) -> bool:
+    def set_once(self, release_id: str, event: DrawnEvent, drawn: bytes) -> bool:
         """Store what was drawn; False if that is done already, or the release is finished."""
         table = self._tables["secrets"]
         mine = (table.c.release_id == release_id) & table.c[event].is_(None)
@@ -256,7 +263,7 @@ class Transaction:
         # Overwritten first, so that a row that the database keeps after deletion holds no secret.
         mine = table.c.release_id == release_id
         self._connection.execute(
-            table.update().where(mine).values(key=b"", looked=None, drawn=None)
+            table.update().where(mine).values(key=b"", labelled=None, looked=None, drawn=None)
         )
         self._connection.execute(table.delete().where(mine))
 
@@ -279,6 +286,7 @@ def _tables() -> dict[str, sa.Table]:
         metadata,
         sa.Column("release_id", sa.Text, primary_key=True),
         sa.Column("key", sa.LargeBinary, nullable=False),
+        sa.Column("labelled", sa.LargeBinary),
         sa.Column("looked", sa.LargeBinary),
         sa.Column("drawn", sa.LargeBinary),
         sa.Column("sealed", sa.Text),

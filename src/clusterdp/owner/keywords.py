@@ -43,6 +43,11 @@ class _Keywords(TypedDict, total=False):
     unit: str | None
     arm: str | None
     cluster: str | Sequence[str] | None
+    private_cluster: float | None
+    labels: str | Sequence[str] | None
+    labels_from: str | PathLike[str] | None
+    label_shares: Mapping[str, float] | str | Sequence[str] | None
+    assignment: Mapping[str, float | Mapping[str, float]] | str | Sequence[str] | None
     breakdown: str | Sequence[str | Sequence[str]] | None
     assigned_by: str | None
     folds: int | None

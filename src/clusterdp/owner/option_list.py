@@ -14,6 +14,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.owner.rules import (  # noqa: TC001 - msgspec resolves hints
     Blocks,
     Breakdowns,
+    ByLabel,
     Column,
     Conditions,
     Crossed,
@@ -47,7 +48,8 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     input: Annotated[
         Text,
-        "A Parquet, CSV, NDJSON or Arrow file, a folder or a glob of them; or a database, "
+        "A Parquet, CSV, NDJSON or Arrow file, a folder or a glob of them, on a disk or in a "
+        "store (s3://bucket/folder); or a database, "
         "postgresql://user@host/name, sqlite:///file.db or duckdb:///file.db, with --query. With "
         "Spark also s3a://... or hdfs://...",
     ] = None
@@ -66,6 +68,29 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Crossed,
         "Column of public clusters that arms are compared within. Several columns are crossed: "
         "region,channel. Without it, arms are compared among all units.",
+    ] = None
+    private_cluster: Annotated[
+        Number,
+        "Share of epsilon for clusters that are sensitive themselves, as a number below epsilon. "
+        "Each unit's cluster is published as a noisy label, and the guarantee is for cluster and "
+        "outcomes together.",
+    ] = None
+    labels: Annotated[
+        Names,
+        "Every private cluster that a unit can be in: north,south,east,west. It is declared, and "
+        "never read from the table.",
+    ] = None
+    labels_from: Annotated[Text, "File with the labels of private clusters, one in a line."] = None
+    label_shares: Annotated[
+        ByLabel,
+        "Share of the units that you expect in each private cluster, for plans alone: "
+        "north=0.4,south=0.6. By default all have as many.",
+    ] = None
+    assignment: Annotated[
+        ByLabel,
+        "Probability of treatment in each private cluster, where they differ: north=0.2,south=0.5; "
+        "of several arms north=email:0.3/letter:0.2, control having the rest. It is published. "
+        "Without it, arms are taken to have the same probabilities in all of them.",
     ] = None
     breakdown: Annotated[
         Breakdowns,
@@ -237,7 +262,9 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
 
     out: Annotated[
-        Text, "Folder to publish; it must not exist. With Spark also s3a://... or hdfs://..."
+        Text,
+        "Folder to publish, on a disk or in a store (s3://bucket/folder); it must not exist. With "
+        "Spark also s3a://... or hdfs://...",
     ] = None
     verbose: Annotated[
         Switch,

@@ -12,6 +12,7 @@ from clusterdp.experiment.aggregates import parse_aggregates
 from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.lists import in_parts, parse_names, parse_numbers
 from clusterdp.owner.declaring import Declaration, choose_outcomes
+from clusterdp.owner.labels import declared_labels, left_for_outcomes, within_given
 from clusterdp.owner.option_list import DECLARATION, REQUESTED, OptionList
 from clusterdp.planning.assumptions import Scenario, assumed_of, histogram_reference
 from clusterdp.planning.choose import Request
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.owner.declaring import ChosenOutcomes
+    from clusterdp.releasing.labelling import DeclaredLabels
 
 
 class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,7 +38,7 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         if self.reference == []:
             raise ParameterError("reference is empty; leave it out, or say what you expect")
         texts = {name: tuple(getattr(self, name) or ()) for name in DECLARATION}
-        return Declaration(**texts, epsilon=self.epsilon)
+        return Declaration(**texts, epsilon=self.for_outcomes(self.epsilon))
 
     @property
     def chosen(self) -> ChosenOutcomes:
@@ -49,11 +51,33 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         return self.chosen.spaces
 
     def with_grids(self) -> Options:
-        """The same options with blocks and grids fixed, so that every run has the same."""
+        """The same options with blocks, grids and labels fixed, so that every run has the same."""
         chosen = self.chosen
         return msgspec.structs.replace(
-            self, block=chosen.block_texts or None, grids=chosen.grid_texts or None
+            self.with_labels(),
+            block=chosen.block_texts or None,
+            grids=chosen.grid_texts or None,
         )
+
+    def with_labels(self) -> Options:
+        """The same options with the labels of private clusters listed, if a file has them."""
+        declared = self.private_labels
+        if declared is None or self.labels_from is None:
+            return self
+        listed = list(declared.response.labels)
+        return msgspec.structs.replace(self, labels=listed, labels_from=None)
+
+    @property
+    def private_labels(self) -> DeclaredLabels | None:
+        """What is declared of private clusters; None if clusters are public."""
+        return declared_labels(self)
+
+    def for_outcomes(self, epsilon: float | None) -> float | None:
+        """What private clusters leave of a budget for outcomes."""
+        declared = self.private_labels
+        if declared is None or epsilon is None:
+            return epsilon
+        return left_for_outcomes(epsilon, declared)
 
     @property
     def target(self) -> tuple[int, int, float]:
@@ -94,6 +118,7 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
             assigned_by=self.assigned_by,
             folds=self.n_folds,
             n_blocks=len(self.spaces),
+            private_cluster=self.private_cluster is not None,
         )
 
     @property
@@ -138,7 +163,8 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         if len(shares) > 1 and self.mechanism is None:
             given["mechanism"] = "optimal"
         given["purpose"] = self.purpose
-        budgets = split_budget(self.epsilon if epsilon is None else epsilon, shares)
+        whole = self.for_outcomes(self.epsilon if epsilon is None else epsilon)
+        budgets = split_budget(whole, shares)
         deltas = split_budget(self.delta or 0.0, shares)
         return tuple(
             Request(**{**given, "epsilon": own, "delta": delta, "prior": prior})
@@ -158,6 +184,8 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         Outcomes are expected as the reference or the prior is.
         """
         within = 1.0 if self.within_share is None else self.within_share
+        if (labels := self.private_labels) is not None:
+            within = within_given(within, labels.response)
         found = []
         for block, prior in zip(self.chosen.blocks, self._priors(), strict=True):
             space, probs, declared = block.categories, block.probs.tolist(), block.is_declared

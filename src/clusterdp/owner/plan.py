@@ -17,6 +17,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.keywords import PlanKeywords, takes
+from clusterdp.owner.label_notes import cost_notes, label_notes
 from clusterdp.owner.option_list import DECIDED, DECLARATION, REQUESTED
 from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
 from clusterdp.owner.plan_page import plan_page
@@ -75,6 +76,7 @@ def make_plan(source: Any, options: Options) -> Plan:
         )
     if options.epsilon is not None and options.mde is not None:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
+    options = options.with_labels()
     refuse_own_table(options.declaration, table_name(source))
     layout, notes = _read_cells(source, options)
     given, chosen_notes = options, options.chosen.notes
@@ -85,7 +87,8 @@ def make_plan(source: Any, options: Options) -> Plan:
     if epsilon is None:
         block, metric, effect = options.target
         least = smallest_epsilon(options.requests()[block], effect, scenarios[block], metric)
-        epsilon = math.ceil(1000 * least / chosen.blocks[block].share - 1e-9) / 1000
+        whole = least / chosen.blocks[block].share + (options.private_cluster or 0.0)
+        epsilon = math.ceil(1000 * whole - 1e-9) / 1000
     comparisons = tuple(map(compare, options.requests(epsilon), scenarios))
     if len(comparisons) == 1:
         comparisons = (_with_advice(comparisons[0], options),)
@@ -99,6 +102,8 @@ def make_plan(source: Any, options: Options) -> Plan:
     every_note = (
         *notes,
         *assignment_notes(options.assigned_by),
+        *label_notes(options, layout),
+        *cost_notes(options, layout, comparisons[0]),
         *_outcome_notes(source, options),
         *chosen_notes,
     )
@@ -158,7 +163,8 @@ def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]
         asked = asked._replace(unit=options.unit)
     table = by_name(source, options)
     with ExitStack() as stack:
-        return read_cells(table, asked, options.min_cell_size, engine_for(table, options, stack))
+        engine = engine_for(table, options, stack)
+        return read_cells(table, asked, options.min_cell_size, engine, options.private_labels)
 
 
 def by_name(source: Any, options: Options) -> Any:

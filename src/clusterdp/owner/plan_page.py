@@ -31,7 +31,10 @@ _SPENT_ON = {
     "counts": "counts of outcomes, which the noise in rows is fitted to",
     "contrasts": "the difference between arms in each cluster, and nothing else",
     "look": "a first look at everyone, which finds where outcomes lie",
+    "labels": "the noisy label of every person’s cluster",
 }
+# The key of what private clusters take, which is of no block.
+_LABELS = "0-labels"
 
 
 def plan_page(report: PlanReport, epsilon: float, progress: Stages) -> str:
@@ -44,7 +47,7 @@ def plan_page(report: PlanReport, epsilon: float, progress: Stages) -> str:
     """
     comparisons = [one.comparison for one in report.blocks]
     on_done = progress.stage("other budgets", len(round_budgets(epsilon)))
-    budgets = other_budgets(comparisons, epsilon, on_done)
+    budgets = other_budgets(comparisons, epsilon, on_done, fixed=report.label_epsilon)
     chosen = next(place for place, one in enumerate(budgets) if one.epsilon == epsilon)
     panels = [
         Panel.of(one.comparison, block, metric, name, budgets, chosen)
@@ -89,7 +92,7 @@ def plan_page(report: PlanReport, epsilon: float, progress: Stages) -> str:
 def _texts(report: PlanReport, at: Budget, parts: list[tuple[str, str]]) -> dict[str, str]:
     """What is said at a budget of all metrics, by key."""
     spaces = [one.space for one in report.blocks]
-    guarantee = total_guarantee(spaces, [one.mechanism for one in at.options])
+    guarantee = total_guarantee(spaces, [one.mechanism for one in at.options], report.response)
     spent = _spent(report, at)
     return {
         "epsilon": shown(at.epsilon),
@@ -101,10 +104,13 @@ def _texts(report: PlanReport, at: Budget, parts: list[tuple[str, str]]) -> dict
 
 def _spent(report: PlanReport, at: Budget) -> dict[str, float]:
     """The share of ε that each part takes, by key."""
-    found, whole = {}, 0.0
+    whole, found = at.epsilon, {}
+    if report.label_epsilon:
+        found[_LABELS] = report.label_epsilon
+    left = whole - report.label_epsilon
+    planned = sum(one.comparison.epsilon for one in report.blocks)
     for place, (one, option) in enumerate(zip(report.blocks, at.options, strict=True)):
-        own = one.comparison.epsilon
-        whole += own
+        own = left * one.comparison.epsilon / planned
         for label, part in budget(option.mechanism, one.comparison.scenario).items():
             found[f"{place}-{label}"] = own * part
     return {key: part / whole for key, part in found.items()}
@@ -121,7 +127,8 @@ def _parts(report: PlanReport, budgets: Sequence[Budget]) -> list[tuple[str, str
         if columns:
             words = f"totals by {columns}, for effects in its groups"
         names = ", ".join(report.blocks[int(block)].space.declared.names)
-        found.append((key, f"{names}: {words}" if len(report.blocks) > 1 else words))
+        alone = len(report.blocks) == 1 or key == _LABELS
+        found.append((key, words if alone else f"{names}: {words}"))
     return found
 
 

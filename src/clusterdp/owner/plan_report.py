@@ -14,6 +14,7 @@ from clusterdp.precision.sights import sight_rows, sights
 from clusterdp.published.terms import total_guarantee
 
 if TYPE_CHECKING:
+    from clusterdp.channels.label_response import LabelResponse
     from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.owner.options import Options
@@ -52,7 +53,23 @@ class PlanReport:
     @property
     def guarantee(self) -> Guarantee:
         """What all blocks cost together."""
-        return total_guarantee([one.space for one in self.blocks], self._mechanisms)
+        return total_guarantee([one.space for one in self.blocks], self._mechanisms, self.response)
+
+    @property
+    def epsilon(self) -> float:
+        """The budget of outcomes and private clusters together."""
+        return sum(one.comparison.epsilon for one in self.blocks) + self.label_epsilon
+
+    @property
+    def label_epsilon(self) -> float:
+        """What private clusters take of it."""
+        return 0.0 if self.response is None else self.response.guarantee().epsilon
+
+    @property
+    def response(self) -> LabelResponse | None:
+        """The response that private clusters go through; None where clusters are public."""
+        labels = self.given.private_labels
+        return None if labels is None else labels.response
 
     @property
     def _mechanisms(self) -> list[Mechanism]:
@@ -75,12 +92,24 @@ class PlanReport:
         """The report as plain values: those of one block, or a list of blocks."""
         blocks = [one.to_dict() for one in self.blocks]
         if len(blocks) == 1:
-            return blocks[0]
+            return {**blocks[0], **self._of_labels()}
         return {
-            "epsilon": sum(one.comparison.epsilon for one in self.blocks),
+            "epsilon": self.epsilon,
             "guarantee": self.guarantee.in_short(),
             "notes": list(self.notes),
             "blocks": blocks,
+            **self._of_labels(),
+        }
+
+    def _of_labels(self) -> dict[str, Any]:
+        """What is said of private clusters; nothing where clusters are public."""
+        if self.response is None:
+            return {}
+        return {
+            "epsilon": self.epsilon,
+            "label_epsilon": self.label_epsilon,
+            "guarantee": self.guarantee.in_short(),
+            "notes": self.every_note(),
         }
 
     def remarks(self) -> list[str]:

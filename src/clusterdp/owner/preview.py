@@ -12,6 +12,7 @@ from clusterdp.experiment.layout import units_in_words
 from clusterdp.experiment.number import Number
 from clusterdp.experiment.published_names import block_suffixes
 from clusterdp.mechanisms.disclosure import disclosure_notes
+from clusterdp.owner.label_notes import label_notes
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.look_advice import advise_look, wide_ranges
 from clusterdp.planning.predictions import predict_metrics
@@ -113,10 +114,10 @@ def describe(
     pairs = zip(mechanisms, scenarios, strict=True)
     expected = [one for pair in pairs for one in predict_metrics(*pair)]
     metrics = [str(metric) for space in spaces for metric in space.declared.metrics]
-    terms = Terms.of(spaces, mechanisms)
+    terms = Terms.of(spaces, mechanisms, prepared.response)
     guarantee = terms.to_guarantee()
     notes = [*prepared.notes, *_planned_for(options, layout), *chosen_notes]
-    notes += assignment_notes(prepared.table.columns.assigned_by)
+    notes += [*assignment_notes(prepared.table.columns.assigned_by), *label_notes(options, layout)]
     for mechanism, space in zip(mechanisms, spaces, strict=True):
         notes += [note for note in _advice(mechanism, space) if note not in notes]
     if options.look is None and len(spaces) == 1:

@@ -90,7 +90,8 @@ def publish(
         source: A table with one row per unit: a frame, or the name of a file, a folder, a glob or a
             query, as in `plan`.
         plan: A `Plan`, or the path of a plan file. Its options need not be given again.
-        out: The folder to publish. It must not exist.
+        out: The folder to publish, on a disk or in a store (`s3://bucket/folder`). It must not
+            exist.
         progress: Where a long run reports to.
         **options: Options of the table, the mechanism, the ledger and the engine.
 
@@ -210,10 +211,10 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
             source = without_outcomes(source, options.columns.outcomes)
         prepared = task.prepare(engine, out, source)
         mechanisms = task.choose_mechanisms(prepared.layout)
-        check_blocks(prepared.layout, options.spaces, mechanisms)
+        check_blocks(prepared, mechanisms)
         cost = None
         if budget is not None:
-            cost = budget.describe(Terms.of(options.spaces, mechanisms))
+            cost = budget.describe(Terms.of(options.spaces, mechanisms, prepared.response))
         shown = describe(prepared, mechanisms, options, cost, chosen_notes)
         yield Ready(prepared, mechanisms, shown, budget, target, options)
 
@@ -281,7 +282,7 @@ def run_resume(
         target = engine.place(options.out or "")
         finished = budget.finish_published(reservation, target)
         if finished is None:
-            target.check_free()
+            target.check_free(reservation.key.claim())
             prepared = task.prepare(engine, options.out or "")
             finished = budget.finish(reservation, prepared, target, _writer(progress))
     return _published(finished)

@@ -29,6 +29,9 @@ Names = Annotated[str | list[str] | None, Rule("names of columns", "COL,...")]
 Breakdowns = Annotated[
     list[str] | None, Rule("columns to cut by, such as ['region', 'gender,age']", "COL,...")
 ]
+ByLabel = Annotated[
+    list[str] | None, Rule("numbers by label, such as {'north': 0.2}", "LABEL=NUMBER")
+]
 Rules = Annotated[
     list[str] | None, Rule("a rule, or one for each outcome: {'spend': 'sum'}", "NAME=RULE")
 ]

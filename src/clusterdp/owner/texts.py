@@ -18,6 +18,8 @@ LISTED = (
     "block",
     "breakdown",
     "aggregate",
+    "label_shares",
+    "assignment",
 )
 
 
@@ -31,6 +33,8 @@ def as_texts(option: str, given: Any) -> Any:
         return [given]
     if isinstance(given, dict):
         values = {name: _as_text(value) for name, value in given.items()}
+        if option == "assignment":
+            values = {name: _as_parts(value) for name, value in values.items()}
         if not all(isinstance(value, str) for value in values.values()):
             return given
         return [f"{name}={value}" for name, value in values.items()]
@@ -62,6 +66,13 @@ def _as_text(value: Any) -> Any:
         return ",".join(map(shown, value))
     if _are_texts(value) and value:
         return ",".join(value)
+    return value
+
+
+def _as_parts(value: Any) -> Any:
+    """Probabilities by arm as one text, `email:0.3/letter:0.2`; all else as it is."""
+    if isinstance(value, dict) and all(map(_is_number, value.values())):
+        return "/".join(f"{arm}:{shown(prob)}" for arm, prob in value.items())
     return value
 
 

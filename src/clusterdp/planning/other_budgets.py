@@ -47,7 +47,11 @@ def round_budgets(epsilon: float) -> list[float]:
 
 
 def other_budgets(
-    comparisons: Sequence[Comparison], epsilon: float, on_done: Callable[[int], None]
+    comparisons: Sequence[Comparison],
+    epsilon: float,
+    on_done: Callable[[int], None],
+    *,
+    fixed: float = 0.0,
 ) -> tuple[Budget, ...]:
     """The plan at other budgets, in their order, with the planned one as it is.
 
@@ -58,10 +62,12 @@ def other_budgets(
         comparisons: The plan of each block.
         epsilon: The budget of all of them together.
         on_done: Called with 1 after each budget.
+        fixed: What private clusters take of every budget.
     """
     found = []
     for one in round_budgets(epsilon):
-        scaled = [compared.epsilon * (one / epsilon) for compared in comparisons]
+        factor = (one - fixed) / (epsilon - fixed)
+        scaled = [compared.epsilon * factor for compared in comparisons]
         if one == epsilon:
             found.append(Budget(one, tuple(compared.choice for compared in comparisons)))
         elif min(scaled) >= LEAST_EPSILON and max(scaled) <= MOST_EPSILON:

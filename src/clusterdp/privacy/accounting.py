@@ -1,8 +1,9 @@
 """What a release costs: exact (ε, δ) of the joint release, and the inverse.
 
-Neighbours are two tables that differ in one unit's outcome. Every figure is computed from the
-integers that the machine uses, in decimal arithmetic, and rounded up: a stated ε or δ is never
-below the true one. The proofs are in `docs/privacy.md`.
+Neighbours are two tables that differ in one unit's outcome, and in its cluster where that is
+private (`neighbours.py`). Every figure is computed from the integers that the machine uses, in
+decimal arithmetic, and rounded up: a stated ε or δ is never below the true one. The proofs are in
+`docs/privacy.md`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.errors import ParameterError
+from clusterdp.privacy.neighbours import IN_WORDS, OUTCOME, Neighbours, Words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,16 +55,23 @@ class Guarantee:
             at most a factor e^ε.
         delta: δ. With δ > 0, the probability of any set of releases changes by at most a factor
             e^ε, plus δ; the odds given what was released can change by more.
+        neighbours: What of a unit may be replaced.
     """
 
     epsilon: float
     delta: float = 0.0
+    neighbours: Neighbours = OUTCOME
+
+    @property
+    def words(self) -> Words:
+        """What it is for, in words."""
+        return IN_WORDS[self.neighbours]
 
     def in_short(self) -> str:
         """For people: "epsilon 2, delta 0, for replacing one unit's outcome", and its odds."""
         return (
             f"epsilon {shown(self.epsilon)}, delta {shown(self.delta)}, "
-            f"for replacing one unit's outcome: {self.in_odds()}"
+            f"for replacing one unit's {self.words.replaced}: {self.in_odds()}"
         )
 
     def in_odds(self) -> str:
@@ -80,14 +89,14 @@ class Guarantee:
             return "whoever was undecided beforehand may be certain afterwards"
         if self.delta:
             return (
-                "whoever is undecided between two outcomes of a person guesses right at most "
-                f"{at_most} of the time"
+                f"whoever is undecided between two {self.words.told_apart} of a person guesses "
+                f"right at most {at_most} of the time"
             )
         return f"whoever thought 50% beforehand may think at most {at_most} afterwards"
 
     def __str__(self) -> str:
         numbers = f"epsilon={shown(self.epsilon)}, delta={shown(self.delta)}"
-        return f"Guarantee({numbers}), replace-one-outcome: {self.in_odds()}"
+        return f"Guarantee({numbers}), {self.neighbours}: {self.in_odds()}"
 
 
 class LossAtom(NamedTuple):
@@ -175,6 +184,16 @@ def together(*parts: tuple[LossAtom, ...]) -> tuple[LossAtom, ...]:
                 for other in part
             )
     return tuple(sorted(joint, reverse=True))
+
+
+def response_loss(own: Fraction, other: Fraction) -> tuple[LossAtom, ...]:
+    """The loss of a k-ary response: its own label with one probability, each other with another."""
+    with localcontext(_DIGITS):
+        likely, unlikely = _decimal(own), _decimal(other)
+        loss = (likely / unlikely).ln()
+        rest = LossAtom(Decimal(0), 1 - likely - unlikely)
+        ends = (LossAtom(loss, likely), LossAtom(-loss, unlikely))
+        return (ends[0], rest, ends[1]) if rest.prob else ends
 
 
 def total_epsilon(summary: tuple[LossAtom, ...], epsilon: float = 0.0) -> float:

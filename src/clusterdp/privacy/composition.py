@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp.errors import ClusterDPError
 from clusterdp.privacy.accounting import Guarantee
+from clusterdp.privacy.neighbours import common_neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -33,10 +34,13 @@ _LOST_MASS = 1e-12
 
 
 def basic_composition(guarantees: Sequence[Guarantee]) -> Guarantee:
-    """Σε and Σδ, rounded up."""
+    """Σε and Σδ, rounded up, for what all of them are for; one that costs nothing is for all."""
     return Guarantee(
         epsilon=_sum_above([one.epsilon for one in guarantees]),
         delta=_sum_above([one.delta for one in guarantees]),
+        neighbours=common_neighbours(
+            one.neighbours for one in guarantees if one.epsilon or one.delta
+        ),
     )
 
 

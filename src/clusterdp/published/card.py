@@ -86,6 +86,7 @@ def write_card(manifest: Manifest, files: Mapping[str, FileSum], seen: Visible) 
         delta=shown(guarantee.delta) if guarantee.delta else None,
         slack=SLACK,
         suspicions=suspicions(guarantee),
+        words=guarantee.words,
         spent_before=_spent_before(manifest),
         columns=published_columns(manifest) if with_rows else None,
         grouped_by=_together([" × ".join(level) for level in _levels(manifest) if level]),

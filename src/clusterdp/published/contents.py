@@ -71,12 +71,16 @@ def published_columns(manifest: Manifest) -> list[PublishedColumn]:
     exact |= {named.unit: "the id of a unit", named.arm: "the arm that the unit was assigned to"}
     if named.cluster is not None:
         exact[named.cluster] = "the cluster of the unit, within which arms are compared"
+        if manifest.labels is not None:
+            del exact[named.cluster]
     if named.assigned_by is not None:
         exact[named.assigned_by] = "the group that was assigned to an arm as a whole"
     exact[FOLD] = f"one of {columns.folds} folds, by a hash of the id"
     private = dict.fromkeys(
         columns.responses, "which noisy answer the unit gave, as a number; it is not an outcome"
     )
+    if manifest.labels is not None and named.cluster is not None:
+        private[named.cluster] = f"a noisy label of the unit's cluster: {manifest.labels.in_words}"
     means = [f"`{name}`" for name in columns.outcomes]
     for place, name in enumerate(columns.outcomes):
         if name in columns.missing:

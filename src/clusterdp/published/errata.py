@@ -6,17 +6,17 @@ write them, so they are shown as what they are and decide nothing.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from clusterdp._words import is_plain
-from clusterdp.errors import FormatError, OutputError
+from clusterdp.errors import FormatError
 from clusterdp.published.provenance import check_line
 from clusterdp.storage.files import ERRATA
 
 if TYPE_CHECKING:
     from datetime import date
-    from pathlib import Path
+
+    from clusterdp.storage.reading import Files
 
 LONGEST_ERRATUM = 2000
 # A larger file is not read.
@@ -24,23 +24,25 @@ _MOST_BYTES = 100_000
 _HEAD = "# Errata\n\nAdded after the release was sealed; no checksum covers them.\n\n"
 
 
-def read_errata(folder: Path) -> list[str]:
+def read_errata(folder: Files) -> list[str]:
     """The errata of a folder, a line each, without characters that could change a terminal."""
-    path = folder / ERRATA
-    if not _is_file(path):
+    if not _is_file(folder):
         return []
+    if (folder.size(ERRATA) or 0) > _MOST_BYTES:
+        return [f"{ERRATA} is too large to be shown; open it yourself"]
+    content = folder.read(ERRATA)
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return [f"{ERRATA} is too large to be shown; open it yourself"]
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = None if content is None else content.decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is None:
         return [f"{ERRATA} cannot be read as text"]
     lines = text.removeprefix(_HEAD).splitlines()
     shown = ("".join(letter if is_plain(letter) else " " for letter in line) for line in lines)
     return [line.strip().removeprefix("- ") for line in shown if line.strip()]
 
 
-def add_erratum(folder: Path, text: str, day: date) -> None:
+def add_erratum(folder: Files, text: str, day: date) -> None:
     """Append a dated entry to the errata of a folder.
 
     Raises:
@@ -49,17 +51,12 @@ def add_erratum(folder: Path, text: str, day: date) -> None:
         OutputError: If it cannot be written.
     """
     check_line("an erratum", text, LONGEST_ERRATUM)
-    path = folder / ERRATA
-    begun = os.path.lexists(path)
-    if begun and not _is_file(path):
-        raise FormatError(f"{path} is not a file of its own; remove it")
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"{'' if begun else _HEAD}- {day.isoformat()}: {text.strip()}\n")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+    begun = _is_file(folder)
+    if not begun and folder.is_taken(ERRATA):
+        raise FormatError(f"{folder}/{ERRATA} is not a file of its own; remove it")
+    folder.append(ERRATA, f"{'' if begun else _HEAD}- {day.isoformat()}: {text.strip()}\n")
 
 
-def _is_file(path: Path) -> bool:
+def _is_file(folder: Files) -> bool:
     """Whether it is a file, and not a link to one elsewhere."""
-    return path.is_file() and not path.is_symlink()
+    return folder.size(ERRATA) is not None and not folder.is_link(ERRATA)

@@ -14,9 +14,8 @@ errata.md         what turned out to be wrong later, if anything; nothing seals 
 
 from __future__ import annotations
 
-import os
+import io
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy as np
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.layout import Layout, find_arm
 from clusterdp.experiment.look_bins import look_space
+from clusterdp.experiment.pooling import POOLED_LABEL
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.block_tables import unstacked
 from clusterdp.published.cells import WEIGHT, cells_of_blocks, has_totals, read_labels
@@ -45,10 +45,12 @@ from clusterdp.storage.files import (
     TOTALS,
     UNIT_PARTS,
     UNITS,
-    FileSum,
 )
+from clusterdp.storage.reading import open_files
 
 if TYPE_CHECKING:
+    import os
+
     import polars as pl
 
     from clusterdp.experiment.categories import Categories
@@ -56,24 +58,39 @@ if TYPE_CHECKING:
     from clusterdp.published.manifest import Manifest
     from clusterdp.rows.columns import Columns
     from clusterdp.statistics.look import DrawnLook
+    from clusterdp.storage.reading import Files
 
 _PART_NAME = re.compile(rf"{UNIT_PARTS}/\w[\w.-]{{,200}}", re.ASCII)
 
 
-def read_release(path: str | Path) -> Release:
+def read_release(path: str | os.PathLike[str]) -> Release:
     """A published release, checked against its checksums.
 
     `units` is a Polars query over the folder, so that releases larger than memory can be used.
 
+    Args:
+        path: A folder on a disk, or in a store (`s3://bucket/folder`).
+
     Raises:
-        FormatError: If the folder is not a release, or was damaged or edited.
+        FormatError: If the folder is not a release, or was damaged or edited, or a store cannot be
+            reached.
     """
-    return read_folder(Path(path))[0]
+    return read_folder(path)[0]
 
 
-def read_folder(folder: Path) -> tuple[Release, Manifest]:
+def read_folder(path: str | os.PathLike[str]) -> tuple[Release, Manifest]:
     """As `read_release`, with the manifest."""
-    manifest = read_manifest(folder)
+    return read_files(open_files(path))
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """The manifest of a folder, unsealed."""
+    return _unsealed(open_files(path))
+
+
+def read_files(folder: Files) -> tuple[Release, Manifest]:
+    """As `read_folder`, of a folder that is open."""
+    manifest = _unsealed(folder)
     check_sizes(folder, manifest)
     _check_sums(folder, manifest)
     import polars as pl
@@ -90,38 +107,34 @@ def read_folder(folder: Path) -> tuple[Release, Manifest]:
         raise FormatError(f"{folder} does not hold together: {type(error).__name__}") from None
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder, unsealed."""
+def _unsealed(folder: Files) -> Manifest:
     if folder.name.endswith(PARTIAL_SUFFIX):
         raise FormatError(f"{folder} is what an interrupted run left behind, not a release")
-    try:
-        sealed = (folder / MANIFEST).read_bytes()
-    except OSError:
-        if not os.path.lexists(folder):
-            raise FormatError(f"there is no folder {folder}; check its name") from None
-        raise FormatError(f"{folder} is not a release: it has no {MANIFEST}") from None
+    sealed = folder.read(MANIFEST)
+    if sealed is None:
+        if not folder.exists():
+            raise FormatError(f"there is no folder {folder}; check its name")
+        raise FormatError(f"{folder} is not a release: it has no {MANIFEST}")
     return unseal(sealed)
 
 
-def _assemble(folder: Path, manifest: Manifest) -> Release:
-    import polars as pl
-
+def _assemble(folder: Files, manifest: Manifest) -> Release:
     columns, terms = manifest.to_columns(), manifest.terms
-    cells = pl.read_parquet(folder / CELLS, glob=False)
+    cells = _read_table(folder, CELLS)
     parts = list(zip(terms.mechanisms, terms.spaces, strict=True))
     of_blocks = cells_of_blocks(cells, columns, parts)
     layout = _read_layout(cells, columns, manifest)
-    totals = _read_stacked(folder / TOTALS, [has_totals(one) for one in terms.mechanisms])
-    channels = _read_stacked(folder / CHANNELS, [one.designs_rows for one in terms.mechanisms])
+    totals = _read_stacked(folder, TOTALS, [has_totals(one) for one in terms.mechanisms])
+    channels = _read_stacked(folder, CHANNELS, [one.designs_rows for one in terms.mechanisms])
     tables = map(Tables, of_blocks, totals, channels)
     pairs = zip(parts, tables, strict=True)
     blocks = tuple(_read_block(*part, held, columns, layout) for part, held in pairs)
     units = None
     if terms.releases_rows:
-        files = [folder / name for name in unit_files(manifest)]
-        schemas = [pl.read_parquet_schema(file) for file in files]
+        names = unit_files(manifest)
+        schemas = [dict(folder.scan_parquet([name]).collect_schema()) for name in names]
         _check_columns(schemas, cells.schema, columns)
-        units = pl.scan_parquet(files, glob=False)
+        units = folder.scan_parquet(names)
     return Release(
         units=units,
         cells=cells,
@@ -131,6 +144,8 @@ def _assemble(folder: Path, manifest: Manifest) -> Release:
         layout=layout,
         notes=(*manifest.notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
         look=_read_look(folder, manifest),
+        response=manifest.labels,
+        assignment=manifest.assignment,
         provenance=manifest.provenance,
     )
 
@@ -143,11 +158,16 @@ class Tables(NamedTuple):
     channels: pl.DataFrame | None
 
 
-def _read_stacked(path: Path, present: list[bool]) -> list[pl.DataFrame | None]:
+def _read_stacked(folder: Files, name: str, present: list[bool]) -> list[pl.DataFrame | None]:
     """The table of each block from a file; there is none if no block has one."""
+    return unstacked(_read_table(folder, name) if any(present) else None, present)
+
+
+def _read_table(folder: Files, name: str) -> pl.DataFrame:
+    """A table beside the rows."""
     import polars as pl
 
-    return unstacked(pl.read_parquet(path, glob=False) if any(present) else None, present)
+    return pl.read_parquet(io.BytesIO(folder.read(name) or b""))
 
 
 def _read_block(
@@ -170,14 +190,12 @@ def _read_block(
     return Block(space=space, mechanism=mechanism, statistics=statistics, channel=channel)
 
 
-def _read_look(folder: Path, manifest: Manifest) -> DrawnLook | None:
-    import polars as pl
-
+def _read_look(folder: Files, manifest: Manifest) -> DrawnLook | None:
     look, before = manifest.terms.look, manifest.before_look
     if look is None or before is None:
         return None
     bins = look_space(before.outcomes.declared.declared())
-    return look.read(pl.read_parquet(folder / LOOK, glob=False), bins)
+    return look.read(_read_table(folder, LOOK), bins)
 
 
 def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> Layout:
@@ -191,6 +209,7 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
         folds=manifest.folds,
     )
     layout.check()
+    _check_clusters(layout, manifest)
     if (layout.n_units, layout.n_clusters) != (manifest.n_units, manifest.n_clusters):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the number of units or clusters")
     by_arm = layout.sizes.sum(axis=0)
@@ -199,6 +218,17 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
     if repr([plain(arm) for arm in arms]) != repr(list(manifest.arms)):
         raise FormatError(f"{CELLS} and {MANIFEST} disagree on the arms")
     return layout
+
+
+def _check_clusters(layout: Layout, manifest: Manifest) -> None:
+    """Raise a FormatError unless private clusters are labels that were declared, or a pool."""
+    if manifest.labels is None:
+        return
+    named = [label for label in layout.clusters if label != POOLED_LABEL]
+    declared = [label for label in manifest.labels.labels if label in named]
+    pooled = len(named) < manifest.labels.n_labels
+    if named != declared or (pooled and manifest.assignment is not None):
+        raise FormatError(f"{CELLS} has other clusters than the labels in {MANIFEST}")
 
 
 def _check_columns(
@@ -232,15 +262,15 @@ def unit_files(manifest: Manifest) -> list[str]:
     return sorted(set(manifest.files) - {CELLS, CHANNELS, INDEX, LOOK, TOTALS, README})
 
 
-def check_sizes(folder: Path, manifest: Manifest) -> None:
+def check_sizes(folder: Files, manifest: Manifest) -> None:
     """Raise a FormatError unless every file is there and of the size it was published with."""
     _check_names(manifest)
     for name, stated in manifest.files.items():
-        path = folder / name
-        if not path.is_file():
+        size = folder.size(name)
+        if size is None:
             raise FormatError(f"{folder} lacks {name}")
-        if path.stat().st_size != stated.bytes:
-            raise FormatError(f"{path} is truncated or has grown since it was published")
+        if size != stated.bytes:
+            raise FormatError(f"{folder}/{name} is truncated or has grown since it was published")
 
 
 def _check_names(manifest: Manifest) -> None:
@@ -262,7 +292,7 @@ def _check_names(manifest: Manifest) -> None:
         raise FormatError(f"{MANIFEST} names a file that is not part of a release")
 
 
-def _check_sums(folder: Path, manifest: Manifest) -> None:
+def _check_sums(folder: Files, manifest: Manifest) -> None:
     for name, stated in manifest.files.items():
-        if FileSum.of(folder / name).sha256 != stated.sha256:
-            raise FormatError(f"{folder / name} was changed since it was published")
+        if folder.sum(name).sha256 != stated.sha256:
+            raise FormatError(f"{folder}/{name} was changed since it was published")

@@ -16,7 +16,9 @@ from msgspec import Struct
 
 from clusterdp._version import __version__
 from clusterdp._words import is_plain
+from clusterdp.channels.label_response import LabelResponse  # noqa: TC001 - for msgspec
 from clusterdp.errors import ClusterDPError, FormatError
+from clusterdp.experiment.assignment import AssignmentProbs, are_assignment_probs
 from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - for msgspec
 from clusterdp.experiment.layout import Breakdown
 from clusterdp.published.provenance import Provenance  # noqa: TC001 - msgspec resolves hints
@@ -88,6 +90,9 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         folds: How many folds units are in.
         row_order: How rows are ordered; None without rows.
         blocks: What was published of each block of outcomes.
+        labels: The response that private clusters went through; None where clusters are public.
+        assignment: The declared probabilities of arms by label; None if they are alike, or clusters
+            are public.
         before_look: What was declared before a look; None if there was none.
         expected: What the owner expected outcomes of each block to be like, see `Expected`; None
             where nothing was declared.
@@ -110,6 +115,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     folds: int
     row_order: RowOrderKind | None
     blocks: tuple[BlockTerms, ...]
+    labels: LabelResponse | None
+    assignment: AssignmentProbs | None
     before_look: BeforeLook | None
     expected: tuple[Expected | None, ...]
     guarantee: GuaranteeTerms
@@ -126,6 +133,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         columns: Columns,
         layout: Layout,
         terms: Terms,
+        assignment: AssignmentProbs | None = None,
         row_order: RowOrderKind,
         expected: tuple[Expected | None, ...],
         before_look: BeforeLook | None,
@@ -157,6 +165,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             folds=layout.folds,
             row_order=row_order if terms.releases_rows else None,
             blocks=terms.blocks,
+            labels=terms.labels,
+            assignment=assignment,
             expected=expected,
             before_look=before_look,
             guarantee=terms.guarantee,
@@ -167,7 +177,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def terms(self) -> Terms:
         """What is published of the outcomes, and what that costs."""
-        return Terms(blocks=self.blocks, guarantee=self.guarantee)
+        return Terms(blocks=self.blocks, labels=self.labels, guarantee=self.guarantee)
 
     def to_columns(self) -> Columns:
         """Which column plays which part."""
@@ -183,6 +193,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             assigned_by=named.assigned_by,
             folds=self.folds,
             n_blocks=len(self.blocks),
+            private_cluster=self.labels is not None,
         )
 
     def to_breakdowns(self) -> tuple[Breakdown, ...]:
@@ -238,6 +249,7 @@ def unseal(content: bytes) -> Manifest:
     manifest.terms.check()
     _check_labels(manifest)
     _check_expected(manifest)
+    _check_assignment(manifest)
     if (manifest.before_look is None) != (manifest.terms.look is None):
         raise FormatError("manifest.json does not hold together: see 'before_look'")
     return manifest
@@ -272,6 +284,15 @@ def _check_labels(manifest: Manifest) -> None:
         raise FormatError("manifest.json has arms with control characters: see 'arms'")
     if len(manifest.arms) < 2 or (manifest.row_order is None) == manifest.terms.releases_rows:
         raise FormatError("manifest.json does not hold together: see 'arms' and 'row_order'")
+
+
+def _check_assignment(manifest: Manifest) -> None:
+    labels, probs, n_arms = manifest.labels, manifest.assignment, len(manifest.arms)
+    n_labels = 0 if labels is None else labels.n_labels
+    if labels is not None and manifest.columns.cluster is None:
+        raise FormatError("manifest.json does not hold together: see 'labels' and 'columns'")
+    if probs is not None and (not n_labels or not are_assignment_probs(probs, n_labels, n_arms)):
+        raise FormatError("manifest.json does not hold together: see 'assignment'")
 
 
 def _check_expected(manifest: Manifest) -> None:
@@ -311,11 +332,18 @@ def title_of(manifest: Manifest) -> str:
     return manifest.provenance.title or f"{names}: a private release of a randomized experiment"
 
 
-def what_is_public(row_order: RowOrderKind | None) -> str:
+def what_is_public(manifest: Manifest) -> str:
     """What is published as it is, in a sentence; without rows there is no order of rows."""
     public = {
         None: "Arms, clusters and cell sizes",
         "ids": "Ids, arms, clusters, cell sizes and kept columns",
         "table": "Ids, arms, clusters, cell sizes, kept columns and the order of the table",
     }
-    return f"{public[row_order]} are published as they are."
+    listed = public[manifest.row_order]
+    if manifest.labels is None:
+        return f"{listed} are published as they are."
+    exact = listed.replace(", clusters, cell sizes", "").replace(", clusters and cell sizes", "")
+    return (
+        f"{exact} are published as they are. The cluster `{manifest.columns.cluster}` is private: "
+        f"a published label is {manifest.labels.in_words}, and the sizes of cells count these."
+    )

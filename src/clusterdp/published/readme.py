@@ -46,7 +46,7 @@ def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) 
 
 {_what(manifest)}
 
-**Privacy.** {manifest.guarantee.in_words} {what_is_public(manifest.row_order)}
+**Privacy.** {manifest.guarantee.in_words} {what_is_public(manifest)}
 
 {_outcomes(manifest)}
 """

@@ -9,6 +9,8 @@ from clusterdp._tables import html_lines, html_notes, html_pairs, listed
 
 if TYPE_CHECKING:
     from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels.label_response import LabelResponse
+    from clusterdp.experiment.assignment import AssignmentProbs
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.draw import Statistics
@@ -56,6 +58,9 @@ class Release:
         notes: Remarks for whoever uses this release.
         provenance: Where it comes from, as far as the owner says it.
         look: The noisy histogram that outcomes were clipped by, as arrays; None without one.
+        response: The response that private clusters went through, so that what is published of them
+            are labels that units were given; None where clusters are public.
+        assignment: The declared probabilities of arms by label; None if they are alike.
     """
 
     units: Any
@@ -67,6 +72,8 @@ class Release:
     notes: tuple[str, ...]
     provenance: Provenance
     look: DrawnLook | None = None
+    response: LabelResponse | None = None
+    assignment: AssignmentProbs | None = None
 
     @property
     def mechanism_names(self) -> str:
@@ -94,6 +101,7 @@ class Release:
         facts = {
             "guarantee": self.guarantee.in_short(),
             "table": layout.in_words,
+            **({} if self.response is None else {"private clusters": self.response.in_words}),
             "arms": ", ".join(arms),
             **{
                 f"outcome {outcome.name}": str(outcome)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from clusterdp.experiment.assignment import inflation
 from clusterdp.precision.expected import channel_unit_noise, expected_precision
 from clusterdp.precision.sights import sight_rows, sights
 
@@ -74,8 +75,17 @@ def what_is_visible(
         metrics=tuple(str(metric) for space in spaces for metric in space.declared.metrics),
         precisions=precisions,
         sights=sights(precisions, compared),
-        assumed=_assumed(manifest, spaces),
+        assumed=_assumed(manifest, spaces) + _weighted(manifest, layout),
     )
+
+
+def _weighted(manifest: Manifest, layout: Layout) -> str:
+    """What is said of private clusters that have probabilities of arms of their own."""
+    if manifest.labels is None or manifest.assignment is None:
+        return ""
+    weights = manifest.labels.inverse(layout.clusters) @ (1 / np.array(manifest.assignment))
+    factor = inflation(weights, layout.sizes)
+    return f"; arms had other shares in other private clusters, so about {factor:.3g} times as much"
 
 
 def _precisions(

@@ -5,11 +5,13 @@ A manifest states it, and so does a ledger.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from clusterdp.channels.label_response import LabelResponse  # noqa: TC001 - for msgspec
 from clusterdp.errors import FormatError, ParameterError
 from clusterdp.experiment.categories import (  # noqa: TC001 - for msgspec
     Categories,
@@ -18,6 +20,7 @@ from clusterdp.experiment.categories import (  # noqa: TC001 - for msgspec
 from clusterdp.mechanisms.mechanism import Mechanism  # noqa: TC001 - for msgspec
 from clusterdp.privacy.accounting import Guarantee, shown
 from clusterdp.privacy.composition import basic_composition
+from clusterdp.privacy.neighbours import CLUSTER_AND_OUTCOME, Neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +39,7 @@ class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     epsilon: float
     delta: float
-    neighbours: Literal["replace-one-outcome"] = "replace-one-outcome"
+    neighbours: Neighbours
     in_words: str
 
 
@@ -89,21 +92,28 @@ class Terms(Struct, frozen=True, kw_only=True):
     Attributes:
         blocks: What is published of each block. One unit's outcomes are in all of them, so that
             their losses add up.
-        guarantee: What all blocks cost together.
+        labels: The response that private clusters went through; None where clusters are public.
+        guarantee: What all blocks and labels cost together.
     """
 
     blocks: tuple[BlockTerms, ...]
+    labels: LabelResponse | None
     guarantee: GuaranteeTerms
 
     @classmethod
-    def of(cls, spaces: Sequence[Categories], mechanisms: Sequence[Mechanism]) -> Terms:
+    def of(
+        cls,
+        spaces: Sequence[Categories],
+        mechanisms: Sequence[Mechanism],
+        labels: LabelResponse | None = None,
+    ) -> Terms:
         """The terms of a release, from the categories and the mechanism of each block.
 
         Raises:
             ParameterError: If a budget cannot be met, a prior is of another outcome space, some
                 blocks have rows and others do not, or one of several has a look.
         """
-        guarantee = total_guarantee(spaces, mechanisms)
+        guarantee = total_guarantee(spaces, mechanisms, labels)
         if len({mechanism.releases_rows for mechanism in mechanisms}) > 1:
             raise ParameterError(
                 "some blocks would publish rows and others would not; choose mechanisms that all do"
@@ -113,8 +123,12 @@ class Terms(Struct, frozen=True, kw_only=True):
         pairs = zip(spaces, mechanisms, strict=True)
         return cls(
             blocks=tuple(BlockTerms.of(space, mechanism) for space, mechanism in pairs),
+            labels=labels,
             guarantee=GuaranteeTerms(
-                epsilon=guarantee.epsilon, delta=guarantee.delta, in_words=in_words(guarantee)
+                epsilon=guarantee.epsilon,
+                delta=guarantee.delta,
+                neighbours=guarantee.neighbours,
+                in_words=in_words(guarantee),
             ),
         )
 
@@ -154,16 +168,17 @@ class Terms(Struct, frozen=True, kw_only=True):
         return all(mechanism.releases_rows for mechanism in self.mechanisms)
 
     def losses(self) -> tuple[ReleaseLoss, ...]:
-        """What each block loses at worst; blocks are drawn independently, so that they add up."""
+        """What each block loses at worst, and labels; all are drawn independently, and add up."""
         pairs = zip(self.spaces, self.mechanisms, strict=True)
-        return tuple(mechanism.loss(space) for space, mechanism in pairs)
+        of_labels = () if self.labels is None else (self.labels.loss(),)
+        return (*of_labels, *(mechanism.loss(space) for space, mechanism in pairs))
 
     def check(self) -> None:
         """Raise a FormatError unless all of it follows from the parameters of the mechanisms."""
         if not self.blocks:
             raise FormatError("there is no block of outcomes")
         try:
-            again = Terms.of(self.spaces, self.mechanisms)
+            again = Terms.of(self.spaces, self.mechanisms, self.labels)
         except ParameterError as error:
             raise FormatError(f"the parameters are of no mechanism of ours: {error}") from None
         # Words for people may change.
@@ -180,34 +195,46 @@ class Terms(Struct, frozen=True, kw_only=True):
 
     def to_guarantee(self) -> Guarantee:
         """The guarantee, as a value."""
-        return Guarantee(epsilon=self.guarantee.epsilon, delta=self.guarantee.delta)
+        stated = self.guarantee
+        return Guarantee(epsilon=stated.epsilon, delta=stated.delta, neighbours=stated.neighbours)
 
 
-def total_guarantee(spaces: Sequence[Categories], mechanisms: Sequence[Mechanism]) -> Guarantee:
+def total_guarantee(
+    spaces: Sequence[Categories],
+    mechanisms: Sequence[Mechanism],
+    labels: LabelResponse | None = None,
+) -> Guarantee:
     """What the blocks of a release cost together: Σε and Σδ, rounded up.
 
     Neighbours differ in all outcomes of a unit, and outcomes of different blocks are a product
-    space. So one unit can lose the most in every block at once.
+    space. So one unit can lose the most in every block at once. Where clusters are private,
+    neighbours differ in a unit's cluster as well. Given the labels that units were given, all else
+    costs as much as with these as public clusters, so that ε₁ and ε₂ add up.
     """
     pairs = zip(spaces, mechanisms, strict=True)
-    return basic_composition([mechanism.guarantee(space) for space, mechanism in pairs])
+    blocks = [mechanism.guarantee(space) for space, mechanism in pairs]
+    if labels is None:
+        return basic_composition(blocks)
+    total = basic_composition([labels.guarantee(), *blocks])
+    return replace(total, neighbours=CLUSTER_AND_OUTCOME)
 
 
 def in_words(guarantee: Guarantee) -> str:
     """The guarantee as a sentence for people."""
-    budget = f"epsilon = {shown(guarantee.epsilon)}"
+    budget, words = f"epsilon = {shown(guarantee.epsilon)}", guarantee.words
     meaning = (
-        "it changes the odds between any two outcomes of a person by at most a factor e^epsilon, "
-        "even for whoever knows everything else, including all other outcomes"
+        f"it changes the odds between any two {words.told_apart} of a person by at most a factor "
+        "e^epsilon, even for whoever knows everything else, including all other "
+        f"{words.told_apart}"
     )
     if guarantee.delta:
         budget += f", delta = {shown(guarantee.delta)}"
         meaning = (
             "whatever could be published becomes at most e^epsilon times likelier, plus delta, "
-            "when one person's outcome is another"
+            f"when one person's {words.replaced} is another"
         )
     return (
         "Everything in this folder, taken together, is label differentially private with "
-        f"{budget}, for the replacement of one unit's outcome: {meaning}. In other words: "
+        f"{budget}, for the replacement of one unit's {words.replaced}: {meaning}. In other words: "
         f"{guarantee.in_odds()}."
     )

@@ -11,9 +11,10 @@ from clusterdp.errors import ClusterDPError
 from clusterdp.experiment.published_names import debiased_names
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.mechanisms.settling import settle
+from clusterdp.privacy.accounting import shown
 from clusterdp.published.card import write_card
 from clusterdp.published.cells import cells_of_blocks
-from clusterdp.published.folder import read_folder, unit_files
+from clusterdp.published.folder import read_files, unit_files
 from clusterdp.published.manifest import software_name
 from clusterdp.published.readme import write_readme
 from clusterdp.published.row_counts import (
@@ -28,33 +29,34 @@ from clusterdp.rows.columns import FOLD
 from clusterdp.rows.debiased import debiased_columns
 from clusterdp.rows.keys import fold_numbers
 from clusterdp.storage.files import ERRATA, INDEX, MANIFEST, README
+from clusterdp.storage.reading import open_files
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
-    from pathlib import Path
 
     import polars as pl
 
     from clusterdp._arrays import FloatArray
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.release import Block, Release
+    from clusterdp.storage.reading import Files
 
 # Machines may add up a prior in another order.
 _SAME_PRIOR = 1e-6
 
 
-def verify_folder(folder: Path) -> list[Check]:
+def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
     """Run every check; the first ones decide whether the others can run at all."""
     try:
-        release, manifest = read_folder(folder)
+        folder = open_files(path)
+        release, manifest = read_files(folder)
     except ClusterDPError as error:
         return [Check("manifest, checksums and schema", str(error))]
     listed = {MANIFEST, *manifest.files}
-    if not (folder / ERRATA).is_symlink():
+    if not folder.is_link(ERRATA):
         listed.add(ERRATA)
-    there = (path for path in folder.rglob("*") if not path.is_dir())
-    names = (path.relative_to(folder).as_posix() for path in there)
-    foreign = sorted(name for name in names if name not in listed)
+    foreign = sorted(name for name in folder.names() if name not in listed)
     checks = [
         Check("manifest, checksums and schema", None),
         Check(
@@ -63,6 +65,7 @@ def verify_folder(folder: Path) -> list[Check]:
         ),
         # read_release refuses a guarantee that does not follow.
         Check("the guarantee follows from the parameters", None),
+        *_check_response(manifest),
         *_check_pages(folder, release, manifest),
     ]
     if release.units is None:
@@ -79,7 +82,7 @@ def verify_folder(folder: Path) -> list[Check]:
         ("folds follow from ids", _check_folds),
     ]
     if manifest.row_order == "ids":
-        parts = [folder / name for name in unit_files(manifest)]
+        parts = {name: folder.scan_parquet([name]) for name in unit_files(manifest)}
         steps.append(("rows stand in the order of ids", lambda one: _check_order(one, parts)))
     for name, step in steps:
         try:
@@ -91,7 +94,17 @@ def verify_folder(folder: Path) -> list[Check]:
     return checks
 
 
-def _check_pages(folder: Path, release: Release, manifest: Manifest) -> list[Check]:
+def _check_response(manifest: Manifest) -> list[Check]:
+    """What the integers of the response of private clusters cost; nothing where they are public."""
+    if manifest.labels is None:
+        return []
+    # A manifest whose integers are of no response is refused before.
+    cost, whole = manifest.labels.guarantee(), manifest.guarantee.epsilon
+    name = f"the response of clusters costs epsilon {shown(cost.epsilon)} of {shown(whole)}"
+    return [Check(name, None)]
+
+
+def _check_pages(folder: Files, release: Release, manifest: Manifest) -> list[Check]:
     """The texts for people, if this version of the software wrote them: words may change."""
     if manifest.software != software_name():
         names = f"{README} and {INDEX} are of another version of clusterdp"
@@ -106,7 +119,7 @@ def _check_pages(folder: Path, release: Release, manifest: Manifest) -> list[Che
         Check.of(
             f"{called} follows from the manifest",
             f"{name} is not what was published",
-            holds=(folder / name).read_bytes() == written.encode(),
+            holds=folder.read(name) == written.encode(),
         )
         for name, (called, written) in pages.items()
     ]
@@ -189,15 +202,14 @@ def _published_decode(block: Block, cells: pl.DataFrame) -> Callable[[int], Floa
     return lambda metric: stated[:, metric]
 
 
-def _check_order(release: Release, parts: list[Path]) -> str | None:
+def _check_order(release: Release, parts: dict[str, pl.LazyFrame]) -> str | None:
     """Within each file: files of many machines hold ids by their hash."""
     import polars as pl
 
     unit = pl.col(release.columns.unit)
-    for part in parts:
-        falls = pl.scan_parquet(part, glob=False).select((unit < unit.shift(1)).any())
-        if collect_rows(falls).item():
-            return f"{part.name} is in another order, which may depend on outcomes"
+    for name, part in parts.items():
+        if collect_rows(part.select((unit < unit.shift(1)).any())).item():
+            return f"{name} is in another order, which may depend on outcomes"
     return None
 
 

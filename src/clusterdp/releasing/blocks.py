@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterdp.errors import ParameterError
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.mechanisms.draw import (
     check_exact,
@@ -26,16 +27,20 @@ if TYPE_CHECKING:
     from clusterdp.statistics.noise import NoiseSource
 
 
-def check_blocks(
-    layout: Layout, spaces: Sequence[Categories], mechanisms: Sequence[Mechanism]
-) -> None:
-    """Raise a ParameterError if a release of these blocks could not be completed.
+def check_blocks(prepared: Prepared, mechanisms: Sequence[Mechanism]) -> None:
+    """Raise a ParameterError if a release of a table's blocks could not be completed.
 
-    See `check_exact`; it reads what is public alone.
+    See `check_exact`; it reads what is public alone, or given labels in place of private clusters.
     """
+    spaces = prepared.table.spaces
     for space, mechanism in zip(spaces, mechanisms, strict=True):
-        check_exact(layout, space, mechanism)
-    Terms.of(spaces, mechanisms)
+        check_exact(prepared.layout, space, mechanism)
+    terms = Terms.of(spaces, mechanisms, prepared.response)
+    if prepared.assignment is not None and not terms.releases_rows:
+        raise ParameterError(
+            "without rows, effects cannot be weighted for arms that have different probabilities "
+            "in private clusters; choose a mechanism that releases rows"
+        )
 
 
 def release_notes(prepared: Prepared, mechanisms: Sequence[Mechanism]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from clusterdp.published.release import Block, Release
 from clusterdp.published.terms import total_guarantee
 from clusterdp.releasing.blocks import channels_of, check_blocks, draw_blocks, release_notes
 from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.labels import TABLE_CHANGED
@@ -54,7 +55,10 @@ def release_in_memory(
         key: Where the randomness of rows comes from.
         add_noise: Where noise on statistics comes from.
     """
-    check_blocks(prepared.layout, prepared.table.spaces, mechanisms)
+    check_blocks(prepared, mechanisms)
+    if prepared.labelling is not None:
+        prepared = label_first(prepared, Unrecorded(key))
+        check_blocks(prepared, mechanisms)
     prepared, mechanisms, look, *_ = look_first(prepared, mechanisms, Unrecorded(key), add_noise)
     table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
     notes = release_notes(prepared, mechanisms)
@@ -77,10 +81,12 @@ def release_in_memory(
             Block(space=space, mechanism=mechanism, statistics=one.statistics, channel=one.channel)
             for space, mechanism, one in zip(table.spaces, mechanisms, drawn, strict=True)
         ),
-        guarantee=total_guarantee(table.spaces, mechanisms),
+        guarantee=total_guarantee(table.spaces, mechanisms, prepared.response),
         columns=table.columns,
         layout=layout,
         notes=notes,
         look=look,
+        response=prepared.response,
+        assignment=prepared.assignment,
         provenance=prepared.provenance,
     )

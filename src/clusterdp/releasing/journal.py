@@ -1,8 +1,8 @@
 """What must survive a crash, so that a release can be finished without spending its budget again.
 
-A release draws randomness up to three times: noise for a look, noise for cells, and a key for rows.
-Run again with the same key and the same noise it gives the same release, so a repeated run reveals
-nothing more.
+A release draws randomness up to three times: noise for a look, noise for cells, and a key for rows
+and for private clusters. Run again with the same key and the same noise it gives the same release,
+so a repeated run reveals nothing more.
 """
 
 from __future__ import annotations
@@ -75,6 +75,29 @@ class Drawn(NamedTuple):
         return cls(blocks=tuple(blocks), table_tag=parts[""]["table_tag"].tobytes())
 
 
+class KeptLabels(NamedTuple):
+    """What giving units their labels leaves behind.
+
+    Attributes:
+        sizes: Units by the label that they were given and by arm; axes `[label, arm]`.
+        table_tag: Which table they are of, as in `Drawn`.
+    """
+
+    sizes: IntArray
+    table_tag: bytes
+
+    def __bytes__(self) -> bytes:
+        """To be kept, and read back exactly."""
+        tag = np.frombuffer(self.table_tag, dtype=np.uint8)
+        return _stored({"sizes": self.sizes, "table_tag": tag})
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> KeptLabels:
+        """What was kept."""
+        kept = _restored(stored)
+        return cls(sizes=kept["sizes"], table_tag=kept["table_tag"].tobytes())
+
+
 class KeptLook(NamedTuple):
     """What a look leaves behind.
 
@@ -117,6 +140,14 @@ class Journal(Protocol):
         """The key of the release's rows."""
         ...
 
+    def recall_labels(self) -> bytes | None:
+        """The counts of given labels that an earlier run kept; None if there was none."""
+        ...
+
+    def keep_labels(self, counted: bytes) -> None:
+        """Write down that units were given labels: from now on the budget stays spent."""
+        ...
+
     def recall_look(self) -> bytes | None:
         """The look that an earlier run kept; None if there was none."""
         ...
@@ -147,6 +178,13 @@ class Unrecorded:
     """The journal of a release that is never resumed: it keeps a key, and that in memory alone."""
 
     key: ReleaseKey = field(default_factory=ReleaseKey.from_system)
+
+    def recall_labels(self) -> None:
+        """Nothing: every run is the first."""
+        return
+
+    def keep_labels(self, counted: bytes) -> None:
+        """Nothing is kept."""
 
     def recall_look(self) -> None:
         """Nothing: every run is the first."""

@@ -108,5 +108,5 @@ def _count(prepared: Prepared, bins: Categories, progress: Progress) -> Counted:
     """Everyone by bin, clusters together; the notices of safety nets come with the next count."""
     layout = prepared.layout
     together = replace(layout, clusters=(EVERYONE,), sizes=layout.sizes.sum(axis=0, keepdims=True))
-    encoder = replace(prepared.encoder, clusters=None, pooled=None)
+    encoder = replace(prepared.encoder, clusters=None, pooled=None, noisy=None)
     return replace(prepared.table, spaces=(bins,)).count(together, encoder, progress)

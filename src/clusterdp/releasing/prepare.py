@@ -15,6 +15,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.experiment.aggregates import aggregation_notes
 from clusterdp.experiment.pooling import check_assignment, pool_small_clusters
 from clusterdp.published.provenance import Provenance
+from clusterdp.releasing.labelling import Labelling
 from clusterdp.rows.batches import BatchRandomizer
 from clusterdp.rows.counting import Asked
 from clusterdp.rows.frames import is_spark
@@ -24,15 +25,18 @@ if TYPE_CHECKING:
     from datetime import date
 
     from clusterdp.channels.catalogue import Channel
+    from clusterdp.channels.label_response import LabelResponse
     from clusterdp.engines.base import Engine, Table
     from clusterdp.engines.cells import CellOptions
     from clusterdp.experiment.aggregates import Aggregates
+    from clusterdp.experiment.assignment import AssignmentProbs
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.experiment.pooling import Pooled
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.published.manifest import Expected
     from clusterdp.published.provenance import Spent
+    from clusterdp.releasing.labelling import DeclaredLabels
     from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey
     from clusterdp.rows.labels import CellEncoder
@@ -50,6 +54,8 @@ class Prepared:
         expected: What the owner expects outcomes of each block to be like, which is published;
             None where nothing was declared.
         provenance: Where the release comes from.
+        labelling: How units are given labels, where clusters are private: cells are then those to
+            be expected, until `label_first` counts them. None where clusters are public.
     """
 
     table: Table
@@ -58,6 +64,17 @@ class Prepared:
     notes: tuple[str, ...]
     expected: tuple[Expected | None, ...]
     provenance: Provenance
+    labelling: Labelling | None = None
+
+    @property
+    def response(self) -> LabelResponse | None:
+        """The response that private clusters go through; None where clusters are public."""
+        return None if self.labelling is None else self.labelling.response
+
+    @property
+    def assignment(self) -> AssignmentProbs | None:
+        """The declared probabilities of arms by label; None if they are alike."""
+        return None if self.labelling is None else self.labelling.assignment
 
     def begun(self, day: date, spent_before: Spent | None = None) -> Prepared:
         """The same, with the day on which its release began and what had been spent before it."""
@@ -81,6 +98,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     keep_order: bool = False,
     verbose: bool = False,
     aggregates: Aggregates | None = None,
+    labels: DeclaredLabels | None = None,
     engine: Engine | None = None,
     out: str | None = None,
 ) -> Prepared:
@@ -96,6 +114,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         keep_order: Publish rows in the order of the table, which is then public.
         verbose: Say how many rows an error or a notice is about.
         aggregates: How several rows of a unit become one, by outcome; None if each unit has one.
+        labels: What is declared of private clusters; None where clusters are public.
         engine: What reads the source; by default what the kind of source needs. A query to be
             released needs one, which removes the scratch folder afterwards.
         out: Where it is going to be published. Without, a query can only be prepared.
@@ -105,7 +124,10 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     """
     asked = TableOptions(columns, spaces, clip, keep_order, verbose, aggregates or {})
     engine = engine or open_engine(source, ExitStack())
-    return prepare_table(engine.table(named_source(source), asked, out), control, min_cell_size)
+    table = engine.table(named_source(source), asked, out)
+    if labels is not None:
+        return _unlabelled(table, labels, control, min_cell_size)
+    return prepare_table(table, control, min_cell_size)
 
 
 def asked_of(mechanism: Mechanism, layout: Layout, key: ReleaseKey) -> Asked:
@@ -146,11 +168,39 @@ def _pooled(
     )
 
 
+def _unlabelled(
+    table: Table, labels: DeclaredLabels, control: Any, min_cell_size: int | None
+) -> Prepared:
+    """A table with private clusters, before its units are given labels."""
+    layout, encoder = table.read_layout(control)
+    layout.check()
+    labelling = Labelling(
+        response=labels.response, assignment=labels.probs(layout), min_cell_size=min_cell_size
+    )
+    return Prepared(
+        table=table,
+        layout=labels.expected(layout),
+        encoder=encoder,
+        notes=aggregation_notes(table.aggregates),
+        expected=(None,) * len(table.spaces),
+        provenance=Provenance(),
+        labelling=labelling,
+    )
+
+
 def read_cells(
-    source: Any, asked: CellOptions, min_cell_size: int | None, engine: Engine
+    source: Any,
+    asked: CellOptions,
+    min_cell_size: int | None,
+    engine: Engine,
+    labels: DeclaredLabels | None = None,
 ) -> tuple[Layout, tuple[str, ...]]:
     """The cells of a source, from which a plan is made; and notes about them."""
-    pooled = _pool(engine.read_cells(named_source(source), asked)[0], min_cell_size)
+    layout = engine.read_cells(named_source(source), asked)[0]
+    if labels is not None:
+        layout.check()
+        return labels.expected(layout), ()
+    pooled = _pool(layout, min_cell_size)
     return pooled.layout, pooled.notes
 
 

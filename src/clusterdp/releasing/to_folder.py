@@ -18,6 +18,7 @@ from clusterdp.published.terms import Terms
 from clusterdp.published.totals import totals_table
 from clusterdp.releasing.blocks import check_blocks, release_notes
 from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.passes import TablePasses
 from clusterdp.statistics.noise import add_exact_noise
@@ -90,9 +91,10 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
     add_noise: NoiseSource,
 ) -> tuple[str, ...]:
     """As `write_release`, with the sources of randomness given, for tests."""
-    layout = prepared.layout
-    check_blocks(layout, prepared.table.spaces, mechanisms)
-    with _plain_errors(target), target.staged() as staged:
+    check_blocks(prepared, mechanisms)
+    with _plain_errors(target), target.staged(journal.key.claim()) as staged:
+        prepared = _labelled(prepared, mechanisms, journal, progress)
+        layout = prepared.layout
         prepared, mechanisms, look, before, found = look_first(
             prepared, mechanisms, journal, add_noise, _look_progress(mechanisms, layout, progress)
         )
@@ -139,6 +141,18 @@ def _tables(
     }
 
 
+def _labelled(
+    prepared: Prepared, mechanisms: Sequence[Mechanism], journal: Journal, progress: Stages
+) -> Prepared:
+    """With units given their labels, where clusters are private; what they lead to is checked."""
+    if prepared.labelling is None:
+        return prepared
+    counting = progress.stage("giving labels", prepared.layout.n_units)
+    prepared = label_first(prepared, journal, counting)
+    check_blocks(prepared, mechanisms)
+    return prepared
+
+
 def _look_progress(
     mechanisms: Sequence[Mechanism], layout: Layout, progress: Stages
 ) -> Callable[[int], None]:
@@ -155,7 +169,8 @@ def _describe(
         software=software_name(),
         columns=table.columns,
         layout=prepared.layout,
-        terms=Terms.of(table.spaces, mechanisms),
+        terms=Terms.of(table.spaces, mechanisms, prepared.response),
+        assignment=prepared.assignment,
         row_order=table.row_order,
         expected=prepared.expected,
         before_look=before,

@@ -9,8 +9,9 @@ import numpy as np
 from clusterdp.estimation import moments
 from clusterdp.estimation.arm_means import true_effects, weigh
 from clusterdp.estimation.checks import arms_check
-from clusterdp.estimation.estimate import layout_notes, overall_effects
+from clusterdp.estimation.estimate import overall_effects
 from clusterdp.estimation.families import VARYING, with_families
+from clusterdp.estimation.layout_notes import layout_notes
 from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.moments import CellMoments
 from clusterdp.estimation.notes import Note, Weight, sorted_notes

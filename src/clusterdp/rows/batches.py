@@ -6,7 +6,7 @@ batches to them and takes away what they return.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -50,6 +50,7 @@ class EncodedRows(NamedTuple):
         places: The place of each row among the totals of every level that is counted.
         folds: The fold of each row, if its place depends on it; else None.
         n_without_id: Rows without an id.
+        n_unlabelled: Rows without a declared label, where clusters are private.
     """
 
     units: pl.Series
@@ -60,11 +61,13 @@ class EncodedRows(NamedTuple):
     places: Mapping[tuple[str, ...], IntArray]
     folds: CodeArray | None
     n_without_id: int
+    n_unlabelled: int = 0
 
     @property
     def sound(self) -> bool:
-        """Whether every row has an id, and outcomes of the space that break no implication."""
-        return not self.n_without_id and all(block.sound for block in self.blocks)
+        """Whether every row has an id, a cluster, and outcomes that break no implication."""
+        lacking = self.n_without_id or self.n_unlabelled
+        return not lacking and all(block.sound for block in self.blocks)
 
     def words(self) -> WordArray:
         """A checksum word per row, for fingerprints; never published."""
@@ -155,8 +158,8 @@ class RowEncoder:
 
     def __call__(self, batch: pl.DataFrame) -> EncodedRows:
         """Encode a batch."""
-        cells = self.cells.encode(batch, self.columns.cluster, self.columns.arm)
         units = plain_column(batch[self.columns.unit])
+        cells, n_unlabelled = self.cells.encode_rows(batch, self.columns, units)
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
         folds = self._folds(units) if self.levels else None
         return EncodedRows(
@@ -168,6 +171,7 @@ class RowEncoder:
             places=self._places(cells, folds, groups) if self.levels else {},
             folds=folds,
             n_without_id=units.null_count(),
+            n_unlabelled=n_unlabelled,
         )
 
     def _folds(self, units: pl.Series) -> CodeArray | None:
@@ -175,6 +179,17 @@ class RowEncoder:
         if self.columns.folds == 1 or units.null_count():
             return None
         return fold_numbers(units, self.columns.folds)
+
+    @property
+    def label_key(self) -> bytes:
+        """The key of private clusters; empty where they are public."""
+        return b"" if self.cells.noisy is None else self.cells.noisy.aes_key
+
+    def with_label_key(self, aes_key: bytes) -> RowEncoder:
+        """The same with another key of private clusters; with an empty one it can be stored."""
+        if self.cells.noisy is None:
+            return self
+        return replace(self, cells=replace(self.cells, noisy=self.cells.noisy.with_key(aes_key)))
 
     def _places(
         self,
@@ -241,13 +256,14 @@ class BatchRandomizer:
     Attributes:
         encoder: Rows as codes.
         blocks: What randomizes each block.
-        pooled: The cluster labels by code, where pooling gave clusters new ones.
+        relabelled: The cluster labels by code, where clusters have others than in the table: they
+            were pooled, or are private.
         n_units: How many rows there are to be, which is public.
     """
 
     encoder: RowEncoder
     blocks: tuple[BlockRandomizer, ...]
-    pooled: pl.Series | None
+    relabelled: pl.Series | None
     n_units: int
 
     @classmethod
@@ -257,14 +273,14 @@ class BatchRandomizer:
         """The randomizer of a release: every kind of release has its rows made here."""
         import polars as pl
 
-        pooled = None
-        if encoder.cells.pooled is not None and encoder.columns.cluster is not None:
-            pooled = pl.Series(encoder.columns.cluster, layout.clusters)
+        relabelled = None
+        if encoder.cells.relabels and encoder.columns.cluster is not None:
+            relabelled = pl.Series(encoder.columns.cluster, layout.clusters)
         pairs = zip(encoder.blocks, channels, strict=True)
         return cls(
             encoder=encoder,
             blocks=tuple(BlockRandomizer.of(block, channel, key) for block, channel in pairs),
-            pooled=pooled,
+            relabelled=relabelled,
             n_units=layout.n_units,
         )
 
@@ -286,9 +302,7 @@ class BatchRandomizer:
         columns = self.encoder.columns
         together = zip(self.blocks, self.encoder.blocks, coded.blocks, strict=True)
         rows = [randomize(encoder, coded, block) for randomize, encoder, block in together]
-        published = [_only_visible(plain_column(batch[name])) for name in columns.public]
-        if self.pooled is not None:
-            published[2] = self.pooled.gather(coded.cells // len(self.encoder.cells.arms.values))
+        published = [self._published(name, batch, coded.cells) for name in columns.public]
         if columns.folds > 1:
             folds = coded.folds
             if folds is None:
@@ -303,13 +317,19 @@ class BatchRandomizer:
         in_order = (debiased[name] for name in columns.debiased)
         return pl.DataFrame([*published, *responses, *in_order])
 
+    def _published(self, name: str, batch: pl.DataFrame, cells: IntArray) -> pl.Series:
+        """A public column of a batch, or the labels that its rows are given."""
+        if self.relabelled is not None and name == self.encoder.columns.cluster:
+            return self.relabelled.gather(cells // len(self.encoder.cells.arms.values))
+        return _only_visible(plain_column(batch[name]))
+
     def schema(self, given: Mapping[str, pl.DataType]) -> pl.Schema:
         """The types of what is published, from those of the table."""
         import polars as pl
 
         columns = self.encoder.columns
         published = {name: plain_type(given[name]) for name in columns.public}
-        if self.pooled is not None and columns.cluster is not None:
+        if self.relabelled is not None and columns.cluster is not None:
             published[columns.cluster] = pl.String()
         if columns.folds > 1:
             published[FOLD] = pl.Int32()

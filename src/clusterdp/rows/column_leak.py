@@ -149,3 +149,11 @@ def leak_notice(name: str, outcomes: tuple[str, ...]) -> str:
         f"column {name!r} is kept and gives {', '.join(map(repr, outcomes))} away almost surely: "
         "publishing it publishes the outcome. Do not share the folder"
     )
+
+
+def label_notice(name: str, cluster: str) -> str:
+    """The warning to the owner about a column that reveals a private cluster."""
+    return (
+        f"column {name!r} is kept and gives {cluster!r} away almost surely: publishing it "
+        "publishes the cluster, which is private. Do not share the folder"
+    )

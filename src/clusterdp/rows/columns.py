@@ -57,6 +57,8 @@ class Columns:
         unit: Ids.
         arm: Treatment arms.
         cluster: Clusters; None if there are none.
+        private_cluster: Whether clusters are private: rows are published with the labels that a
+            response gives them, under the same name.
         outcomes: The sensitive outcomes.
         missing: Those that may be missing.
         kept: Public columns that are published as they are.
@@ -78,9 +80,15 @@ class Columns:
     folds: int = 1
     missing: tuple[str, ...] = ()
     n_blocks: int = 1
+    private_cluster: bool = False
 
     def __post_init__(self) -> None:
         cut_by = dict.fromkeys(name for names in self.breakdowns for name in names)
+        if self.private_cluster and self.cluster in {*self.kept, *cut_by}:
+            raise DataError(
+                f"column {self.cluster!r} is a private cluster, so it can be neither kept nor a "
+                "breakdown; effects in its true groups are estimated without"
+            )
         if set(cut_by) & {self.unit, self.arm, *self.outcomes}:
             raise DataError("a breakdown is by public columns, not by ids, arms or outcomes")
         if (
@@ -118,7 +126,10 @@ class Columns:
 
     @property
     def public(self) -> tuple[str, ...]:
-        """The columns that are published as they are, in their order."""
+        """The columns that are published beside outcomes, in their order.
+
+        All are published as they are, but for a private cluster.
+        """
         named = (self.cluster, self.assigned_by)
         return (self.unit, self.arm, *(name for name in named if name is not None), *self.kept)
 
@@ -129,8 +140,14 @@ class Columns:
 
     @property
     def secret(self) -> tuple[str, ...]:
-        """Columns that nothing public may be made of: ids and outcomes."""
-        return (self.unit, *self.outcomes)
+        """Columns that nothing public may be made of: ids, outcomes and a private cluster."""
+        private = (self.cluster,) if self.private_cluster and self.cluster else ()
+        return (self.unit, *self.outcomes, *private)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no column may reveal: the outcomes, and a private cluster."""
+        return self.secret[1:]
 
     @property
     def counted(self) -> tuple[str, ...]:

@@ -150,6 +150,22 @@ class BlockCounter:
         return found
 
 
+class CountKeys(NamedTuple):
+    """The keys of a counter.
+
+    Attributes:
+        rounding: Those that numbers are rounded with for counts, block by block.
+        labels: That of private clusters; empty where they are public.
+    """
+
+    rounding: tuple[tuple[bytes, ...], ...]
+    labels: bytes = b""
+
+    def without(self) -> CountKeys:
+        """As many keys, all of them empty."""
+        return CountKeys(((),) * len(self.rounding))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowCounter:
     """What pass 1 counts of a batch.
@@ -171,14 +187,21 @@ class RowCounter:
         return cls(encoder=replace(encoder, levels=tuple(levels)), blocks=blocks)
 
     @property
-    def count_keys(self) -> tuple[tuple[bytes, ...], ...]:
-        """The keys that numbers are rounded with for counts, block by block."""
-        return tuple(block.count_keys for block in self.blocks)
+    def keys(self) -> CountKeys:
+        """Its keys."""
+        return CountKeys(
+            rounding=tuple(block.count_keys for block in self.blocks),
+            labels=self.encoder.label_key,
+        )
 
-    def with_keys(self, keys: Sequence[tuple[bytes, ...]]) -> RowCounter:
-        """The same with other keys; with none it can be stored."""
-        pairs = zip(self.blocks, keys, strict=True)
-        return replace(self, blocks=tuple(replace(one, count_keys=key) for one, key in pairs))
+    def with_keys(self, keys: CountKeys) -> RowCounter:
+        """The same with other keys; with empty ones it can be stored."""
+        pairs = zip(self.blocks, keys.rounding, strict=True)
+        return replace(
+            self,
+            encoder=self.encoder.with_label_key(keys.labels),
+            blocks=tuple(replace(one, count_keys=key) for one, key in pairs),
+        )
 
     def n_places(self, n_cells: int) -> int:
         """How many integers are counted."""
@@ -286,11 +309,13 @@ class Tally:
     Attributes:
         blocks: What is counted of each block.
         n_without_id: Rows without an id.
+        n_unlabelled: Rows without a declared label, where clusters are private.
         seen: What was read; it and the tables leave batches out that are not sound.
     """
 
     blocks: tuple[BlockTally, ...]
     n_without_id: int = 0
+    n_unlabelled: int = 0
     seen: Fingerprint = field(default_factory=Fingerprint)
 
     @classmethod
@@ -302,11 +327,13 @@ class Tally:
     def numbers(self) -> tuple[int, ...]:
         """Everything but tables and groups: rows that cannot be used, and what was read."""
         of_blocks = (number for block in self.blocks for number in block.numbers)
-        return (self.n_without_id, *of_blocks, self.seen.n_rows, self.seen.low, self.seen.high)
+        seen = self.seen
+        lacking = (self.n_without_id, self.n_unlabelled)
+        return (*lacking, *of_blocks, seen.n_rows, seen.low, seen.high)
 
     @numbers.setter
     def numbers(self, numbers: Sequence[int]) -> None:
-        self.n_without_id, *of_blocks, n_rows, low, high = numbers
+        self.n_without_id, self.n_unlabelled, *of_blocks, n_rows, low, high = numbers
         self.seen = Fingerprint(n_rows, low, high)
         left = iter(of_blocks)
         for block in self.blocks:
@@ -315,6 +342,7 @@ class Tally:
     def add(self, rows: EncodedRows) -> None:
         """Take in a batch."""
         self.n_without_id += rows.n_without_id
+        self.n_unlabelled += rows.n_unlabelled
         pairs = list(zip(self.blocks, rows.blocks, strict=True))
         for tally, block in pairs:
             tally.look_at(block)

@@ -57,9 +57,17 @@ class ReleaseKey:
         """The AES key that a number is rounded with: one for rows, another one for counts."""
         return self._derive(f"clusterdp/rounding/{purpose}/1/{outcome}".encode())
 
+    def for_labels(self) -> bytes:
+        """The AES key of the response that private clusters go through."""
+        return self._derive(b"clusterdp/labels/1")
+
     def tag(self, seen: Fingerprint) -> bytes:
         """A checksum of a table, which reveals nothing without the key."""
         return hmac.digest(self._derive(b"clusterdp/table/1"), bytes(seen), "sha256")
+
+    def claim(self) -> str:
+        """What runs of this release own a place by: it tells them from others, and no more."""
+        return self._derive(b"clusterdp/claim/1").hex()
 
     def expose(self) -> bytes:
         """The secret itself, for a ledger to keep until the release is published."""
@@ -84,7 +92,7 @@ def unit_words(units: pl.Series, aes_key: bytes) -> WordArray:
 
     Args:
         units: Ids, integers or strings without nulls.
-        aes_key: From `ReleaseKey.for_response` or `for_rounding`.
+        aes_key: From `ReleaseKey.for_response`, `for_rounding` or `for_labels`.
 
     Returns:
         Axes `[unit, word]`, two 64-bit words each.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import CodeArray, IntArray
+    from clusterdp.rows.columns import Columns
+    from clusterdp.rows.noisy_labels import NoisyLabels
 
 TABLE_CHANGED = "the table changed while it was being read; nothing was published"
 ANOTHER_TABLE = (
@@ -122,33 +124,63 @@ def plain_column(column: pl.Series) -> pl.Series:
     return column if kind == column.dtype else column.cast(kind)
 
 
+class EncodedCells(NamedTuple):
+    """The cells of rows; axes `[row]`.
+
+    Attributes:
+        cells: Codes of cells.
+        n_outside: Rows without a declared label, where clusters are private.
+    """
+
+    cells: IntArray
+    n_outside: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellEncoder:
     """The cell of each row: `cluster * n_arms + arm`, its place in a flat `[cluster, arm]` array.
 
     Attributes:
-        clusters: Labels of the cluster column; None if there is none.
+        clusters: Labels of the cluster column, the declared ones if it is private; None if there is
+            no such column.
         arms: Labels of the arm column.
         pooled: For each cluster label the cluster it counts as, axes `[label]`; None without
             pooling.
         breakdowns: Labels of every column that a breakdown is by.
+        noisy: The response that private clusters go through; None where they are public.
     """
 
     clusters: Labels | None
     arms: Labels
     pooled: CodeArray | None = None
     breakdowns: Mapping[str, Labels] = field(default_factory=dict)
+    noisy: NoisyLabels | None = None
+
+    @property
+    def relabels(self) -> bool:
+        """Whether clusters have other labels than in the table."""
+        return self.pooled is not None or self.noisy is not None
+
+    def encode_rows(self, rows: pl.DataFrame, columns: Columns, units: pl.Series) -> EncodedCells:
+        """Cells of rows with these ids: by the labels that private clusters are given."""
+        if self.noisy is None or columns.cluster is None:
+            return EncodedCells(self.encode(rows, columns.cluster, columns.arm))
+        given = self.noisy(rows[columns.cluster], units)
+        return EncodedCells(self._cells(given.codes, rows[columns.arm]), given.n_outside)
 
     def encode(self, rows: pl.DataFrame, cluster: str | None, arm: str) -> IntArray:
         """Cell codes of rows, from the columns of clusters and arms; axes `[row]`."""
         if self.clusters is None or cluster is None:
             return self.arms.encode(rows[arm]).astype(np.int64)
-        codes = self.clusters.encode(rows[cluster])
+        return self._cells(self.clusters.encode(rows[cluster]), rows[arm])
+
+    def _cells(self, clusters: CodeArray | IntArray, arms: pl.Series) -> IntArray:
+        """Cell codes, from codes of cluster labels and a column of arms."""
         if self.pooled is not None:
-            codes = self.pooled[codes]
-        cells = codes.astype(np.int64)
+            clusters = self.pooled[clusters]
+        cells = clusters.astype(np.int64)
         cells *= len(self.arms.values)
-        cells += self.arms.encode(rows[arm])
+        cells += self.arms.encode(arms)
         return cells
 
     def groups(self, rows: pl.DataFrame, by: tuple[str, ...]) -> IntArray:

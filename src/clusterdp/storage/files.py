@@ -20,6 +20,8 @@ README, INDEX = "README.md", "index.html"
 ERRATA = "errata.md"
 # The rows: one file, or a folder of parts that many machines wrote.
 UNITS, UNIT_PARTS = "units.parquet", "units"
+# What a run owns a place in a store by, while it publishes there.
+CLAIM = "_clusterdp.claim"
 # Names of folders that are not finished, or are removed with the run.
 PARTIAL_SUFFIX, SCRATCH_SUFFIX = ".partial", ".scratch"
 # How published rows are ordered: by their ids, or as in the table.

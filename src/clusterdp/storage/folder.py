@@ -33,16 +33,29 @@ class Staged(NamedTuple):
 class Destination(Protocol):
     """A folder that does not exist yet, and appears complete or not at all."""
 
-    def check_free(self) -> None:
-        """Raise an OutputError unless a new folder can be made there."""
+    def check_free(self, claim: str | None = None) -> None:
+        """Raise an OutputError unless a new folder can be made there.
+
+        Args:
+            claim: What an interrupted run of the same release owns the place by; None if this is
+                the first.
+        """
         ...
 
-    def staged(self) -> AbstractContextManager[Staged]:
-        """Where to put things; they are published when the block ends without an error."""
+    def staged(self, claim: str) -> AbstractContextManager[Staged]:
+        """Where to put things; they are published when the block ends without an error.
+
+        Args:
+            claim: What tells runs of this release from those of others.
+        """
         ...
 
     def manifest(self) -> bytes | None:
         """The manifest of the release that is there; None if there is none."""
+        ...
+
+    def settle(self) -> None:
+        """Remove what a run left beside a release that it had published, if it was killed then."""
         ...
 
 
@@ -55,12 +68,17 @@ class LocalFolder:
     def __str__(self) -> str:
         return str(self.path)
 
-    def check_free(self) -> None:
+    @property
+    def working(self) -> Path:
+        """Beside which what is needed meanwhile is stored: here, on the same disk."""
+        return self.path
+
+    def check_free(self, claim: str | None = None) -> None:  # noqa: ARG002 - nothing is ever there
         """Raise an OutputError unless a new folder can be made there."""
         check_free(self.path)
 
     @contextmanager
-    def staged(self) -> Iterator[Staged]:
+    def staged(self, claim: str) -> Iterator[Staged]:  # noqa: ARG002 - a lock tells runs apart
         """A private folder beside it."""
         with staged_folder(self.path) as folder:
             yield Staged(files=folder, rows=str(folder))
@@ -71,6 +89,10 @@ class LocalFolder:
             return (self.path / MANIFEST).read_bytes()
         except OSError:
             return None
+
+    def settle(self) -> None:
+        """Remove the scratch folder; a rename leaves nothing else behind."""
+        _remove_stale_scratch(self.path)
 
 
 @contextmanager
@@ -88,22 +110,33 @@ def staged_folder(target: Path) -> Iterator[Path]:
     """
     target = Path(os.path.abspath(target))  # noqa: PTH100 - resolve() would follow a symlink
     check_free(target)
-    partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
-    handle: int | None = None
-    try:
-        handle = _claim(partial, target)
-        _empty(partial)
-        _remove_stale_scratch(target)
+    with working_folder(target) as partial:
         yield partial
         check_free(target)
         _publish(partial, target)
+
+
+@contextmanager
+def working_folder(target: Path) -> Iterator[Path]:
+    """A private folder beside `target`, which is removed if the block ends with an error.
+
+    What an earlier run left behind is removed, too.
+
+    Raises:
+        OutputError: If it cannot be made, or another run is using it.
+    """
+    partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
+    handle = _claim(partial, target)
+    try:
+        _empty(partial)
+        _remove_stale_scratch(target)
+        yield partial
     except BaseException:
-        if handle is not None:  # only while it is ours; an unclaimed empty one harms nobody
-            shutil.rmtree(partial, ignore_errors=True)
+        # Only while it is ours; an unclaimed empty one harms nobody.
+        shutil.rmtree(partial, ignore_errors=True)
         raise
     finally:
-        if handle is not None:
-            os.close(handle)
+        os.close(handle)
 
 
 def _claim(partial: Path, target: Path) -> int:
@@ -192,9 +225,14 @@ def _locks() -> ModuleType:
     return fcntl
 
 
+def check_system() -> None:
+    """Raise an OutputError on a system that cannot lock folders."""
+    _locks()
+
+
 def check_free(target: Path) -> None:
     """Raise an OutputError unless a new folder can be made at `target`."""
-    _locks()
+    check_system()
     if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
         raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
     try:

@@ -1,4 +1,4 @@
-"""The engine of this process: files, queries and anyone's frames; this machine's disks."""
+"""The engine of this process: files, queries and frames; this machine's disks and object stores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from clusterdp.errors import ParameterError
 from clusterdp.rows.column_types import plain_type
 from clusterdp.rows.frames import check_given_back, column_names, frame_like, read_frame, to_polars
 from clusterdp.rows.labelled import with_numbers
+from clusterdp.storage.access import is_store
 from clusterdp.storage.folder import LocalFolder, scratch_folder
+from clusterdp.storage.store_folder import StoreFolder
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """This process, and this machine's disks.
+    """This process, this machine's disks, and object stores.
 
     Attributes:
         stack: Closes the scratch folders when the release is done.
@@ -41,8 +43,10 @@ class LocalEngine:
 
     stack: ExitStack
 
-    def place(self, out: str) -> LocalFolder:
-        """A folder to publish."""
+    def place(self, out: str) -> LocalFolder | StoreFolder:
+        """A folder to publish: a path is on this machine's disks, an address in its store."""
+        if is_store(out):
+            return StoreFolder.at(out)
         if "://" in out:
             raise ParameterError(
                 f"{out} is on a store that Spark reaches: give engine='spark' (--engine spark)"
@@ -71,7 +75,7 @@ class LocalEngine:
     def _open(self, source: NamedSource, asked: TableOptions, out: str | None) -> pl.LazyFrame:
         columns = asked.columns
         if out is not None:
-            scratch = scratch_folder(Path(out))
+            scratch = scratch_folder(self.place(out).working)
             return open_source(source, asked.wanted, lambda: self.stack.enter_context(scratch))
         # What will not be published is not stored either, and outcomes are not even read.
         read = {*columns.counted, *possible_parts(columns.cluster)}

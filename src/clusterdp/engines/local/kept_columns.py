@@ -1,4 +1,4 @@
-"""Do kept columns reveal the outcome? Looked at while they are published; it only warns."""
+"""Do kept columns reveal outcomes or private clusters? Looked at while published; it only warns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from clusterdp.rows.column_leak import ValueCounter, counts_reveal_outcome, leak_notice, n_bins
+from clusterdp.rows.column_leak import (
+    ValueCounter,
+    counts_reveal_outcome,
+    label_notice,
+    leak_notice,
+    n_bins,
+)
 from clusterdp.rows.labels import plain_column
 
 if TYPE_CHECKING:
@@ -51,6 +57,10 @@ class KeptColumns:
             }
             for block in encoder.blocks
         ]
+        noisy, kept = encoder.cells.noisy, encoder.columns.kept
+        n_labels = 0 if noisy is None else noisy.response.n_labels
+        # Of private clusters; there are none where they are public.
+        self._labels = {name: _column(schema[name], n_rows, n_labels) for name in kept if n_labels}
 
     def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:
         """Take in successive rows."""
@@ -59,6 +69,11 @@ class KeptColumns:
         for block, columns in zip(rows.blocks, self._blocks, strict=True):
             for name, column in columns.items():
                 column.add(first_row, batch[name], block.categories)
+        noisy, cluster = self._encoder.cells.noisy, self._encoder.columns.cluster
+        if noisy is None or cluster is None:
+            return
+        for name, column in self._labels.items():
+            column.add(first_row, batch[name], noisy.own(batch[cluster]).codes)
 
     def notices(self) -> tuple[str, ...]:
         """Warnings to the owner about columns that reveal the outcomes of a block."""
@@ -69,6 +84,9 @@ class KeptColumns:
             for name, column in columns.items():
                 if column.reveals_outcome():
                     yield leak_notice(name, block.space.declared.names)
+        for name, column in self._labels.items():
+            if column.reveals_outcome():
+                yield label_notice(name, self._encoder.columns.cluster or "")
 
 
 def _column(kind: pl.DataType, n_rows: int, n_outcomes: int) -> _Column:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from clusterdp._arrays import IntArray, WordArray
-    from clusterdp.rows.counting import RowCounter
+    from clusterdp.rows.counting import CountKeys, RowCounter
 
 # What a partition counted leaves it as rows. Counts have places from 0, and the numbers of a tally
 # end at −1. Sums can outgrow 64 bits: halves of the numbers are added up by themselves.
@@ -70,19 +70,19 @@ class CountRows:
 
     Attributes:
         counter: What is counted of a batch, without keys.
-        count_keys: The keys that numbers are rounded with for counts, block by block.
+        keys: The keys of the counter.
         n_cells: How many cells there are.
         parts: Where parcels go.
     """
 
     counter: Shared[RowCounter]
-    count_keys: tuple[tuple[bytes, ...], ...] = field(repr=False)
+    keys: CountKeys = field(repr=False)
     n_cells: int
     parts: Parts
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
-        counter = self.counter.get().with_keys(self.count_keys)
+        counter = self.counter.get().with_keys(self.keys)
         names = counter.encoder.columns.counted
         tally = Tally.empty(counter, self.n_cells)
         present = np.zeros(self.n_cells, dtype=np.bool_)

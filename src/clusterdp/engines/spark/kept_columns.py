@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray
     from clusterdp.engines.spark.batches import Shared
+    from clusterdp.rows.batches import RowEncoder
     from clusterdp.rows.counting import RowCounter
 
 # Bins follow from so many values, more or less.
@@ -65,9 +66,10 @@ def revealing_columns(
     """Block by block, the positions of kept columns that give its outcomes away.
 
     Args:
-        rows: The kept columns, then the outcomes.
+        rows: The kept columns, then `Columns.secrets`.
         counter: How outcomes are encoded.
-        outcomes: For each block, how many rows have each category of it; axes `[category]`.
+        outcomes: For each block, how many rows have each category of it; axes `[category]`. Of
+            private clusters, which may come last, any numbers that add up to all rows.
         n_kept: How many columns are kept.
     """
     judged = _judged_columns(rows, int(outcomes[0].sum()), n_kept)
@@ -209,7 +211,7 @@ class CountValues:
 
     Attributes:
         counter: How outcomes are encoded.
-        block: Which block they are of.
+        block: Which block they are of; one more is private clusters.
         codes: The bins of each column, None where the key is the value's own; and the class of
             each outcome.
     """
@@ -227,18 +229,25 @@ class CountValues:
             for ends in edges
         ]
         keys = [f"k{place}" for place in range(len(edges))]
-        names = [*keys, *encoder.columns.outcomes]
+        names = [*keys, *encoder.columns.secrets]
         for batch in non_empty(batches):
             with no_values():
                 rows = as_polars(batch, names)
-                outcomes, categories = encoder.blocks[self.block](rows)
-                if outcomes.n_missing or (categories < 0).any():
-                    raise DataError(TABLE_CHANGED)
-                codes = classes[categories]
+                codes = classes[self._codes(encoder, rows)]
                 for counter, name in zip(found, keys, strict=True):
                     counter.add(rows[name], codes)
         for place, counter in enumerate(found):
             yield from _value_batches(place, counter)
+
+    def _codes(self, encoder: RowEncoder, rows: pl.DataFrame) -> CodeArray | IntArray:
+        """The categories of a block, or the private clusters, which come after all blocks."""
+        noisy, cluster = encoder.cells.noisy, encoder.columns.cluster
+        if self.block == len(encoder.blocks) and noisy is not None and cluster is not None:
+            return noisy.own(rows[cluster]).codes
+        outcomes, categories = encoder.blocks[self.block](rows)
+        if outcomes.n_missing or (categories < 0).any():
+            raise DataError(TABLE_CHANGED)
+        return categories
 
 
 class _BinCounter:

@@ -89,7 +89,7 @@ class RandomizeRows:
     """
 
     randomizer: Shared[BatchRandomizer]
-    keys: tuple[BlockKeys, ...] = field(repr=False)
+    keys: RowKeys = field(repr=False)
     places: RowPlaces
     seen: Accumulator[dict[int, Fingerprint | None]]
 
@@ -154,21 +154,33 @@ class BlockKeys(NamedTuple):
     rounding: tuple[bytes, ...]
 
 
-def keys_of(randomizer: BatchRandomizer) -> tuple[BlockKeys, ...]:
-    """The keys of a randomizer, block by block."""
-    return tuple(
+class RowKeys(NamedTuple):
+    """The keys of a randomizer: block by block, and of private clusters."""
+
+    blocks: tuple[BlockKeys, ...]
+    labels: bytes = b""
+
+
+def keys_of(randomizer: BatchRandomizer) -> RowKeys:
+    """The keys of a randomizer."""
+    blocks = tuple(
         BlockKeys(block.row_randomizer.aes_key, block.rounding_keys) for block in randomizer.blocks
     )
+    return RowKeys(blocks, randomizer.encoder.label_key)
 
 
 def without_keys(randomizer: BatchRandomizer) -> BatchRandomizer:
     """A randomizer that can be stored."""
-    return _with_keys(randomizer, (BlockKeys(b"", ()),) * len(randomizer.blocks))
+    return _with_keys(randomizer, RowKeys((BlockKeys(b"", ()),) * len(randomizer.blocks)))
 
 
-def _with_keys(randomizer: BatchRandomizer, keys: tuple[BlockKeys, ...]) -> BatchRandomizer:
-    pairs = zip(randomizer.blocks, keys, strict=True)
-    return replace(randomizer, blocks=tuple(_keyed(block, own) for block, own in pairs))
+def _with_keys(randomizer: BatchRandomizer, keys: RowKeys) -> BatchRandomizer:
+    pairs = zip(randomizer.blocks, keys.blocks, strict=True)
+    return replace(
+        randomizer,
+        encoder=randomizer.encoder.with_label_key(keys.labels),
+        blocks=tuple(_keyed(block, own) for block, own in pairs),
+    )
 
 
 def _keyed(block: BlockRandomizer, keys: BlockKeys) -> BlockRandomizer:

@@ -41,7 +41,7 @@ class HadoopFolder:
     def __str__(self) -> str:
         return self.uri
 
-    def check_free(self) -> None:
+    def check_free(self, claim: str | None = None) -> None:  # noqa: ARG002 - it has its own mark
         """Raise an OutputError if there is something at the place."""
         with self._errors():
             store, path = self._store(), self._path()
@@ -52,7 +52,7 @@ class HadoopFolder:
                 )
 
     @contextmanager
-    def staged(self) -> Iterator[Staged]:
+    def staged(self, claim: str) -> Iterator[Staged]:  # noqa: ARG002 - it has its own mark
         """A private folder of this machine for small files, and the place itself for rows."""
         self.check_free()
         with self._errors():
@@ -78,6 +78,9 @@ class HadoopFolder:
             # Without Hadoop's own checksums, whose files it would leave beside.
             store.copyToLocalFile(False, path, self._local(copy), True)  # noqa: FBT003
             return copy.read_bytes()
+
+    def settle(self) -> None:
+        """Nothing: what marks a run is removed before the manifest is there."""
 
     def _publish(self, folder: Path) -> None:
         names = sorted(path.name for path in folder.iterdir() if path.name != MANIFEST)

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from clusterdp.engines.base import CollectedRows, FirstPass, Table, WrittenRows, no_progress
 from clusterdp.engines.cells import to_layout
 from clusterdp.engines.spark.counting import (
@@ -50,7 +52,7 @@ from clusterdp.engines.spark.row_order import (
 )
 from clusterdp.engines.spark.security import check_encryption
 from clusterdp.errors import DataError
-from clusterdp.rows.column_leak import leak_notice
+from clusterdp.rows.column_leak import label_notice, leak_notice
 from clusterdp.rows.column_types import check_types
 from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.storage.files import UNIT_PARTS
@@ -226,9 +228,7 @@ class SparkTable(Table):
         n_cells = layout.sizes.size
         # Parts of numbers that are public: Spark would choose them by their sizes in bytes.
         parts = Parts(n_parts(layout.n_units), counter.n_places(n_cells))
-        task = CountRows(
-            counter=stored, count_keys=counter.count_keys, n_cells=n_cells, parts=parts
-        )
+        task = CountRows(counter=stored, keys=counter.keys, n_cells=n_cells, parts=parts)
         parcels = self._select(*self.columns.counted).mapInArrow(task, PARCELS)
         counted = send(parcels, parts.n_all).mapInArrow(AddUp(parts=parts), COUNTED)
         return put_together(to_polars(counted), counter, n_cells, parts)
@@ -253,19 +253,25 @@ class SparkTable(Table):
 
     def _leak_notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
         """Warnings to the owner about kept columns that reveal the outcomes of a block."""
-        kept, outcomes = self.columns.kept, self.columns.outcomes
+        kept, noisy = self.columns.kept, counter.get().encoder.cells.noisy
         if not kept:
             return ()
-        by_category = [counts.sum(axis=(0, 1)) for counts in counted.counts]
+        counts = [one.sum(axis=(0, 1)) for one in counted.counts]
+        if noisy is not None:
+            alike = np.zeros(noisy.response.n_labels, dtype=np.int64)
+            alike[0] = counts[0].sum()
+            counts.append(alike)
         with running(self.spark, "checking kept columns"):
-            found = revealing_columns(
-                self._select(*kept, *outcomes), counter, by_category, len(kept)
-            )
-        return tuple(
+            rows = self._select(*kept, *self.columns.secrets)
+            found = revealing_columns(rows, counter, counts, len(kept))
+        notices = [
             leak_notice(kept[place], space.declared.names)
-            for space, places in zip(self.spaces, found, strict=True)
+            for space, places in zip(self.spaces, found, strict=False)
             for place in places
-        )
+        ]
+        if noisy is not None:
+            notices += [label_notice(kept[one], self.columns.cluster or "") for one in found[-1]]
+        return tuple(notices)
 
     def _select(self, *names: str) -> DataFrame:
         return select(self.rows, *names)
@@ -277,7 +283,7 @@ class SparkTable(Table):
         kinds: dict[str, Any] = {
             name: self.rows.schema[name].dataType for name in self.columns.public
         }
-        if randomizer.pooled is not None and self.columns.cluster is not None:
+        if randomizer.relabelled is not None and self.columns.cluster is not None:
             kinds[self.columns.cluster] = StringType()
         schema = StructType()
         n_folds = 1 if self.columns.folds > 1 else 0
@@ -328,4 +334,4 @@ def select(rows: DataFrame, *names: str) -> DataFrame:
 
 def _without_keys(counter: RowCounter) -> RowCounter:
     """A counter that can be stored."""
-    return counter.with_keys([()] * len(counter.blocks))
+    return counter.with_keys(counter.keys.without())

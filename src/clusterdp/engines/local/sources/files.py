@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import glob
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from clusterdp.engines.local.sources.ndjson import open_lines
+from clusterdp.engines.local.sources.objects import Located, find_objects, is_hidden
 from clusterdp.engines.local.sources.text import TextFiles
 from clusterdp.engines.text_files import COMPRESSED, TEXT
 from clusterdp.errors import DataError, ParameterError, raise_alone
+from clusterdp.storage.access import is_store
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,8 +55,10 @@ def open_files(source: NamedSource, wanted: Wanted) -> pl.LazyFrame:
     """
     import polars as pl
 
-    paths = _find_files(source.name)
-    kinds = {_kind_of(path) for path in paths}
+    paths, reach = (
+        find_objects(source.name) if is_store(source.name) else (_find_files(source.name), {})
+    )
+    kinds = {_kind_of(PurePath(path)) for path in paths}
     if len(kinds) > 1:
         raise DataError(f"{source} mixes files of different kinds: {', '.join(sorted(kinds))}")
     (kind,) = kinds
@@ -64,32 +68,32 @@ def open_files(source: NamedSource, wanted: Wanted) -> pl.LazyFrame:
             "out"
         )
     try:
-        query = _scan(kind, paths, source, wanted)
+        query = _scan(kind, Located(paths, reach), source, wanted)
         query.collect_schema()
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise_alone(DataError(f"{source} {_trouble(str(error), kind)}"))
     return query
 
 
-def _scan(kind: str, paths: list[Path], source: NamedSource, wanted: Wanted) -> pl.LazyFrame:
+def _scan(kind: str, files: Located, source: NamedSource, wanted: Wanted) -> pl.LazyFrame:
     import polars as pl
 
     if kind in _PARQUET:
-        return pl.scan_parquet(paths, glob=False)
+        return pl.scan_parquet(files.paths, glob=False, **files.reach)
     if kind in _ARROW:
-        return pl.scan_ipc(paths, glob=False)
+        return pl.scan_ipc(files.paths, glob=False, **files.reach)
     if kind in _LINES:
-        return open_lines(paths, wanted)
+        return open_lines(files, wanted)
     if kind in TEXT:
         tab = "\t" if kind == ".tsv" else None
-        return TextFiles.of(paths, source.delimiter or tab).open(wanted)
+        return TextFiles.of(files, source.delimiter or tab).open(wanted)
     known = "give a .parquet, .csv, .tsv, .ndjson, .jsonl, .arrow, .ipc or .feather file"
     raise DataError(f"{source} is of no known kind; {_REMEDIES.get(kind, known)}")
 
 
-def _kind_of(path: Path) -> str:
+def _kind_of(path: PurePath) -> str:
     """The suffix that tells what a file holds, below that of its compression."""
-    suffix, stem = path.suffix.lower(), Path(path.stem)
+    suffix, stem = path.suffix.lower(), PurePath(path.stem)
     inner = stem.suffix.lower()
     return inner if suffix in COMPRESSED and inner in _COMPRESSIBLE else suffix
 
@@ -126,12 +130,10 @@ def _find_files(source: str) -> list[Path]:
 
 def _files_within(folder: Path) -> list[Path]:
     """The files of a folder at any depth, but for what other tools leave beside their data."""
-    hidden = (".", "_")
     found = [
         entry
         for entry in sorted(folder.rglob("*"))
-        if entry.is_file()
-        and not any(part.startswith(hidden) for part in entry.relative_to(folder).parts)
+        if entry.is_file() and not is_hidden(entry.relative_to(folder))
     ]
     if not found:
         raise DataError(f"the folder {folder} holds no files")

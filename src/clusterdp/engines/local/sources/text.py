@@ -12,10 +12,9 @@ from clusterdp.engines.local.sources.values import to_number
 from clusterdp.engines.text_files import find_delimiter
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import polars as pl
 
+    from clusterdp.engines.local.sources.objects import Located
     from clusterdp.engines.named_source import Wanted
 
 
@@ -24,22 +23,26 @@ class TextFiles:
     """Text files of the same columns.
 
     Attributes:
-        paths: The files.
+        files: The files.
         delimiter: What separates fields.
     """
 
-    paths: list[Path]
+    files: Located
     delimiter: str
 
     @classmethod
-    def of(cls, paths: list[Path], delimiter: str | None) -> TextFiles:
+    def of(cls, files: Located, delimiter: str | None) -> TextFiles:
         """Some files; if no delimiter is given, the header of the first one tells it."""
         import polars as pl
 
         if delimiter is None:
-            lines = pl.scan_lines(paths[0], n_rows=1, glob=False).collect().to_series()
+            lines = (
+                pl.scan_lines(files.paths[0], n_rows=1, glob=False, **files.reach)
+                .collect()
+                .to_series()
+            )
             delimiter = find_delimiter(lines[0] if len(lines) else "")
-        return cls(paths, delimiter)
+        return cls(files, delimiter)
 
     def open(self, wanted: Wanted) -> pl.LazyFrame:
         """A query over their rows, with the types of public columns from all of these rows."""
@@ -49,7 +52,7 @@ class TextFiles:
         public = [name for name in names if wanted.is_public(name)]
         whole = self._written_as_whole(public)
         # From all rows: of an event table, how many come first follows from events.
-        n_files = len(self.paths)
+        n_files = len(self.files.paths)
         found = self._scan(infer_schema_length=None, infer_schema_files=n_files).collect_schema()
         texts = [name for name in public if found[name].is_integer() and name not in whole]
         texts += [name for name in public if name == wanted.unit and not found[name].is_integer()]
@@ -83,4 +86,6 @@ class TextFiles:
     def _scan(self, **options: Any) -> pl.LazyFrame:
         import polars as pl
 
-        return pl.scan_csv(self.paths, glob=False, separator=self.delimiter, **options)
+        return pl.scan_csv(
+            self.files.paths, glob=False, separator=self.delimiter, **self.files.reach, **options
+        )

@@ -1,0 +1,162 @@
+"""The first step of a release with private clusters: give every unit a label, and count cells.
+
+The labels follow from the key of the release. Their counts are written down before anything is done
+with them: from then on the budget stays spent. Whatever follows, pooling and refusals among it,
+sees the given labels alone. All rows were checked when they were counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp.engines.base import no_progress
+from clusterdp.errors import DataError, ParameterError
+from clusterdp.experiment.assignment import assignment_probs, expected_sizes
+from clusterdp.experiment.pooling import Pooled, check_assignment, pool_small_clusters
+from clusterdp.releasing.journal import KeptLabels
+from clusterdp.rows.labels import ANOTHER_TABLE, Labels
+from clusterdp.rows.noisy_labels import NoisyLabels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.channels.label_response import LabelResponse
+    from clusterdp.engines.base import Progress
+    from clusterdp.experiment.assignment import AssignmentProbs
+    from clusterdp.experiment.layout import Layout
+    from clusterdp.releasing.journal import Journal
+    from clusterdp.releasing.prepare import Prepared
+    from clusterdp.rows.labels import CellEncoder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredLabels:
+    """What an owner declares of private clusters.
+
+    Attributes:
+        response: The labels, and the response that they go through.
+        shares: The share of units that each label is expected to have, for plans alone.
+        assignment: Of every label, the probabilities of treatments as text; None if arms have the
+            same in all of them.
+    """
+
+    response: LabelResponse
+    shares: tuple[float, ...]
+    assignment: Mapping[str, str] | None = None
+
+    def probs(self, layout: Layout) -> AssignmentProbs | None:
+        """The declared probabilities of arms by label; None if they are alike."""
+        return None if self.assignment is None else assignment_probs(self.assignment, layout)
+
+    def expected(self, layout: Layout) -> Layout:
+        """The cells to plan with: given labels and arms, of the sizes that are to be expected."""
+        return self._expected(layout, self.response.probs())
+
+    def unanswered(self, layout: Layout) -> Layout:
+        """The same, if units were given their own labels."""
+        return self._expected(layout, np.eye(self.response.n_labels))
+
+    def _expected(self, layout: Layout, response: FloatArray) -> Layout:
+        probs = self.probs(layout)
+        sizes = expected_sizes(
+            layout.sizes.sum(axis=0).tolist(),
+            response,
+            np.array(self.shares) / sum(self.shares),
+            None if probs is None else np.array(probs),
+        )
+        return replace(layout, clusters=self.response.labels, sizes=sizes.astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelling:
+    """How units are given labels.
+
+    Attributes:
+        response: The labels, and the response that they go through.
+        assignment: The declared probabilities of arms by label; None if they are alike.
+        min_cell_size: Pool labels that expect fewer units than this in some arm into one.
+    """
+
+    response: LabelResponse
+    assignment: AssignmentProbs | None
+    min_cell_size: int | None
+
+    def __post_init__(self) -> None:
+        if self.assignment is not None and self.min_cell_size is not None:
+            raise ParameterError(
+                "labels with probabilities of arms of their own cannot be pooled: leave out "
+                "min_cell_size (--min-cell-size)"
+            )
+
+    def in_words(self, cluster: str) -> str:
+        """What effects rest on, for readers of the release."""
+        if self.assignment is None:
+            return (
+                f"{cluster} is private, and arms are compared within its noisy labels: this is "
+                "right if arms had the same probabilities in all true clusters, as nothing else "
+                "was declared"
+            )
+        return (
+            f"{cluster} is private, and arms had different probabilities in true clusters, which "
+            "were declared: plain means of arms are biased, also within noisy labels. Means need "
+            "weights (stratified_weight of clusterdp calibrate), as clusterdp estimate has them"
+        )
+
+    def pool(self, layout: Layout) -> Pooled:
+        """The cells after small ones were pooled, by given labels; checked."""
+        if self.assignment is not None:
+            layout.check()
+            return Pooled(layout)
+        check_assignment(layout)
+        pooled = pool_small_clusters(layout, self.min_cell_size)
+        pooled.layout.check()
+        return pooled
+
+
+def label_first(prepared: Prepared, journal: Journal, progress: Progress = no_progress) -> Prepared:
+    """Give every unit a label, if clusters are private; a table with its cells counted by them.
+
+    Raises:
+        DataError: If a row breaks a rule, before anything is written down; if the table is not the
+            one that an earlier run labelled; or if no label has units in every arm.
+    """
+    labelling, cluster = prepared.labelling, prepared.table.columns.cluster
+    if labelling is None or cluster is None:
+        return prepared
+    import polars as pl
+
+    encoder = replace(
+        prepared.encoder,
+        clusters=Labels.listed(pl.Series(cluster, labelling.response.labels)),
+        noisy=NoisyLabels.of(labelling.response, journal.key),
+    )
+    sizes = _count(prepared, encoder, journal, progress)
+    pooled = labelling.pool(replace(prepared.layout, sizes=sizes))
+    return replace(
+        prepared,
+        layout=pooled.layout,
+        encoder=replace(encoder, pooled=pooled.regroup),
+        notes=(labelling.in_words(cluster), *pooled.notes, *prepared.notes),
+    )
+
+
+def _count(
+    prepared: Prepared, encoder: CellEncoder, journal: Journal, progress: Progress
+) -> IntArray:
+    """The units of cells that an earlier run counted, if there was one; else counted now."""
+    stored = journal.recall_labels()
+    kept = None if stored is None else KeptLabels.from_bytes(stored)
+    if kept is None or journal.recall() is None:
+        found = prepared.table.count_cells(prepared.layout, encoder, progress)
+        tag = journal.key.tag(found.seen)
+        if kept is None:
+            journal.keep_labels(bytes(KeptLabels(sizes=found.sizes, table_tag=tag)))
+            return found.sizes
+        if kept.table_tag != tag:
+            raise DataError(ANOTHER_TABLE)
+    # Else the whole table was counted after it, and is compared with that.
+    return kept.sizes

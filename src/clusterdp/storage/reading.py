@@ -1,0 +1,192 @@
+"""The files of a published folder, on a disk or in a store, for whoever reads them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from clusterdp.errors import FormatError, OutputError
+from clusterdp.storage.access import is_store
+from clusterdp.storage.files import CLAIM, FileSum
+from clusterdp.storage.store import Store
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Files(Protocol):
+    """The files of a folder, by their names in it."""
+
+    @property
+    def name(self) -> str:
+        """What the folder is called, without where it is."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether there is anything at all."""
+        ...
+
+    def names(self) -> list[str]:
+        """The names of all files, at any depth."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """The size of a file; None if there is none of that name."""
+        ...
+
+    def is_link(self, name: str) -> bool:
+        """Whether a name leads to a file elsewhere."""
+        ...
+
+    def is_taken(self, name: str) -> bool:
+        """Whether there is anything of that name: a file, a folder or a link."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """A file as it is; None if it cannot be read."""
+        ...
+
+    def sum(self, name: str) -> FileSum:
+        """The size and checksum of a file."""
+        ...
+
+    def scan_parquet(self, names: list[str]) -> pl.LazyFrame:
+        """A query over Parquet files."""
+        ...
+
+    def append(self, name: str, text: str) -> None:
+        """Add text to the end of a file, which may be new."""
+        ...
+
+
+def open_files(place: str | os.PathLike[str]) -> Files:
+    """The files at a place: an address in its store, a path on this machine's disks.
+
+    Raises:
+        FormatError: If the store cannot be reached.
+    """
+    name = os.fspath(place)
+    if is_store(name):
+        return StoreFiles(Store.open(name, FormatError))
+    return LocalFiles(Path(name))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """The files of a folder on a disk."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """What the folder is called, without where it is."""
+        return self.path.name
+
+    def exists(self) -> bool:
+        """Whether there is anything at all."""
+        return os.path.lexists(self.path)
+
+    def names(self) -> list[str]:
+        """The names of all files, at any depth."""
+        there = (path for path in self.path.rglob("*") if not path.is_dir())
+        return [path.relative_to(self.path).as_posix() for path in there]
+
+    def size(self, name: str) -> int | None:
+        """The size of a file; None if there is none of that name."""
+        path = self.path / name
+        return path.stat().st_size if path.is_file() else None
+
+    def is_link(self, name: str) -> bool:
+        """Whether a name leads to a file elsewhere."""
+        return (self.path / name).is_symlink()
+
+    def is_taken(self, name: str) -> bool:
+        """Whether there is anything of that name: a file, a folder or a link."""
+        return os.path.lexists(self.path / name)
+
+    def read(self, name: str) -> bytes | None:
+        """A file as it is; None if it cannot be read."""
+        try:
+            return (self.path / name).read_bytes()
+        except OSError:
+            return None
+
+    def sum(self, name: str) -> FileSum:
+        """The size and checksum of a file."""
+        return FileSum.of(self.path / name)
+
+    def scan_parquet(self, names: list[str]) -> pl.LazyFrame:
+        """A query over Parquet files."""
+        import polars as pl
+
+        return pl.scan_parquet([self.path / name for name in names], glob=False)
+
+    def append(self, name: str, text: str) -> None:
+        """Add text to the end of a file, which may be new."""
+        path = self.path / name
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoreFiles:
+    """The files of a folder in an object store."""
+
+    store: Store
+
+    def __str__(self) -> str:
+        return str(self.store)
+
+    @property
+    def name(self) -> str:
+        """What the folder is called, without where it is."""
+        return str(self.store).rpartition("/")[2]
+
+    def exists(self) -> bool:
+        """Whether there is anything at all."""
+        return bool(self.store.sizes())
+
+    def names(self) -> list[str]:
+        """The names of all objects, without the claim of a run that was killed at its end."""
+        return [name for name in self.store.sizes() if name != CLAIM]
+
+    def size(self, name: str) -> int | None:
+        """The size of an object; None if there is none of that name."""
+        return self.store.size(name)
+
+    def is_link(self, name: str) -> bool:  # noqa: ARG002 - stores have none
+        """No: stores have no links."""
+        return False
+
+    def is_taken(self, name: str) -> bool:
+        """Whether there is an object of that name."""
+        return self.size(name) is not None
+
+    def read(self, name: str) -> bytes | None:
+        """An object as it is; None if there is none of that name."""
+        return self.store.read(name)
+
+    def sum(self, name: str) -> FileSum:
+        """The size and checksum of an object."""
+        return self.store.sum(name)
+
+    def scan_parquet(self, names: list[str]) -> pl.LazyFrame:
+        """A query over Parquet objects."""
+        return self.store.scan_parquet(names)
+
+    def append(self, name: str, text: str) -> None:
+        """Write an object again with more at its end: nothing can be added to one."""
+        before = self.store.read(name)
+        content = (before or b"") + text.encode()
+        if before is not None:
+            self.store.replace(name, content)
+        elif not self.store.create(name, content):
+            raise OutputError(f"somebody else wrote {self}/{name} at the same time; try again")

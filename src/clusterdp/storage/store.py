@@ -1,0 +1,228 @@
+"""Objects below an address of an object store: s3://bucket/folder, gs:// and az:// likewise."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from clusterdp.errors import ClusterDPError, raise_alone
+from clusterdp.storage.access import AMAZON, NOT_INSTALLED, AccessError, find_access
+from clusterdp.storage.files import FileSum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import polars as pl
+    from obstore.store import ObjectStore
+
+    from clusterdp.storage.access import Access
+
+# An object larger than one part is uploaded in parts, and appears when all of them are there.
+_PART_BYTES = 2**24
+# No store takes more parts than this of one object.
+_MOST_PARTS = 9000
+_PARTS_AT_ONCE = 4
+_CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(minutes=3)}
+_RETRIES = {"max_retries": 5, "retry_timeout": timedelta(minutes=3)}
+# Parts of a path that name nothing in a store.
+_NO_NAMES = {"", ".", ".."}
+# What stores answer to credentials that they do not accept.
+_REFUSED = (
+    "AccessDenied",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "403 Forbidden",
+    "401 Unauthorized",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """Objects below an address.
+
+    Attributes:
+        uri: The address, such as `s3://bucket/folder`.
+        access: How the store is reached.
+        errors: The kind of error to raise if something goes wrong.
+    """
+
+    uri: str
+    access: Access
+    errors: type[ClusterDPError]
+    _objects: ObjectStore = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @classmethod
+    def open(cls, uri: str, errors: type[ClusterDPError]) -> Store:
+        """The objects below an address; the store is not asked yet.
+
+        Raises:
+            ClusterDPError: Of the given kind, if there are no credentials, packages are missing, or
+                it is no address.
+        """
+        scheme, _, rest = uri.partition("://")
+        bucket, _, folder = rest.strip("/").partition("/")
+        if "@" in bucket:  # it is not repeated: it may hold a password
+            raise errors("the address of a store names a bucket and a folder, and no user")
+        if not bucket:
+            raise errors(f"{uri} names no bucket; write {scheme}://bucket/folder")
+        if folder and not _NO_NAMES.isdisjoint(folder.split("/")):
+            raise errors(
+                f"{uri} has an empty name in it, or . or ..; write {scheme}://bucket/folder"
+            )
+        try:
+            access = find_access(scheme)
+            objects = _objects_of(scheme, bucket, folder, access)
+        except AccessError as error:
+            raise errors(f"{uri} {error}") from None
+        address = f"{scheme}://{bucket}/{folder}".rstrip("/")
+        return cls(address, access, errors, objects)
+
+    def sizes(self) -> dict[str, int]:
+        """The sizes of all objects, by their names below the address."""
+        import obstore
+
+        with self._plain_errors():
+            found = (one for chunk in obstore.list(self._objects) for one in chunk)
+            return {one["path"]: one["size"] for one in found if one["path"]}
+
+    def size(self, name: str) -> int | None:
+        """The size of an object; None if there is none of that name."""
+        import obstore
+
+        with self._plain_errors():
+            try:
+                return obstore.head(self._objects, name)["size"]
+            except FileNotFoundError as error:
+                self._check_bucket(error)
+                return None
+
+    def read(self, name: str) -> bytes | None:
+        """An object as it is; None if there is none of that name."""
+        import obstore
+
+        with self._plain_errors():
+            try:
+                return bytes(obstore.get(self._objects, name).bytes())
+            except FileNotFoundError as error:
+                self._check_bucket(error)
+                return None
+
+    def sum(self, name: str) -> FileSum:
+        """The size and checksum of an object, which is read in pieces."""
+        import obstore
+
+        digest, n_bytes = hashlib.sha256(), 0
+        with self._plain_errors():
+            for piece in obstore.get(self._objects, name):
+                digest.update(piece)
+                n_bytes += len(piece)
+        return FileSum(n_bytes, digest.hexdigest())
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write an object unless there is one of that name; returns whether it was written."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        with self._plain_errors():
+            try:
+                obstore.put(self._objects, name, content, mode="create")
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a small object, whatever was there."""
+        import obstore
+
+        with self._plain_errors():
+            obstore.put(self._objects, name, content)
+
+    def upload(self, name: str, path: Path) -> None:
+        """Write a file as an object, whatever was there. It appears complete or not at all."""
+        import obstore
+
+        part = max(_PART_BYTES, path.stat().st_size // _MOST_PARTS)
+        with self._plain_errors():
+            obstore.put(self._objects, name, path, chunk_size=part, max_concurrency=_PARTS_AT_ONCE)
+
+    def remove(self, name: str) -> None:
+        """Remove an object."""
+        import obstore
+
+        with self._plain_errors():
+            obstore.delete(self._objects, name)
+
+    def scan_parquet(self, names: list[str]) -> pl.LazyFrame:
+        """A query over Parquet objects, read as it needs them."""
+        import polars as pl
+
+        addresses = [f"{self.uri}/{name}" for name in names]
+        return pl.scan_parquet(addresses, glob=False, **self.access.for_polars())
+
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        """Errors of the store in a line that repeats nothing of its answer but its kind."""
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except (BaseError, OSError, ValueError) as error:
+            if isinstance(error, ClusterDPError):
+                raise
+            raise_alone(self.errors(f"{self.uri} {_reason(error, self.uri)}"))
+
+    def _check_bucket(self, error: FileNotFoundError) -> None:
+        """Go on with the error of a bucket that is not there."""
+        if "NoSuchBucket" in str(error):
+            raise error
+
+
+def _objects_of(scheme: str, bucket: str, folder: str, access: Access) -> ObjectStore:
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import AzureStore, GCSStore, S3Store
+    except ImportError:
+        raise AccessError(NOT_INSTALLED) from None
+    given: dict[str, Any] = {
+        "prefix": folder or None,
+        "client_options": {**_CLIENT, "allow_http": access.unencrypted},
+        "retry_config": _RETRIES,
+        **access.for_obstore(),
+    }
+    kinds: dict[str, Any] = {AMAZON: S3Store, "gs": GCSStore, "az": AzureStore}
+    try:
+        objects: ObjectStore = kinds[scheme](bucket, **given)
+    except (BaseError, ValueError):  # whose text may quote settings
+        raise AccessError(
+            "cannot be reached with the settings of this machine; check its environment variables"
+        ) from None
+    return objects
+
+
+def _reason(error: BaseException, uri: str) -> str:
+    """What went wrong, and what to do about it."""
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+    text = str(error)
+    if "NoSuchBucket" in text:
+        bucket = uri.split("/", 3)[2]
+        return f"cannot be used: there is no bucket {bucket!r}; make it, or check its name"
+    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or any(
+        answer in text for answer in _REFUSED
+    ):
+        return (
+            "is refused to these credentials; they need to list and read there, and to publish "
+            "also to write and remove"
+        )
+    if isinstance(error, FileNotFoundError):
+        return "lost an object while it was read; try again"
+    return f"cannot be reached ({type(error).__name__}); try again"

@@ -1,0 +1,151 @@
+"""A release in an object store, where nothing can be renamed at once.
+
+    free ── claim ──> claimed ── manifest ──> published
+
+The release is put together on a private disk of this machine. A run then owns the place by an
+object of its own, the claim, which is created only if there is none. What is uploaded after it is
+seen by everyone who can read the store. The manifest comes last, and is created only if there is
+none: it is what makes a folder a release. Then the claim is removed.
+
+A claim follows from the key of a release. A run that finishes an interrupted one has the same claim
+and the same bytes, so it writes them again. Nobody else writes below a claim, and what was uploaded
+is never removed: another run of the same release may be at work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterdp.errors import OutputError
+from clusterdp.storage.files import CLAIM, MANIFEST
+from clusterdp.storage.folder import Staged, check_system, working_folder
+from clusterdp.storage.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoreFolder:
+    """A folder of an object store, published by its manifest."""
+
+    store: Store
+
+    @classmethod
+    def at(cls, uri: str) -> StoreFolder:
+        """The folder at an address."""
+        return cls(Store.open(uri, OutputError))
+
+    def __str__(self) -> str:
+        return str(self.store)
+
+    @property
+    def working(self) -> Path:
+        """Beside which this machine stores what it needs meanwhile: in the system's own folder."""
+        name = sha256(str(self).encode()).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"clusterdp-{os.geteuid()}-{name}"
+
+    def check_free(self, claim: str | None = None) -> None:
+        """Raise an OutputError unless the place is free, or is claimed by the same release."""
+        check_system()
+        there = set(self.store.sizes())
+        if MANIFEST in there:
+            raise OutputError(
+                f"{self} exists already, and a release is never overwritten: choose another folder "
+                "(out=..., --out)"
+            )
+        if CLAIM in there:
+            if claim is None or self.store.read(CLAIM) != claim.encode():
+                raise self._claimed()
+        elif there:
+            raise OutputError(f"{self} is not empty; choose another folder (out=..., --out)")
+
+    @contextmanager
+    def staged(self, claim: str) -> Iterator[Staged]:
+        """A private folder of this machine, uploaded when the block ends without an error."""
+        with working_folder(self.working) as folder:
+            self._claim(claim)
+            try:
+                yield Staged(files=folder, rows=str(folder))
+            except BaseException:
+                self._give_up(claim)
+                raise
+            self._claim(claim)  # somebody may have removed it in the meantime
+            self._publish(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def manifest(self) -> bytes | None:
+        """The manifest of the release that is there; None if there is none."""
+        return self.store.read(MANIFEST)
+
+    def settle(self) -> None:
+        """Remove what a run left that was killed after it had published: here, and its claim."""
+        self._remove_claim()
+        with suppress(OutputError), working_folder(self.working) as folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _claim(self, claim: str) -> None:
+        """Own the place.
+
+        Raises:
+            OutputError: If somebody else owns it, or the store does not honour conditions.
+        """
+        created = self.store.create(CLAIM, claim.encode())
+        if created and self.store.create(CLAIM, claim.encode()):
+            self._remove_claim()
+            raise OutputError(
+                f"{self} is in a store that ignores conditional writes (If-None-Match), so that "
+                "two owners could publish to one place; choose another store"
+            )
+        if not created:
+            self.check_free(claim)
+            if self.store.read(CLAIM) != claim.encode():
+                raise self._claimed()
+            return
+        try:
+            self._check_empty()
+        except OutputError:
+            self._remove_claim()
+            raise
+
+    def _check_empty(self) -> None:
+        """Raise an OutputError if there is anything but the claim."""
+        there = set(self.store.sizes()) - {CLAIM}
+        if there:
+            what = "exists already" if MANIFEST in there else "is not empty"
+            raise OutputError(f"{self} {what}; choose another folder (out=..., --out)")
+
+    def _publish(self, folder: Path) -> None:
+        sealed = (folder / MANIFEST).read_bytes()
+        # What the manifest does not name stays here, whatever it is.
+        for name in sorted(json.loads(sealed)["files"]):
+            self.store.upload(name, folder / name)
+        # An answer that was lost is asked for again: the manifest that is there may be this one.
+        if not self.store.create(MANIFEST, sealed) and self.manifest() != sealed:
+            raise OutputError(f"{self} was published by somebody else in the meantime")
+        self._remove_claim()
+
+    def _give_up(self, claim: str) -> None:
+        """Leave the place free if nothing was uploaded, by this run or an earlier one."""
+        with suppress(OutputError):
+            self._check_empty()
+            if self.store.read(CLAIM) == claim.encode():
+                self._remove_claim()
+
+    def _remove_claim(self) -> None:
+        with suppress(OutputError):  # `settle` tries again; it harms no reader
+            self.store.remove(CLAIM)
+
+    def _claimed(self) -> OutputError:
+        return OutputError(
+            f"another run is publishing at {self}, or was interrupted there: finish that release "
+            "(--resume), or choose another folder (out=..., --out)"
+        )

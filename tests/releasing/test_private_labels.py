@@ -1,0 +1,278 @@
+"""Private clusters through the pipeline: what is refused, kept, resumed, published and verified."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from clusterdp.ledger.ledger import Ledger
+from clusterdp.published.manifest import _with_checksum, unseal
+from clusterdp.published.verification import verify_folder
+from clusterdp.releasing import to_folder
+from clusterdp.releasing.journal import KeptLabels
+from clusterdp.storage.files import INDEX, MANIFEST, README
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clusterdp._arrays import WordArray
+
+LABELS = ("north", "south", "east")
+ROWS = cdp.optimal(epsilon=1.5)
+TOGETHER = "for replacing one unit's cluster and outcome together"
+PARTS: dict[str, Any] = {
+    "unit": "user",
+    "arm": "arm",
+    "cluster": "region",
+    "outcomes": {"y": "0,1"},
+    "mechanism": ROWS,
+    "private_cluster": 0.5,
+    "labels": list(LABELS),
+}
+
+
+@pytest.fixture
+def people(rng: np.random.Generator) -> pl.DataFrame:
+    """Three hundred people in three regions."""
+    n_units = 300
+    return pl.DataFrame(
+        {
+            "user": rng.permutation(n_units),
+            "arm": np.arange(n_units) % 2,
+            "region": np.array(LABELS)[rng.integers(0, 3, n_units)],
+            "y": rng.integers(0, 2, n_units),
+            "tier": rng.integers(0, 2, n_units),
+        }
+    )
+
+
+def problems(folder: Path) -> list[str]:
+    return [check.problem for check in verify_folder(folder) if check.problem]
+
+
+def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
+    people: pl.DataFrame, tmp_path: Path
+) -> None:
+    folder, ledger = tmp_path / "out", Ledger.create(tmp_path / "ledger.db", 10.0)
+    asked = {**PARTS, "ledger": ledger, "population": "us", "new_population": True}
+    shown = cdp.preview(people, **asked)
+    assert TOGETHER in repr(shown)
+    assert shown.content["epsilon"] == pytest.approx(2.0)
+    cdp.publish(people, out=folder, **asked)
+    assert problems(folder) == []
+    named = [check.name for check in verify_folder(folder)]
+    assert "the response of clusters costs epsilon 0.5 of 2.0" in named
+    (record,) = ledger.releases()
+    assert record.guarantee.neighbours == "replace-one-cluster-and-outcome"
+    assert record.guarantee.epsilon == pytest.approx(2.0)
+    assert [float(one.atoms[0].loss) for one in record.losses] == pytest.approx([0.5, 1.5])
+    release, found = cdp.read_release(folder), cdp.estimate(folder)
+    assert TOGETHER in repr(release)
+    assert TOGETHER in str(found)
+    assert any("same probabilities in all true clusters" in note for note in found.notes)
+    for name in (README, INDEX):
+        text = (folder / name).read_text(encoding="utf-8")
+        assert "cluster and outcome together" in text
+        assert "a unit's own with probability" in text.replace("&#39;", "'")
+    assert "cluster and outcomes" in found.to_html()
+
+
+def test_a_public_cluster_is_as_it_was(people: pl.DataFrame) -> None:
+    public = {name: one for name, one in PARTS.items() if name not in ("private_cluster", "labels")}
+    release = cdp.release(people, **public)
+    assert release.guarantee.neighbours == "replace-one-outcome"
+    assert "cluster and outcome" not in repr(release)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"labels": None}, "need their labels"),
+        ({"labels": "north"}, "labels must be 2 to"),
+        ({"labels": "north,north,east"}, "name a cluster twice"),
+        ({"labels": "north,south,pooled"}, "small clusters are called together"),
+        ({"cluster": None}, "missing: cluster"),
+        ({"private_cluster": 0.0}, "private_cluster must be a number above 0"),
+        ({"private_cluster": None}, "give private_cluster="),
+        ({"keep": "region"}, "neither kept nor a breakdown"),
+        ({"breakdown": "region"}, "neither kept nor a breakdown"),
+        ({"keep_order": True}, "the order of a table may tell clusters"),
+        ({"cluster": "region,tier"}, "a private cluster is one column"),
+        ({"assignment": "north=0.2"}, "must name every label"),
+        ({"assignment": "north=0.2,south=0.5,west=0.5"}, "names no declared label"),
+        ({"assignment": "north=0.2,south=0.5,east=1.5"}, "with a sum below 1"),
+        ({"assignment": "north=0.2,south=0.5,east=x"}, "numbers above 0"),
+        (
+            {"assignment": "north=0.2,south=0.5,east=0.5", "min_cell_size": 5},
+            "cannot be pooled",
+        ),
+        (
+            {
+                "assignment": "north=0.2,south=0.5,east=0.5",
+                "mechanism": cdp.noisy_histogram(epsilon=1),
+            },
+            "choose a mechanism that releases rows",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    people: pl.DataFrame, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(cdp.ClusterDPError, match=message):
+        cdp.release(people, **{**PARTS, **changed})
+
+
+def test_labels_must_leave_some_of_epsilon(people: pl.DataFrame) -> None:
+    asked = {name: one for name, one in PARTS.items() if name != "mechanism"}
+    with pytest.raises(cdp.ParameterError, match="must be less than epsilon"):
+        cdp.release(people, **asked, epsilon=0.5)
+
+
+@pytest.mark.parametrize("label", ["west", None])
+def test_an_undeclared_label_is_refused_and_costs_nothing(
+    people: pl.DataFrame, label: str | None, tmp_path: Path
+) -> None:
+    """The message tells neither the label nor how many rows have it."""
+    wrong = people.with_columns(
+        region=pl.when(pl.col("user") == 7).then(pl.lit(label)).otherwise("region")
+    )
+    ledger = Ledger.create(tmp_path / "ledger.db", 10.0)
+    asked = {**PARTS, "ledger": ledger, "population": "us", "new_population": True}
+    with pytest.raises(cdp.DataError, match="given back") as refused:
+        cdp.publish(wrong, out=tmp_path / "out", **asked)
+    assert "west" not in str(refused.value)
+    assert "1 row" not in str(refused.value)
+    assert [one.status for one in ledger.releases()] == ["cancelled"]
+
+
+def test_labels_from_a_file_are_kept_in_plans(people: pl.DataFrame, tmp_path: Path) -> None:
+    listed = tmp_path / "labels.txt"
+    listed.write_text("north\n\nsouth \neast\n", encoding="utf-8")
+    asked = {
+        **{name: one for name, one in PARTS.items() if name not in ("labels", "mechanism")},
+        "labels_from": listed,
+        "mechanism": "optimal",
+        "epsilon": 2,
+        "label_shares": {"north": 0.5, "south": 0.3, "east": 0.2},
+    }
+    plan = cdp.plan(people, **asked)
+    listed.unlink()
+    assert plan.options.labels == list(LABELS)
+    assert plan.options.labels_from is None
+    assert TOGETHER in repr(plan)
+    assert any("with public clusters" in note for note in plan.notes)
+    plan.save(tmp_path / "plan.toml")
+    release = cdp.release(people, tmp_path / "plan.toml", unit="user")
+    assert release.guarantee.epsilon <= 2
+    assert release.guarantee.epsilon == pytest.approx(2)
+
+
+def lonely() -> pl.DataFrame:
+    """Two people in two arms and two regions."""
+    return pl.DataFrame({"user": [0, 1], "arm": [0, 1], "region": ["north", "east"], "y": [0, 1]})
+
+
+def own_labels(units: pl.Series, aes_key: bytes) -> WordArray:
+    """Words by which everyone is given their own label."""
+    del aes_key
+    return np.zeros((len(units), 2), dtype=np.uint64)
+
+
+def test_a_refusal_by_given_labels_keeps_the_budget_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is drawn again: whoever resumes the release is refused for the same reason."""
+    monkeypatch.setattr("clusterdp.rows.noisy_labels.unit_words", own_labels)
+    ledger = Ledger.create(tmp_path / "ledger.db", 10.0)
+    asked: dict[str, Any] = {
+        **PARTS,
+        "assignment": "north=0.5,south=0.5,east=0.5",
+        "ledger": ledger,
+        "population": "us",
+        "new_population": True,
+    }
+    with pytest.raises(cdp.DataError, match="stays reserved") as refused:
+        cdp.publish(lonely(), out=tmp_path / "out", **asked)
+    (record,) = ledger.releases()
+    assert record.status == "labelled"
+    first = ledger.resume(record.release_id).recall_labels()
+    with pytest.raises(cdp.DataError) as again:
+        cdp.resume(record.release_id, lonely(), ledger=ledger)
+    assert str(again.value) == str(refused.value)
+    assert ledger.resume(record.release_id).recall_labels() == first
+    with pytest.raises(cdp.LedgerError):
+        ledger.cancel(record.release_id)
+    assert ledger.balance("us").basic.epsilon == pytest.approx(2.0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_release_killed_after_its_labels_goes_on_with_them(
+    people: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.create(tmp_path / "ledger.db", 10.0)
+    asked = {**PARTS, "ledger": ledger, "population": "us", "new_population": True}
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(to_folder, "look_first", stop)
+        with pytest.raises(KeyboardInterrupt):
+            cdp.publish(people, out=tmp_path / "out", **asked)
+    (record,) = ledger.releases()
+    stored = ledger.resume(record.release_id).recall_labels()
+    assert stored is not None
+    other = people.with_columns(y=1 - pl.col("y"))
+    with pytest.raises(cdp.DataError, match="not the one that the release began with"):
+        cdp.resume(record.release_id, other, ledger=ledger)
+    cdp.resume(record.release_id, people, ledger=ledger)
+    assert ledger.verify() == problems(tmp_path / "out") == []
+    sizes = cdp.read_release(tmp_path / "out").layout.sizes
+    np.testing.assert_array_equal(KeptLabels.from_bytes(stored).sizes, sizes)
+
+
+def test_a_look_follows_labels(people: pl.DataFrame, tmp_path: Path) -> None:
+    spend = people.with_columns(spend=pl.col("y") * 3.0)
+    asked = {
+        **PARTS,
+        "outcomes": {"spend": "number:0..1000"},
+        "mechanism": cdp.optimal(epsilon=8, look=0.6),
+    }
+    cdp.publish(spend, out=tmp_path / "out", **asked)
+    assert problems(tmp_path / "out") == []
+    assert cdp.read_release(tmp_path / "out").guarantee.epsilon == pytest.approx(8.5)
+
+
+@pytest.mark.parametrize("part", ["own", "labels", "neighbours", "epsilon", "assignment"])
+def test_an_edited_response_is_refused(people: pl.DataFrame, part: str, tmp_path: Path) -> None:
+    """Also where its checksum was made anew."""
+    folder = tmp_path / "out"
+    cdp.publish(people, out=folder, **PARTS, assignment="north=0.4,south=0.5,east=0.6")
+    manifest = unseal((folder / MANIFEST).read_bytes())
+    assert manifest.labels is not None
+    content: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(manifest))
+    if part == "own":  # more noise than was drawn, at a lower price
+        content["labels"] |= {
+            "own": manifest.labels.own - 2,
+            "other": manifest.labels.other + 1,
+        }
+    elif part == "labels":
+        content["labels"]["labels"] = ["north", "south", "west"]
+    elif part == "neighbours":
+        content["guarantee"]["neighbours"] = "replace-one-outcome"
+    elif part == "epsilon":
+        content["guarantee"]["epsilon"] = 1.9
+    else:
+        content["assignment"][0] = [0.4, 0.4]
+    forged = _with_checksum(msgspec.convert(content, type(manifest)))
+    (folder / MANIFEST).write_bytes(forged)
+    if part == "own":  # what is stated is then less than what it costs
+        assert problems(folder) != []
+        return
+    with pytest.raises(cdp.FormatError):
+        cdp.read_release(folder)
