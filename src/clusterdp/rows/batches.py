@@ -48,6 +48,7 @@ class EncodedRows(NamedTuple):
         blocks: The outcomes of each block.
         groups: The group of each row in every breakdown.
         places: The place of each row among the totals of every level that is counted.
+        folds: The fold of each row, if its place depends on it; else None.
         n_without_id: Rows without an id.
         n_unlabelled: Rows without a declared label, where clusters are private.
     """
@@ -58,6 +59,7 @@ class EncodedRows(NamedTuple):
     blocks: tuple[EncodedBlock, ...]
     groups: tuple[IntArray, ...]
     places: Mapping[tuple[str, ...], IntArray]
+    folds: CodeArray | None
     n_without_id: int
     n_unlabelled: int = 0
 
@@ -159,16 +161,24 @@ class RowEncoder:
         units = plain_column(batch[self.columns.unit])
         cells, n_unlabelled = self.cells.encode_rows(batch, self.columns, units)
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
+        folds = self._folds(units) if self.levels else None
         return EncodedRows(
             units=units,
             hashes=id_hashes(units),
             cells=cells,
             blocks=tuple(block(batch) for block in self.blocks),
             groups=tuple(groups.values()),
-            places=self._places(units, cells, groups) if self.levels else {},
+            places=self._places(cells, folds, groups) if self.levels else {},
+            folds=folds,
             n_without_id=units.null_count(),
             n_unlabelled=n_unlabelled,
         )
+
+    def _folds(self, units: pl.Series) -> CodeArray | None:
+        """The fold of each unit, where there are folds, and every unit has an id."""
+        if self.columns.folds == 1 or units.null_count():
+            return None
+        return fold_numbers(units, self.columns.folds)
 
     @property
     def label_key(self) -> bytes:
@@ -182,13 +192,16 @@ class RowEncoder:
         return replace(self, cells=replace(self.cells, noisy=self.cells.noisy.with_key(aes_key)))
 
     def _places(
-        self, units: pl.Series, cells: IntArray, groups: Mapping[tuple[str, ...], IntArray]
+        self,
+        cells: IntArray,
+        folds: CodeArray | None,
+        groups: Mapping[tuple[str, ...], IntArray],
     ) -> dict[tuple[str, ...], IntArray]:
         """The place of each row in flat `[group, fold, arm]` arrays, by level."""
         n_folds, n_arms = self.columns.folds, len(self.cells.arms.values)
         place = cells % n_arms
-        if n_folds > 1 and not units.null_count():
-            place += n_arms * fold_numbers(units, n_folds)
+        if folds is not None:
+            place += n_arms * folds
         return {
             level: place + n_folds * n_arms * groups[level] if level else place
             for level in self.levels
@@ -291,7 +304,10 @@ class BatchRandomizer:
         rows = [randomize(encoder, coded, block) for randomize, encoder, block in together]
         published = [self._published(name, batch, coded.cells) for name in columns.public]
         if columns.folds > 1:
-            published.append(pl.Series(FOLD, fold_numbers(coded.units, columns.folds)))
+            folds = coded.folds
+            if folds is None:
+                folds = fold_numbers(coded.units, columns.folds)
+            published.append(pl.Series(FOLD, folds))
         responses = map(pl.Series, columns.responses, (block.responses for block in rows))
         debiased: dict[str, pl.Series] = {}
         for encoder, block in zip(self.encoder.blocks, rows, strict=True):

@@ -101,10 +101,10 @@ def unit_words(units: pl.Series, aes_key: bytes) -> WordArray:
 
     if units.dtype != pl.String:
         return _integer_words(units.to_numpy(), aes_key)
-    words = np.empty((len(units), 2), dtype="<u8")
+    text, words = _Text.of(units), np.empty((len(units), 2), dtype="<u8")
     for start in range(0, len(units), _CACHED_IDS):
         part = slice(start, start + _CACHED_IDS)
-        words[part] = _string_words(units[part], aes_key)
+        words[part] = _string_words(text.part(part), aes_key)
     return words
 
 
@@ -115,21 +115,20 @@ def _integer_words(ids: IntArray, aes_key: bytes) -> WordArray:
     return _encrypt(blocks, aes_key)
 
 
-def _string_words(ids: pl.Series, aes_key: bytes) -> WordArray:
+def _string_words(text: _Text, aes_key: bytes) -> WordArray:
     """CBC-MAC of header and id, for all ids at once: one round for every 16 bytes."""
-    text, lengths = _Text.of(ids), ids.str.len_bytes().to_numpy().astype(np.int64)
-    starts = np.cumsum(lengths)
-    starts -= lengths
     taken = _BLOCK_BYTES - _HEADER_BYTES
-    blocks = np.empty((len(lengths), 2), dtype="<u8")
-    blocks[:, 0] = _STRING_KIND + lengths.astype(np.uint64)
-    blocks[:, 1] = text.bytes_at(starts, np.minimum(lengths, taken))[:, 0]
+    blocks = np.empty((len(text.lengths), 2), dtype="<u8")
+    blocks[:, 0] = _STRING_KIND + text.lengths.astype(np.uint64)
+    blocks[:, 1] = text.bytes_from(0, taken)[:, 0]
     words = _encrypt(blocks, aes_key)
-    while (is_longer := lengths > taken).any():
+    while (is_longer := text.lengths > taken).any():
         # Of all ids, also of those that ended: leaving them out takes longer.
-        following = text.bytes_at(starts + taken, lengths - taken)
+        following = text.bytes_from(taken, _BLOCK_BYTES)
         following ^= words
-        np.copyto(words, _encrypt(following, aes_key), where=is_longer[:, np.newaxis])
+        longer = _encrypt(following, aes_key)
+        # As blocks: of pairs of words, NumPy would look at each one's place by itself.
+        np.copyto(words.view(_BLOCK).ravel(), longer.view(_BLOCK).ravel(), where=is_longer)
         taken += _BLOCK_BYTES
     return words
 
@@ -139,21 +138,35 @@ class _Text(NamedTuple):
 
     Attributes:
         windows: The 16 bytes from every place on, padded with zeros in the end; axes `[place]`.
+        starts: The place where each id begins; axes `[unit]`.
+        lengths: How many bytes each has; axes `[unit]`.
     """
 
     windows: npt.NDArray[np.void]
+    starts: IntArray
+    lengths: IntArray
 
     @classmethod
     def of(cls, ids: pl.Series) -> _Text:
-        """The text of some ids."""
+        """The text of some ids. Polars is called twice, however many there are."""
         text = ids.str.join("").item().encode()
         padded = text + bytes(_BLOCK_BYTES)
-        return cls(np.ndarray(len(text) + 1, dtype=_BLOCK, buffer=padded, strides=(1,)))
+        lengths = ids.str.len_bytes().to_numpy().astype(np.int64)
+        return cls(
+            windows=np.ndarray(len(text) + 1, dtype=_BLOCK, buffer=padded, strides=(1,)),
+            starts=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+        )
 
-    def bytes_at(self, starts: IntArray, lengths: IntArray) -> WordArray:
-        """The next up to 16 bytes from each start, zero-padded; two words, axes `[unit, word]`."""
-        taken: WordArray = self.windows[np.minimum(starts, len(self.windows) - 1)].view("<u8")
-        taken &= _PREFIX_MASKS[np.clip(lengths, 0, _BLOCK_BYTES)].view("<u8")
+    def part(self, units: slice) -> _Text:
+        """Some of the ids."""
+        return _Text(self.windows, self.starts[units], self.lengths[units])
+
+    def bytes_from(self, first: int, most: int) -> WordArray:
+        """Up to 16 bytes of each id, zero-padded; two words, axes `[unit, word]`."""
+        places = np.minimum(self.starts + first, len(self.windows) - 1)
+        taken: WordArray = self.windows[places].view("<u8")
+        taken &= _PREFIX_MASKS[np.clip(self.lengths - first, 0, most)].view("<u8")
         return taken.reshape(-1, 2)
 
 

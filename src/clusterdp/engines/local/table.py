@@ -33,6 +33,7 @@ from clusterdp.rows.counting import RowCounter
 from clusterdp.rows.fingerprint import id_hashes
 from clusterdp.rows.id_order import in_order_of_ids
 from clusterdp.rows.labels import CellEncoder, plain_column
+from clusterdp.rows.sorted_ids import sorted_rows
 from clusterdp.storage.files import UNITS, FileSum, SummedFile
 from clusterdp.storage.folder import private_file
 
@@ -132,11 +133,12 @@ class LocalTable(Table):
         """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
         same, kept = SameRows(), self._kept_columns(randomizer)
         reading = self._publishing(randomizer.encoder, randomizer, (same, kept), no_progress)
-        rows = reading.query(self.rows, self._schema(randomizer))
-        if not self.keep_order:
-            rows = rows.sort(self.columns.unit)
-        collected = self.like(rows.collect(engine="streaming").rechunk())
-        return CollectedRows(collected, same.seen, kept.notices())
+        query = reading.query(self.rows, self._schema(randomizer))
+        if self.keep_order:
+            rows = query.collect(engine="streaming")
+        else:
+            rows = sorted_rows(query, self.columns.unit)
+        return CollectedRows(self.like(rows.rechunk()), same.seen, kept.notices())
 
     def _publishing(
         self,

@@ -1,0 +1,62 @@
+"""Rows in the order of their ids, in memory.
+
+Polars sorts rows by numbers several times as fast as by text. So text is sorted by numbers, too.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from operator import eq
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import polars as pl
+
+# The bytes of text that a number holds.
+_KEY_BYTES = 8
+_KEY, _PLACE = "key", "place"
+
+
+def sorted_rows(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
+    """The rows of a query, evaluated once, in the order of their ids.
+
+    Ids are integers or text, and none is missing.
+    """
+    import polars as pl
+
+    if rows.collect_schema()[unit] != pl.String:
+        return rows.sort(unit).collect(engine="streaming")
+    # In one chunk: Polars gathers from many several times as slowly.
+    collected = rows.collect(engine="streaming").rechunk()
+    return collected.select(pl.all().gather(_places_in_order(collected[unit])))
+
+
+def _places_in_order(ids: pl.Series) -> pl.Series:
+    """Where the first text stands, in the order of bytes, then the second, and so on."""
+    import polars as pl
+
+    pairs = pl.DataFrame({_KEY: _keys(ids), _PLACE: np.arange(len(ids), dtype=np.uint32)})
+    in_order = pairs.lazy().sort(_KEY).collect(engine="streaming")
+    keys, places = in_order[_KEY].to_numpy(), in_order[_PLACE].to_numpy().copy()
+    as_next = np.zeros(len(keys) + 1, dtype=np.bool_)
+    as_next[1:-1] = keys[1:] == keys[:-1]
+    tied = as_next[1:] | as_next[:-1]
+    if tied.any():
+        # They share these places among them, and go by all of their bytes.
+        among = pl.Series(places[tied])
+        places[tied] = among.gather(ids.gather(among).arg_sort()).to_numpy()
+    return pl.Series(places)
+
+
+def _keys(ids: pl.Series) -> pl.Series:
+    """Numbers in the order of ids: the bytes that follow what all ids begin with, some eight."""
+    import polars as pl
+
+    # What the first and the last of them begin with, all others do.
+    first, last = (str(end or "").encode() for end in (ids.min(), ids.max()))
+    n_common = sum(1 for _ in takewhile(bool, map(eq, first, last)))
+    padded = (ids + "\0" * _KEY_BYTES).cast(pl.Binary)
+    following = padded.bin.slice(n_common, _KEY_BYTES)
+    return following.bin.reinterpret(dtype=pl.UInt64, endianness="big")
