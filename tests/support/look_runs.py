@@ -82,7 +82,10 @@ class Clock:
             (NoisyLook, "draw"),
             (looking, "settle"),
             (blocks, "draw_statistics"),
-            *((Reservation, name) for name in ("recall_look", "keep_look", "keep", "seal")),
+            *(
+                (Reservation, name)
+                for name in ("recall_look", "keep_look", "recall", "keep", "seal")
+            ),
         ):
             self._watch(patch, owner, name)
 
