@@ -62,6 +62,8 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
     asked = {**PARTS, "ledger": ledger, "population": "us", "new_population": True}
     shown = cdp.preview(people, **asked)
     assert TOGETHER in repr(shown)
+    assert dict(shown.pairs)["private clusters"] == "take epsilon 0.5 of it"
+    assert "noisy labels" in dict(shown.pairs)["smallest cells"]
     assert shown.content["epsilon"] == pytest.approx(2.0)
     cdp.publish(people, out=folder, **asked)
     assert problems(folder) == []
@@ -80,6 +82,13 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
         assert "cluster and outcome together" in text
         assert "a unit's own with probability" in text.replace("&#39;", "'")
     assert "cluster and outcomes" in found.to_html()
+
+
+def test_a_plan_says_what_clusters_take(people: pl.DataFrame) -> None:
+    asked = {**PARTS, "mechanism": "optimal"}
+    text = repr(cdp.plan(people, epsilon=2, **asked))
+    assert "epsilon 1.5 for outcomes and 0.5 for private clusters" in text
+    assert "epsilon of outcomes goes to: rows" in text
 
 
 def test_a_public_cluster_is_as_it_was(people: pl.DataFrame) -> None:
