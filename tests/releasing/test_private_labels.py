@@ -81,7 +81,20 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
         text = (folder / name).read_text(encoding="utf-8")
         assert "cluster and outcome together" in text
         assert "a unit's own with probability" in text.replace("&#39;", "'")
+        assert "every group mixes all true clusters" in text
+        assert "plain means are biased" not in text
     assert "cluster and outcomes" in found.to_html()
+
+
+def test_a_folder_with_declared_probabilities_warns_of_plain_means(
+    people: pl.DataFrame, tmp_path: Path
+) -> None:
+    folder, declared = tmp_path / "out", "north=0.5,south=0.5,east=0.4"
+    cdp.publish(people, out=folder, **PARTS, assignment=declared)
+    assert problems(folder) == []
+    for name in (README, INDEX):
+        assert "plain means are biased" in (folder / name).read_text(encoding="utf-8")
+    cdp.estimate(folder, by="region")  # the command that it names
 
 
 def test_a_plan_says_what_clusters_take(people: pl.DataFrame) -> None:
