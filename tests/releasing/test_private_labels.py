@@ -125,7 +125,8 @@ def test_a_public_cluster_is_as_it_was(people: pl.DataFrame) -> None:
         ({"breakdown": "region"}, "neither kept nor a breakdown"),
         ({"keep_order": True}, "the order of a table may tell clusters"),
         ({"cluster": "region,tier"}, "a private cluster is one column"),
-        ({"assignment": "north=0.2"}, "must name every label"),
+        ({"assignment": "north=0.2"}, "must name every label; add south=... .*--assignment"),
+        ({"labels": None, "labels_from": "none.txt"}, "labels-from.*one label in a line.*none.txt"),
         ({"assignment": "north=0.2,south=0.5,west=0.5"}, "names no declared label"),
         ({"assignment": "north=0.2,south=0.5,east=1.5"}, "with a sum below 1"),
         ({"assignment": "north=0.2,south=0.5,east=x"}, "numbers above 0"),
@@ -151,7 +152,7 @@ def test_what_cannot_be_is_refused(
 
 def test_labels_must_leave_some_of_epsilon(people: pl.DataFrame) -> None:
     asked = {name: one for name, one in PARTS.items() if name != "mechanism"}
-    with pytest.raises(cdp.ParameterError, match="must be less than epsilon"):
+    with pytest.raises(cdp.ParameterError, match=r"must be less than epsilon.*got 0\.5.*give less"):
         cdp.release(people, **asked, epsilon=0.5)
 
 
