@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: .venv/run ## The story of one experiment, from the plan to the report, with pages to open. Seconds.
+demo: .venv/run ## The story of one experiment, from the plan to the report, with pages to open. A minute.
 	@$(BIN)/python -m clusterdp.demo
 
 test: .venv/dev ## The whole test suite.

@@ -15,6 +15,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run, write
+from clusterdp.cli import console
 
 
 def test_owner_and_analyst(source: Path, published: Path, table: pl.DataFrame) -> None:
@@ -276,3 +277,17 @@ def test_every_command_has_help(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
     assert "clusterdp" in result.output or "folder" in result.output
+
+
+def test_notes_are_wrapped_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "a folder without a licence says so"
+    console.print_note(text)
+    assert capsys.readouterr().out == f"note: {text}\n"
+    monkeypatch.setattr(console, "terminal_width", lambda: 20)
+    console.print_note(text)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 20
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert " ".join(" ".join(lines).split()) == f"note: {text}"

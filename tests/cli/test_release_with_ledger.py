@@ -318,7 +318,7 @@ def test_show_is_for_people(
     spend(source, tmp_path / "first", where, "--epsilon", 1)
     unfinished = leave_unfinished(monkeypatch, source, tmp_path / "out", where)
     text = run("ledger", "show", where).stdout
-    assert "█" * 30 + "░" * 10 in text
+    assert "█" * 24 + "░" * 8 in text
     assert "3.0 of 4.0  basic composition: this decides" in text
     assert "left for one more release: epsilon 1\n" in text
     assert f"{unfinished} is unfinished: clusterdp release --resume {unfinished}" in text

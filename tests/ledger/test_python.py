@@ -13,7 +13,7 @@ import clusterdp as cdp
 from categories import one_block
 from cli_runs import run
 from clusterdp.errors import DataError, LedgerError
-from clusterdp.ledger import store
+from clusterdp.ledger import statement, store
 from clusterdp.ledger.paid_release import Budget
 from clusterdp.storage.folder import LocalFolder
 from ledger_runs import LAYOUT, SPACE, finish, reserve
@@ -31,14 +31,22 @@ def test_show_is_what_the_command_line_shows(ledger: cdp.Ledger, tmp_path: Path)
     assert "nothing was spent yet" in str(ledger.show())
     finish(reserve(ledger, 1))
     reserve(ledger, 2, "ca")
-    statement = cdp.Ledger(tmp_path / "budget.db").show()
-    assert repr(statement) == str(statement)
-    assert run("ledger", "show", tmp_path / "budget.db").stdout == f"{statement}\n"
+    shown_here = cdp.Ledger(tmp_path / "budget.db").show()
+    assert repr(shown_here) == str(shown_here)
+    assert run("ledger", "show", tmp_path / "budget.db").stdout == f"{shown_here}\n"
     shown = run("ledger", "show", tmp_path / "budget.db", "--json").stdout
-    assert json.loads(shown) == statement.to_dict()
+    assert json.loads(shown) == shown_here.to_dict()
     assert [one.population for one in ledger.show("ca").balances] == ["ca"]
     with pytest.raises(LedgerError, match="nothing was spent on 'uk'; populations are: 'us', 'ca'"):
         ledger.show("uk")
+
+
+def test_a_statement_fits_a_terminal(ledger: cdp.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish(reserve(ledger, 1))
+    monkeypatch.setattr(statement, "terminal_width", lambda: 80)
+    lines = str(ledger.show()).splitlines()
+    assert max(map(len, lines[1:])) <= 80  # the first may be a long path
+    assert any(line.endswith("status") for line in lines)
 
 
 def test_notebooks_show_tables(ledger: cdp.Ledger) -> None:

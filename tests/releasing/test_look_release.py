@@ -233,7 +233,7 @@ def test_a_look_belongs_to_a_channel_that_is_designed(tmp_path: Path) -> None:
         cdp.Mechanism(
             name="None", look=NoisyLook(epsilon=1), rows=cdp.uniform_prior_dp(epsilon=1).rows
         )
-    with pytest.raises(cdp.ParameterError, match="look must be at least 0 and below 1"):
+    with pytest.raises(cdp.ParameterError, match="look is a share of epsilon, and must be"):
         cdp.publish(players(), out=tmp_path / "out", epsilon=2, look=1.5, **ASKED)
 
 

@@ -62,6 +62,8 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
     asked = {**PARTS, "ledger": ledger, "population": "us", "new_population": True}
     shown = cdp.preview(people, **asked)
     assert TOGETHER in repr(shown)
+    assert dict(shown.pairs)["private clusters"] == "take epsilon 0.5 of it"
+    assert "noisy labels" in dict(shown.pairs)["smallest cells"]
     assert shown.content["epsilon"] == pytest.approx(2.0)
     cdp.publish(people, out=folder, **asked)
     assert problems(folder) == []
@@ -79,7 +81,27 @@ def test_the_guarantee_is_for_cluster_and_outcome_everywhere(
         text = (folder / name).read_text(encoding="utf-8")
         assert "cluster and outcome together" in text
         assert "a unit's own with probability" in text.replace("&#39;", "'")
+        assert "every group mixes all true clusters" in text
+        assert "plain means are biased" not in text
     assert "cluster and outcomes" in found.to_html()
+
+
+def test_a_folder_with_declared_probabilities_warns_of_plain_means(
+    people: pl.DataFrame, tmp_path: Path
+) -> None:
+    folder, declared = tmp_path / "out", "north=0.5,south=0.5,east=0.4"
+    cdp.publish(people, out=folder, **PARTS, assignment=declared)
+    assert problems(folder) == []
+    for name in (README, INDEX):
+        assert "plain means are biased" in (folder / name).read_text(encoding="utf-8")
+    cdp.estimate(folder, by="region")  # the command that it names
+
+
+def test_a_plan_says_what_clusters_take(people: pl.DataFrame) -> None:
+    asked = {**PARTS, "mechanism": "optimal"}
+    text = repr(cdp.plan(people, epsilon=2, **asked))
+    assert "epsilon 1.5 for outcomes and 0.5 for private clusters" in text
+    assert "epsilon of outcomes goes to: rows" in text
 
 
 def test_a_public_cluster_is_as_it_was(people: pl.DataFrame) -> None:
@@ -103,8 +125,9 @@ def test_a_public_cluster_is_as_it_was(people: pl.DataFrame) -> None:
         ({"breakdown": "region"}, "neither kept nor a breakdown"),
         ({"keep_order": True}, "the order of a table may tell clusters"),
         ({"cluster": "region,tier"}, "a private cluster is one column"),
-        ({"assignment": "north=0.2"}, "must name every label"),
         ({"assignment": "north=0.2", "assigned_by": "tier"}, "assigned unit by unit"),
+        ({"assignment": "north=0.2"}, "must name every label; add south=... .*--assignment"),
+        ({"labels": None, "labels_from": "none.txt"}, "labels-from.*one label in a line.*none.txt"),
         ({"assignment": "north=0.2,south=0.5,west=0.5"}, "names no declared label"),
         ({"assignment": "north=0.2,south=0.5,east=1.5"}, "with a sum below 1"),
         ({"assignment": "north=0.2,south=0.5,east=x"}, "numbers above 0"),
@@ -130,7 +153,7 @@ def test_what_cannot_be_is_refused(
 
 def test_labels_must_leave_some_of_epsilon(people: pl.DataFrame) -> None:
     asked = {name: one for name, one in PARTS.items() if name != "mechanism"}
-    with pytest.raises(cdp.ParameterError, match="must be less than epsilon"):
+    with pytest.raises(cdp.ParameterError, match=r"must be less than epsilon.*got 0\.5.*give less"):
         cdp.release(people, **asked, epsilon=0.5)
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._tables import terminal_width, wrapped
 from clusterdp.errors import ClusterDPError, OwnerNotice
 from clusterdp.releasing.to_folder import Silence
 
@@ -40,6 +41,11 @@ def console() -> Console:
 def print_line(text: str) -> None:
     """A line for people; it is not broken, so that it can be searched for."""
     console().print(text, soft_wrap=True)
+
+
+def print_note(text: str) -> None:
+    """A note for people: wrapped on a terminal, one line elsewhere."""
+    print_line("\n".join(wrapped(f"note: {text}", terminal_width(), "  ")))
 
 
 def print_aside(text: str) -> None:

@@ -123,6 +123,7 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         *(("metric", text) for each in declared for text in each.metrics),
         ("privacy", manifest.guarantee.in_words),
         ("public", what_is_public(manifest)),
+        *_label_lines(manifest),
         *_mechanisms(manifest),
         ("table", f"{units}, arms {arms} (control {manifest.control})"),
         *(("breakdown", one) for one in groups),
@@ -133,6 +134,14 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("written by", manifest.software),
         *(("note", note) for note in manifest.notes),
     ]
+
+
+def _label_lines(manifest: Manifest) -> list[tuple[str, str]]:
+    """What private clusters took of ε; nothing where clusters are public."""
+    labels, whole = manifest.terms.labels, manifest.guarantee.epsilon
+    if labels is None:
+        return []
+    return [("private clusters", f"took epsilon {labels.guarantee().epsilon:g} of {whole:g}")]
 
 
 def _mechanisms(manifest: Manifest) -> Iterator[tuple[str, str]]:

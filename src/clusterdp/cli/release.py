@@ -13,6 +13,7 @@ from clusterdp.cli.console import (
     print_aside,
     print_json,
     print_line,
+    print_note,
     print_pairs,
     progress_bars,
 )
@@ -120,7 +121,7 @@ def _show_before(preview: Preview, *, as_json: bool) -> None:
         return
     print_pairs(preview.pairs)
     for note in preview.notes:
-        print_line(f"note: {note}")
+        print_note(note)
 
 
 def _show_published(published: Published, preview: Preview | None, *, as_json: bool) -> None:
@@ -135,7 +136,7 @@ def _show_published(published: Published, preview: Preview | None, *, as_json: b
         print_json(content)
         return
     for found in published.found:
-        print_line(f"note: {found}")
+        print_note(found)
     readable = is_store(target) or "://" not in target
     look = f"; look at it with: clusterdp inspect {target}" if readable else ""
     print_line(f"published {target}{look}")

@@ -115,7 +115,8 @@ class NamedSource:
         if "://" not in self.name or (
             kind != POSTGRES and self.name.partition("://")[2][:1] not in {"", "/"}
         ):
-            form = "user@host/database" if kind == POSTGRES else "/file.db"
+            is_server = kind == POSTGRES
+            form = "user@host/database" if is_server else "/file.db, with three slashes"
             raise ParameterError(f"the URL of a {kind} database reads {kind}://{form}")
         if kind == POSTGRES and _has_password(self.name):
             raise ParameterError(

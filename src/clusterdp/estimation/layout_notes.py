@@ -9,7 +9,7 @@ import numpy as np
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.results import FEW_UNITS
-from clusterdp.estimation.sample_ratio import sample_ratio_notes
+from clusterdp.estimation.sample_ratio import PRIVATE_CLUSTERS_DIFFER, sample_ratio_notes
 
 if TYPE_CHECKING:
     from clusterdp.estimation.crossing import AskedExposure
@@ -24,8 +24,10 @@ def arm_share_notes(
     layout: Layout, shares: dict[Any, float] | None, labels: LabelWeights | None
 ) -> list[Note]:
     """What the check of sample ratios finds, by declared probabilities of arms if there are any."""
-    if labels is None or labels.probs is None:
+    if labels is None:
         return sample_ratio_notes(layout, shares)
+    if labels.probs is None:
+        return sample_ratio_notes(layout, shares, PRIVATE_CLUSTERS_DIFFER)
     return labels.ratio_notes(layout)
 
 
@@ -43,7 +45,7 @@ def check_weighted(
     if labels.probs is not None and wanted.estimator == "unstratified":
         raise ParameterError(
             "arms have different probabilities in clusters that are private, where plain means "
-            "are biased; leave out estimator (--estimator)"
+            "are biased; leave out estimator='unstratified' (--unstratified)"
         )
     weighted = by_group or labels.probs is not None
     others = (wanted.covariates, release.columns.assigned_by, exposed)

@@ -19,15 +19,28 @@ if TYPE_CHECKING:
 # other half is for the arms of its clusters.
 _LEVEL = 1e-3
 _CLUSTERS_SHOWN = 3
+# What it means if arms have different shares in different clusters.
+PUBLIC_CLUSTERS_DIFFER = (
+    "expected if planned shares differ between clusters, else an error in assignment or logging"
+)
+PRIVATE_CLUSTERS_DIFFER = (
+    "these are noisy labels, which mix true clusters, so effects are biased; the owner has to "
+    "declare the probabilities of arms (assignment=..., --assignment) and publish again"
+)
 
 
-def sample_ratio_notes(layout: Layout, expected: dict[Any, float] | None = None) -> list[Note]:
+def sample_ratio_notes(
+    layout: Layout,
+    expected: dict[Any, float] | None = None,
+    if_clusters_differ: str = PUBLIC_CLUSTERS_DIFFER,
+) -> list[Note]:
     """Arms whose shares of units are not as planned, overall and cluster by cluster.
 
     Args:
         layout: The cells.
         expected: The planned share of each arm, by label. Without it arms are compared with
             equal shares, and clusters with the shares of all clusters together.
+        if_clusters_differ: What a warning says of clusters whose shares are not as planned.
     """
     shares = _expected_shares(layout, expected)
     arm_sizes, cluster_sizes = layout.sizes.sum(axis=0), layout.sizes.sum(axis=1, keepdims=True)
@@ -52,8 +65,7 @@ def sample_ratio_notes(layout: Layout, expected: dict[Any, float] | None = None)
         more = f" and {len(off) - _CLUSTERS_SHOWN} more" if len(off) > _CLUSTERS_SHOWN else ""
         text = (
             f"sample-ratio mismatch within {len(off)} of {len(layout.clusters)} clusters: "
-            f"{named}{more}; expected if planned shares differ between clusters, else an error in "
-            "assignment or logging"
+            f"{named}{more}; {if_clusters_differ}"
         )
         notes.append(Note(text, Weight.WARNING))
     return notes

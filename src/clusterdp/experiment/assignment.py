@@ -37,7 +37,10 @@ def parse_by_label(parameter: str, texts: Sequence[str], labels: Sequence[str]) 
         found[label] = value
     missing = [label for label in labels if label not in found]
     if missing:
-        raise ParameterError(f"{parameter} must name every label; {missing[0]!r} is missing")
+        option = parameter.replace("_", "-")
+        raise ParameterError(
+            f"{parameter} must name every label; add {missing[0]}=... ({parameter}=..., --{option})"
+        )
     return found
 
 

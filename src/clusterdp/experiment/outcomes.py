@@ -64,7 +64,7 @@ class OutcomeSpace:
         if len(self.values) > MOST_OUTCOMES:
             raise ParameterError(
                 f"an outcome space has at most {MOST_OUTCOMES} values, got {len(self.values)}; "
-                "bin the outcome"
+                "declare a number (number:0..1000000) or bins (bins:0,1,10,100)"
             )
         if self.edges is not None:
             object.__setattr__(self, "edges", tuple(float(edge) for edge in self.edges))
@@ -145,7 +145,7 @@ class OutcomeSpace:
         if high - low >= MOST_OUTCOMES:
             raise ParameterError(
                 f"an outcome space has at most {MOST_OUTCOMES} values, got {high - low + 1}; "
-                "bin the outcome"
+                "declare a number (number:0..1000000) or bins (bins:0,1,10,100)"
             )
         return cls(values=tuple(range(low, high + 1)))
 

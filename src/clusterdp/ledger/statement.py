@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._tables import aligned, html_lines, html_table
+from clusterdp._tables import aligned, html_lines, html_table, terminal_width, wrapped
 from clusterdp.engines.source_names import FRAME
 from clusterdp.ledger.balance import budget_in_short, shown_below
 from clusterdp.privacy.accounting import shown
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clusterdp.ledger.history import ReleaseRecord
     from clusterdp.privacy.accounting import Guarantee
 
-_BAR_WIDTH = 40
+_BAR_WIDTH = 32
 _HEADER = ("release", "when (UTC)", "who", "outcomes", "mechanism", "epsilon", "delta", "status")
 
 
@@ -41,10 +41,11 @@ class Statement:
     head: str
 
     def __repr__(self) -> str:
-        lines = [self._title()]
+        width = terminal_width()
+        lines = [part for line in self._title().splitlines() for part in wrapped(line, width, "  ")]
         for balance in self.balances:
             rows = [_cells(one) for one in balance.releases]
-            lines += ["", balance.population, *aligned([_HEADER, *rows])]
+            lines += ["", balance.population, *aligned([_HEADER, *rows], width)]
             lines += [f"  {line}" for line in self._totals(balance)]
         return "\n".join([*lines, "", f"last entry {self.head}"])
 

@@ -124,7 +124,9 @@ def optimal(  # noqa: PLR0913 - a budget, and what it is spent on
             else. Where numbers are clipped, their grids and the prior then follow from it.
     """
     if not 0 <= look < 1:
-        raise ParameterError(f"look must be at least 0 and below 1, got {look:g}")
+        raise ParameterError(
+            f"look is a share of epsilon, and must be at least 0 and below 1, got {look:g}"
+        )
     counts = () if noise_scale is None else (NoisyCounts(noise_scale=noise_scale, scope=scope),)
     return Mechanism(
         name="Optimal",

@@ -42,21 +42,31 @@ class Report:
         assumed: What outcomes are thought to be like, and why.
         alone: What the recommended mechanism would do for each outcome without further metrics;
             None if there are none.
+        label_epsilon: What private clusters take of the budget; 0 where clusters are public.
     """
 
     comparison: Comparison
     space: Categories
     assumed: str
     alone: tuple[Prediction, ...] | None = None
+    label_epsilon: float = 0.0
 
     @classmethod
-    def of(cls, comparison: Comparison, space: Categories, assumed: str) -> Report:
+    def of(
+        cls, comparison: Comparison, space: Categories, assumed: str, label_epsilon: float
+    ) -> Report:
         """The report of a comparison."""
         declared, alone = space.declared, None
         if len(declared.metrics) > len(declared.outcomes) + len(declared.missing):
             mechanism = comparison.choice.mechanism
             alone = predict_outcomes_alone(mechanism, comparison.scenario, space)
-        return cls(comparison=comparison, space=space, assumed=assumed, alone=alone)
+        return cls(
+            comparison=comparison,
+            space=space,
+            assumed=assumed,
+            alone=alone,
+            label_epsilon=label_epsilon,
+        )
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -235,9 +245,11 @@ class Report:
         categories = ""
         if len(self.metrics) > 1:
             categories = f"; {self.space.n_categories} categories of outcomes"
+        epsilon = f"epsilon {self.comparison.epsilon:g}"
+        if self.label_epsilon:
+            epsilon += f" for outcomes and {self.label_epsilon:g} for private clusters"
         return (
-            f"{layout.in_words}, "
-            f"{counted(len(layout.arms), 'arm')}{categories}; epsilon {self.comparison.epsilon:g}; "
+            f"{layout.in_words}, {counted(len(layout.arms), 'arm')}{categories}; {epsilon}; "
             "no outcome was read"
         )
 
@@ -267,7 +279,7 @@ class Report:
         compared = self.comparison
         parts = budget(compared.choice.mechanism, compared.scenario)
         goes = ", ".join(f"{name} {percent(part)}" for name, part in parts.items())
-        lines = [f"epsilon goes to: {goes}"]
+        lines = [f"epsilon{' of outcomes' if self.label_epsilon else ''} goes to: {goes}"]
         losses = self._losses()
         if losses:
             lost = ", ".join(f"{name} +{percent(loss)}" for name, loss in losses.items())

@@ -32,7 +32,7 @@ def declared_labels(options: OptionList) -> DeclaredLabels | None:
             if getattr(options, name) is not None:
                 raise ParameterError(
                     f"{name} is about clusters that are private: give private_cluster=... "
-                    "(--private-cluster), their share of epsilon"
+                    "(--private-cluster), their part of epsilon"
                 )
         return None
     options.require("cluster")
@@ -69,7 +69,10 @@ def _labels(options: OptionList) -> tuple[str, ...]:
     try:
         lines = Path(options.labels_from).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        raise ParameterError(f"cannot read labels_from {options.labels_from}") from None
+        raise ParameterError(
+            f"labels_from (--labels-from) must be a text file with one label in a line; "
+            f"{options.labels_from} cannot be read"
+        ) from None
     return tuple(line.strip() for line in lines if line.strip())
 
 
@@ -84,9 +87,10 @@ def left_for_outcomes(epsilon: float, labels: DeclaredLabels) -> float:
     if Fraction(found) > left:
         found = math.nextafter(found, 0.0)
     if found < SMALLEST_ROW_EPSILON:
+        taken = labels.response.guarantee().epsilon
         raise ParameterError(
-            f"private_cluster must be less than epsilon, which is {epsilon:g}: outcomes need some "
-            "of it"
+            f"private_cluster must be less than epsilon, which is {epsilon:g}, got {taken:g}: "
+            "outcomes need some of it; give less (private_cluster=..., --private-cluster)"
         )
     return found
 

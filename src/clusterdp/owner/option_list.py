@@ -71,9 +71,9 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     private_cluster: Annotated[
         Number,
-        "Share of epsilon for clusters that are sensitive themselves, as a number below epsilon. "
-        "Each unit's cluster is published as a noisy label, and the guarantee is for cluster and "
-        "outcomes together.",
+        "What clusters that are sensitive themselves take of epsilon: 0.5 of 2 leaves 1.5 for "
+        "outcomes. Each unit's cluster is published as a noisy label, and the guarantee is for "
+        "cluster and outcomes together.",
     ] = None
     labels: Annotated[
         Names,
@@ -84,7 +84,7 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     label_shares: Annotated[
         ByLabel,
         "Share of the units that you expect in each private cluster, for plans alone: "
-        "north=0.4,south=0.6. By default all have as many.",
+        "north=0.4,south=0.6. Their ratios count. By default all have as many.",
     ] = None
     assignment: Annotated[
         ByLabel,

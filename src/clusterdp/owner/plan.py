@@ -109,7 +109,12 @@ def make_plan(source: Any, options: Options) -> Plan:
         *chosen_notes,
     )
     pairs = zip(comparisons, options.spaces, strict=True)
-    reports = tuple(Report.of(one, space, assumed_of(space, one.scenario)) for one, space in pairs)
+    labels = options.private_labels
+    label_epsilon = 0.0 if labels is None else labels.response.guarantee().epsilon
+    reports = tuple(
+        Report.of(one, space, assumed_of(space, one.scenario), label_epsilon)
+        for one, space in pairs
+    )
     report = PlanReport(given=given, blocks=reports, notes=every_note)
     return Plan(options=parse_options(kept), report=report)
 

@@ -60,7 +60,7 @@ class Preview:
         parameters = ", ".join(f"{name} {value:.6g}" for name, value in held["parameters"].items())
         columns = ", ".join(map(repr, held["published_columns"]))
         units = units_in_words(held["n_units"], held["n_clusters"])
-        arms, sizes = ", ".join(map(str, held["arms"])), held["smallest_cells"]
+        arms = ", ".join(map(str, held["arms"]))
         rows = f"{columns}, and private outcomes" if columns else "aggregates alone, no rows"
         budget = [("budget", held["budget"]["in_short"])] if "budget" in held else []
         errors = [
@@ -70,15 +70,29 @@ class Preview:
         ]
         return [
             ("guarantee", held["guarantee"]),
+            *self._label_pairs,
             *budget,
             ("mechanism", held["mechanism"] + (f" ({parameters})" if parameters else "")),
             ("outcomes", "; ".join(_in_words(held["outcomes"]))),
             ("table", f"{units}, arms {arms} (control {held['control']})"),
-            ("smallest cells", ", ".join(f"{size:,}" for size in sizes) + " units"),
+            ("smallest cells", self._smallest_cells),
             ("publishes", rows),
             *(("expected std error", error) for error in errors),
             ("assumed", held["assumed"]),
         ]
+
+    @property
+    def _label_pairs(self) -> list[tuple[str, str]]:
+        """What private clusters take of ε; nothing where clusters are public."""
+        if "label_epsilon" not in self.content:
+            return []
+        return [("private clusters", f"take epsilon {self.content['label_epsilon']:g} of it")]
+
+    @property
+    def _smallest_cells(self) -> str:
+        sizes = ", ".join(f"{size:,}" for size in self.content["smallest_cells"])
+        expected = ", to be expected of noisy labels" if self._label_pairs else ""
+        return f"{sizes} units{expected}"
 
     @property
     def notes(self) -> list[str]:
@@ -151,6 +165,8 @@ def describe(
         "assumed": options.assumption(layout),
         "notes": notes,
     }
+    if prepared.response is not None:
+        content["label_epsilon"] = prepared.response.guarantee().epsilon
     if budget is not None:
         content["budget"] = budget
         notes[:0] = budget["refusals"]  # first: nothing else matters if it would be refused

@@ -81,7 +81,9 @@ class Request:
         for name in ("look", "counts_share", *SUM_SHARES):
             share = getattr(self, name)
             if share is not None and not 0 <= share < 1:
-                raise ParameterError(f"{name} must be at least 0 and below 1, got {share}")
+                raise ParameterError(
+                    f"{name} is a share of epsilon, and must be at least 0 and below 1, got {share}"
+                )
         parse_purpose(self.purpose)
 
     @property

@@ -117,7 +117,7 @@ def _rows(manifest: Manifest, rows: RowFiles) -> str:
 any group of them that was not chosen by looking at outcomes. Use it like any outcome; its spread,
 {spread}includes the noise of privacy. It is right for means and for
 nothing else (see below), and values can lie far outside the range of
-outcomes.{_missing(manifest)}{_assigned(manifest)}
+outcomes.{_missing(manifest)}{_assigned(manifest)}{_weighted(manifest)}
 
 SQL (DuckDB):
 ```sql
@@ -180,6 +180,17 @@ def _assigned(manifest: Manifest) -> str:
     return (
         f"\n\n**Arms were assigned by `{group}`, not unit by unit.** Standard errors must be of\n"
         "how its groups differ: the recipes below compare means of groups."
+    )
+
+
+def _weighted(manifest: Manifest) -> str:
+    """A warning where plain means of arms are biased."""
+    if manifest.assignment is None:
+        return ""
+    return (
+        "\n\n**Arms had different probabilities in true clusters, which are private.** Means of\n"
+        "arms need weights: the recipes below are right only for rows of `clusterdp calibrate`,\n"
+        "each counted by `stratified_weight`."
     )
 
 

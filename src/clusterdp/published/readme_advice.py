@@ -43,6 +43,7 @@ def cautions(manifest: Manifest) -> list[Caution]:
     held = "--holdout 1" if manifest.folds > 1 else "--rows-only --by MINE"
     split = "train on fold 0" if manifest.folds > 1 else "train on other units than you estimate on"
     return [
+        *_label_cautions(manifest),
         Caution(
             f"a median, quantile or maximum of a private column, such as `{column}`",
             "the noise of privacy decides it, not the outcomes",
@@ -75,6 +76,26 @@ def cautions(manifest: Manifest) -> list[Caution]:
             f"clusterdp estimate . {held}  # {split}",
         ),
     ]
+
+
+def _label_cautions(manifest: Manifest) -> list[Caution]:
+    """What noisy labels of private clusters do not tell; nothing where clusters are public."""
+    if manifest.labels is None:
+        return []
+    cluster = manifest.columns.cluster
+    of_groups = Caution(
+        f"rows that are grouped by `{cluster}`, or a regression on it",
+        "it holds noisy labels, so every group mixes all true clusters",
+        f"clusterdp estimate . --by {shlex.quote(str(cluster))}",
+    )
+    if manifest.assignment is None:
+        return [of_groups]
+    of_arms = Caution(
+        "plain means of arms, without weights",
+        "arms had different probabilities in true clusters, so plain means are biased",
+        "clusterdp estimate .  # or rows of clusterdp calibrate, with stratified_weight",
+    )
+    return [of_arms, of_groups]
 
 
 def _n_values(space: OutcomeSpace | Number) -> float:

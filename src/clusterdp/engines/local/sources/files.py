@@ -27,6 +27,7 @@ ENDINGS = (
     *(kind + ending for kind in _COMPRESSIBLE for ending in COMPRESSED),
 )
 _IN_PYTHON = "read it in Python, and give the frame: clusterdp.publish(pandas.{}(...), ...)"
+_QUERIED = "give {}:///FILE, and a query (--query; of your segments --segments-query)"
 # What cannot be read, and the way that works.
 _REMEDIES = {
     **dict.fromkeys((".xlsx", ".xls", ".ods"), "save the sheet as CSV, and give that"),
@@ -41,8 +42,8 @@ _REMEDIES = {
         (".zip", ".bz2", ".xz", ".7z", ".tar", ".tgz", *COMPRESSED),
         "unpack it; of compressed files .csv.gz, .csv.zst, .ndjson.gz and their like are read",
     ),
-    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), "give sqlite:///FILE, and a query (--query)"),
-    ".duckdb": "give duckdb:///FILE, and a query (--query)",
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), _QUERIED.format("sqlite")),
+    ".duckdb": _QUERIED.format("duckdb"),
     **dict.fromkeys((".txt", ".dat", ".psv"), "name it .csv, and give its delimiter (--delimiter)"),
 }
 
