@@ -108,9 +108,7 @@ def test_an_option_of_no_use_is_refused(
 @pytest.mark.parametrize(
     "given", [{"epsilon": math.inf}, {"epsilon": -math.inf}, {"epsilon": 1, "delta": math.nan}]
 )
-def test_a_budget_that_is_no_number_is_refused(
-    given: dict[str, float], table: pl.DataFrame
-) -> None:
+def test_a_budget_that_is_no_number_is_refused(given: dict[str, Any], table: pl.DataFrame) -> None:
     with pytest.raises(cdp.ParameterError, match=r"must be a finite number|must lie in"):
         cdp.plan(table, **PUBLIC, **given)
 

@@ -40,8 +40,10 @@ def _refuse_outcomes(tally: BlockTally, space: Categories, table: TableOptions) 
             "numbers; declare which outcomes may be missing (missing=[...], --missing NAME)"
         )
     if tally.n_outside:
+        # Labels are never clipped.
+        clips = not table.clip and not space.declared.labels
         remedy = "declare a space that holds them" + (
-            "" if table.clip else ", or clip (clip=True, --clip)"
+            ", or clip (clip=True, --clip)" if clips else ""
         )
         raise DataError(
             f"{named} values outside the outcome space of "
