@@ -14,6 +14,7 @@ from clusterdp.engines.cells import CellOptions, refuse_missing
 from clusterdp.engines.named_source import Wanted
 from clusterdp.engines.source_names import crossed_parts, possible_parts
 from clusterdp.errors import DataError, ParameterError
+from clusterdp.experiment.aggregates import COMMON
 from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.counting import Asked, RowCounter
 from clusterdp.rows.labels import TABLE_CHANGED, CellEncoder
@@ -180,12 +181,18 @@ class TableOptions:
     def wanted(self) -> Wanted:
         """What a table by name is read for."""
         columns = self.columns
+        private = set(columns.secrets) - set(columns.outcomes)
         return Wanted(
-            public={*columns.public, *possible_parts(columns.cluster)},
-            outcomes=columns.outcomes,
-            labelled=self.labels,
+            public={*columns.public, *possible_parts(columns.cluster)} - private,
+            outcomes=columns.secrets,
+            labelled={*self.labels, *private},
             unit=columns.unit,
         )
+
+    @property
+    def rules(self) -> Aggregates:
+        """How several rows of a unit become one, by column: outcomes, and a private cluster."""
+        return {**dict.fromkeys(self.columns.secrets, COMMON), **self.aggregates}
 
     @property
     def labels(self) -> dict[str, tuple[str, str]]:
@@ -354,10 +361,11 @@ def _refuse_unsound(tally: Tally, table: Table) -> None:
     """
     refuse_missing(table.columns.unit, "unit", tally.n_without_id)
     if tally.n_unlabelled:
+        several = ", or several labels of one unit" if table.aggregates else ""
         raise DataError(
             f"column {table.columns.cluster!r} (private cluster) has missing values, or labels "
-            f"that were not declared{_in_rows(tally.n_unlabelled, table)}; declare every label "
-            "(labels=..., --labels), such as 'other' for all that are rare"
+            f"that were not declared{several}{_in_rows(tally.n_unlabelled, table)}; declare every "
+            "label (labels=..., --labels), such as 'other' for all that are rare"
         )
     for block, space in zip(tally.blocks, table.spaces, strict=True):
         _refuse_outcomes(block, space, table)

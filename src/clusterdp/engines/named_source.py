@@ -25,9 +25,9 @@ class Wanted:
     Attributes:
         public: The columns that are read for what they are, ids among them; None for every column
             that is no outcome.
-        outcomes: The sensitive outcomes. Where types are found from rows, theirs are not: each
-            value is read by itself. If many rows decided the type, those would decide whether
-            another row can be read.
+        outcomes: The sensitive outcomes, and a private cluster. Where types are found from rows,
+            theirs are not: each value is read by itself. If many rows decided the type, those would
+            decide whether another row can be read.
         labelled: Those of them that are labels, and stay text.
         unit: The column of ids: text, unless each of them is written as a whole number is.
     """
