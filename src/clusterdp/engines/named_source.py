@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from clusterdp.errors import ParameterError
 
@@ -147,10 +147,8 @@ def named_source(source: Any, query: str | None = None, delimiter: str | None = 
 
 
 def _has_password(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.password is not None or any(
-            name.lower() in {"password", "sslpassword"} for name, _ in parse_qsl(parts.query)
-        )
-    except ValueError:  # no URL: it is refused later, and never shown
-        return True
+    """Whether a URL holds a password, also one whose / or # ends the name of the server."""
+    place, _, asked = url.partition("://")[2].partition("?")
+    user, found, _ = place.rpartition("@")
+    names = {name.lower() for name, _ in parse_qsl(asked, keep_blank_values=True)}
+    return bool(found and ":" in user) or not names.isdisjoint({"password", "sslpassword"})
