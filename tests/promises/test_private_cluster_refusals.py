@@ -1,5 +1,7 @@
 """Publish or refuse, and how many units there are: neither follows from private clusters.
 
+An owner is warned where ids tell them; that decides nothing.
+
 Clusters are read one by one. If all of them together decided how each is read, as numbers or as
 text, the cluster of one unit would decide whether those of others are declared labels. And where a
 unit has several rows, rows are put together by public columns alone.
@@ -12,6 +14,7 @@ import sqlite3
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
@@ -160,3 +163,22 @@ def test_a_preview_reads_no_private_cluster() -> None:
         labels=[*map(str, CLUSTERS)],
     )
     assert shown.content["n_units"] == N_UNITS
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_ids_that_follow_private_clusters_are_noticed(
+    is_sorted: bool, rng: np.random.Generator
+) -> None:
+    n_units = 400
+    regions = rng.choice([*map(str, CLUSTERS)], n_units)
+    given = pl.DataFrame(
+        {
+            "user": range(n_units),
+            "arm": rng.integers(0, 2, n_units),
+            "region": np.sort(regions) if is_sorted else regions,
+            "y": rng.integers(0, 2, n_units),
+        }
+    )
+    prepared = labelled(prepare(given, columns=COLUMNS, spaces=(SPACE,), labels=LABELS))
+    found = prepared.table.count(prepared.layout, prepared.encoder).notices
+    assert [("'region' away" in notice) for notice in found] == [True] * is_sorted
