@@ -132,6 +132,16 @@ BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
         ("--query", "select 1"),
         "leave it out, and give it as PGPASSWORD",
     ),
+    "a password with a slash": (
+        lambda t, d: "postgresql://me:word4321/x@localhost/x",
+        ("--query", "select 1"),
+        "leave it out, and give it as PGPASSWORD",
+    ),
+    "a password behind a name": (
+        lambda t, d: "postgresql://me@localhost/x#y?password=word4321",
+        ("--query", "select 1"),
+        "leave it out, and give it as PGPASSWORD",
+    ),
     "no server": (
         lambda t, d: "postgresql://me@127.0.0.1:9/x",
         ("--query", "select 1"),

@@ -25,7 +25,9 @@ from clusterdp.engines.spark.randomizing import RandomizeRows
 from clusterdp.engines.spark.store import HadoopFolder
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.prepare import Prepared
+from clusterdp.releasing.journal import Unrecorded
+from clusterdp.releasing.prepare import Prepared, prepare_table
+from clusterdp.releasing.to_folder import write_release
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
 from released import drawn_of
@@ -204,6 +206,25 @@ def test_what_fails_on_such_a_store_leaves_nothing(
             pass  # two runs at once
         (staged.files / "manifest.json").write_bytes(b"{}")
     assert os.listdir(tmp_path / "out") == ["manifest.json"]  # noqa: PTH208 - hidden ones, too
+
+
+def test_rows_are_on_such_a_store_only_after_their_budget_is_on_record(
+    table: pl.DataFrame, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Everyone who can read the store sees them: a release that may be cancelled has none there."""
+
+    class Killed(Unrecorded):
+        def keep(self, drawn: bytes) -> None:
+            del drawn
+            assert not (tmp_path / "out" / "units").exists()
+            raise KeyboardInterrupt
+
+    opened = to_table(spark.createDataFrame(table.to_arrow()))
+    target = HadoopFolder(spark, f"file://{tmp_path}/out")
+    with pytest.raises(KeyboardInterrupt):
+        write_release(
+            prepare_table(opened), (cdp.uniform_prior_dp(epsilon=1),), target, journal=Killed(KEY)
+        )
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "tsv", "csv.gz"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -121,6 +124,32 @@ def test_every_kind_of_file_is_read_without_a_copy(
         .equals(table.with_columns(pl.col("clicks").cast(read.collect_schema()["clicks"])))
     )
     assert set(tmp_path.iterdir()) == before
+
+
+_OPENED = """
+import sys
+from clusterdp.engines.local.sources.opening import open_source
+from clusterdp.engines.named_source import NamedSource, Wanted
+wanted = Wanted(public=("user", "market"), outcomes=("clicks",), unit="user")
+print(len(open_source(NamedSource(name=sys.argv[1]), wanted, None).collect(engine="streaming")))
+"""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in WRITERS if kind != "ndjson"])
+def test_reading_leaves_no_copy_on_the_disk(
+    kind: str, table: pl.DataFrame, bucket: s3.Bucket, tmp_path: Path
+) -> None:
+    """Polars finds types from a copy in the system's folder, and does not remove it."""
+    bucket.put(f"rows.{kind}", as_bytes(table, kind))
+    done = subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-c", _OPENED, f"{bucket.uri}/rows.{kind}"],
+        env={**os.environ, "TMPDIR": str(tmp_path), "POLARS_TEMP_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == len(table)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_query_is_released_into_a_store(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +82,41 @@ def test_one_pass_gives_the_bytes_of_two(
     in_two.setattr(LocalTable, "write_rows", no_pass)
     one = publish(tiers, tmp_path / "one", KNOWN[name], keep_order=keep_order)
     assert checksums(one) == checksums(two)
+
+
+@dataclass(frozen=True)
+class Remembering(Unrecorded):
+    """A journal that recalls what was kept, and notes what happened in which order."""
+
+    kept: list[bytes] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+
+    def recall(self) -> bytes | None:  # type: ignore[override]  # `Unrecorded` never has one
+        return self.kept[0] if self.kept else None
+
+    def keep(self, drawn: bytes) -> None:
+        self.kept.append(drawn)
+        self.order.append("kept")
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_an_engine_of_two_passes_writes_rows_after_what_was_drawn_is_kept(
+    name: str, tiers: pl.DataFrame, tmp_path: Path, in_two: pytest.MonkeyPatch
+) -> None:
+    """Its rows may be public at once. So another table has none written, either."""
+    journal, honest = Remembering(KEY), LocalTable.write_rows
+
+    def write_rows(*arguments: Any) -> Any:
+        journal.order.append("rows")
+        return honest(*arguments)
+
+    in_two.setattr(LocalTable, "write_rows", write_rows)
+    publish(tiers, tmp_path / "one", KNOWN[name], journal=journal)
+    assert journal.order == ["kept", "rows"]
+    other = tiers.with_columns(clicks=(pl.col("clicks") + 1) % 4)
+    with pytest.raises(cdp.DataError, match="not the one that the release began with"):
+        publish(other, tmp_path / "other", KNOWN[name], journal=journal)
+    assert journal.order == ["kept", "rows"]
 
 
 BAD: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {

@@ -14,6 +14,7 @@ from clusterdp.engines.named_source import Wanted
 from clusterdp.engines.refusals import clipping_notices, refuse_repeated, refuse_unsound
 from clusterdp.engines.source_names import crossed_parts, possible_parts
 from clusterdp.errors import DataError, ParameterError
+from clusterdp.experiment.aggregates import COMMON
 from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.counting import Asked, RowCounter
 from clusterdp.rows.labels import TABLE_CHANGED, CellEncoder
@@ -89,7 +90,8 @@ class WantedRows(NamedTuple):
 
     Attributes:
         randomizer: What randomizes them.
-        folder: Where they are put: a private folder, which becomes public when all is done.
+        folder: Where they are put: a private folder, which becomes public when all is done; or, if
+            only Spark reaches the place, the place itself.
     """
 
     randomizer: BatchRandomizer
@@ -180,12 +182,18 @@ class TableOptions:
     def wanted(self) -> Wanted:
         """What a table by name is read for."""
         columns = self.columns
+        private = set(columns.secrets) - set(columns.outcomes)
         return Wanted(
-            public={*columns.public, *possible_parts(columns.cluster)},
-            outcomes=columns.outcomes,
-            labelled=self.labels,
+            public={*columns.public, *possible_parts(columns.cluster)} - private,
+            outcomes=columns.secrets,
+            labelled={*self.labels, *private},
             unit=columns.unit,
         )
+
+    @property
+    def rules(self) -> Aggregates:
+        """How several rows of a unit become one, by column: outcomes, and a private cluster."""
+        return {**dict.fromkeys(self.columns.secrets, COMMON), **self.aggregates}
 
     @property
     def labels(self) -> dict[str, tuple[str, str]]:
@@ -245,11 +253,12 @@ class Table(TableOptions, ABC):
         asked: Sequence[Asked],
         wanted: WantedRows,
         stages: Stages,
-    ) -> tuple[Counted, WrittenRows]:
-        """Count, and write rows whose channels are known beforehand.
+    ) -> tuple[Counted, WrittenRows | None]:
+        """Count; and write rows whose channels are known beforehand, if one pass does both.
 
-        An engine that can does both in one pass; here it is two. If the table is refused, whatever
-        was put into the folder must be removed: rows may be there before all of them were checked.
+        That is for engines that write into a folder which nobody else can read: rows are there
+        before all of them were checked, and before it is on record that the budget is spent. Here
+        rows are left to `write_rows`.
 
         Args:
             layout: The cells.
@@ -257,11 +266,13 @@ class Table(TableOptions, ABC):
             asked: What to count of each block, as in `count`.
             wanted: What is written, and where.
             stages: Where to report to.
+
+        Returns:
+            What was counted; and the rows, None if they are yet to be written.
         """
+        del wanted
         counting = stages.stage(COUNTING, layout.n_units)
-        counted = self.count(layout, encoder, counting, asked)
-        randomizing = stages.stage(RANDOMIZING, layout.n_units)
-        return counted, self.write_rows(*wanted, randomizing)
+        return self.count(layout, encoder, counting, asked), None
 
     def checked(self, found: FirstPass, layout: Layout) -> Counted:
         """What a pass that counts found.

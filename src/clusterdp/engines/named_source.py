@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from clusterdp.errors import ParameterError
 
@@ -25,9 +25,9 @@ class Wanted:
     Attributes:
         public: The columns that are read for what they are, ids among them; None for every column
             that is no outcome.
-        outcomes: The sensitive outcomes. Where types are found from rows, theirs are not: each
-            value is read by itself. If many rows decided the type, those would decide whether
-            another row can be read.
+        outcomes: The sensitive outcomes, and a private cluster. Where types are found from rows,
+            theirs are not: each value is read by itself. If many rows decided the type, those would
+            decide whether another row can be read.
         labelled: Those of them that are labels, and stay text.
         unit: The column of ids: text, unless each of them is written as a whole number is.
     """
@@ -148,10 +148,8 @@ def named_source(source: Any, query: str | None = None, delimiter: str | None = 
 
 
 def _has_password(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.password is not None or any(
-            name.lower() in {"password", "sslpassword"} for name, _ in parse_qsl(parts.query)
-        )
-    except ValueError:  # no URL: it is refused later, and never shown
-        return True
+    """Whether a URL holds a password, also one whose / or # ends the name of the server."""
+    place, _, asked = url.partition("://")[2].partition("?")
+    user, found, _ = place.rpartition("@")
+    names = {name.lower() for name, _ in parse_qsl(asked, keep_blank_values=True)}
+    return bool(found and ":" in user) or not names.isdisjoint({"password", "sslpassword"})

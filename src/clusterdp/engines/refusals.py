@@ -22,10 +22,11 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
     """
     refuse_missing(table.columns.unit, "unit", tally.n_without_id)
     if tally.n_unlabelled:
+        several = ", or several labels of one unit" if table.aggregates else ""
         raise DataError(
             f"column {table.columns.cluster!r} (private cluster) has missing values, or labels "
-            f"that were not declared{_in_rows(tally.n_unlabelled, table)}; declare every label "
-            "(labels=..., --labels), such as 'other' for all that are rare"
+            f"that were not declared{several}{_in_rows(tally.n_unlabelled, table)}; declare every "
+            "label (labels=..., --labels), such as 'other' for all that are rare"
         )
     for block, space in zip(tally.blocks, table.spaces, strict=True):
         _refuse_outcomes(block, space, table)

@@ -14,6 +14,8 @@ RULES = {
     "max": "the largest",
     "any": "1 if one of them is not 0, else 0",
 }
+# The rule of a private cluster: the value that all rows of a unit have; missing if they differ.
+COMMON = "common"
 # The rule of each outcome, by its name.
 Aggregates = Mapping[str, str]
 

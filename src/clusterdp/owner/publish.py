@@ -21,7 +21,7 @@ from clusterdp.published.folder import read_release
 from clusterdp.published.terms import Terms
 from clusterdp.releasing.blocks import check_blocks
 from clusterdp.releasing.to_folder import write_release
-from clusterdp.rows.frames import without_outcomes
+from clusterdp.rows.frames import without_secrets
 
 if TYPE_CHECKING:
     import os
@@ -208,7 +208,7 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         if budget is not None and out is not None:
             budget.check_population()
         if out is None:
-            source = without_outcomes(source, options.columns.outcomes)
+            source = without_secrets(source, options.columns.secrets)
         prepared = task.prepare(engine, out, source)
         mechanisms = task.choose_mechanisms(prepared.layout)
         check_blocks(prepared, mechanisms)

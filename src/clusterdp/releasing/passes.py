@@ -1,8 +1,9 @@
 """The passes over a table that is released into a folder, and the noise that is drawn.
 
 Where noisy counts decide how rows are randomized, one pass counts and another randomizes. Else rows
-are randomized while they are counted, in one pass. Either way nothing is drawn before every row was
-checked, and whoever puts the release together publishes nothing before all of this is done.
+can be randomized while they are counted, in one pass, by an engine that writes them where nobody
+else sees them. All others write rows after what was drawn is on record: what is on a store may be
+seen at once. Either way no noise is drawn before every row was checked.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ RESPONSE = "response"
 FOLD = "fold"
 # Each fold has noise of its own on its totals.
 MOST_FOLDS = 10
+# The part that a private cluster plays, in words.
+PRIVATE_CLUSTER = "private cluster"
 # The columns of published tables beside clusters and arms.
 PUBLISHED_COLUMNS = frozenset(
     {
@@ -134,6 +136,11 @@ class Columns:
         return (self.unit, self.arm, *(name for name in named if name is not None), *self.kept)
 
     @property
+    def shown(self) -> tuple[str, ...]:
+        """Those of them that are published as they are."""
+        return tuple(name for name in self.public if name not in self.secrets)
+
+    @property
     def cell(self) -> tuple[str, ...]:
         """The columns that the cell of a unit follows from."""
         return (self.arm,) if self.cluster is None else (self.cluster, self.arm)
@@ -178,7 +185,8 @@ class Columns:
     @property
     def parts(self) -> dict[str, str]:
         """Every column that is read, with the part it plays."""
-        named = {self.cluster: "cluster", self.assigned_by: "assigned by"}
+        cluster = PRIVATE_CLUSTER if self.private_cluster else "cluster"
+        named = {self.cluster: cluster, self.assigned_by: "assigned by"}
         return {
             self.unit: "unit",
             self.arm: "arm",

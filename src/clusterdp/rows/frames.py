@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from datetime import date
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import DataError, ParameterError, raise_alone
+from clusterdp.rows.columns import PRIVATE_CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -101,8 +103,8 @@ def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFram
     for name, part in parts.items():
         if name not in table.columns:
             continue  # the engine raises the error
-        if part == "outcome" and table.schema[name] in _untyped():
-            series.append(_numbers(name, table[name].to_list()))
+        if part in _READ_ALONE and table.schema[name] in _untyped():
+            series.append(_READ_ALONE[part](name, table[name].to_list()))
             continue
         try:
             series.append(table.select(name).to_polars().to_series())
@@ -140,8 +142,28 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def without_outcomes(source: Any, outcomes: tuple[str, ...]) -> Any:
-    """A frame whose outcomes are missing, for those who only look at its public columns.
+def _texts(name: str, values: list[Any]) -> pl.Series:
+    """Private clusters that are Python objects, each by itself; what is no label is missing."""
+    import polars as pl
+
+    return pl.Series(name, map(_text, values), dtype=pl.String)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool | np.bool_):
+        return str(value).lower()
+    is_label = isinstance(value, str | int | np.integer | date) or (
+        isinstance(value, float | np.floating) and not math.isnan(value)
+    )
+    return str(value) if is_label else None
+
+
+# How columns are read whose types could follow from all of their values, by the part they play.
+_READ_ALONE = {"outcome": _numbers, PRIVATE_CLUSTER: _texts}
+
+
+def without_secrets(source: Any, secrets: tuple[str, ...]) -> Any:
+    """A frame whose outcomes, and private clusters, are missing: only what is public is looked at.
 
     Evaluating a query's outcomes would let them decide whether there is anything to look at. What
     is no frame, or Spark's, is returned as it is.
@@ -154,7 +176,7 @@ def without_outcomes(source: Any, outcomes: tuple[str, ...]) -> Any:
     if not isinstance(table, nw.DataFrame | nw.LazyFrame):
         return source
     schema = table.collect_schema()
-    kinds = {name: schema[name] for name in outcomes if name in schema}
+    kinds = {name: schema[name] for name in secrets if name in schema}
     floats = {name for name, kind in kinds.items() if kind in _untyped() or _lacks_missing(kind)}
     return table.with_columns(
         nw.lit(None, nw.Float64() if name in floats else kind).alias(name)

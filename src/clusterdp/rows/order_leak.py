@@ -81,9 +81,7 @@ class RowOrder:
             keep_order: Whether rows are published in the order of the table.
         """
         shown = keep_order or self._ids_follow()
-        if not shown or not (
-            self._sorted() or self._in_blocks(counts.reshape(-1, self._n_outcomes))
-        ):
+        if not shown or not self._depends(counts.reshape(-1, self._n_outcomes)):
             return ()
         why = (
             "that order is published. Do not share the folder; release without keep_order"
@@ -95,6 +93,20 @@ class RowOrder:
             f"together or before others far more than chance allows, and {why}"
         )
         return (text,)
+
+    def label_notices(self, cluster: str) -> tuple[str, ...]:
+        """The same where private clusters were taken in as outcomes, and arms as cells."""
+        if not self._ids_follow() or not self._depends(self._counts.reshape(-1, self._n_outcomes)):
+            return ()
+        text = (
+            f"the order of the table gives {cluster!r} away, which is private: rows of one cluster "
+            "stand together or before others far more than chance allows, and ids follow that "
+            "order. Do not share the folder; give units other ids"
+        )
+        return (text,)
+
+    def _depends(self, counts: IntArray) -> bool:
+        return self._sorted() or self._in_blocks(counts)
 
     def _ids_follow(self) -> bool:
         rising = self._n_rising / max(self._n_steps, 1)

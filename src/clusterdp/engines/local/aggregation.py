@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from clusterdp.experiment.aggregates import COMMON
 from clusterdp.rows.column_types import holds_outcomes
 
 if TYPE_CHECKING:
@@ -23,17 +24,23 @@ def one_row_per_unit(
     Args:
         rows: The table.
         public: Ids and all other public columns that are read.
-        aggregates: The rule of each outcome.
+        aggregates: The rule of each outcome, and of a private cluster.
     """
     import polars as pl
 
     kinds = rows.collect_schema()
-    outcomes = [
-        # What holds no numbers is left as it is, to be refused as in every table.
-        _aggregated(pl.col(name), rule) if holds_outcomes(kinds[name]) else pl.col(name).first()
-        for name, rule in aggregates.items()
-    ]
-    return rows.group_by(public).agg(outcomes)
+    made = [_one_value(pl.col(name), rule, kinds[name]) for name, rule in aggregates.items()]
+    return rows.group_by(public).agg(made)
+
+
+def _one_value(values: pl.Expr, rule: str, kind: pl.DataType) -> pl.Expr:
+    """What becomes of a unit's values."""
+    import polars as pl
+
+    if rule == COMMON:
+        return pl.when(values.n_unique() == 1).then(values.first()).name.keep()
+    # What holds no numbers is left as it is, to be refused as in every table.
+    return _aggregated(values, rule) if holds_outcomes(kind) else values.first()
 
 
 def _aggregated(values: pl.Expr, rule: str) -> pl.Expr:

@@ -80,7 +80,7 @@ class LocalEngine:
         # What will not be published is not stored either, and outcomes are not even read.
         read = {*columns.counted, *possible_parts(columns.cluster)}
         hidden = (*columns.secret, *(name for name in columns.kept if name not in read))
-        return open_unstored(source, asked.wanted, columns.outcomes if asked.aggregates else hidden)
+        return open_unstored(source, asked.wanted, columns.secrets if asked.aggregates else hidden)
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""
@@ -103,6 +103,6 @@ def _one_each(rows: pl.LazyFrame, asked: TableOptions) -> pl.LazyFrame:
     if asked.aggregates:
         names = rows.collect_schema().names()
         check_named(names, columns.parts, columns.secret)
-        public = tuple(name for name in columns.public if name in names)
-        rows = one_row_per_unit(rows, public, asked.aggregates)
+        public = tuple(name for name in columns.shown if name in names)
+        rows = one_row_per_unit(rows, public, asked.rules)
     return cross_columns(rows, columns.cluster, columns.secret)

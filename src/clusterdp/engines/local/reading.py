@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.batches import BatchRandomizer, EncodedRows, RowEncoder
     from clusterdp.rows.counting import RowCounter
+    from clusterdp.rows.noisy_labels import NoisyLabels
 
 # A name that no column of a user has.
 _ROW = "__clusterdp_row"
@@ -109,21 +110,46 @@ class Counting:
             RowOrder((*layout.sizes.shape, block.n_categories), layout.n_units)
             for block in counter.blocks
         ]
+        noisy, cluster = counter.encoder.cells.noisy, counter.encoder.columns.cluster
+        self._labels = None
+        if noisy is not None and cluster is not None:
+            self._labels = LabelOrder(noisy, cluster, len(layout.arms), layout.n_units)
 
-    def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:  # noqa: ARG002 - as others
+    def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:
         """Count some successive rows."""
         self.ids.add(rows.hashes)
         if rows.sound:
             for order, block in zip(self._orders, rows.blocks, strict=True):
                 order.add(first_row, rows.units, rows.cells, block.categories)
+            if self._labels is not None:
+                self._labels.take(first_row, batch, rows)
         with self._lock:
             self.tally.add(rows)
 
     def notices(self, counted: Counted, *, keep_order: bool) -> tuple[str, ...]:
-        """The warnings to the owner if the order of the table reveals outcomes."""
+        """The warnings to the owner if the order of the table reveals outcomes, or clusters."""
         pairs = zip(self._orders, counted.counts, strict=True)
-        found = (order.notices(counts, keep_order=keep_order) for order, counts in pairs)
+        found = [order.notices(counts, keep_order=keep_order) for order, counts in pairs]
+        if self._labels is not None:
+            found.append(self._labels.notices())
         return tuple(dict.fromkeys(notice for of_block in found for notice in of_block))
+
+
+class LabelOrder:
+    """Looks at where the rows of private clusters stand in a table."""
+
+    def __init__(self, noisy: NoisyLabels, cluster: str, n_arms: int, n_rows: int) -> None:
+        self._noisy, self._cluster, self._n_arms = noisy, cluster, n_arms
+        self._order = RowOrder((1, n_arms, noisy.response.n_labels), n_rows)
+
+    def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:
+        """Take in successive rows that are sound."""
+        own = self._noisy.own(batch[self._cluster]).codes
+        self._order.add(first_row, rows.units, rows.cells % self._n_arms, own)
+
+    def notices(self) -> tuple[str, ...]:
+        """The warning to the owner if the order of the table reveals clusters."""
+        return self._order.label_notices(self._cluster)
 
 
 class SameRows:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from clusterdp.experiment.aggregates import COMMON
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
@@ -14,16 +16,13 @@ if TYPE_CHECKING:
 
 def one_row_per_unit(rows: DataFrame, public: tuple[str, ...], aggregates: Aggregates) -> DataFrame:
     """One row per combination of public columns; see the local engine's function."""
-    from pyspark.sql import functions as sf
-
     names = [*public, *aggregates]
     places = [rows.columns.index(name) for name in names]
     # By position: Spark reads more than names into names.
     numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
     keys = [f"c{place}" for place in places[: len(public)]]
     outcomes = [
-        # What holds no numbers is left as it is, to be refused as in every table.
-        (_aggregated(name, rule) if _holds_numbers(kind) else sf.first(name)).alias(name)
+        _one_value(name, rule, kind).alias(name)
         for name, kind, rule in zip(
             (f"c{place}" for place in places[len(public) :]),
             (rows.schema[place].dataType for place in places[len(public) :]),
@@ -32,6 +31,17 @@ def one_row_per_unit(rows: DataFrame, public: tuple[str, ...], aggregates: Aggre
         )
     ]
     return numbered.groupBy(*keys).agg(*outcomes).toDF(*names)
+
+
+def _one_value(name: str, rule: str, kind: DataType) -> Column:
+    """What becomes of a unit's values."""
+    from pyspark.sql import functions as sf
+
+    if rule == COMMON:
+        is_there = sf.count(name) == sf.count(sf.lit(1))
+        return sf.when(is_there & (sf.min(name) == sf.max(name)), sf.min(name))
+    # What holds no numbers is left as it is, to be refused as in every table.
+    return _aggregated(name, rule) if _holds_numbers(kind) else sf.first(name)
 
 
 def _holds_numbers(kind: DataType) -> bool:

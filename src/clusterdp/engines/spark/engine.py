@@ -68,8 +68,8 @@ class SparkEngine:
         columns = asked.columns
         if asked.aggregates:
             check_named(rows.columns, columns.parts, columns.secret)
-            public = tuple(name for name in columns.public if name in rows.columns)
-            rows = one_row_per_unit(rows, public, asked.aggregates)
+            public = tuple(name for name in columns.shown if name in rows.columns)
+            rows = one_row_per_unit(rows, public, asked.rules)
         rows = cross_spark_columns(rows, columns.cluster, columns.secret)
         return SparkTable(rows=rows, allow_unencrypted=self.allow_unencrypted, **asked.by_name())
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from clusterdp.engines.local.sources.objects import Located
     from clusterdp.engines.named_source import Wanted
 
+# How values of public columns are written.
+_DIGITS = r"^-?\d+$"
+_NUMBER = r"^[-+]?((\d*\.\d+)([eE][-+]?\d+)?|inf|NaN|\d+[eE][-+]?\d+|\d+\.)$"
+_TRUTH = r"^(?i:true|false)$"
+
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
@@ -50,38 +55,40 @@ class TextFiles:
 
         names = self._scan(infer_schema=False).collect_schema().names()
         public = [name for name in names if wanted.is_public(name)]
-        whole = self._written_as_whole(public)
-        # From all rows: of an event table, how many come first follows from events.
-        n_files = len(self.files.paths)
-        found = self._scan(infer_schema_length=None, infer_schema_files=n_files).collect_schema()
-        texts = [name for name in public if found[name].is_integer() and name not in whole]
-        texts += [name for name in public if name == wanted.unit and not found[name].is_integer()]
-        texts += [name for name in wanted.outcomes if name in found]
-        schema = {**found, **dict.fromkeys(texts, pl.String())}
-        rows = self._scan(schema_overrides=schema, infer_schema=False)
+        found = self._types(public)
+        if wanted.unit in found and not found[wanted.unit].is_integer():
+            found[wanted.unit] = pl.String()
+        rows = self._scan(schema={**dict.fromkeys(names, pl.String()), **found})
         return rows.with_columns(
             to_number(pl.col(name)) for name in wanted.numeric if name in names
         )
 
-    def _written_as_whole(self, public: list[str]) -> set[str]:
-        """The public columns whose values are all written as whole numbers are: 7, and not 007.
+    def _types(self, public: list[str]) -> dict[str, pl.DataType]:
+        """The types of public columns: the first one that all of their values are written as.
+
+        From all rows: of an event table, how many come first follows from events. Polars would find
+        types from a copy of a store's files, which it leaves on this machine's disk.
 
         All files are read whole, as text: a row with too many fields would shift values into other
         columns, and a pass over some columns alone does not notice.
         """
         import polars as pl
 
-        def is_whole(name: str) -> pl.Expr:
-            text = pl.col(name)
-            return (text.cast(pl.Int64, strict=False).cast(pl.String) == text).fill_null(
-                text.is_null()
-            )
-
-        checks = [is_whole(name).all().alias(f"is_whole:{name}") for name in public]
+        kinds = {"whole": pl.Int64(), "number": pl.Float64(), "truth": pl.Boolean()}
+        checks = [
+            check.all().alias(f"{kind}:{place}")
+            for place, name in enumerate(public)
+            for kind, check in _written_as(pl.col(name)).items()
+        ]
         counts = pl.all().null_count().name.prefix("n_missing:")
         query = self._scan(infer_schema=False).select(counts, *checks)
         found = query.collect(engine="streaming").row(0, named=True)
-        return {name for name in public if found[f"is_whole:{name}"]}
+        return {
+            name: next(
+                (type_ for kind, type_ in kinds.items() if found[f"{kind}:{place}"]), pl.String()
+            )
+            for place, name in enumerate(public)
+        }
 
     def _scan(self, **options: Any) -> pl.LazyFrame:
         import polars as pl
@@ -89,3 +96,21 @@ class TextFiles:
         return pl.scan_csv(
             self.files.paths, glob=False, separator=self.delimiter, **self.files.reach, **options
         )
+
+
+def _written_as(text: pl.Expr) -> dict[str, pl.Expr]:
+    """Whether each value is missing, or written as a whole number (7, not 007), number or truth.
+
+    Numbers that are whole but for leading zeros are text, and so are columns that hold nothing.
+    """
+    import polars as pl
+
+    is_whole = text.cast(pl.Int64, strict=False).cast(pl.String) == text
+    digits = text.str.contains(_DIGITS)
+    some = text.is_not_null().any()
+    is_number = text.str.contains(_NUMBER) | digits
+    return {
+        "whole": is_whole.fill_null(text.is_null()) & some,
+        "number": is_number.fill_null(value=True) & (~digits).any(),
+        "truth": text.str.contains(_TRUTH).fill_null(value=True) & some,
+    }
