@@ -12,7 +12,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run
-from clusterdp.engines.local.sources.files import _find_files
+from clusterdp.engines.local.sources.files import _find_files, open_files
 from clusterdp.engines.local.sources.objects import find_objects
 from clusterdp.engines.local.sources.opening import open_source
 from clusterdp.engines.named_source import NamedSource, Wanted
@@ -135,7 +135,7 @@ print(len(open_source(NamedSource(name=sys.argv[1]), wanted, None).collect(engin
 """
 
 
-@pytest.mark.parametrize("kind", [kind for kind in WRITERS if kind != "ndjson"])
+@pytest.mark.parametrize("kind", WRITERS)
 def test_reading_leaves_no_copy_on_the_disk(
     kind: str, table: pl.DataFrame, bucket: s3.Bucket, tmp_path: Path
 ) -> None:
@@ -150,6 +150,13 @@ def test_reading_leaves_no_copy_on_the_disk(
     )
     assert int(done.stdout) == len(table)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_json_in_a_store_is_refused(table: pl.DataFrame, bucket: s3.Bucket) -> None:
+    """Its types can only be found from a copy on the disk."""
+    bucket.put("rows.ndjson", table.write_ndjson().encode())
+    with pytest.raises(cdp.DataError, match="read from a disk only; copy it here"):
+        open_files(NamedSource(name=f"{bucket.uri}/rows.ndjson"), WANTED)
 
 
 def test_a_query_is_released_into_a_store(

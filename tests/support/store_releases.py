@@ -27,7 +27,6 @@ WRITERS: dict[str, Callable[[pl.DataFrame, io.BytesIO], object]] = {
     "parquet": lambda table, file: table.write_parquet(file),
     "csv": lambda table, file: table.write_csv(file),
     "arrow": lambda table, file: table.write_ipc(file),
-    "ndjson": lambda table, file: table.write_ndjson(file),
     "csv.gz": lambda table, file: file.write(gzip.compress(table.write_csv().encode())),
 }
 

@@ -84,7 +84,12 @@ def _scan(kind: str, files: Located, source: NamedSource, wanted: Wanted) -> pl.
     if kind in _ARROW:
         return pl.scan_ipc(files.paths, glob=False, **files.reach)
     if kind in _LINES:
-        return open_lines(files, wanted)
+        if files.reach:  # Polars would find types from a copy on the disk, and leave it there
+            raise DataError(
+                f"{source} is {kind[1:]} in a store, which is read from a disk only; copy it here, "
+                "or give a Parquet or CSV file"
+            )
+        return open_lines(files.paths, wanted)
     if kind in TEXT:
         tab = "\t" if kind == ".tsv" else None
         return TextFiles.of(files, source.delimiter or tab).open(wanted)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from clusterdp.engines.local.sources.values import to_number
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import polars as pl
 
-    from clusterdp.engines.local.sources.objects import Located
     from clusterdp.engines.named_source import Wanted
 
 
-def open_lines(files: Located, wanted: Wanted) -> pl.LazyFrame:
+def open_lines(files: list[Path] | list[str], wanted: Wanted) -> pl.LazyFrame:
     """A query over the rows of files.
 
     Outcomes are there in every file, after all other columns: whether a line names one, and where,
@@ -25,21 +26,19 @@ def open_lines(files: Located, wanted: Wanted) -> pl.LazyFrame:
     schema = {name: kind for name, kind in found.items() if wanted.is_public(name)}
     schema |= dict.fromkeys(wanted.outcomes, pl.String())
     # Read it whole once: a pass over some columns alone does not notice a line that is broken.
-    rows = pl.scan_ndjson(files.paths, **files.reach, schema=schema)
+    rows = pl.scan_ndjson(files, schema=schema)
     rows.select(pl.all().null_count()).collect(engine="streaming")
     unread = [pl.lit(None).alias(name) for name in found if name not in schema]
     numbers = [to_number(pl.col(name)) for name in wanted.numeric]
     return rows.with_columns(*unread, *numbers).select(*found, *wanted.outcomes)
 
 
-def _types(files: Located, wanted: Wanted) -> dict[str, pl.DataType]:
+def _types(files: list[Path] | list[str], wanted: Wanted) -> dict[str, pl.DataType]:
     """The types of public columns, from all rows, whatever other columns hold."""
     import polars as pl
 
     try:
-        found = pl.scan_ndjson(
-            files.paths, **files.reach, infer_schema_length=None
-        ).collect_schema()
+        found = pl.scan_ndjson(files, infer_schema_length=None).collect_schema()
     except pl.exceptions.SchemaError:
         # Some column mixes objects, lists and values. It may be an outcome, which decides nothing.
         if wanted.public is None:
@@ -50,12 +49,12 @@ def _types(files: Located, wanted: Wanted) -> dict[str, pl.DataType]:
     return {name: pl.Int64() if kind == pl.Null else kind for name, kind in found.items()}
 
 
-def _type_of(files: Located, name: str) -> pl.DataType | None:
+def _type_of(files: list[Path] | list[str], name: str) -> pl.DataType | None:
     """The first type that all values of a column have; None if there is no value."""
     import polars as pl
 
     def read(kind: pl.DataType) -> pl.DataFrame:
-        rows = pl.scan_ndjson(files.paths, **files.reach, schema={name: kind})
+        rows = pl.scan_ndjson(files, schema={name: kind})
         return rows.select(pl.col(name).count()).collect(engine="streaming")
 
     if not read(pl.String()).item():
