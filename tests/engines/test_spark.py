@@ -23,10 +23,11 @@ from clusterdp.engines.spark.files import settle_store, sum_files
 from clusterdp.engines.spark.jobs import running
 from clusterdp.engines.spark.randomizing import RandomizeRows
 from clusterdp.engines.spark.store import HadoopFolder
+from clusterdp.engines.spark.table import SparkTable
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.prepare import Prepared, prepare_table
+from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.to_folder import write_release
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
@@ -362,7 +363,7 @@ def test_an_interrupted_release_is_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Prepared, "randomizer", stop)
+        patched.setattr(SparkTable, "write_rows", stop)
         assert run(*command, "--out", out).exit_code == 130
     (unfinished,) = Ledger(str(where)).releases()
     kept = Ledger(str(where)).resume(unfinished.release_id).recall()

@@ -12,6 +12,7 @@ import pytest
 import clusterdp as cdp
 from clusterdp.engines.base import TableOptions
 from clusterdp.engines.local.table import LocalTable
+from clusterdp.engines.named_source import named_source
 from clusterdp.engines.spark import row_order
 from clusterdp.engines.spark.engine import SparkEngine
 from clusterdp.releasing.journal import Unrecorded
@@ -33,6 +34,11 @@ pytestmark = pytest.mark.spark
 
 ASKED = TableOptions(WIDE_COLUMNS, (WIDE_SPACE,), keep_order=True)
 N_ROWS = 1000
+
+
+def in_order(source: Any, spark: SparkSession) -> Table:
+    """A source as a table of Spark's whose order is kept."""
+    return SparkEngine(spark).table(named_source(source), ASKED, None)
 
 
 @pytest.fixture
@@ -83,7 +89,9 @@ def test_the_order_is_kept_and_files_do_not_follow_the_tables(
     try:
         with pytest.warns(cdp.OwnerNotice, match="Spark does not check"):
             found = {
-                name: write(SparkEngine(spark).table(source, ASKED, None), tmp_path / name)
+                name: write(
+                    SparkEngine(spark).table(named_source(source), ASKED, None), tmp_path / name
+                )
                 for name, source in sources.items()
             }
     finally:
@@ -104,4 +112,4 @@ def test_what_has_no_order_is_refused(
     wide.write_csv(tmp_path / "t.csv")
     for source in (str(tmp_path / "t.csv"), spark.range(3)):
         with pytest.raises(cdp.ParameterError, match="write the table as Parquet"):
-            SparkEngine(spark).table(source, ASKED, None)
+            in_order(source, spark)

@@ -32,8 +32,8 @@ N_ROWS = 1_000_000
 DUCKDB = "duckdb://"
 LARGE = (
     "set memory_limit='100MB'; set threads=1; "
-    "select i as user, i % 2 as treated, i % 5 as market, hash(i) % 4 as clicks, "
-    f"repeat('x', 100) || i as filler from range({N_ROWS}) as t(i) order by hash(i)"
+    "select repeat('x', 100) || i as user, i % 2 as treated, i % 5 as market, "
+    f"hash(i) % 4 as clicks from range({N_ROWS}) as t(i) order by hash(i)"
 )
 PLANNED = (*PARTS[2:], "--epsilon", "2")
 
@@ -140,7 +140,7 @@ def test_a_plan_stores_nothing(command: str, places: Places, tmp_path: Path) -> 
     if command == "large plan":
         query = (
             "set memory_limit='60MB'; set threads=1; select any_value(treated) as treated, "
-            "any_value(market) as market from (" + LARGE.rpartition(";")[2] + ") group by filler"
+            "any_value(market) as market from (" + LARGE.rpartition(";")[2] + ") group by user"
         )
     arguments = ["plan", DUCKDB, "--query", query, *PLANNED, "--out", tmp_path / "out"]
     if command == "dry run":
