@@ -21,12 +21,12 @@ from bench.label_draws import LABELS, PROBS, Clusters, effects_of
 if TYPE_CHECKING:
     from clusterdp.estimation.results import Effect
 
-N_REPLICATES = 1000
+N_REPLICATES = 2000
 LEVEL = 0.95
 DOCS = Path(__file__).parent.parent / "docs"
 EPSILONS = (0.5, 1.0, 2.0)
 OUTCOME_EPSILON = 2.0
-N_UNITS = (10_000, 40_000)
+N_UNITS = (5_000, 10_000, 40_000)
 LEAST, MOST = 0.935, 0.98
 
 
@@ -87,13 +87,14 @@ def main() -> None:
 def page(rows: list[str], rates: list[Rate]) -> str:
     """The page."""
     covered = [one.covered for one in rates]
+    error = 100 * math.sqrt(LEVEL * (1 - LEVEL) / N_REPLICATES)
     inside = sum(LEAST <= one <= MOST for one in covered)
     header = ["n", "arms", "ε₁", "everyone", *LABELS]
     parts = [
         "# Do intervals cover where clusters are private?",
         "",
-        "Written by `make bench-labels`; not edited by hand. Nominal level 95%,",
-        f"{N_REPLICATES:,} replicates a number, so a coverage has a standard error of 0.7 points.",
+        "Written by `make bench-labels`; not edited by hand. Nominal level 95%. There are",
+        f"{N_REPLICATES:,} replicates a number: coverages have an error of {error:.1f} points.",
         "In brackets: the percentage of intervals without bounds, if there are any.",
         "",
         "Outcomes are 0 to 3 in two arms. True clusters have 40, 30, 20 and 10% of the units, and",
