@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -149,6 +150,28 @@ def test_a_complete_folder_under_its_temporary_name_is_no_release(
     partial = (tmp_path / "out").rename(tmp_path / ".out.partial")
     with pytest.raises(cdp.FormatError, match="interrupted run"):
         cdp.read_release(partial)
+
+
+def test_others_get_in_only_when_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the rename, at whatever point, the folder is its owner's alone."""
+    rename = Path.rename
+    modes = []
+
+    def note_the_mode(path: Path, target: Path) -> Path:
+        modes.append(path.stat().st_mode & 0o777)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", note_the_mode)
+    umask = os.umask(0o022)
+    try:
+        with staged_folder(tmp_path / "out") as folder:
+            (folder / "file").write_text("whole")
+    finally:
+        os.umask(umask)
+    assert modes == [0o700]
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o755
 
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:

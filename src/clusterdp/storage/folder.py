@@ -275,13 +275,15 @@ def _empty(folder: Path) -> None:
 
 
 def _publish(partial: Path, target: Path) -> None:
-    """Make the files durable and readable, then give the folder its name."""
+    """Make the files durable, give the folder its name, and only then let others in."""
     umask = os.umask(0)
     os.umask(umask)
-    for entry in [*partial.rglob("*"), partial]:
+    for entry in partial.rglob("*"):
         _sync(entry)
         entry.chmod((0o777 if entry.is_dir() else 0o666) & ~umask)
+    _sync(partial)
     partial.rename(target)
+    target.chmod(0o777 & ~umask)
     _sync(target.parent)
 
 
