@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SAMPLE_SECONDS = 0.02
+# To look at many processes takes a while; it may take this share of the time.
+_SHARE_OF_LOOKING = 0.1
 
 
 class Stopwatch:
@@ -43,8 +45,8 @@ class Measured(NamedTuple):
 
     Attributes:
         seconds: From when everything is imported to the end.
-        processor_seconds: What all threads worked meanwhile.
-        peak_bytes: The most memory that the process held at once.
+        processor_seconds: What all threads worked meanwhile, in processes that it started, too.
+        peak_bytes: The most memory that the processes held at once; what they share counts once.
         stages: How long each stage of a release took.
     """
 
@@ -67,7 +69,7 @@ def run_measured(work: Callable[[], dict[str, float]]) -> None:
 
 
 def measure(module: str, *arguments: object, target: Path) -> Measured:
-    """Run a module in a process of its own, and look at its memory from outside meanwhile.
+    """Run a module in a process of its own, and look at it from outside meanwhile.
 
     Args:
         module: A program that calls `run_measured`.
@@ -75,13 +77,14 @@ def measure(module: str, *arguments: object, target: Path) -> Measured:
         target: The file or folder that it makes, which is removed in the end.
     """
     command = [sys.executable, "-m", module, *map(str, arguments), str(target)]
-    peak = 0
+    peak, started = 0, dict[int, float]()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
-        seen = psutil.Process(child.pid)
         while child.poll() is None:
-            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
-                peak = max(peak, seen.memory_info().rss)
-            time.sleep(_SAMPLE_SECONDS)
+            begun = time.perf_counter()
+            memory, worked = _look_at(child.pid)
+            peak, started = max(peak, memory), {**started, **worked}
+            took = time.perf_counter() - begun
+            time.sleep(max(_SAMPLE_SECONDS, took / _SHARE_OF_LOOKING - took))
         told, _ = child.communicate()
     if child.returncode != 0:
         raise subprocess.CalledProcessError(child.returncode, command)
@@ -89,5 +92,21 @@ def measure(module: str, *arguments: object, target: Path) -> Measured:
         shutil.rmtree(target)
     else:
         target.unlink()
-    found: dict[str, Any] = json.loads(told)
+    found: dict[str, Any] = json.loads(told.splitlines()[-1])  # Java may have printed before
+    found["processor_seconds"] += sum(started.values())
     return Measured(peak_bytes=peak, **found)
+
+
+def _look_at(root: int) -> tuple[int, dict[int, float]]:
+    """Bytes that a process and those it started hold; and how long each of these worked so far."""
+    memory, worked = 0, {}
+    with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+        process = psutil.Process(root)
+        others = process.children(recursive=True)
+        for one in [process, *others]:
+            with suppress(psutil.NoSuchProcess):
+                memory += one.memory_full_info().pss if others else one.memory_info().rss
+                times = one.cpu_times()
+                worked[one.pid] = times.user + times.system
+        worked.pop(root, None)  # it tells that itself
+    return memory, worked

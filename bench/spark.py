@@ -4,39 +4,26 @@
 
 Every side runs in a process of its own on `local[2]`, in turn with the others: a copy, a copy
 sorted by ids, the release in the order of ids, and the release in the order of the table. Prints
-seconds, processor seconds of all processes of a side, the ratios beside their goals, and where the
-time goes; then time and memory per row as rows and clusters grow. Processor seconds count Java's
-compiler and its garbage collection; they say more than seconds where others use the machine.
+seconds, processor seconds of all processes of a side, the ratios beside their goals, with the start
+of Spark and without it, and where the time goes; then how time and memory grow with rows and with
+clusters. Processor seconds count Java's compiler and its garbage collection; they say more than
+seconds where others use the machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
-import psutil
 
 import clusterdp as cdp
-from bench.measuring import Stopwatch
-from clusterdp.engines.spark.engine import SparkEngine
+from bench.measuring import Measured, Stopwatch, measure, run_measured
 from clusterdp.engines.spark.session import started_session
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.to_folder import write_release
-from clusterdp.rows.columns import Columns
-from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,30 +31,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER = "local[2]"
-COLUMNS = Columns(
-    unit="user", arm="treated", cluster="market", outcomes=("clicks",), kept=("age", "spend")
-)
-_SAMPLE_SECONDS = 0.5
+N_CLUSTERS = 1000
+MECHANISM = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2)
 _STARTING = "starting Spark"
-# What each release is compared with, and how many times as long it may take.
-GOALS = {"release": ("sorted copy", 1.6), "release, order kept": ("copy", 2.5)}
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One run of one side.
+class Goal(NamedTuple):
+    """What a release is compared with, and how many times as long it may take."""
 
-    Attributes:
-        seconds: From the start of Spark to its end.
-        processor_seconds: Of all processes.
-        peak_bytes: The most memory that they held at once; what they share counts once.
-        stages: Seconds by stage.
-    """
+    floor: str
+    times: float
 
-    seconds: float
-    processor_seconds: float
-    peak_bytes: int
-    stages: dict[str, float]
+
+GOALS = {"release": Goal("sorted copy", 1.6), "release, order kept": Goal("copy", 2.5)}
 
 
 def write_table(path: Path, n_rows: int, n_clusters: int) -> None:
@@ -96,7 +72,7 @@ def run_copy(spark: SparkSession, source: Path, target: Path) -> dict[str, float
 def run_sorted_copy(spark: SparkSession, source: Path, target: Path) -> dict[str, float]:
     """The copy in the order of ids."""
     start = time.perf_counter()
-    spark.read.parquet(str(source)).sort(COLUMNS.unit).write.parquet(str(target))
+    spark.read.parquet(str(source)).sort("user").write.parquet(str(target))
     return {"copying": time.perf_counter() - start}
 
 
@@ -113,17 +89,21 @@ def run_kept_order(spark: SparkSession, source: Path, target: Path) -> dict[str,
 def _release(
     spark: SparkSession, source: Path, target: Path, *, keep_order: bool
 ) -> dict[str, float]:
+    del spark  # the session of this process is used
     watch = Stopwatch()
-    space = Categories(declared=declare({"clicks": "-5..6"}))
-    prepared = prepare(
-        str(source),
-        columns=COLUMNS,
-        spaces=(space,),
+    cdp.publish(
+        source,
+        out=target,
+        progress=watch,
+        mechanism=MECHANISM,
+        outcomes={"clicks": "-5..6"},
+        unit="user",
+        arm="treated",
+        cluster="market",
+        keep=["age", "spend"],
         keep_order=keep_order,
-        engine=SparkEngine(spark),
+        engine="spark",
     )
-    mechanism = cdp.cluster_dp(noise_scale=10, prior_floor=0.02, epsilon=2)
-    write_release(prepared, [mechanism], LocalFolder(target), watch)
     return watch.seconds()
 
 
@@ -135,73 +115,52 @@ SIDES: dict[str, Callable[[SparkSession, Path, Path], dict[str, float]]] = {
 }
 
 
-def run_side(side: str, source: Path, target: Path) -> dict[str, Any]:
+def run_side(side: str, source: Path, target: Path) -> dict[str, float]:
     """One side, from the start of Spark to its end."""
     start = time.perf_counter()
     with started_session(MASTER) as spark:
         started = time.perf_counter() - start
-        stages = SIDES[side](spark, source, target)
-    seconds = time.perf_counter() - start
-    return {"seconds": seconds, "stages": {_STARTING: started, **stages}}
+        return {_STARTING: started, **SIDES[side](spark, source, target)}
 
 
-def measure(side: str, source: Path) -> Measured:
-    """Run one side in a process of its own, and look at it from outside meanwhile."""
-    target = source.with_name(f"{side}-{time.monotonic_ns()}")
-    command = [sys.executable, "-m", "bench.spark", "--side", side, str(source), str(target)]
-    peak, spent = 0, dict[int, float]()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
-        while child.poll() is None:
-            memory, processor = _look_at(child.pid)
-            peak, spent = max(peak, memory), {**spent, **processor}
-            time.sleep(_SAMPLE_SECONDS)
-        told, _ = child.communicate()
-    if child.returncode != 0:
-        raise subprocess.CalledProcessError(child.returncode, command)
-    shutil.rmtree(target)
-    found = json.loads(told.splitlines()[-1])
-    return Measured(found["seconds"], sum(spent.values()), peak, found["stages"])
+def _measure(side: str, source: Path) -> Measured:
+    return measure("bench.spark", "--side", side, source, target=source.with_name("out"))
 
 
-def _look_at(root: int) -> tuple[int, dict[int, float]]:
-    """Bytes that a process and its children hold, and the processor seconds of each so far."""
-    memory, spent = 0, {}
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(root)
-        for one in [process, *process.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):
-                times = one.cpu_times()
-                spent[one.pid] = times.user + times.system
-                memory += one.memory_full_info().pss
-    return memory, spent
-
-
-def compare(n_rows: int, n_clusters: int, repeats: int) -> None:
+def compare(n_rows: int, repeats: int) -> None:
     """Measure all sides in turn and print."""
+    runs: dict[str, list[Measured]] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / "table.parquet"
-        write_table(source, n_rows, n_clusters)
-        runs: dict[str, list[Measured]] = {side: [] for side in SIDES}
+        write_table(source, n_rows, N_CLUSTERS)
         for _ in range(repeats):
             for side, results in runs.items():
-                results.append(measure(side, source))
-    best = {side: min(found, key=lambda run: run.seconds) for side, found in runs.items()}
-    least = {side: min(run.processor_seconds for run in found) for side, found in runs.items()}
-    print(f"{n_rows:,} rows, {n_clusters:,} clusters, Spark on {MASTER}, best of {repeats}")
-    for side, run in best.items():
+                results.append(_measure(side, source))
+    print(f"{n_rows:,} rows, {N_CLUSTERS:,} clusters, Spark on {MASTER}, best of {repeats}")
+    for side, found in runs.items():
+        best = min(found, key=lambda run: run.seconds)
+        worked = min(run.processor_seconds for run in found)
+        peak = max(run.peak_bytes for run in found)
         print(
-            f"  {side:24}{run.seconds:7.1f} s{least[side]:8.1f} processor s   "
-            f"peak {run.peak_bytes / 1e9:.2f} GB"
+            f"  {side:24}{best.seconds:7.1f} s{worked:8.1f} processor s, peak {peak / 1e9:.2f} GB"
         )
         if side in GOALS:
-            floor, goal = GOALS[side]
-            ratio = run.seconds / best[floor].seconds
-            verdict = "reached" if ratio <= goal else "missed"
-            print(
-                f"    {ratio:.2f} times the {floor}, {least[side] / least[floor]:.2f} in processor "
-                f"seconds; goal {goal}: {verdict}"
-            )
-        _print_stages(run)
+            _print_ratios(found, runs[GOALS[side].floor], GOALS[side])
+        _print_stages(best)
+
+
+def _print_ratios(found: list[Measured], floor: list[Measured], goal: Goal) -> None:
+    """The best of a side beside the best of what it is compared with."""
+    kinds: dict[str, Callable[[Measured], float]] = {
+        "seconds": lambda run: run.seconds,
+        "processor seconds": lambda run: run.processor_seconds,
+        "seconds without the start of Spark": lambda run: run.seconds - run.stages[_STARTING],
+    }
+    ratios = {kind: min(map(of, found)) / min(map(of, floor)) for kind, of in kinds.items()}
+    verdict = "reached" if ratios["seconds"] <= goal.times else "missed"
+    print(f"    times the {goal.floor}, at most {goal.times}: {verdict}")
+    for kind, ratio in ratios.items():
+        print(f"      {ratio:.2f} in {kind}")
 
 
 def _print_stages(run: Measured) -> None:
@@ -209,23 +168,26 @@ def _print_stages(run: Measured) -> None:
         print(f"    {stage:44}{seconds:6.1f} s   {seconds / run.seconds:4.0%}")
 
 
-def scale(rows: Sequence[int], clusters: Sequence[int]) -> None:
-    """Releases of every size, once each: time and memory per row, and the share of each stage."""
-    print("rows, clusters: seconds, processor µs a row, GB, bytes a row; share of each stage")
-    for n_rows in rows:
-        for n_clusters in clusters:
-            with tempfile.TemporaryDirectory() as scratch:
-                source = Path(scratch) / "table.parquet"
-                write_table(source, n_rows, n_clusters)
-                run = measure("release", source)
-            shares = ", ".join(
-                f"{stage} {seconds / run.seconds:.0%}" for stage, seconds in run.stages.items()
-            )
-            print(
-                f"  {n_rows:,}, {n_clusters:,}: {run.seconds:.1f} s, "
-                f"{1e6 * run.processor_seconds / n_rows:.2f} µs, {run.peak_bytes / 1e9:.2f} GB, "
-                f"{run.peak_bytes / n_rows:.0f} bytes; {shares}"
-            )
+def scale(sizes: Sequence[tuple[int, int]]) -> None:
+    """Releases of tables of so many rows and clusters, once each: time and memory per row."""
+    print("| rows | clusters | s | processor-s | µs a row | GB | bytes a row |")
+    print("|" + "---:|" * 7)
+    for n_rows, n_clusters in sizes:
+        with tempfile.TemporaryDirectory() as scratch:
+            source = Path(scratch) / "table.parquet"
+            write_table(source, n_rows, n_clusters)
+            run = _measure("release", source)
+        cells = [
+            f"{n_rows:,}",
+            f"{n_clusters:,}",
+            f"{run.seconds:.1f}",
+            f"{run.processor_seconds:.1f}",
+            f"{1e6 * run.processor_seconds / n_rows:.2f}",
+            f"{run.peak_bytes / 1e9:.2f}",
+            f"{run.peak_bytes / n_rows:.0f}",
+        ]
+        print("| " + " | ".join(cells) + " |", flush=True)
+        _print_stages(run)
 
 
 def main() -> None:
@@ -238,12 +200,14 @@ def main() -> None:
     parser.add_argument("paths", nargs="*", type=Path)
     options = parser.parse_args()
     if options.side:
-        print(json.dumps(run_side(options.side, *options.paths)))
+        run_measured(lambda: run_side(options.side, *options.paths))
         return
     if options.part != "scaling":
-        compare(options.rows, 1000, options.repeats)
+        compare(options.rows, options.repeats)
     if options.part != "ratios":
-        scale((options.rows // 10, options.rows), (10, 1000, 100_000))
+        rows = options.rows
+        scale([(many, N_CLUSTERS) for many in (rows // 10, rows, 5 * rows)])
+        scale([(rows, many) for many in (10, 100_000)])
 
 
 if __name__ == "__main__":
