@@ -11,7 +11,7 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.engines.spark.kept_columns import outcome_classes
+from clusterdp.engines.spark import kept_columns
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.column_leak import leak_notice
 from clusterdp.rows.columns import Columns
@@ -116,9 +116,44 @@ def release(rows: object, kept: str) -> cdp.Release:
     )
 
 
-def test_of_many_outcomes_the_most_common_count_by_themselves(rng: np.random.Generator) -> None:
-    outcomes = rng.permutation(100)
-    classes = outcome_classes(outcomes)
-    assert classes[np.argmax(outcomes)] == 0
-    assert sorted(classes) == [*range(63), *[63] * 37]
-    assert list(outcome_classes(np.array([5, 9]))) == [0, 1]
+def text_of(n_classes: int) -> kept_columns.Pair:
+    return kept_columns.Pair(0, "text", is_number=False, n_classes=n_classes, step=1)
+
+
+def counts_of(
+    values: list[pl.Series], codes: list[np.ndarray], n_classes: int
+) -> list[kept_columns.ValueCounts]:
+    """What several partitions send of a column, opened again."""
+    sent: list[bytes] = []
+    for of_values, of_codes in zip(values, codes, strict=True):
+        counter = kept_columns._Values(text_of(n_classes))  # noqa: SLF001 - one partition
+        for batch in range(0, len(of_values), 1000):
+            counter.add(of_values[batch : batch + 1000], of_codes[batch : batch + 1000])
+        sent += counter.counted().parcels()
+    return [kept_columns.ValueCounts.opened(held, n_classes) for held in sent]
+
+
+def test_values_too_many_to_be_sent_are_told_by_some_of_them(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_columns, "_MOST_SENT", 2**10)
+    monkeypatch.setattr(kept_columns, "_MOST_ADDED", 2**9)
+    n_values, n_classes = 2000, 2
+    numbers = [rng.integers(0, n_values, size) for size in (30_000, 60_000)]
+    codes = [of_part % n_classes for of_part in numbers]
+    texts = [pl.select(pl.format("value {}", pl.Series(one))).to_series() for one in numbers]
+    sums = kept_columns.KeptSums(text_of(n_classes))
+    for counted in counts_of(texts, codes, n_classes):
+        for held in counted.parcels():
+            sums.add(held)
+    n_right, *both = sums.numbers()
+    shared, rare = np.array(both).reshape(2, -1)
+    # Every value goes with one outcome, and has rows in both parts.
+    assert n_right == shared.sum() > 0
+    assert rare.sum() == 0
+    assert 2**6 < shared.sum() / (90_000 / n_values) <= 2**9 / n_classes * 1.5
+    # Other outcomes of the same values: as many counts, of the same values.
+    other = counts_of(texts, [rng.integers(0, n_classes, len(one)) for one in codes], n_classes)
+    for ours, theirs in zip(counts_of(texts, codes, n_classes), other, strict=True):
+        assert ours.limit == theirs.limit
+        assert np.array_equal(ours.values, theirs.values)

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from clusterdp.engines.spark import parcels as spark_parcels
-from clusterdp.engines.spark.counting import AddUp, Parts
+from clusterdp.engines.spark.adding_up import AddUp, Parts
 from clusterdp.engines.spark.parcels import (
     Parcel,
     RowPacker,
@@ -35,7 +35,7 @@ def test_rows_arrive_at_their_parts_however_they_are_packed(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_parcels, "_GATHERED_BYTES", 3000)
-    monkeypatch.setattr(spark_parcels, "_PARCEL_BYTES", 500)
+    monkeypatch.setattr(spark_parcels, "PARCEL_BYTES", 500)
     rows, packer = some_rows(1000, rng), RowPacker()
     sent: list[pa.RecordBatch] = []
     for batch in rows.iter_slices(70):

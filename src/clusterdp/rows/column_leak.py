@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import polars as pl
 
-    from clusterdp._arrays import CodeArray, IntArray
+    from clusterdp._arrays import CodeArray, FloatArray, IntArray
 
 # A column reveals the outcome when, knowing its value, one would make less than this share of the
 # wrong guesses that one makes without it.
@@ -28,6 +28,45 @@ _CODE, _VALUE, _ROWS = "code", "value", "rows"
 def n_bins(n_rows: int) -> int:
     """How many bins the numbers of a column are put into."""
     return max(1, min(_MOST_BINS, n_rows // _ROWS_PER_BIN))
+
+
+def has_order(kind: pl.DataType) -> bool:
+    """Whether values of a type are numbers or times, which are put into bins."""
+    return kind.is_numeric() or kind.is_temporal()
+
+
+def as_numbers(values: pl.Series) -> FloatArray:
+    """Values that have an order as numbers; not a number where they are missing."""
+    import polars as pl
+
+    numbers: FloatArray = values.to_physical().cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return numbers
+
+
+def bin_ends(numbers: FloatArray) -> FloatArray:
+    """Where bins end: at every value, or, of many values, so that bins are of similar size.
+
+    Args:
+        numbers: Some numbers, in any order; axes `[row]`.
+    """
+    in_order = np.sort(numbers[~np.isnan(numbers)])
+    ends: FloatArray = in_order[np.diff(in_order, prepend=np.nan) != 0]
+    many = n_bins(len(numbers))
+    if len(ends) <= many:
+        return ends
+    places = np.arange(1, many) * (len(in_order) - 1) // many
+    return np.unique(in_order[places])
+
+
+def bins_of(numbers: FloatArray, ends: FloatArray) -> IntArray:
+    """The bin of each number, below `2 * len(ends) + 2`.
+
+    An end has a bin of its own, as many may share it, and so have missing numbers.
+    """
+    places = np.searchsorted(ends, numbers)
+    bins: IntArray = 1 + 2 * places + (np.append(ends, np.nan)[places] == numbers)
+    bins[np.isnan(numbers)] = 0
+    return bins
 
 
 def reveals_outcome(*, n_rows: int, n_shared: int, n_right: int, n_right_blindly: int) -> bool:
@@ -75,10 +114,15 @@ def column_reveals_outcome(shared: IntArray, rare: IntArray, n_right: int) -> bo
 
 def counts_reveal_outcome(counts: IntArray) -> bool:
     """Whether a column gives outcomes away, from its counts; axes `[value, outcome]`."""
+    return column_reveals_outcome(*shared_and_rare(counts))
+
+
+def shared_and_rare(counts: IntArray) -> tuple[IntArray, IntArray, int]:
+    """What `column_reveals_outcome` is told, from counts; axes `[value, outcome]`."""
     is_shared = counts.sum(axis=1) >= ROWS_PER_VALUE
     shared, rare = counts[is_shared], counts[~is_shared]
     n_right = int(shared.max(axis=1, initial=0).sum())
-    return column_reveals_outcome(shared.sum(axis=0), rare.sum(axis=0), n_right)
+    return shared.sum(axis=0), rare.sum(axis=0), n_right
 
 
 class ValueCounter:
@@ -103,6 +147,13 @@ class ValueCounter:
     def n_held(self) -> int:
         """How many counts are held, in memory; some values may have several."""
         return sum(map(len, self._held))
+
+    @property
+    def n_values(self) -> int:
+        """How many different values there are."""
+        import polars as pl
+
+        return pl.concat(one[_VALUE] for one in self._held).n_unique() if self._held else 0
 
     def keep_up_to(self, limit: int) -> None:
         """Forget all values above a limit."""

@@ -9,10 +9,13 @@ import numpy as np
 
 from clusterdp.rows.column_leak import (
     ValueCounter,
+    as_numbers,
+    bin_ends,
+    bins_of,
     counts_reveal_outcome,
+    has_order,
     label_notice,
     leak_notice,
-    n_bins,
 )
 from clusterdp.rows.labels import plain_column
 
@@ -90,7 +93,7 @@ class KeptColumns:
 
 
 def _column(kind: pl.DataType, n_rows: int, n_outcomes: int) -> _Column:
-    if kind.is_numeric() or kind.is_temporal():
+    if has_order(kind):
         return _Numbers(n_rows, n_outcomes)
     return _Values(n_outcomes)
 
@@ -109,8 +112,8 @@ class _Numbers:
         import polars as pl
 
         offset = -first_row % self._step
-        numbers = values.gather_every(self._step, offset).to_physical().cast(pl.Float64)
-        pairs = {_VALUE: numbers.fill_null(np.nan), _CODE: codes[offset :: self._step]}
+        numbers = as_numbers(values.gather_every(self._step, offset))
+        pairs = {_VALUE: numbers, _CODE: codes[offset :: self._step]}
         with self._lock:
             self._held.append(pl.DataFrame(pairs))
 
@@ -118,29 +121,19 @@ class _Numbers:
         """Whether the column gives outcomes away."""
         import polars as pl
 
-        rows = pl.concat(self._held).sort(_VALUE)
+        rows = pl.concat(self._held).sort(_VALUE)  # so that bins are found faster
         values, codes = rows[_VALUE].to_numpy(), rows[_CODE].to_numpy()
-        numbers = values[~np.isnan(values)]
-        ends = numbers[np.diff(numbers, prepend=np.nan) != 0]
-        if len(ends) > n_bins(len(values)):
-            ends = _bin_ends(numbers)
-        return counts_reveal_outcome(_count_bins(values, codes, ends, self._n_outcomes))
+        return counts_reveal_outcome(_count_bins(values, codes, self._n_outcomes))
 
 
-def _bin_ends(numbers: FloatArray) -> FloatArray:
-    """Where bins of similar size end, from sorted numbers."""
-    n_ends = n_bins(len(numbers)) - 1
-    return np.unique(numbers[np.arange(1, n_ends + 1) * (len(numbers) - 1) // (n_ends + 1)])
-
-
-def _count_bins(values: FloatArray, codes: CodeArray, ends: FloatArray, n_codes: int) -> IntArray:
-    """Sorted values by bins and outcomes; an end has a bin of its own, as many may share it."""
+def _count_bins(values: FloatArray, codes: CodeArray, n_codes: int) -> IntArray:
+    """How many rows have each outcome in each bin; axes `[bin, outcome]`."""
+    ends = bin_ends(values)
+    many = 2 * len(ends) + 2
     # Of very many outcomes, those beyond what an array can hold count as one.
-    n_codes = min(n_codes, max(1, _MOST_COUNTS // (2 * len(ends) + 1)))
-    places = np.searchsorted(ends, values)
-    bins = 2 * places + (np.append(ends, np.nan)[places] == values)
-    kinds = bins * n_codes + np.minimum(codes, n_codes - 1)
-    return np.bincount(kinds, minlength=(2 * len(ends) + 1) * n_codes).reshape(-1, n_codes)
+    n_codes = min(n_codes, max(1, _MOST_COUNTS // many))
+    kinds = bins_of(values, ends) * n_codes + np.minimum(codes, n_codes - 1)
+    return np.bincount(kinds, minlength=many * n_codes).reshape(-1, n_codes)
 
 
 class _Values:

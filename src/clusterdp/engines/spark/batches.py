@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# How many rows, or parcels, Spark hands over at a time.
+RECORDS_PER_BATCH = 2**11
+# How many rows workers take together: a number, so that batches do not follow what rows hold.
+_ROWS_AT_ONCE = 2**17
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shared(Generic[T]):
@@ -34,6 +39,26 @@ class Shared(Generic[T]):
 def non_empty(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches that have rows."""
     return (batch for batch in batches if batch.num_rows)
+
+
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches."""
+    held: list[pa.RecordBatch] = []
+    n_rows = 0
+    for batch in non_empty(batches):
+        held.append(batch)
+        n_rows += batch.num_rows
+        if n_rows >= _ROWS_AT_ONCE:
+            yield _together(held)
+            held, n_rows = [], 0
+    if held:
+        yield _together(held)
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def as_polars(batch: pa.RecordBatch, names: Sequence[str]) -> pl.DataFrame:

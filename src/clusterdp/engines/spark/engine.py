@@ -11,7 +11,7 @@ from clusterdp.engines.named_source import NamedSource
 from clusterdp.engines.source_names import check_named
 from clusterdp.engines.spark.aggregation import one_row_per_unit
 from clusterdp.engines.spark.files import has_scheme
-from clusterdp.engines.spark.frame import checked_frame
+from clusterdp.engines.spark.frame import checked_frame, column_types
 from clusterdp.engines.spark.sources import (
     NO_ORDER_TO_KEEP,
     cross_spark_columns,
@@ -19,7 +19,7 @@ from clusterdp.engines.spark.sources import (
     open_in_order,
     open_spark_source,
 )
-from clusterdp.engines.spark.table import SparkTable, column_types, read_layout
+from clusterdp.engines.spark.table import SparkTable, read_layout
 from clusterdp.errors import ParameterError
 from clusterdp.storage.folder import LocalFolder
 

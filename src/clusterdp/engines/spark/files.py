@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_SCHEME = "file:"
-# How many files a store is asked to rename at once.
+# How many files are renamed by a store, or read again, at once.
 _AT_ONCE = 16
 
 
@@ -53,11 +53,10 @@ def settle_files(folder: Path, n_rows: int) -> dict[str, FileSum]:
         )
     for entry in set(folder.iterdir()) - set(parts):
         entry.unlink()  # checksums of Hadoop's own
-    settled = {}
-    for number, part in enumerate(parts):
-        path = part.rename(folder / part_name(number))
-        settled[path.name] = FileSum.of(path)
-    return settled
+    paths = [part.rename(folder / part_name(number)) for number, part in enumerate(parts)]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        sums = pool.map(FileSum.of, paths)
+        return {path.name: found for path, found in zip(paths, sums, strict=True)}
 
 
 def settle_store(spark: SparkSession, place: str) -> None:

@@ -1,4 +1,4 @@
-"""Frames of Spark: those that can be released, and counting the rows of a release."""
+"""Frames of Spark: those that can be released, their columns, and counting rows of a release."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from clusterdp.engines.spark.jobs import running, to_polars
 from clusterdp.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
     from pyspark.sql import DataFrame
 
@@ -25,6 +27,22 @@ def checked_frame(frame: Any) -> DataFrame:
         raise DataError(f"frame must be a Spark DataFrame, got {module}; call its to_spark()")
     checked: DataFrame = frame
     return checked
+
+
+def select(rows: DataFrame, *names: str) -> DataFrame:
+    """Some columns, named by their position: Spark reads more than names into names."""
+    positions = [rows.columns.index(name) for name in names]
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
+    return numbered.select(*(f"c{place}" for place in positions))
+
+
+def column_types(rows: DataFrame, names: Sequence[str]) -> dict[str, pl.DataType]:
+    """The types that columns have in the batches that workers get; no row is read."""
+    if not names:
+        return {}
+    with running(rows.sparkSession, "reading the types of columns"):
+        empty = to_polars(select(rows, *names).limit(0))
+    return dict(zip(names, empty.dtypes, strict=True))
 
 
 def count_groups(rows: DataFrame, by: list[str], count: str) -> pl.DataFrame:

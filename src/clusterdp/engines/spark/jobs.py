@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterdp.engines.base import no_progress
-from clusterdp.engines.spark.batches import Shared
+from clusterdp.engines.spark.batches import RECORDS_PER_BATCH, Shared
 from clusterdp.errors import ClusterDPError, DataError, OutputError
 from clusterdp.rows.labels import TABLE_CHANGED
 
@@ -26,9 +26,10 @@ T = TypeVar("T")
 
 # What a release depends on, whatever a session is set to.
 _SETTINGS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(2**18),
-    # For parcels: of rows, columns that are not public have fixed widths.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**26),
+    # Few rows, for a row can be a parcel, and no limit in bytes: to compare with one, Spark would
+    # add up what a batch holds at every row, which takes longer than all else that it does.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(RECORDS_PER_BATCH),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
     "spark.sql.caseSensitive": "true",
     # How many tasks there are must not follow from sizes in bytes, which depend on outcomes.

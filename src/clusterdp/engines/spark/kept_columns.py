@@ -1,283 +1,279 @@
-"""Do kept columns reveal the outcome? Counted by Spark over all rows, value by value.
+"""Do kept columns reveal the outcome? Counted by Spark's workers in pass 1; it only warns.
 
-Values are public; what is emitted of each are the counts of all outcomes, zeros too, so that how
-much is emitted depends on public columns alone. Values never come to the driver: it gets, for each
-column, how many rows of each outcome have shared values and rare ones.
+Values are public; what is sent of each are the counts of all outcomes, zeros too, so that how much
+is sent depends on public columns alone. Of numbers and times, every so many rows are counted, to be
+put into bins; of other columns all rows of some values, which follow from their hashes. The driver
+gets, for each column, how many rows of each outcome have shared values and rare ones.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from clusterdp.engines.spark.batches import as_polars, no_values, non_empty
-from clusterdp.engines.spark.jobs import shared, to_polars
-from clusterdp.errors import DataError
+from clusterdp.engines.spark.parcels import PARCEL_BYTES
 from clusterdp.rows.column_leak import (
-    ROWS_PER_VALUE,
     ValueCounter,
+    as_numbers,
+    bin_ends,
+    bins_of,
     column_reveals_outcome,
-    n_bins,
+    has_order,
+    shared_and_rare,
 )
-from clusterdp.rows.labels import TABLE_CHANGED
+from clusterdp.rows.labels import plain_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     import polars as pl
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
 
-    from clusterdp._arrays import CodeArray, FloatArray, IntArray
-    from clusterdp.engines.spark.batches import Shared
-    from clusterdp.rows.batches import RowEncoder
-    from clusterdp.rows.counting import RowCounter
+    from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
+    from clusterdp.rows.batches import EncodedRows, RowEncoder
 
-# Bins follow from so many values, more or less.
-_SAMPLE_ROWS = 2**18
-# A worker adds up about so many counts, and sends so many in a batch.
-_COUNTS_PER_PART, _COUNTS_PER_BATCH = 2**23, 2**20
-# Of many outcomes, the most common ones count by themselves, and all others as one.
+# Of numbers, so many rows are looked at, and so many counts are sent by all workers together.
+_MOST_NUMBERS, _MOST_COUNTS = 2**19, 2**23
+# Of other values, a worker sends so many counts at most, and adds up so many of what others sent.
+_MOST_SENT, _MOST_ADDED = 2**18, 2**22
+# Of many outcomes, several count as one.
 _MOST_CLASSES = 64
+_ALL_WORDS = 2**64 - 1
+_WORD_BYTES = 8
 
 
-class _Judged(NamedTuple):
-    """A kept column that can be judged.
-
-    Attributes:
-        place: Which of the kept columns it is.
-        key: What distinguishes its values.
-        edges: The bins of numbers; None where every value counts by itself.
-        n_values: About how many values or bins there are.
-    """
-
-    place: int
-    key: Column
-    edges: FloatArray | None
-    n_values: int
-
-
-def revealing_columns(
-    rows: DataFrame, counter: Shared[RowCounter], outcomes: Sequence[IntArray], n_kept: int
-) -> list[list[int]]:
-    """Block by block, the positions of kept columns that give its outcomes away.
-
-    Args:
-        rows: The kept columns, then `Columns.secrets`.
-        counter: How outcomes are encoded.
-        outcomes: For each block, how many rows have each category of it; axes `[category]`. Of
-            private clusters, which may come last, any numbers that add up to all rows.
-        n_kept: How many columns are kept.
-    """
-    judged = _judged_columns(rows, int(outcomes[0].sum()), n_kept)
-    if not judged:
-        return [[] for _ in outcomes]
-    keys = [column.key.alias(f"k{place}") for place, column in enumerate(judged)]
-    keyed = rows.select(*keys, *rows.columns[n_kept:])
-    return [
-        _revealing(keyed, counter, block, of_block, judged)
-        for block, of_block in enumerate(outcomes)
-    ]
-
-
-def _revealing(
-    keyed: DataFrame,
-    counter: Shared[RowCounter],
-    block: int,
-    outcomes: IntArray,
-    judged: list[_Judged],
-) -> list[int]:
-    """The positions of kept columns that give the outcomes of a block away."""
-    edges, classes = [column.edges for column in judged], outcome_classes(outcomes)
-    n_classes = min(len(outcomes), _MOST_CLASSES)
-    n_parts = math.ceil(sum(column.n_values for column in judged) * n_classes / _COUNTS_PER_PART)
-    names = [f"n{each}" for each in range(n_classes)]
-    schema = "place int, value bigint, " + ", ".join(f"{name} bigint" for name in names)
-    with shared(keyed.sparkSession.sparkContext, (edges, classes)) as codes:
-        count = CountValues(counter=counter, block=block, codes=codes)
-        counted = keyed.mapInArrow(count, schema)
-        sums = to_polars(_sum_values(counted.repartition(n_parts, "place", "value"), names))
-    found = []
-    for place, n_right, *numbers in sums.sort("place").iter_rows():
-        shared_rows, rare_rows = np.array(numbers).reshape(2, n_classes)
-        if column_reveals_outcome(shared_rows, rare_rows, n_right):
-            found.append(judged[place].place)
-    return found
-
-
-def _sum_values(counted: DataFrame, names: list[str]) -> DataFrame:
-    """Per column: right guesses, and rows of each class with shared values, then with rare ones.
-
-    Args:
-        counted: Counts of values by `place`, `value` and class.
-        names: The columns of the classes.
-    """
-    from pyspark.sql import functions as sf
-
-    values = counted.groupBy("place", "value").agg(*(sf.sum(name).alias(name) for name in names))
-    n_rows = sum((sf.col(name) for name in names), sf.lit(0))
-    is_shared = n_rows >= ROWS_PER_VALUE
-    chosen = [(is_shared, sf.greatest(*names)), *((is_shared, sf.col(name)) for name in names)]
-    chosen += [(~is_shared, sf.col(name)) for name in names]
-    return values.groupBy("place").agg(
-        *(sf.sum(sf.when(where, number).otherwise(0)) for where, number in chosen)
-    )
-
-
-def outcome_classes(outcomes: IntArray) -> IntArray:
-    """The class of each outcome. Of many, the most common have their own, and the rest the last.
-
-    Args:
-        outcomes: How many rows have each outcome; axes `[outcome]`.
-    """
-    if len(outcomes) <= _MOST_CLASSES:
-        return np.arange(len(outcomes))
-    ranks = np.empty(len(outcomes), dtype=np.int64)
-    ranks[np.argsort(-outcomes, kind="stable")] = np.arange(len(outcomes))
-    return np.minimum(ranks, _MOST_CLASSES - 1)
-
-
-def _judged_columns(rows: DataFrame, n_rows: int, n_kept: int) -> list[_Judged]:
-    """Which columns are judged, and how: from public columns alone.
-
-    A column of numbers is put into bins if it has more values than there would be bins. Others are
-    not judged if they have more values than half the rows: almost every row has one of its own.
-    """
-    from pyspark.sql import functions as sf
-
-    fields = [one for one in rows.schema.fields[:n_kept] if _has_keys(one.dataType)]
-    if not fields:
-        return []
-    keys = [sf.xxhash64(one.name) for one in fields]
-    distinct = rows.select(*(sf.approx_count_distinct(key) for key in keys))
-    found = to_polars(distinct).row(0)
-    numbers = [_as_number(one) for one in fields]
-    many = n_bins(n_rows)
-    binned = [n > many and number is not None for n, number in zip(found, numbers, strict=True)]
-    edges = iter(_bin_edges(rows, [n for n, b in zip(numbers, binned, strict=True) if b], n_rows))
-    judged = []
-    for field_, key, number, n_values, in_bins in zip(
-        fields, keys, numbers, found, binned, strict=True
-    ):
-        place = rows.columns.index(field_.name)
-        if in_bins and number is not None:
-            judged.append(_Judged(place, number, next(edges), many))
-        elif n_values <= n_rows / 2:
-            judged.append(_Judged(place, key, None, n_values))
-    return judged
-
-
-def _has_keys(kind: Any) -> bool:
-    """Whether a hash can distinguish values of a type."""
-    text = kind.simpleString()
-    return "map<" not in text and "variant" not in text
-
-
-def _as_number(one: Any) -> Column | None:
-    """A column as a number that is larger where its value is; None if it has no such order."""
-    from pyspark.sql import functions as sf
-    from pyspark.sql.types import DateType, NumericType, TimestampNTZType, TimestampType
-
-    column = sf.col(one.name)
-    if isinstance(one.dataType, DateType):
-        return sf.unix_date(column).cast("double")
-    if isinstance(one.dataType, (TimestampType, TimestampNTZType)):
-        return column.cast("timestamp").cast("double")
-    return column.cast("double") if isinstance(one.dataType, NumericType) else None
-
-
-def _bin_edges(rows: DataFrame, numbers: list[Column | None], n_rows: int) -> list[FloatArray]:
-    """The upper ends of bins, from quantiles of the columns."""
-    if not numbers:
-        return []
-    names = [f"n{place}" for place in range(len(numbers))]
-    read = rows.select(
-        *(one.alias(name) for one, name in zip(numbers, names, strict=True) if one is not None)
-    )
-    if n_rows > _SAMPLE_ROWS:
-        read = read.sample(_SAMPLE_ROWS / n_rows)
-    many = n_bins(n_rows)
-    shares = [place / many for place in range(1, many)]
-    found = read.approxQuantile(names, shares, 1 / (4 * many))
-    return [np.unique(np.asarray(quantiles, dtype=np.float64)) for quantiles in found]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CountValues:
-    """A partition of (keys of kept columns, outcomes) in, the counts of each value out.
+class Pair(NamedTuple):
+    """A kept column, and what it may reveal.
 
     Attributes:
-        counter: How outcomes are encoded.
-        block: Which block they are of; one more is private clusters.
-        codes: The bins of each column, None where the key is the value's own; and the class of
-            each outcome.
+        block: Of which block the outcomes are; one more is private clusters.
+        name: The column.
+        is_number: Whether its values are put into bins.
+        n_classes: How many outcomes are told apart.
+        step: Of numbers, every so many rows are looked at.
     """
 
-    counter: Shared[RowCounter]
     block: int
-    codes: Shared[tuple[list[FloatArray | None], IntArray]]
+    name: str
+    is_number: bool
+    n_classes: int
+    step: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Count a partition."""
-        encoder, (edges, classes) = self.counter.get().encoder, self.codes.get()
-        n_classes = min(len(classes), _MOST_CLASSES)
-        found = [
-            ValueCounter(n_classes) if ends is None else _BinCounter(ends, n_classes)
-            for ends in edges
-        ]
-        keys = [f"k{place}" for place in range(len(edges))]
-        names = [*keys, *encoder.columns.secrets]
-        for batch in non_empty(batches):
-            with no_values():
-                rows = as_polars(batch, names)
-                codes = classes[self._codes(encoder, rows)]
-                for counter, name in zip(found, keys, strict=True):
-                    counter.add(rows[name], codes)
-        for place, counter in enumerate(found):
-            yield from _value_batches(place, counter)
+    @property
+    def length(self) -> int:
+        """How many numbers there are in the end: see `KeptSums.numbers`."""
+        return 1 + 2 * self.n_classes
 
-    def _codes(self, encoder: RowEncoder, rows: pl.DataFrame) -> CodeArray | IntArray:
-        """The categories of a block, or the private clusters, which come after all blocks."""
-        noisy, cluster = encoder.cells.noisy, encoder.columns.cluster
-        if self.block == len(encoder.blocks) and noisy is not None and cluster is not None:
-            return noisy.own(rows[cluster]).codes
-        outcomes, categories = encoder.blocks[self.block](rows)
-        if outcomes.n_missing or (categories < 0).any():
-            raise DataError(TABLE_CHANGED)
-        return categories
+    def reveals(self, numbers: IntArray) -> bool:
+        """Whether the column gives outcomes away; axes `[number]`."""
+        shared, rare = numbers[1:].reshape(2, -1)
+        return column_reveals_outcome(shared, rare, int(numbers[0]))
 
 
-class _BinCounter:
-    """How many rows have each outcome in each bin of numbers; missing ones have their own."""
-
-    def __init__(self, edges: FloatArray, n_outcomes: int) -> None:
-        self._edges = edges
-        self._counts = np.zeros((len(edges) + 2, n_outcomes), dtype=np.int64)
-
-    def add(self, values: pl.Series, codes: CodeArray) -> None:
-        """Take in a batch."""
-        bins = np.searchsorted(self._edges, values.fill_null(np.nan).to_numpy()) + 1
-        bins[values.is_null().to_numpy()] = 0
-        kinds = bins * self._counts.shape[1] + codes
-        self._counts += np.bincount(kinds, minlength=self._counts.size).reshape(self._counts.shape)
-
-    def by_value(self) -> tuple[IntArray, IntArray]:
-        """The bins with rows, and their counts; axes `[bin]` and `[bin, outcome]`."""
-        bins = np.flatnonzero(self._counts.sum(axis=1))
-        return bins, self._counts[bins]
+def all_pairs(
+    kinds: Mapping[str, pl.DataType], encoder: RowEncoder, n_rows: int
+) -> tuple[Pair, ...]:
+    """What is counted of kept columns of these types, from what is public of a table."""
+    noisy = encoder.cells.noisy
+    n_outcomes = [block.space.n_categories for block in encoder.blocks]
+    n_outcomes += [] if noisy is None else [noisy.response.n_labels]
+    pairs = []
+    for block, many in enumerate(n_outcomes):
+        n_classes = min(many, _MOST_CLASSES)
+        n_looked_at = min(_MOST_NUMBERS, _MOST_COUNTS // n_classes)
+        # An odd step, so that tables that alternate are not looked at on one side alone.
+        step = 1 if n_rows < 2 * n_looked_at else (n_rows // n_looked_at) | 1
+        pairs += [Pair(block, name, has_order(kinds[name]), n_classes, step) for name in kinds]
+    return tuple(pairs)
 
 
-def _value_batches(place: int, counter: ValueCounter | _BinCounter) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
+class ValueCounts(NamedTuple):
+    """How many rows have each value and each class of outcomes.
 
-    values, counts = counter.by_value()
-    step = max(1, _COUNTS_PER_BATCH // counts.shape[1])
-    for start in range(0, len(values), step):
-        part = slice(start, start + step)
-        places = np.full(len(values[part]), place, dtype=np.int32)
-        columns = {"place": places, "value": values[part]}
-        columns |= {f"n{each}": rows for each, rows in enumerate(counts[part].T)}
-        yield pa.RecordBatch.from_pydict({name: pa.array(held) for name, held in columns.items()})
+    Attributes:
+        limit: Only values up to it were counted, and those in all rows.
+        values: Hashes, or the bits of numbers; axes `[value]`.
+        counts: Axes `[value, class]`.
+    """
+
+    limit: int
+    values: WordArray
+    counts: IntArray
+
+    def parcels(self) -> Iterator[bytes]:
+        """The same as bytes."""
+        limit = np.array([self.limit], dtype=np.uint64)
+        step = max(1, PARCEL_BYTES // (_WORD_BYTES * (1 + self.counts.shape[1])))
+        for first in range(0, len(self.values), step):
+            part = slice(first, first + step)
+            counts = self.counts[part].astype(np.uint64)
+            yield np.concatenate([limit, self.values[part], counts.ravel()]).tobytes()
+
+    @classmethod
+    def opened(cls, held: bytes, n_classes: int) -> ValueCounts:
+        """What a parcel holds."""
+        words = np.frombuffer(held, dtype=np.uint64)
+        end = 1 + (len(words) - 1) // (1 + n_classes)
+        counts = words[end:].astype(np.int64).reshape(-1, n_classes)
+        return cls(int(words[0]), words[1:end], counts)
+
+
+class _Counter(Protocol):
+    """Counts the outcomes of values."""
+
+    def add(self, values: pl.Series, classes: CodeArray) -> None:
+        """Take in successive rows."""
+        ...
+
+    def counted(self) -> ValueCounts:
+        """What was counted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptCounts:
+    """Counts the kept columns of a partition, batch by batch.
+
+    Attributes:
+        encoder: How rows are encoded.
+        counters: What counts each pair.
+    """
+
+    encoder: RowEncoder
+    counters: dict[Pair, _Counter]
+
+    @classmethod
+    def of(cls, pairs: tuple[Pair, ...], encoder: RowEncoder) -> KeptCounts:
+        """Of no rows."""
+        counters = ((pair, _Numbers if pair.is_number else _Values) for pair in pairs)
+        return cls(encoder, {pair: kind(pair) for pair, kind in counters})
+
+    def add(self, batch: pl.DataFrame, rows: EncodedRows) -> None:
+        """Take in a batch, unless it has rows that cannot be used: the table is then refused."""
+        if not rows.sound or not self.counters:
+            return
+        codes = list(self._codes(batch, rows))
+        for pair, counter in self.counters.items():
+            counter.add(batch[pair.name], codes[pair.block] % pair.n_classes)
+
+    def _codes(self, batch: pl.DataFrame, rows: EncodedRows) -> Iterator[CodeArray]:
+        """The categories of each block, and private clusters after them."""
+        yield from (block.categories for block in rows.blocks)
+        noisy, cluster = self.encoder.cells.noisy, self.encoder.columns.cluster
+        if noisy is not None and cluster is not None:
+            yield noisy.own(batch[cluster]).codes
+
+    def parcels(self) -> Iterator[tuple[int, bytes]]:
+        """What was counted, by the places of pairs."""
+        for place, counter in enumerate(self.counters.values()):
+            for held in counter.counted().parcels():
+                yield place, held
+
+
+class _Numbers:
+    """Counts every so many rows of numbers."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair, self._n_rows = pair, 0
+        self._numbers: list[FloatArray] = []
+        self._classes: list[CodeArray] = []
+
+    def add(self, values: pl.Series, classes: CodeArray) -> None:
+        """Take in successive rows."""
+        step, offset = self._pair.step, -self._n_rows % self._pair.step
+        self._n_rows += len(values)
+        self._numbers.append(as_numbers(values.gather_every(step, offset)))
+        self._classes.append(classes[offset::step])
+
+    def counted(self) -> ValueCounts:
+        """The bits of numbers, and their counts."""
+        numbers = np.concatenate([*self._numbers, np.empty(0)])
+        values, places = np.unique(numbers, return_inverse=True)
+        counts = np.zeros((len(values), self._pair.n_classes), dtype=np.int64)
+        for_each = np.concatenate([*self._classes, np.empty(0, dtype=np.int64)]).astype(np.int64)
+        np.add.at(counts, (places, for_each), 1)
+        return ValueCounts(_ALL_WORDS, values.view(np.uint64), counts)
+
+
+class _Values:
+    """Counts all rows of the values whose hashes are within a limit.
+
+    How low that is follows from how many values there are, which is public. Some rows of every
+    value would not do: a value that few rows share would then be one that hardly any do.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        self._n_classes, self._limit = pair.n_classes, _ALL_WORDS
+        self._counter = ValueCounter(pair.n_classes)
+
+    def add(self, values: pl.Series, classes: CodeArray) -> None:
+        """Take in successive rows."""
+        import polars as pl
+
+        hashes = plain_column(values).hash()
+        within = hashes <= self._limit
+        self._counter.add(hashes.filter(within), pl.Series(classes).filter(within).to_numpy())
+        if self._counter.n_held > 2 * _MOST_SENT:
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        """Forget some values if there are too many."""
+        while self._counter.n_values * self._n_classes > _MOST_SENT and self._limit:
+            self._limit //= 2
+            self._counter.keep_up_to(self._limit)
+
+    def counted(self) -> ValueCounts:
+        """The hashes of values, and their counts."""
+        self._leave_out()
+        values, counts = self._counter.by_value()
+        return ValueCounts(self._limit, values.astype(np.uint64), counts)
+
+
+class KeptSums:
+    """Adds up what all partitions counted of a pair."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair, self._limit = pair, _ALL_WORDS
+        self._held: list[ValueCounts] = []
+        self._n_held = 0
+
+    def add(self, held: bytes) -> None:
+        """Take in a parcel."""
+        more = ValueCounts.opened(held, self._pair.n_classes)
+        self._limit = min(self._limit, more.limit)
+        self._held.append(more)
+        self._n_held += more.counts.size
+        if self._n_held > 2 * _MOST_ADDED and not self._pair.is_number:
+            self._add_up()
+
+    def _add_up(self) -> IntArray:
+        """Every value once, and no more of them than can be held; axes `[value, class]`."""
+        together = np.concatenate([one.values for one in self._held])
+        values, places = np.unique(together, return_inverse=True)
+        counts = np.zeros((len(values), self._pair.n_classes), dtype=np.int64)
+        np.add.at(counts, places, np.concatenate([one.counts for one in self._held]))
+        while self._n_within(values) * self._pair.n_classes > _MOST_ADDED and self._limit:
+            self._limit //= 2
+        n_within = self._n_within(values)
+        self._held = [ValueCounts(self._limit, values[:n_within], counts[:n_within])]
+        self._n_held = n_within * self._pair.n_classes
+        return counts[:n_within]
+
+    def _n_within(self, values: WordArray) -> int:
+        return int(np.searchsorted(values, np.uint64(self._limit), side="right"))
+
+    def _in_bins(self) -> IntArray:
+        """The counts of bins; axes `[bin, class]`."""
+        numbers = np.concatenate([one.values for one in self._held]).view(np.float64)
+        counts = np.concatenate([one.counts for one in self._held])
+        ends = bin_ends(np.repeat(numbers, counts.sum(axis=1)))
+        bins = np.zeros((2 * len(ends) + 2, self._pair.n_classes), dtype=np.int64)
+        np.add.at(bins, bins_of(numbers, ends), counts)
+        return bins
+
+    def numbers(self) -> IntArray:
+        """Right guesses, and the rows of each class with shared values, then with rare ones."""
+        counts = self._in_bins() if self._pair.is_number else self._add_up()
+        shared, rare, n_right = shared_and_rare(counts)
+        return np.array([n_right, *shared, *rare])

@@ -2,7 +2,8 @@
 
 Spark shuffles row by row, and spends more on a row than the workers do. A parcel is one row for
 Spark: the number of the part that it goes to, and bytes. How many parcels there are, and how large
-they are, follows from public columns and from how many rows a worker reads.
+they are, follows from public columns and from how many rows a worker reads. They are small: Spark
+hands over a fixed number of them at a time, and holds these in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _PART, _HELD = "part", "held"
 PARCELS = f"{_PART} int, {_HELD} binary"
 # Rows that a worker gathers before it sorts them into parcels, and the largest parcel, in bytes.
 _GATHERED_BYTES = 2**26
-_PARCEL_BYTES = 2**22
+PARCEL_BYTES = 2**16
 
 
 class Parcel(NamedTuple):
@@ -108,23 +109,25 @@ class RowPacker:
         if not self._frames:
             return
         rows, parts = pl.concat(self._frames), np.concatenate(self._parts)
-        n_rows = max(1, _PARCEL_BYTES * len(rows) // max(1, self._n_bytes))
+        n_rows = max(1, PARCEL_BYTES * len(rows) // max(1, self._n_bytes))
         self._frames, self._parts, self._n_bytes = [], [], 0
         order = _by_part(parts)
         in_order, sorted_parts = rows[order], parts[order]
+        (together,) = in_order.to_arrow().cast(self._kinds).combine_chunks().to_batches()
         starts = np.flatnonzero(np.diff(sorted_parts, prepend=-1))
         for start, end in itertools.pairwise([*starts, len(rows)]):
-            for piece in in_order[start:end].iter_slices(n_rows):
-                held = _to_bytes(piece.to_arrow().cast(self._kinds))
-                yield to_batch([Parcel(int(sorted_parts[start]), held)])
+            part = int(sorted_parts[start])
+            for first in range(start, end, n_rows):
+                held = _to_bytes(together.slice(first, min(n_rows, end - first)))
+                yield to_batch([Parcel(part, held)])
 
 
-def _to_bytes(rows: pa.Table) -> bytes:
+def _to_bytes(rows: pa.RecordBatch) -> bytes:
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_table(rows)
+        stream.write_batch(rows)
     made: bytes = sink.getvalue().to_pybytes()
     return made
 

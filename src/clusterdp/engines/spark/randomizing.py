@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from clusterdp.engines.spark.batches import (
     Shared,
     as_polars,
+    gathered,
     no_values,
     non_empty,
     numbered_batch,
@@ -102,7 +103,7 @@ class RandomizeRows:
         columns = randomizer.encoder.columns
         names = (*columns.public, *columns.outcomes, NUMBER)
         seen, packer = Fingerprint(), RowPacker()
-        for batch in non_empty(batches):
+        for batch in gathered(batches):
             with no_values():
                 read = as_polars(batch, names)
                 randomized = randomizer(read)

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from clusterdp.engines.base import CollectedRows, FirstPass, Table, WrittenRows, no_progress
-from clusterdp.engines.cells import to_layout
-from clusterdp.engines.spark.counting import (
-    COUNTED,
-    AddUp,
-    CountRows,
-    Parts,
-    count_repeated,
-    put_together,
+from clusterdp.engines.base import (
+    COUNTING,
+    RANDOMIZING,
+    CollectedRows,
+    FirstPass,
+    Table,
+    WrittenRows,
+    no_progress,
 )
+from clusterdp.engines.cells import to_layout
+from clusterdp.engines.spark.adding_up import COUNTED, AddUp, Parts, put_together
+from clusterdp.engines.spark.counting import Counting, CountRows, count_repeated
 from clusterdp.engines.spark.files import (
     LOCAL_SCHEME,
     local_path,
@@ -31,8 +30,9 @@ from clusterdp.engines.spark.files import (
     settle_store,
     sum_files,
 )
+from clusterdp.engines.spark.frame import column_types, select
 from clusterdp.engines.spark.jobs import running, shared, to_polars
-from clusterdp.engines.spark.kept_columns import revealing_columns
+from clusterdp.engines.spark.kept_columns import all_pairs
 from clusterdp.engines.spark.parcels import PARCELS, send
 from clusterdp.engines.spark.randomizing import (
     NUMBER,
@@ -58,19 +58,21 @@ from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.storage.files import UNIT_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from clusterdp.engines.base import Counted, Progress
+    from clusterdp.engines.base import Progress
     from clusterdp.engines.cells import CellOptions
+    from clusterdp.engines.spark.adding_up import Found
     from clusterdp.engines.spark.batches import Shared
+    from clusterdp.engines.spark.kept_columns import Pair
     from clusterdp.engines.spark.row_order import RowPlaces
     from clusterdp.experiment.layout import Layout
     from clusterdp.rows.batches import BatchRandomizer
-    from clusterdp.rows.counting import RowCounter, Tally
+    from clusterdp.rows.counting import RowCounter
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.rows.labels import CellEncoder
 
@@ -81,6 +83,7 @@ _ORDER_NOT_CHECKED = (
 # The bytes of a file must follow from its rows alone, wherever and whenever it is written.
 _WRITING = {
     "compression": "zstd",
+    "parquet.compression.codec.zstd.level": "1",  # as the local engine
     # Row groups by rows: Parquet measures them in memory, and has less for each file the more of
     # them are written at a time.
     "parquet.block.row.count.limit": str(2**18),
@@ -133,17 +136,21 @@ class SparkTable(Table):
     ) -> Iterator[FirstPass]:
         """Read every row once, on all workers; then kept columns."""
         n_units = layout.n_units
-        with shared(self.spark.sparkContext, _without_keys(counter)) as everywhere:
-            with running(self.spark, "counting cells", progress, n_units, 2):
-                tally, n_suspects = self._tally(counter, everywhere, layout)
+        kinds = column_types(self.rows, self.columns.kept)
+        counting = Counting(counter, all_pairs(kinds, counter.encoder, n_units))
+        with (
+            shared(self.spark.sparkContext, counting.without_keys()) as stored,
+            running(self.spark, COUNTING, progress, n_units, 2),
+        ):
+            found = self._count(counting, stored, layout)
 
-            def n_repeated() -> int:
-                if not n_suspects:
-                    return 0
-                with running(self.spark, "looking for repeated ids"):
-                    return self._count_repeated(n_units)
+        def n_repeated() -> int:
+            if not found.n_suspects:
+                return 0
+            with running(self.spark, "looking for repeated ids"):
+                return self._count_repeated(n_units)
 
-            yield FirstPass(tally, n_repeated, partial(self._notices, everywhere))
+        yield FirstPass(found.tally, n_repeated, lambda _: self._notices(found.revealing))
 
     def randomize(
         self, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]
@@ -188,7 +195,7 @@ class SparkTable(Table):
         place = there if path is None else f"{LOCAL_SCHEME}//{path}"
         with (
             shared(self.spark.sparkContext, without_keys(randomizer)) as stored,
-            running(self.spark, "randomizing rows", progress, n_units, 2),
+            running(self.spark, RANDOMIZING, progress, n_units, 2),
         ):
             rows, fingerprint = self.randomize(randomizer, stored)
             rows.write.options(**_WRITING).parquet(place)
@@ -211,7 +218,7 @@ class SparkTable(Table):
         """
         with (
             shared(self.spark.sparkContext, without_keys(randomizer)) as stored,
-            running(self.spark, "randomizing rows"),
+            running(self.spark, RANDOMIZING),
         ):
             rows, fingerprint = self.randomize(randomizer, stored)
             return CollectedRows(rows.localCheckpoint(eager=True), fingerprint())
@@ -221,15 +228,14 @@ class SparkTable(Table):
         with running(self.spark, "taking in cells"):
             return self.spark.createDataFrame(published.to_arrow())
 
-    def _tally(
-        self, counter: RowCounter, stored: Shared[RowCounter], layout: Layout
-    ) -> tuple[Tally, int]:
-        """What pass 1 counts, and how many ids seem to repeat another: hashes of text do."""
-        n_cells = layout.sizes.size
+    def _count(self, counting: Counting, stored: Shared[Counting], layout: Layout) -> Found:
+        """What pass 1 finds."""
+        n_cells, counter = layout.sizes.size, counting.counter
         # Parts of numbers that are public: Spark would choose them by their sizes in bytes.
-        parts = Parts(n_parts(layout.n_units), counter.n_places(n_cells))
-        task = CountRows(counter=stored, keys=counter.keys, n_cells=n_cells, parts=parts)
-        parcels = self._select(*self.columns.counted).mapInArrow(task, PARCELS)
+        n_of_ids, n_places = n_parts(layout.n_units), counter.n_places(n_cells)
+        parts = Parts(n_of_ids, n_places, counting.kept)
+        task = CountRows(counting=stored, keys=counter.keys, n_cells=n_cells, parts=parts)
+        parcels = self._select(*counting.columns).mapInArrow(task, PARCELS)
         counted = send(parcels, parts.n_all).mapInArrow(AddUp(parts=parts), COUNTED)
         return put_together(to_polars(counted), counter, n_cells, parts)
 
@@ -246,32 +252,16 @@ class SparkTable(Table):
             raise DataError(TABLE_CHANGED)
         return int(counted["repeated"].sum())
 
-    def _notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
+    def _notices(self, revealing: list[Pair]) -> tuple[str, ...]:
         """Warnings to the owner: of an order that was not checked, and of columns that reveal."""
         order = (_ORDER_NOT_CHECKED,) if self.keep_order else ()
-        return (*order, *self._leak_notices(counter, counted))
+        return (*order, *map(self._leak_notice, revealing))
 
-    def _leak_notices(self, counter: Shared[RowCounter], counted: Counted) -> tuple[str, ...]:
-        """Warnings to the owner about kept columns that reveal the outcomes of a block."""
-        kept, noisy = self.columns.kept, counter.get().encoder.cells.noisy
-        if not kept:
-            return ()
-        counts = [one.sum(axis=(0, 1)) for one in counted.counts]
-        if noisy is not None:
-            alike = np.zeros(noisy.response.n_labels, dtype=np.int64)
-            alike[0] = counts[0].sum()
-            counts.append(alike)
-        with running(self.spark, "checking kept columns"):
-            rows = self._select(*kept, *self.columns.secrets)
-            found = revealing_columns(rows, counter, counts, len(kept))
-        notices = [
-            leak_notice(kept[place], space.declared.names)
-            for space, places in zip(self.spaces, found, strict=False)
-            for place in places
-        ]
-        if noisy is not None:
-            notices += [label_notice(kept[one], self.columns.cluster or "") for one in found[-1]]
-        return tuple(notices)
+    def _leak_notice(self, pair: Pair) -> str:
+        """The warning about a kept column that reveals outcomes, or private clusters."""
+        if pair.block < len(self.spaces):
+            return leak_notice(pair.name, self.spaces[pair.block].declared.names)
+        return label_notice(pair.name, self.columns.cluster or "")
 
     def _select(self, *names: str) -> DataFrame:
         return select(self.rows, *names)
@@ -314,24 +304,3 @@ def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncode
         counts = (n_units.alias("size"), sf.count("*").alias("n_rows"))
         sizes = to_polars(cells.groupBy(*names).agg(*counts))
     return to_layout(sizes, asked)
-
-
-def column_types(rows: DataFrame, names: Sequence[str]) -> dict[str, pl.DataType]:
-    """The types that columns have in the batches that workers get; no row is read."""
-    if not names:
-        return {}
-    with running(rows.sparkSession, "reading the types of columns"):
-        empty = to_polars(select(rows, *names).limit(0))
-    return dict(zip(names, empty.dtypes, strict=True))
-
-
-def select(rows: DataFrame, *names: str) -> DataFrame:
-    """Some columns, named by their position: Spark reads more than names into names."""
-    positions = [rows.columns.index(name) for name in names]
-    numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
-    return numbered.select(*(f"c{place}" for place in positions))
-
-
-def _without_keys(counter: RowCounter) -> RowCounter:
-    """A counter that can be stored."""
-    return counter.with_keys(counter.keys.without())
