@@ -134,7 +134,7 @@ class SparkTable(Table):
     def first_pass(
         self, counter: RowCounter, layout: Layout, progress: Progress
     ) -> Iterator[FirstPass]:
-        """Read every row once, on all workers; then kept columns."""
+        """Read every row once, on all workers."""
         n_units = layout.n_units
         kinds = column_types(self.rows, self.columns.kept)
         counting = Counting(counter, all_pairs(kinds, counter.encoder, n_units))
