@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SAMPLE_SECONDS = 0.02
-# To look at many processes takes a while; it may take this share of the time.
-_SHARE_OF_LOOKING = 0.1
+# What memory several processes share takes a while to find.
+_SECONDS_BETWEEN_SHARES = 1.0
 
 
 class Stopwatch:
@@ -77,14 +77,11 @@ def measure(module: str, *arguments: object, target: Path) -> Measured:
         target: The file or folder that it makes, which is removed in the end.
     """
     command = [sys.executable, "-m", module, *map(str, arguments), str(target)]
-    peak, started = 0, dict[int, float]()
+    watch = _Watch()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
         while child.poll() is None:
-            begun = time.perf_counter()
-            memory, worked = _look_at(child.pid)
-            peak, started = max(peak, memory), {**started, **worked}
-            took = time.perf_counter() - begun
-            time.sleep(max(_SAMPLE_SECONDS, took / _SHARE_OF_LOOKING - took))
+            watch.look_at(child.pid)
+            time.sleep(_SAMPLE_SECONDS)
         told, _ = child.communicate()
     if child.returncode != 0:
         raise subprocess.CalledProcessError(child.returncode, command)
@@ -93,20 +90,42 @@ def measure(module: str, *arguments: object, target: Path) -> Measured:
     else:
         target.unlink()
     found: dict[str, Any] = json.loads(told.splitlines()[-1])  # Java may have printed before
-    found["processor_seconds"] += sum(started.values())
-    return Measured(peak_bytes=peak, **found)
+    found["processor_seconds"] += sum(watch.worked.values())
+    return Measured(peak_bytes=watch.peak_bytes, **found)
 
 
-def _look_at(root: int) -> tuple[int, dict[int, float]]:
-    """Bytes that a process and those it started hold; and how long each of these worked so far."""
-    memory, worked = 0, {}
-    with suppress(psutil.NoSuchProcess):  # it ended meanwhile
-        process = psutil.Process(root)
-        others = process.children(recursive=True)
-        for one in [process, *others]:
-            with suppress(psutil.NoSuchProcess):
-                memory += one.memory_full_info().pss if others else one.memory_info().rss
-                times = one.cpu_times()
-                worked[one.pid] = times.user + times.system
-        worked.pop(root, None)  # it tells that itself
-    return memory, worked
+class _Watch:
+    """Looks at a process and at those it started.
+
+    Attributes:
+        peak_bytes: The most memory that they held at once.
+        worked: Processor seconds of each that it started, by its number.
+    """
+
+    def __init__(self) -> None:
+        self.peak_bytes, self.worked = 0, dict[int, float]()
+        self._next = 0.0
+
+    def look_at(self, root: int) -> None:
+        """Note what they hold and how long they worked so far."""
+        with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            process = psutil.Process(root)
+            others = process.children(recursive=True)
+            for one in others:
+                with suppress(psutil.NoSuchProcess):
+                    times = one.cpu_times()
+                    self.worked[one.pid] = times.user + times.system
+            if not others:
+                self.peak_bytes = max(self.peak_bytes, process.memory_info().rss)
+            elif time.perf_counter() > self._next:
+                self.peak_bytes = max(self.peak_bytes, _bytes_of([process, *others]))
+                self._next = time.perf_counter() + _SECONDS_BETWEEN_SHARES
+
+
+def _bytes_of(processes: list[psutil.Process]) -> int:
+    """What processes hold; what they share counts once."""
+    held = 0
+    for one in processes:
+        with suppress(psutil.NoSuchProcess):
+            held += one.memory_full_info().pss
+    return held
