@@ -116,6 +116,8 @@ class PlacesInTable:
         from pyspark.sql import functions as sf
 
         *read, file, row = rows.columns
+        if len(self.firsts) == 1:
+            return rows.select(*read, sf.col(row).alias(_GOES))
         spelled = [(name, first) for file, first in self.firsts for name in _spellings(file)]
         firsts = pl.DataFrame(spelled, [_NAME, _FIRST], orient="row").to_arrow()
         # By numbers: to compare texts row by row takes Spark several times as long.
