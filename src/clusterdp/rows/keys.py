@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
     import polars as pl
 
@@ -29,7 +31,7 @@ _HEADER_BYTES = 8
 # Sixteen bytes that are moved together, wherever they stand.
 _BLOCK = np.dtype((np.void, _BLOCK_BYTES))
 # Ids worked on at a time, so that what is computed for them stays in the processor's cache.
-_CACHED_IDS = 2**13
+_CACHED_INTEGERS, _CACHED_TEXTS = 2**14, 2**13
 _INTEGER_KIND = 1 << 56
 _STRING_KIND = 2 << 56
 
@@ -99,13 +101,20 @@ def unit_words(units: pl.Series, aes_key: bytes) -> WordArray:
     """
     import polars as pl
 
+    words = np.empty((len(units), 2), dtype="<u8")
     if units.dtype != pl.String:
-        return _integer_words(units.to_numpy(), aes_key)
-    text, words = _Text.of(units), np.empty((len(units), 2), dtype="<u8")
-    for start in range(0, len(units), _CACHED_IDS):
-        part = slice(start, start + _CACHED_IDS)
+        numbers = units.to_numpy()
+        for part in _parts(len(units), _CACHED_INTEGERS):
+            words[part] = _integer_words(numbers[part], aes_key)
+        return words
+    text = _Text.of(units)
+    for part in _parts(len(units), _CACHED_TEXTS):
         words[part] = _string_words(text.part(part), aes_key)
     return words
+
+
+def _parts(n_units: int, size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, n_units, size))
 
 
 def _integer_words(ids: IntArray, aes_key: bytes) -> WordArray:
