@@ -21,11 +21,12 @@ from clusterdp.published.terms import Terms
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import DeclaredLabels, Labelling, label_first
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.batches import BatchRandomizer, RowEncoder
+from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.labels import CellEncoder, Labels
 from clusterdp.rows.noisy_labels import NoisyLabels
+from clusterdp.rows.publishing import BatchRandomizer
 from populations import make_layout
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from clusterdp.rows.batches import BatchRandomizer, RowEncoder
+from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.labels import CellEncoder, Labels
+from clusterdp.rows.publishing import BatchRandomizer
 from populations import make_layout
 
 if TYPE_CHECKING:

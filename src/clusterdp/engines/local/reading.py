@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.base import Counted, Progress
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import BatchRandomizer, EncodedRows, RowEncoder
+    from clusterdp.rows.batches import EncodedRows, RowEncoder
     from clusterdp.rows.counting import RowCounter
     from clusterdp.rows.noisy_labels import NoisyLabels
+
+    # What becomes of a batch, given its codes.
+    Publish = Callable[[pl.DataFrame, EncodedRows], pl.DataFrame]
 
 # A name that no column of a user has.
 _ROW = "__clusterdp_row"
@@ -59,7 +62,7 @@ class Reading:
     encoder: RowEncoder
     consumers: tuple[Consumer, ...]
     columns: tuple[str, ...]
-    publish: Callable[[pl.DataFrame, EncodedRows], pl.DataFrame]
+    publish: Publish
     progress: Progress
 
     def query(self, rows: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
@@ -103,14 +106,14 @@ def nothing(batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:  # noqa: A
 class SoundRows:
     """Publishes batches in which every row can be used; for others, whoever counts refuses."""
 
-    randomizer: BatchRandomizer
+    publish: Publish
     schema: pl.Schema
 
     def __call__(self, batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:
         """A batch as it is published."""
         if not coded.sound:
             return self.schema.to_frame()
-        return self.randomizer.publish(batch, coded)
+        return self.publish(batch, coded)
 
 
 class Counting:
