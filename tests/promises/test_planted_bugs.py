@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
+    from clusterdp.rows.unit_ids import UnitIds
 
 
 def audit_noise() -> None:
@@ -117,7 +118,7 @@ def leave_one_row(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_the_id(patch: pytest.MonkeyPatch) -> None:
-    def constant_words(units: pl.Series, aes_key: bytes) -> WordArray:
+    def constant_words(units: UnitIds, aes_key: bytes) -> WordArray:
         word = int.from_bytes(aes_key[:8], "little")
         return np.full((len(units), 2), word, dtype=np.uint64)
 

@@ -323,8 +323,8 @@ def audit_roundings() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.batches.unit_words", words)
         coded = made.encoder(batch_of({"rounds": 2.5}, n_units))
-        for_rows = encoder.round(coded.units, coded.blocks[0], rounding)
-        for_counts = counter.encoder.round(coded.units, coded.blocks[0], counter.count_keys)
+        for_rows = encoder.round(coded.ids, coded.blocks[0], rounding)
+        for_counts = counter.encoder.round(coded.ids, coded.blocks[0], counter.count_keys)
     together = np.zeros((3, 3))
     np.add.at(together, (for_rows, for_counts), 1 / n_units)
     alone = category_chances(NUMBER, (2.5,))

@@ -27,6 +27,7 @@ from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.labels import CellEncoder, Labels
 from clusterdp.rows.noisy_labels import NoisyLabels
 from clusterdp.rows.publishing import BatchRandomizer
+from clusterdp.rows.unit_ids import UnitIds
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ Table = tuple[tuple[int, int], ...]
 Assigned = dict[str, str] | None
 
 
-def words_for(own: list[int], given: tuple[int, ...]) -> Callable[[pl.Series, bytes], WordArray]:
+def words_for(own: list[int], given: tuple[int, ...]) -> Callable[[UnitIds, bytes], WordArray]:
     """Words of units 0, 1, … by which units with these clusters are given these labels."""
     numbers = []
     for cluster, label in zip(own, given, strict=True):
@@ -60,7 +61,7 @@ def words_for(own: list[int], given: tuple[int, ...]) -> Callable[[pl.Series, by
         below = 0 if label == cluster else RESPONSE.own + others.index(label) * RESPONSE.other
         numbers.append(below << 12)
     words = np.array(numbers, dtype=np.uint64)
-    return lambda units, _: words[units.to_numpy()][:, np.newaxis]
+    return lambda units, _: words[units.ids.to_numpy()][:, np.newaxis]
 
 
 def results_of_labels(table: Table, assigned: Assigned) -> dict[tuple[Any, ...], float]:
@@ -92,7 +93,7 @@ def results_of_labels(table: Table, assigned: Assigned) -> dict[tuple[Any, ...],
                 continue
             layout, encoder = labelled.layout, labelled.encoder
             units = pl.Series(range(len(table)))
-            cells = encoder.encode_rows(frame, COLUMNS, units).cells
+            cells = encoder.encode_rows(frame, COLUMNS, UnitIds(units)).cells
         published = tuple(layout.clusters[cell // 2] for cell in cells)
         found[published, layout.sizes.tobytes(), labelled.notes] += chance
     return dict(found)

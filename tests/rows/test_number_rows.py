@@ -61,8 +61,8 @@ def _release(first: BatchRandomizer, coded: EncodedRows, key: ReleaseKey) -> flo
     """The mean of debiased spend, with another key and all else as it was."""
     (made,), (encoder,), (block,) = first.blocks, first.encoder.blocks, coded.blocks
     rows = replace(made.row_randomizer, aes_key=key.for_response(SPACE.declared.names))
-    categories = encoder.round(coded.units, block, encoder.rounding_keys(key, "rows"))
-    places = rows(coded.units, coded.cells, categories)
+    categories = encoder.round(coded.ids, block, encoder.rounding_keys(key, "rows"))
+    places = rows(coded.ids, coded.cells, categories)
     return float(rows.decode(places).debiased[1].mean())
 
 

@@ -16,6 +16,7 @@ from clusterdp.rows.column_types import outcome_array
 from clusterdp.rows.fingerprint import id_hashes, row_words
 from clusterdp.rows.keys import fold_numbers, unit_words
 from clusterdp.rows.labels import CellEncoder, plain_column
+from clusterdp.rows.unit_ids import UnitIds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,7 @@ class EncodedRows(NamedTuple):
     Where ids or outcomes are missing or outside the space, their codes are arbitrary.
 
     Attributes:
-        units: Ids.
+        ids: Ids.
         hashes: Hashes of ids.
         cells: Codes of cells.
         blocks: The outcomes of each block.
@@ -46,7 +47,7 @@ class EncodedRows(NamedTuple):
         n_unlabelled: Rows without a declared label, where clusters are private.
     """
 
-    units: pl.Series
+    ids: UnitIds
     hashes: WordArray
     cells: IntArray
     blocks: tuple[EncodedBlock, ...]
@@ -55,6 +56,11 @@ class EncodedRows(NamedTuple):
     folds: CodeArray | None
     n_without_id: int
     n_unlabelled: int = 0
+
+    @property
+    def units(self) -> pl.Series:
+        """Ids as a column."""
+        return self.ids.ids
 
     @property
     def sound(self) -> bool:
@@ -111,11 +117,11 @@ class BlockEncoder:
         encoded = self.outcomes.encode(read)
         return EncodedBlock(encoded, self.outcomes.table[encoded.positions])
 
-    def round(self, units: pl.Series, block: EncodedBlock, keys: tuple[bytes, ...]) -> CodeArray:
+    def round(self, ids: UnitIds, block: EncodedBlock, keys: tuple[bytes, ...]) -> CodeArray:
         """The categories of sound rows, their numbers rounded at random; one key per number."""
         if not keys:
             return block.categories
-        words = np.stack([unit_words(units, key)[:, 0] for key in keys], axis=1)
+        words = np.stack([unit_words(ids, key)[:, 0] for key in keys], axis=1)
         return self.outcomes.round(block.outcomes, words)
 
     def rounding_keys(
@@ -152,11 +158,12 @@ class RowEncoder:
     def __call__(self, batch: pl.DataFrame) -> EncodedRows:
         """Encode a batch."""
         units = plain_column(batch[self.columns.unit])
-        cells, n_unlabelled = self.cells.encode_rows(batch, self.columns, units)
+        ids = UnitIds(units)
+        cells, n_unlabelled = self.cells.encode_rows(batch, self.columns, ids)
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
-        folds = self._folds(units) if self.levels else None
+        folds = self._folds(ids) if self.levels else None
         return EncodedRows(
-            units=units,
+            ids=ids,
             hashes=id_hashes(units),
             cells=cells,
             blocks=tuple(block(batch) for block in self.blocks),
@@ -167,11 +174,11 @@ class RowEncoder:
             n_unlabelled=n_unlabelled,
         )
 
-    def _folds(self, units: pl.Series) -> CodeArray | None:
+    def _folds(self, ids: UnitIds) -> CodeArray | None:
         """The fold of each unit, where there are folds, and every unit has an id."""
-        if self.columns.folds == 1 or units.null_count():
+        if self.columns.folds == 1 or ids.ids.null_count():
             return None
-        return fold_numbers(units, self.columns.folds)
+        return fold_numbers(ids, self.columns.folds)
 
     @property
     def label_key(self) -> bytes:

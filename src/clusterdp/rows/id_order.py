@@ -7,6 +7,7 @@ range is sorted. Only randomized rows are ever stored there.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from clusterdp.rows.sorted_ids import sorted_rows
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 # Rows that are sorted in memory at once.
-_ROWS_IN_MEMORY = 2**22
+_ROWS_IN_MEMORY = 2**21
 # Ids that the ranges are chosen from, per range. Ranges only have to be of similar size: the sorted
 # rows do not depend on them.
 _IDS_PER_RANGE = 2**12
@@ -85,7 +86,14 @@ def _sorted_ranges(folder: Path, unit: str, n_ranges: int) -> Iterator[pl.DataFr
     """One range after another, each sorted, so that one at a time is in memory."""
     import polars as pl
 
-    for number in range(n_ranges):
+    def sort(number: int) -> pl.DataFrame | None:
         files = sorted((folder / f"{_RANGE}={number}").glob("*"))
-        if files:
-            yield sorted_rows(pl.scan_ipc(files), unit)
+        return sorted_rows(pl.scan_ipc(files), unit) if files else None
+
+    # While one is written, the next is sorted.
+    with ThreadPoolExecutor(1) as ahead:
+        following = ahead.submit(sort, 0)
+        for number in range(1, n_ranges + 1):
+            current, following = following.result(), ahead.submit(sort, number)
+            if current is not None:
+                yield current

@@ -56,8 +56,8 @@ class BlockRandomizer:
 
     def __call__(self, encoder: BlockEncoder, coded: EncodedRows, block: EncodedBlock) -> CodeArray:
         """The place of each row's response among those of all groups."""
-        categories = encoder.round(coded.units, block, self.rounding_keys)
-        return self.row_randomizer(coded.units, coded.cells, categories)
+        categories = encoder.round(coded.ids, block, self.rounding_keys)
+        return self.row_randomizer(coded.ids, coded.cells, categories)
 
 
 class RandomizedBatch(NamedTuple):
@@ -134,7 +134,7 @@ class BatchRandomizer:
         if columns.folds > 1:
             folds = coded.folds
             if folds is None:
-                folds = fold_numbers(coded.units, columns.folds)
+                folds = fold_numbers(coded.ids, columns.folds)
             published.append(pl.Series(FOLD, folds.astype(_smallest(columns.folds))))
         return pl.DataFrame([*published, *map(pl.Series, columns.responses, places)])
 

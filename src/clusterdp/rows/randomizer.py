@@ -11,11 +11,11 @@ from clusterdp.rows.keys import unit_words
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray
     from clusterdp.channels.alias_sampling import RedrawSampler, TableSampler
     from clusterdp.channels.catalogue import Channel
+    from clusterdp.rows.unit_ids import UnitIds
 
 # Rows worked on at a time, so that what is computed for them stays in the processor's cache.
 _CACHED_ROWS = 2**15
@@ -62,7 +62,7 @@ class RowRandomizer:
         """How many responses all groups have together."""
         return int(self.decoding.shape[-1])
 
-    def __call__(self, units: pl.Series, cells: IntArray, categories: CodeArray) -> CodeArray:
+    def __call__(self, units: UnitIds, cells: IntArray, categories: CodeArray) -> CodeArray:
         """Randomize a batch, given as ids, cell codes and category codes; axes `[row]`.
 
         Returns:
@@ -74,7 +74,7 @@ class RowRandomizer:
         for start in range(0, n_rows, _CACHED_ROWS):
             part = slice(start, start + _CACHED_ROWS)
             groups = cells[part] if self.groups is None else self.groups[cells[part]]
-            words = unit_words(units[part], self.aes_key)
+            words = unit_words(units.part(part), self.aes_key)
             codes = self.sampler.draw(words, groups, categories[part])
             codes += groups * self.n_outputs
             places[part] = codes

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp.rows.id_text import IdText
 from clusterdp.rows.labels import minus
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from clusterdp._arrays import WordArray
+
 # The bytes of text that a number holds.
 _KEY_BYTES = 8
 # Integers that lie this close together have slots.
-_VALUES_PER_ID = 8
+_VALUES_PER_ID = 4
 _KEY, _PLACE = "key", "place"
 
 
@@ -72,13 +75,10 @@ def _texts_in_order(ids: pl.Series) -> pl.Series:
     return pl.Series(places)
 
 
-def _keys(ids: pl.Series) -> pl.Series:
+def _keys(ids: pl.Series) -> WordArray:
     """Numbers in the order of ids: the bytes that follow what all ids begin with, some eight."""
-    import polars as pl
-
     # What the first and the last of them begin with, all others do.
     first, last = (str(end or "").encode() for end in (ids.min(), ids.max()))
     n_common = sum(1 for _ in takewhile(bool, map(eq, first, last)))
-    padded = (ids + "\0" * _KEY_BYTES).cast(pl.Binary)
-    following = padded.bin.slice(n_common, _KEY_BYTES)
-    return following.bin.reinterpret(dtype=pl.UInt64, endianness="big")
+    following = IdText.of(ids).bytes_from(n_common, _KEY_BYTES)[:, 0]
+    return following.astype("<u8").byteswap()
