@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
@@ -19,8 +20,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SAMPLE_SECONDS = 0.02
-# What memory several processes share takes a while to find.
-_SECONDS_BETWEEN_SHARES = 1.0
+# To find the processes that another one started, and what they share, takes a while.
+_SECONDS_BETWEEN_FAMILIES = 0.25
+# What a release loads when it first needs it, which may take as long as a million rows.
+_LIBRARIES = (
+    "clusterdp.releasing.to_folder",
+    "cryptography.hazmat.primitives.ciphers",
+    "jinja2",
+    "opendp.measurements",
+    "scipy.linalg",
+    "scipy.optimize",
+    "scipy.special",
+)
 
 
 class Stopwatch:
@@ -58,6 +69,8 @@ class Measured(NamedTuple):
 
 def run_measured(work: Callable[[], dict[str, float]]) -> None:
     """Do some work in this process, and print what `measure` reads."""
+    for library in _LIBRARIES:
+        import_module(library)
     seconds, processor = time.perf_counter(), time.process_time()
     stages = work()
     told = {
@@ -110,16 +123,19 @@ class _Watch:
         """Note what they hold and how long they worked so far."""
         with suppress(psutil.NoSuchProcess):  # it ended meanwhile
             process = psutil.Process(root)
-            others = process.children(recursive=True)
-            for one in others:
-                with suppress(psutil.NoSuchProcess):
-                    times = one.cpu_times()
-                    self.worked[one.pid] = times.user + times.system
-            if not others:
+            if time.perf_counter() > self._next:
+                self._look_at_all(process, process.children(recursive=True))
+                self._next = time.perf_counter() + _SECONDS_BETWEEN_FAMILIES
+            if not self.worked:
                 self.peak_bytes = max(self.peak_bytes, process.memory_info().rss)
-            elif time.perf_counter() > self._next:
-                self.peak_bytes = max(self.peak_bytes, _bytes_of([process, *others]))
-                self._next = time.perf_counter() + _SECONDS_BETWEEN_SHARES
+
+    def _look_at_all(self, process: psutil.Process, others: list[psutil.Process]) -> None:
+        for one in others:
+            with suppress(psutil.NoSuchProcess):
+                times = one.cpu_times()
+                self.worked[one.pid] = times.user + times.system
+        if others:
+            self.peak_bytes = max(self.peak_bytes, _bytes_of([process, *others]))
 
 
 def _bytes_of(processes: list[psutil.Process]) -> int:

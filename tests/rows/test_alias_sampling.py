@@ -15,6 +15,7 @@ from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.rows.labels import Labels
 from clusterdp.rows.randomizer import RowRandomizer
+from clusterdp.rows.unit_ids import UnitIds
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
@@ -94,14 +95,15 @@ def test_rows_are_released_with_the_stated_probabilities(
     randomizer = RowRandomizer.of(channel, [channel.decode()], rng.bytes(32))
     ids = pl.Series(rng.permutation(n_rows))
     clusters = np.arange(n_rows) % 2
-    rows = randomizer(ids, clusters, np.full(n_rows, true))
-    codes = rows.responses
+    places = randomizer(UnitIds(ids), clusters, np.full(n_rows, true))
+    rows = pl.DataFrame({"response": places}).select(randomizer.published("response", ["y"]))
+    codes = rows["response"].to_numpy()
     for cluster in range(2):
         observed = np.bincount(codes[clusters == cluster], minlength=3)
         assert_frequencies(observed, channel.transition()[cluster][:, true])
         with pytest.raises(AssertionError, match="frequencies differ"):
             assert_frequencies(observed, channel.transition()[1 - cluster][:, true])
-    np.testing.assert_array_equal(rows.debiased[0], channel.decode()[clusters, codes])
+    np.testing.assert_array_equal(rows["y"], channel.decode()[clusters, codes])
 
 
 def test_batches_do_not_matter(rng: np.random.Generator) -> None:
@@ -109,9 +111,9 @@ def test_batches_do_not_matter(rng: np.random.Generator) -> None:
     randomizer = RowRandomizer.of(channel, [channel.decode()], rng.bytes(32))
     ids = pl.Series([f"u{number}" for number in range(1000)])
     clusters, outcomes = rng.integers(0, 2, 1000), rng.integers(0, 3, 1000)
-    whole = randomizer(ids, clusters, outcomes).responses
+    whole = randomizer(UnitIds(ids), clusters, outcomes)
     order = rng.permutation(1000)
-    shuffled = randomizer(ids.gather(order), clusters[order], outcomes[order]).responses
+    shuffled = randomizer(UnitIds(ids.gather(order)), clusters[order], outcomes[order])
     np.testing.assert_array_equal(shuffled, whole[order])
 
 

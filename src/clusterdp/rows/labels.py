@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import CodeArray, IntArray
     from clusterdp.rows.columns import Columns
     from clusterdp.rows.noisy_labels import NoisyLabels
+    from clusterdp.rows.unit_ids import UnitIds
 
 TABLE_CHANGED = "the table changed while it was being read; nothing was published"
 ANOTHER_TABLE = (
@@ -102,16 +103,16 @@ def _find_numbers(labels: npt.NDArray[Any], column: pl.Series) -> CodeArray | No
     low, high = int(labels[0]), int(labels[-1])
     if len(numbers) and (numbers.min() < low or numbers.max() > high):
         return None
-    shifted = _minus(numbers, low)
+    shifted = minus(numbers, low)
     if high - low == len(labels) - 1:  # no gaps: positions are differences
         return shifted
     lookup = np.full(high - low + 1, -1)
-    lookup[_minus(labels, low)] = np.arange(len(labels))
+    lookup[minus(labels, low)] = np.arange(len(labels))
     codes = lookup[shifted]
     return codes if codes.min(initial=0) >= 0 else None
 
 
-def _minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
+def minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
     """Differences that fit 64 bits, also of unsigned numbers beyond them."""
     if numbers.dtype == np.uint64:
         return np.asarray((numbers - np.uint64(low)).astype(np.int64))
@@ -161,7 +162,7 @@ class CellEncoder:
         """Whether clusters have other labels than in the table."""
         return self.pooled is not None or self.noisy is not None
 
-    def encode_rows(self, rows: pl.DataFrame, columns: Columns, units: pl.Series) -> EncodedCells:
+    def encode_rows(self, rows: pl.DataFrame, columns: Columns, units: UnitIds) -> EncodedCells:
         """Cells of rows with these ids: by the labels that private clusters are given."""
         if self.noisy is None or columns.cluster is None:
             return EncodedCells(self.encode(rows, columns.cluster, columns.arm))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clusterdp.rows.keys import unit_words
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from collections.abc import Sequence
+
     import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray
     from clusterdp.channels.alias_sampling import RedrawSampler, TableSampler
     from clusterdp.channels.catalogue import Channel
+    from clusterdp.rows.unit_ids import UnitIds
 
 # Rows worked on at a time, so that what is computed for them stays in the processor's cache.
 _CACHED_ROWS = 2**15
@@ -32,50 +34,65 @@ class RowRandomizer:
         sampler: The channel as look-up tables.
         groups: The group of each cell, axes `[cell]`; None where every cell is its own group.
         n_outputs: How many different outputs a group has.
-        decode: What each output counts as in every published column; axes
-            `[column, group * output]`.
+        decodings: What each output of each group counts as, for every published column; axes
+            `[group * output]`.
         aes_key: The key of the outcomes, from `ReleaseKey.for_response`.
     """
 
     sampler: RedrawSampler | TableSampler
     groups: IntArray | None
     n_outputs: int
-    decode: FloatArray
+    decodings: tuple[pl.Series, ...]
     aes_key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, channel: Channel, debiased: list[FloatArray], aes_key: bytes) -> RowRandomizer:
         """The randomizer of a channel; `debiased` is what its outputs count as, by column."""
+        import polars as pl
+
         groups = channel.groups.ravel()
         every_cell = np.array_equal(groups, np.arange(len(groups)))
-        decode = np.stack(debiased)
         return cls(
             sampler=channel.sampler(),
             groups=None if every_cell else groups,
-            n_outputs=decode.shape[-1],
-            decode=decode.reshape(len(decode), -1),
+            n_outputs=debiased[0].shape[-1],
+            decodings=tuple(pl.Series(each.ravel()) for each in debiased),
             aes_key=aes_key,
         )
 
-    def __call__(self, units: pl.Series, cells: IntArray, categories: CodeArray) -> RandomizedRows:
-        """Randomize a batch, given as ids, cell codes and category codes; axes `[row]`."""
+    @property
+    def n_places(self) -> int:
+        """How many responses all groups have together."""
+        return len(self.decodings[0])
+
+    def __call__(self, units: UnitIds, cells: IntArray, categories: CodeArray) -> CodeArray:
+        """Randomize a batch, given as ids, cell codes and category codes; axes `[row]`.
+
+        Returns:
+            The place of each row's response among those of all groups, `group * output`, in the
+            type of fewest bytes; axes `[row]`.
+        """
         n_rows = len(units)
-        responses = np.empty(n_rows, dtype=np.int32)
-        debiased = np.empty((len(self.decode), n_rows))
+        places = np.empty(n_rows, dtype=np.min_scalar_type(self.n_places - 1))
         for start in range(0, n_rows, _CACHED_ROWS):
             part = slice(start, start + _CACHED_ROWS)
             groups = cells[part] if self.groups is None else self.groups[cells[part]]
-            words = unit_words(units[part], self.aes_key)
+            words = unit_words(units.part(part), self.aes_key)
             codes = self.sampler.draw(words, groups, categories[part])
-            responses[part] = codes
             codes += groups * self.n_outputs
-            for column, decode in enumerate(self.decode):
-                debiased[column, part] = decode[codes]
-        return RandomizedRows(responses=responses, debiased=debiased)
+            places[part] = codes
+        return places
 
+    def published(self, response: str, debiased: Sequence[str]) -> list[pl.Expr]:
+        """The columns that are published, from one that holds the places of responses.
 
-class RandomizedRows(NamedTuple):
-    """What becomes of a batch: axes `[row]`, and `[column, row]`."""
+        Args:
+            response: What that column is called, and the one of responses will be.
+            debiased: What the other columns will be called.
+        """
+        import polars as pl
 
-    responses: npt.NDArray[np.int32]
-    debiased: FloatArray
+        place = pl.col(response)
+        counts_as = (pl.lit(decoding).gather(place) for decoding in self.decodings)
+        values = (each.alias(name) for name, each in zip(debiased, counts_as, strict=True))
+        return [place.cast(pl.Int32) % self.n_outputs, *values]
