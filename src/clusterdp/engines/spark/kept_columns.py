@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.batches import EncodedRows, RowEncoder
 
 # Of numbers, so many rows are looked at, and so many counts are sent by all workers together.
-_MOST_NUMBERS, _MOST_COUNTS = 2**19, 2**23
+_MOST_NUMBERS, _MOST_COUNTS = 2**17, 2**22
 # Of other values, a worker sends so many counts at most, and adds up so many of what others sent.
 _MOST_SENT, _MOST_ADDED = 2**18, 2**22
 # Of many outcomes, several count as one.
