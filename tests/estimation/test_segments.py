@@ -10,7 +10,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.estimation import joining
+from clusterdp.estimation import id_places
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,7 +143,7 @@ def test_large_tables_are_joined_in_parts(
     segments = segments.head(len(segments) - 20)  # some units are in no part of the table
     asked: dict[str, Any] = {"by": ["tier", "region"], "differences": "pairs"}
     whole = cdp.estimate(release, segments=segments, **asked)
-    monkeypatch.setattr(joining, "_IDS_TOGETHER", 37)
+    monkeypatch.setattr(id_places, "_IDS_TOGETHER", 37)
     assert cdp.estimate(release, segments=segments, **asked).to_dict() == whole.to_dict()
     lazy = segments.with_columns(unused=pl.lit("x")).lazy()
     assert cdp.estimate(release, segments=lazy, **asked).to_dict() == whole.to_dict()

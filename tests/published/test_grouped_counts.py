@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from clusterdp.errors import DataError
-from clusterdp.published.grouped_counts import ColumnCodes, GroupedCounts, encode_batch
+from clusterdp.published.column_codes import ColumnCodes
+from clusterdp.published.grouped_counts import GroupedCounts
 from clusterdp.published.row_counts import COUNT
 
 VALUES = {
@@ -27,7 +28,8 @@ def tallied(batches: list[pl.DataFrame], several: list[tuple[str, ...]]) -> list
     columns = {name: ColumnCodes(kind) for name, kind in batches[0].schema.items()}
     tallies = [GroupedCounts(names, columns, COUNT) for names in several]
     for batch in batches:
-        codes = encode_batch(batch, columns)
+        typed = batch.select(one.typed(name) for name, one in columns.items())
+        codes = {name: one.encode(typed[name]) for name, one in columns.items()}
         for tally in tallies:
             tally.add(codes)
     return [tally.table() for tally in tallies]

@@ -102,16 +102,16 @@ def _find_numbers(labels: npt.NDArray[Any], column: pl.Series) -> CodeArray | No
     low, high = int(labels[0]), int(labels[-1])
     if len(numbers) and (numbers.min() < low or numbers.max() > high):
         return None
-    shifted = _minus(numbers, low)
+    shifted = minus(numbers, low)
     if high - low == len(labels) - 1:  # no gaps: positions are differences
         return shifted
     lookup = np.full(high - low + 1, -1)
-    lookup[_minus(labels, low)] = np.arange(len(labels))
+    lookup[minus(labels, low)] = np.arange(len(labels))
     codes = lookup[shifted]
     return codes if codes.min(initial=0) >= 0 else None
 
 
-def _minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
+def minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
     """Differences that fit 64 bits, also of unsigned numbers beyond them."""
     if numbers.dtype == np.uint64:
         return np.asarray((numbers - np.uint64(low)).astype(np.int64))
