@@ -10,6 +10,7 @@ import pytest
 import statsmodels.formula.api as smf
 
 import clusterdp as cdp
+from clusterdp.estimation import coded_rows, covariate_rows
 
 PARTS: dict[str, Any] = {
     "unit": "user",
@@ -39,9 +40,8 @@ def known(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
-def lins(release: cdp.Release, known: pl.DataFrame, terms: dict[str, Any]) -> tuple[float, float]:
+def lins(frame: pl.DataFrame, terms: dict[str, Any]) -> tuple[float, float]:
     """Debiased ~ arm * centred covariates, HC2, by statsmodels."""
-    frame = release.units.join(known, on="user", how="left")
     frame = frame.select("treated", "clicks_debiased", **terms)
     centred = frame.with_columns((pl.col(name) - pl.col(name).mean()) for name in terms)
     formula = f"clicks_debiased ~ treated * ({' + '.join(terms)})"
@@ -67,11 +67,37 @@ def test_adjustment_in_one_cluster_is_lins(
 ) -> None:
     adjust = names.split(",")
     plain, adjusted = cdp.estimate(release, segments=known, adjust=adjust, use="rows").effects
-    effect, std_error = lins(release, known, TERMS[names])
+    joined = release.units.join(known, on="user", how="left")
+    effect, std_error = lins(joined, TERMS[names])
     assert adjusted.effect == pytest.approx(effect)
     assert adjusted.std_error == pytest.approx(std_error, rel=0.03)
     assert adjusted.n_treated == plain.n_treated == 300
     assert (plain.of.adjusted, adjusted.of.adjusted) == (False, True)
+
+
+@pytest.mark.parametrize("n_together", [None, 7], ids=["together", "a few at a time"])
+def test_adjustment_in_segments_of_one_cluster_is_lins(
+    n_together: int | None,
+    release: cdp.Release,
+    known: pl.DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Units without a plan are in no segment; pieces of rows change nothing."""
+    if n_together is not None:
+        monkeypatch.setattr(covariate_rows, "_ROWS_IN_ORDER", 10 * n_together)
+        monkeypatch.setattr(covariate_rows, "_ROWS_TOGETHER", n_together)
+        monkeypatch.setattr(coded_rows, "_ROWS_TOGETHER", n_together)
+    dimensions = ["plan", "plan,region"]
+    found = cdp.estimate(release, segments=known, adjust="before", by=dimensions, use="rows")
+    adjusted = [one for one in found.effects if one.of.adjusted and one.of.segment]
+    assert len(adjusted) == 3 + 6
+    joined = release.units.join(known, on="user", how="left")
+    for one in adjusted:
+        part = joined.filter(pl.col(name) == value for name, value in one.of.segment)
+        effect, std_error = lins(part, {"before": pl.col("before")})
+        assert one.effect == pytest.approx(effect)
+        assert one.std_error == pytest.approx(std_error, rel=0.1)
+        assert one.n_treated + one.n_control == len(part)
 
 
 def test_units_that_lack_a_covariate_stay(release: cdp.Release, known: pl.DataFrame) -> None:

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from clusterdp.estimation.profiling import ProfiledRows, Profiling
     from clusterdp.published.column_codes import ColumnCodes
 
-# Rows that are put in order at once, and that are worked on at once, in the processor's cache.
-_ROWS_IN_ORDER, _ROWS_TOGETHER = 2**20, 2**17
+# Rows that are put in order at once.
+_ROWS_IN_ORDER = 2**20
+# Rows that are worked on at once. They stay in the processor's cache, and are few enough for NumPy
+# to multiply them in one thread: several would wait longer than they work.
+_ROWS_TOGETHER = 2**13
 
 
 class Piece(NamedTuple):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp.estimation.coded_rows import parts_of
 from clusterdp.published.row_counts import collect_rows, read_batches
 from clusterdp.rows.labels import minus
 
@@ -71,13 +72,12 @@ class IdLookup:
     def of(cls, ids: pl.Series) -> IdLookup:
         """The places of ids that are close together; if one is repeated, of its last."""
         low, high = int(ids.min()), int(ids.max())  # type: ignore[arg-type]  # integers
-        places = np.full(high - low + 2, NOWHERE, np.min_scalar_type(-len(ids)))
-        rows = np.arange(len(ids), dtype=places.dtype)
-        if ids.null_count():
-            rows = rows[ids.is_not_null().to_numpy()]
-        listed = ids.drop_nulls()
-        places[minus(listed.to_numpy(), low)] = rows
-        return cls(low=low, places=places, n_ids=len(listed))
+        places = np.full(high - low + 2, NOWHERE, _place_type(ids))
+        for rows in parts_of(len(ids)):
+            part = ids[rows]
+            there = np.flatnonzero(part.is_not_null().to_numpy())
+            places[minus(part.drop_nulls().to_numpy(), low)] = rows.start + there
+        return cls(low=low, places=places, n_ids=len(ids) - ids.null_count())
 
     @property
     def is_complete(self) -> bool:
@@ -103,10 +103,15 @@ def _join(own: pl.LazyFrame, ids: pl.Series) -> CodeArray:
     n_parts = max(math.ceil(len(ids) / _IDS_TOGETHER), 1)
     hashed = pl.col(ids.name).hash() % n_parts
     n_rows = collect_rows(own.select(pl.len())).item()
-    places = np.full(n_rows, NOWHERE, np.min_scalar_type(-len(ids)))
+    places = np.full(n_rows, NOWHERE, _place_type(ids))
     for part in range(n_parts):
         chosen = [one if n_parts == 1 else one.filter(hashed == part) for one in (rows, listed)]
         pairs = chosen[0].join(chosen[1], on=ids.name, how="inner").select(_ROW, _PLACE)
         for batch in read_batches(pairs):
             places[batch[_ROW].to_numpy()] = batch[_PLACE].to_numpy()
     return places
+
+
+def _place_type(ids: pl.Series) -> np.dtype[Any]:
+    """As narrow as the places of ids and `NOWHERE` allow."""
+    return np.min_scalar_type(NOWHERE - len(ids))

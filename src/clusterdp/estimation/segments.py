@@ -10,7 +10,7 @@ from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.covariate_rows import KnownRows, RowsBySegment
 from clusterdp.estimation.crossing import Crossed, known_exposures
 from clusterdp.estimation.cuts import columns_of, holding
-from clusterdp.estimation.joining import MATCHED, Joined, read_table
+from clusterdp.estimation.joining import MATCHED, Joined
 from clusterdp.estimation.profiling import PROFILE
 from clusterdp.estimation.response_leak import ColumnCounts, check_columns
 from clusterdp.estimation.row_pass import pass_rows
@@ -73,17 +73,17 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
         DataError: If the analyst's table does not fit the release.
         ParameterError: If there is no such column to cut by or to adjust for.
     """
-    table = None if cuts.table is None else read_table(release, cuts.table, cuts.on, cuts.used)
     public = profiling.names
     if cuts.exposure is not None:
-        cuts.exposure.check(release, () if table is None else table.columns)
         public = (*public, cuts.exposure.column(release))
-    if table is None and not cuts.names and not cuts.dimensions:
+    if cuts.table is None and not cuts.names and not cuts.dimensions:
+        if cuts.exposure is not None:
+            cuts.exposure.check(release, ())
         return [
             _block_counts(place, [counts], profiling, cuts, None)
             for place, counts in enumerate(count_released(release, public))
         ]
-    passed = pass_rows(release, cuts, public, table)
+    passed = pass_rows(release, cuts, public)
     for block, counted_rows in zip(release.blocks, passed.tables, strict=True):
         check_whole(counted_rows[0], release, block)
     _check_number(passed.tables[0], cuts.known)
