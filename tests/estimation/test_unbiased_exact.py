@@ -21,6 +21,7 @@ from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.columns import RESPONSE, Columns
 from clusterdp.rows.keys import ReleaseKey, fold_numbers
+from clusterdp.rows.unit_ids import UnitIds
 from clusterdp.statistics.noise import ALONE, noise_variance
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ N_EFFECTS = {"everything": 9, "adjusted": 2, "held out": 1, "unstratified": 3}
 def eight_units() -> pl.DataFrame:
     """Arms have one and three units in a market; two in each fold, region and tier."""
     ids = np.arange(200)
-    folds = fold_numbers(pl.Series(ids), 2)
+    folds = fold_numbers(UnitIds(pl.Series(ids)), 2)
     users = [*ids[folds == 0][:4], *ids[folds == 1][:4]]
     return pl.DataFrame(
         {

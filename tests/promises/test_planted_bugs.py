@@ -17,14 +17,15 @@ from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.releasing import in_memory as pipeline
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.randomizer import RandomizedRows, RowRandomizer
+from clusterdp.rows.randomizer import RowRandomizer
 from clusterdp.statistics.noise import add_exact_noise
 from enumeration import joint_release, worst_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp._arrays import FloatArray, IntArray, WordArray
+    from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
+    from clusterdp.rows.unit_ids import UnitIds
 
 
 def audit_noise() -> None:
@@ -107,16 +108,17 @@ def audit_rows() -> None:
 def leave_one_row(patch: pytest.MonkeyPatch) -> None:
     honest = RowRandomizer.__call__
 
-    def forgetful(self: RowRandomizer, units: Any, *codes: Any) -> RandomizedRows:
-        rows = honest(self, units, *codes)
-        rows.responses[:1] = codes[-1][:1]
-        return rows
+    def forgetful(self: RowRandomizer, units: Any, cells: Any, categories: Any) -> CodeArray:
+        places = honest(self, units, cells, categories)
+        groups = cells if self.groups is None else self.groups[cells]
+        places[:1] = groups[:1] * self.n_outputs + categories[:1]
+        return places
 
     patch.setattr(RowRandomizer, "__call__", forgetful)
 
 
 def ignore_the_id(patch: pytest.MonkeyPatch) -> None:
-    def constant_words(units: pl.Series, aes_key: bytes) -> WordArray:
+    def constant_words(units: UnitIds, aes_key: bytes) -> WordArray:
         word = int.from_bytes(aes_key[:8], "little")
         return np.full((len(units), 2), word, dtype=np.uint64)
 

@@ -25,10 +25,10 @@ from clusterdp.privacy.accounting import together
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import write_release
-from clusterdp.rows.batches import BatchRandomizer
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.counting import Asked, BlockTally, RowCounter
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.publishing import BatchRandomizer
 from clusterdp.rows.randomizer import RowRandomizer
 from clusterdp.statistics.metric_sums import NoisyMetricSums
 from clusterdp.statistics.noise import ALONE
@@ -88,7 +88,7 @@ def audit_debiased() -> None:
     """E[debiased | category] is the category's value of each outcome, from the integers."""
     randomizer = randomizer_of(FUNNEL, cdp.optimal(epsilon=2), 1, ReleaseKey(bytes(32)))
     channel = cdp.optimal(epsilon=2).settled_rows(FUNNEL).public_channel(FUNNEL)
-    means = randomizer.blocks[0].row_randomizer.decode @ channel.transition()[0]
+    means = randomizer.blocks[0].row_randomizer.decoding @ channel.transition()[0]
     np.testing.assert_allclose(means, FUNNEL.outcome_values(), atol=1e-9)
 
 
@@ -97,7 +97,7 @@ def swap_the_columns(patch: pytest.MonkeyPatch) -> None:
 
     def swapped(channel: Channel, debiased: list[FloatArray], aes_key: bytes) -> RowRandomizer:
         made: RowRandomizer = honest(RowRandomizer, channel, debiased, aes_key)
-        made.decode[:] = made.decode[::-1].copy()
+        made.decoding[:] = made.decoding[::-1].copy()
         return made
 
     patch.setattr(RowRandomizer, "of", swapped)
@@ -206,12 +206,12 @@ def publish_other_weights(patch: pytest.MonkeyPatch) -> None:
 
 def publish_other_folds(patch: pytest.MonkeyPatch) -> None:
     """Rows say another fold than the one they were counted in."""
-    honest = BatchRandomizer.publish
+    honest = BatchRandomizer.complete
 
-    def swapped(self: BatchRandomizer, batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:
-        return honest(self, batch, coded).with_columns(fold=1 - pl.col("fold"))
+    def swapped(self: BatchRandomizer, rows: pl.DataFrame) -> pl.DataFrame:
+        return honest(self, rows).with_columns(fold=1 - pl.col("fold"))
 
-    patch.setattr(BatchRandomizer, "publish", swapped)
+    patch.setattr(BatchRandomizer, "complete", swapped)
 
 
 def account_levels_in_parallel(patch: pytest.MonkeyPatch) -> None:
@@ -323,8 +323,8 @@ def audit_roundings() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clusterdp.rows.batches.unit_words", words)
         coded = made.encoder(batch_of({"rounds": 2.5}, n_units))
-        for_rows = encoder.round(coded.units, coded.blocks[0], rounding)
-        for_counts = counter.encoder.round(coded.units, coded.blocks[0], counter.count_keys)
+        for_rows = encoder.round(coded.ids, coded.blocks[0], rounding)
+        for_counts = counter.encoder.round(coded.ids, coded.blocks[0], counter.count_keys)
     together = np.zeros((3, 3))
     np.add.at(together, (for_rows, for_counts), 1 / n_units)
     alone = category_chances(NUMBER, (2.5,))

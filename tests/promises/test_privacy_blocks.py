@@ -16,11 +16,12 @@ from clusterdp.engines.base import row_encoder
 from clusterdp.experiment.declared import declare
 from clusterdp.published.terms import Terms
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.batches import BatchRandomizer, RowEncoder
+from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.counting import RowCounter, Tally
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.labels import CellEncoder, Labels
+from clusterdp.rows.publishing import BatchRandomizer
 from clusterdp.statistics.noise import ALONE
 from joint_enumeration import category_chances
 from neighbour_tables import Centre, shifts

@@ -21,11 +21,13 @@ from clusterdp.published.terms import Terms
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import DeclaredLabels, Labelling, label_first
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.batches import BatchRandomizer, RowEncoder
+from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.rows.labels import CellEncoder, Labels
 from clusterdp.rows.noisy_labels import NoisyLabels
+from clusterdp.rows.publishing import BatchRandomizer
+from clusterdp.rows.unit_ids import UnitIds
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ Table = tuple[tuple[int, int], ...]
 Assigned = dict[str, str] | None
 
 
-def words_for(own: list[int], given: tuple[int, ...]) -> Callable[[pl.Series, bytes], WordArray]:
+def words_for(own: list[int], given: tuple[int, ...]) -> Callable[[UnitIds, bytes], WordArray]:
     """Words of units 0, 1, … by which units with these clusters are given these labels."""
     numbers = []
     for cluster, label in zip(own, given, strict=True):
@@ -59,7 +61,7 @@ def words_for(own: list[int], given: tuple[int, ...]) -> Callable[[pl.Series, by
         below = 0 if label == cluster else RESPONSE.own + others.index(label) * RESPONSE.other
         numbers.append(below << 12)
     words = np.array(numbers, dtype=np.uint64)
-    return lambda units, _: words[units.to_numpy()][:, np.newaxis]
+    return lambda units, _: words[units.ids.to_numpy()][:, np.newaxis]
 
 
 def results_of_labels(table: Table, assigned: Assigned) -> dict[tuple[Any, ...], float]:
@@ -91,7 +93,7 @@ def results_of_labels(table: Table, assigned: Assigned) -> dict[tuple[Any, ...],
                 continue
             layout, encoder = labelled.layout, labelled.encoder
             units = pl.Series(range(len(table)))
-            cells = encoder.encode_rows(frame, COLUMNS, units).cells
+            cells = encoder.encode_rows(frame, COLUMNS, UnitIds(units)).cells
         published = tuple(layout.clusters[cell // 2] for cell in cells)
         found[published, layout.sizes.tobytes(), labelled.notes] += chance
     return dict(found)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterdp._arrays import WordArray
+    from clusterdp.rows.unit_ids import UnitIds
 
 LABELS = ("north", "south", "east")
 ROWS = cdp.optimal(epsilon=1.5)
@@ -201,7 +202,7 @@ def lonely() -> pl.DataFrame:
     return pl.DataFrame({"user": [0, 1], "arm": [0, 1], "region": ["north", "east"], "y": [0, 1]})
 
 
-def own_labels(units: pl.Series, aes_key: bytes) -> WordArray:
+def own_labels(units: UnitIds, aes_key: bytes) -> WordArray:
     """Words by which everyone is given their own label."""
     del aes_key
     return np.zeros((len(units), 2), dtype=np.uint64)

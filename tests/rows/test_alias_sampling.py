@@ -15,6 +15,7 @@ from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.rows.labels import Labels
 from clusterdp.rows.randomizer import RowRandomizer
+from clusterdp.rows.unit_ids import UnitIds
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
@@ -94,7 +95,7 @@ def test_rows_are_released_with_the_stated_probabilities(
     randomizer = RowRandomizer.of(channel, [channel.decode()], rng.bytes(32))
     ids = pl.Series(rng.permutation(n_rows))
     clusters = np.arange(n_rows) % 2
-    rows = randomizer(ids, clusters, np.full(n_rows, true))
+    rows = randomizer.decode(randomizer(UnitIds(ids), clusters, np.full(n_rows, true)))
     codes = rows.responses
     for cluster in range(2):
         observed = np.bincount(codes[clusters == cluster], minlength=3)
@@ -109,9 +110,9 @@ def test_batches_do_not_matter(rng: np.random.Generator) -> None:
     randomizer = RowRandomizer.of(channel, [channel.decode()], rng.bytes(32))
     ids = pl.Series([f"u{number}" for number in range(1000)])
     clusters, outcomes = rng.integers(0, 2, 1000), rng.integers(0, 3, 1000)
-    whole = randomizer(ids, clusters, outcomes).responses
+    whole = randomizer(UnitIds(ids), clusters, outcomes)
     order = rng.permutation(1000)
-    shuffled = randomizer(ids.gather(order), clusters[order], outcomes[order]).responses
+    shuffled = randomizer(UnitIds(ids.gather(order)), clusters[order], outcomes[order])
     np.testing.assert_array_equal(shuffled, whole[order])
 
 

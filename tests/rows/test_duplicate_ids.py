@@ -39,7 +39,8 @@ def count_repeated(ids: pl.Series, hashes: WordArray, n_expected: int) -> int:
     """What a collector counts that was given ids in batches."""
     collector = IdCollector(n_expected)
     for start in range(0, len(ids), 9000):
-        collector.add(hashes[start : start + 9000])
+        part = slice(start, start + 9000)
+        collector.add(ids[part], hashes[part])
     return collector.count_repeated(lambda wanted: ids.filter(np.isin(hashes, wanted)))
 
 
@@ -60,3 +61,35 @@ def test_ids_that_share_a_hash_do_not_repeat() -> None:
     assert count_repeated(ids, id_hashes(ids) >> np.uint64(50), N_IDS) == 0
     twice = pl.concat([ids, ids[:3]])
     assert count_repeated(twice, id_hashes(twice) >> np.uint64(50), N_IDS) == 3
+
+
+NUMBERED: dict[str, Callable[[np.random.Generator], pl.Series]] = {
+    "one after another": lambda rng: pl.Series(rng.permutation(N_IDS)),
+    "backwards, below zero": lambda rng: pl.Series(-np.arange(N_IDS) * 5),
+    "the least there are": lambda rng: pl.Series(np.int64(-(2**63)) + rng.permutation(N_IDS)),
+    "the largest there are": lambda rng: pl.Series(np.uint64(2**64 - 1) - _words(N_IDS)),
+    "of 32 bits": lambda rng: pl.Series(rng.permutation(N_IDS), dtype=pl.Int32),
+    "far apart": lambda rng: pl.Series(rng.permutation(N_IDS) * 2**40),
+    "one is far away": lambda rng: pl.Series([*rng.permutation(N_IDS - 1), 2**50]),
+    "far away from others below zero": lambda rng: pl.Series([*(-np.arange(N_IDS - 1)), 2**50]),
+    "the first is far away": lambda rng: pl.Series([2**50, *rng.permutation(N_IDS - 1)]),
+    "two ranges": lambda rng: pl.Series([*range(N_IDS // 2), *range(2**40, 2**40 + N_IDS // 2)]),
+}
+
+
+def _words(n_words: int) -> WordArray:
+    return np.arange(n_words, dtype=np.uint64)
+
+
+@pytest.mark.parametrize("case", NUMBERED)
+@pytest.mark.parametrize("n_again", [0, 1, 2000])
+def test_numbers_that_repeat_are_counted(case: str, n_again: int, rng: np.random.Generator) -> None:
+    """Also where some were marked before others turned out to be far away."""
+    ids = NUMBERED[case](rng)
+    again = pl.concat([ids[:n_again], ids])
+    assert count_repeated(again, id_hashes(again), len(again)) == n_again
+
+
+def test_missing_ids_do_not_hide_repeated_ones() -> None:
+    ids = pl.Series([1, None, 2, 2, 3, None])
+    assert count_repeated(ids, id_hashes(ids), len(ids)) == 1

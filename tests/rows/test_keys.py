@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterdp.rows.keys import ReleaseKey, unit_words
+from clusterdp.rows.unit_ids import UnitIds
 
 KEY = bytes(range(32))
 
@@ -26,37 +27,43 @@ def cbc_mac(kind: int, payload: bytes) -> bytes:
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
 def test_integers_against_the_textbook(ids: list[int]) -> None:
-    words = unit_words(pl.Series(ids, dtype=pl.Int64), KEY)
+    words = unit_words(UnitIds(pl.Series(ids, dtype=pl.Int64)), KEY)
     expected = [cbc_mac(1, number.to_bytes(8, "little", signed=True)) for number in ids]
     assert [row.tobytes() for row in words] == expected
 
 
 @given(st.lists(st.text(max_size=70), min_size=1, max_size=20))
 def test_strings_against_the_textbook(ids: list[str]) -> None:
-    words = unit_words(pl.Series(ids), KEY)
+    words = unit_words(UnitIds(pl.Series(ids)), KEY)
     assert [row.tobytes() for row in words] == [cbc_mac(2, text.encode()) for text in ids]
 
 
 def test_ids_that_look_alike_get_different_randomness() -> None:
     strings = ["", "\0", "\0\0", "a", "a\0", "1", "01", "é", "e\u0301", "x" * 8, "x" * 9]
     strings += ["x" * 23, "x" * 24, "x" * 25, "x" * 40, "x" * 41]
-    words = {row.tobytes() for row in unit_words(pl.Series(strings), KEY)}
+    words = {row.tobytes() for row in unit_words(UnitIds(pl.Series(strings)), KEY)}
     assert len(words) == len(strings)
-    assert unit_words(pl.Series([1]), KEY).tobytes() not in words
+    assert unit_words(UnitIds(pl.Series([1])), KEY).tobytes() not in words
 
 
 @pytest.mark.parametrize("dtype", [pl.Int8, pl.UInt16, pl.Int32, pl.UInt64])
 def test_the_width_of_an_integer_does_not_matter(dtype: type[pl.DataType]) -> None:
-    wide = unit_words(pl.Series([0, 1, 100]), KEY)
-    np.testing.assert_array_equal(unit_words(pl.Series([0, 1, 100], dtype=dtype), KEY), wide)
+    wide = unit_words(UnitIds(pl.Series([0, 1, 100])), KEY)
+    np.testing.assert_array_equal(
+        unit_words(UnitIds(pl.Series([0, 1, 100], dtype=dtype)), KEY), wide
+    )
 
 
 def test_a_units_randomness_does_not_depend_on_its_batch(rng: np.random.Generator) -> None:
     ids = pl.Series([f"user-{number}" * int(1 + number % 5) for number in range(1000)])
-    whole = unit_words(ids, KEY)
+    whole = unit_words(UnitIds(ids), KEY)
     order = rng.permutation(1000)
-    np.testing.assert_array_equal(unit_words(ids.gather(order), KEY), whole[order])
-    parts = [unit_words(ids[start : start + 77], KEY) for start in range(0, 1000, 77)]
+    np.testing.assert_array_equal(unit_words(UnitIds(ids.gather(order)), KEY), whole[order])
+    slices = [slice(start, start + 77) for start in range(0, 1000, 77)]
+    parts = [unit_words(UnitIds(ids[each]), KEY) for each in slices]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    together = UnitIds(ids)
+    parts = [unit_words(together.part(each), KEY) for each in slices]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 

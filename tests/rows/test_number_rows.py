@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.rows.batches import BatchRandomizer, EncodedRows
+    from clusterdp.rows.batches import EncodedRows
+    from clusterdp.rows.publishing import BatchRandomizer
 
 N_RELEASES, N_UNITS = 2000, 200
 SPEND = cdp.Number(0, 50)
@@ -60,8 +61,9 @@ def _release(first: BatchRandomizer, coded: EncodedRows, key: ReleaseKey) -> flo
     """The mean of debiased spend, with another key and all else as it was."""
     (made,), (encoder,), (block,) = first.blocks, first.encoder.blocks, coded.blocks
     rows = replace(made.row_randomizer, aes_key=key.for_response(SPACE.declared.names))
-    categories = encoder.round(coded.units, block, encoder.rounding_keys(key, "rows"))
-    return float(rows(coded.units, coded.cells, categories).debiased[1].mean())
+    categories = encoder.round(coded.ids, block, encoder.rounding_keys(key, "rows"))
+    places = rows(coded.ids, coded.cells, categories)
+    return float(rows.decode(places).debiased[1].mean())
 
 
 @pytest.mark.parametrize("shape", SHAPES)

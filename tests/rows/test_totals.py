@@ -18,6 +18,7 @@ from clusterdp.experiment.weights import LARGEST_WEIGHT
 from clusterdp.releasing.in_memory import run_release
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey, fold_numbers
+from clusterdp.rows.unit_ids import UnitIds
 from clusterdp.statistics.totals import DrawnTotals
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def counted_by_hand(released: cdp.Release, table: pl.DataFrame, case: Case) -> p
     if case.folds == 1:
         assert "fold" not in rows
         rows = rows.with_columns(fold=pl.lit(0, pl.Int32))
-    np.testing.assert_array_equal(rows["fold"], fold_numbers(rows["user"], case.folds))
+    np.testing.assert_array_equal(rows["fold"], fold_numbers(UnitIds(rows["user"]), case.folds))
     metrics = [multiples(rows[name], unit) for name, unit in named.items()]
     if case.space is NUMBERS:
         metrics.append([one * other for one, other in zip(*metrics, strict=True)])

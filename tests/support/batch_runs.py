@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from clusterdp.rows.batches import BatchRandomizer, RowEncoder
+from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.labels import CellEncoder, Labels
+from clusterdp.rows.publishing import BatchRandomizer
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.rows.unit_ids import UnitIds
 
 
 def encoder_of(space: Categories) -> RowEncoder:
@@ -61,9 +63,9 @@ class WordGrid:
         for key in keys:
             self.places.setdefault(key, len(self.places))
 
-    def __call__(self, units: pl.Series, aes_key: bytes) -> WordArray:
+    def __call__(self, units: UnitIds, aes_key: bytes) -> WordArray:
         """The words of each unit; axes `[unit, word]`."""
-        digits = units.to_numpy() // self.n_values ** self.places[aes_key] % self.n_values
+        digits = units.ids.to_numpy() // self.n_values ** self.places[aes_key] % self.n_values
         step = 2**64 // self.n_values
         words = digits.astype(np.uint64) * np.uint64(step) + np.uint64(step // 2)
         return np.stack([words, words], axis=1)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from clusterdp.experiment.aggregates import Aggregates
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import BatchRandomizer
     from clusterdp.rows.columns import Columns
     from clusterdp.rows.counting import Tally
     from clusterdp.rows.fingerprint import Fingerprint
+    from clusterdp.rows.publishing import BatchRandomizer
     from clusterdp.statistics.base import CellTotals
     from clusterdp.storage.files import FileSum, RowOrderKind
     from clusterdp.storage.folder import Destination

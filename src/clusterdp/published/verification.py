@@ -28,6 +28,7 @@ from clusterdp.published.sights import what_is_visible
 from clusterdp.rows.columns import FOLD
 from clusterdp.rows.debiased import debiased_columns
 from clusterdp.rows.keys import fold_numbers
+from clusterdp.rows.unit_ids import UnitIds
 from clusterdp.storage.files import ERRATA, INDEX, MANIFEST, README
 from clusterdp.storage.reading import open_files
 
@@ -244,9 +245,10 @@ def _check_folds(release: Release) -> str | None:
     columns, n_folds = release.columns, release.layout.folds
     with read_errors():
         for batch in scan_units(release).select(columns.unit, FOLD).collect_batches():
-            if batch[columns.unit].null_count():
+            units = UnitIds(batch[columns.unit])
+            if units.ids.null_count():
                 return "rows lack an id"
-            if not np.array_equal(batch[FOLD], fold_numbers(batch[columns.unit], n_folds)):
+            if not np.array_equal(batch[FOLD], fold_numbers(units, n_folds)):
                 return "rows are in other folds than their ids lead to"
     return None
 

@@ -16,9 +16,9 @@ from clusterdp.experiment.aggregates import aggregation_notes
 from clusterdp.experiment.pooling import check_assignment, pool_small_clusters
 from clusterdp.published.provenance import Provenance
 from clusterdp.releasing.labelling import Labelling
-from clusterdp.rows.batches import BatchRandomizer
 from clusterdp.rows.counting import Asked
 from clusterdp.rows.frames import is_spark
+from clusterdp.rows.publishing import BatchRandomizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

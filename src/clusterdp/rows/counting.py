@@ -277,7 +277,7 @@ class BlockTally:
                 np.add.at(self.table[:, n_categories + counter.n_sums + place], rows.cells, squares)
             self._add_groups(rows, place, integers, squares)
         if counter.count_keys:
-            rounded = counter.encoder.round(rows.units, block, counter.count_keys)
+            rounded = counter.encoder.round(rows.ids, block, counter.count_keys)
             first = n_categories + 2 * counter.n_sums
             self._count(rows.cells, first + rounded.astype(np.int64))
 

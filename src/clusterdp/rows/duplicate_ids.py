@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp.rows.fingerprint import id_hashes
+from clusterdp.rows.narrow_ids import NarrowIds
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,19 +36,29 @@ _HALF = np.uint64(32)
 
 
 class IdCollector:
-    """Collects 64-bit hashes of ids, batch by batch, and counts ids that repeat.
+    """Collects ids, batch by batch, and counts those that repeat.
 
-    Where hashes repeat, the ids behind them are read again and compared in full, so the answer is
-    exact.
+    Integers that lie close together are marked. Of others, 64-bit hashes are collected; where
+    hashes repeat, the ids behind them are read again and compared in full, so the answer is exact.
     """
 
     def __init__(self, n_rows: int) -> None:
+        self._narrow: NarrowIds | None = NarrowIds(n_rows)
         self._part_bits = min(_MOST_PART_BITS, max(0, n_rows // _PART_HASHES).bit_length())
         self._runs: list[_Run] = []
         self._lock = threading.Lock()
 
-    def add(self, hashes: WordArray) -> None:
-        """Take in a batch. Safe to call from several threads."""
+    def add(self, ids: pl.Series, hashes: WordArray) -> None:
+        """Take in a batch of ids and their hashes. Safe to call from several threads."""
+        with self._lock:
+            if self._narrow is not None and self._narrow.mark(ids):
+                return
+            narrow, self._narrow = self._narrow, None
+        if narrow is not None and narrow.n_marked:
+            self._collect(_again(narrow))
+        self._collect(hashes)
+
+    def _collect(self, hashes: WordArray) -> None:
         runs = [
             _Run.of(hashes[start : start + _CACHED_HASHES], self._part_bits)
             for start in range(0, len(hashes), _CACHED_HASHES)
@@ -61,6 +74,8 @@ class IdCollector:
         """
         import polars as pl
 
+        if self._narrow is not None:
+            return self._narrow.n_marked - self._narrow.count()
         with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
             repeated = np.concatenate(list(threads.map(self._repeated, range(2**self._part_bits))))
         if not len(repeated):
@@ -72,6 +87,14 @@ class IdCollector:
         """The hashes of a part that occur more than once."""
         own = [run.hashes[run.ends[part] : run.ends[part + 1]] for run in self._runs]
         return repeated_hashes(np.concatenate([np.empty(0, np.uint64), *own]))
+
+
+def _again(narrow: NarrowIds) -> WordArray:
+    """The hashes of ids that were marked before others were found too far from them."""
+    ids = narrow.ids()
+    hashes = id_hashes(ids)
+    # Which of them came twice was not noted: all of them are then read again.
+    return hashes if len(ids) == narrow.n_marked else np.repeat(hashes, 2)
 
 
 class _Run(NamedTuple):

@@ -7,6 +7,7 @@ range is sorted. Only randomized rows are ever stored there.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from clusterdp.rows.sorted_ids import sorted_rows
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 # Rows that are sorted in memory at once.
-_ROWS_IN_MEMORY = 2**22
+_ROWS_IN_MEMORY = 2**21
 # Ids that the ranges are chosen from, per range. Ranges only have to be of similar size: the sorted
 # rows do not depend on them.
 _IDS_PER_RANGE = 2**12
@@ -28,21 +29,34 @@ _RANGE = "__clusterdp_range"
 
 def in_order_of_ids(
     rows: pl.LazyFrame, ids: pl.LazyFrame, n_rows: int, scratch: Path
-) -> pl.LazyFrame:
-    """A query for the same rows, sorted by their first column.
+) -> Iterator[pl.DataFrame]:
+    """The same rows, sorted by their first column, a part at a time.
 
     Args:
-        rows: Randomized rows, ids first. This query is evaluated once.
+        rows: Randomized rows, ids first. This query is evaluated once, before anything is returned.
         ids: The same ids as a query of their own.
         n_rows: How many rows there are.
         scratch: A folder that does not exist yet, within a private one. The caller removes it.
     """
     n_ranges = -(-n_rows // _ROWS_IN_MEMORY)
-    unit, schema = rows.collect_schema().names()[0], rows.collect_schema()
+    unit = rows.collect_schema().names()[0]
     if n_ranges == 1:
-        return sorted_rows(rows, unit).lazy()
+        return iter((sorted_rows(rows, unit),))
     _split(rows, unit, _range_ends(ids, n_rows, n_ranges), scratch)
-    return _sorted_ranges(scratch, unit, n_ranges, schema)
+    return _sorted_ranges(scratch, unit, n_ranges)
+
+
+def one_by_one(parts: Iterator[pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame:
+    """A query, to be evaluated once and as a whole, that takes one part of its rows at a time."""
+    from polars.io.plugins import register_io_source
+
+    def read(
+        columns: list[str] | None, predicate: pl.Expr | None, most: int | None, _: int | None
+    ) -> Iterator[pl.DataFrame]:
+        assert columns is None and predicate is None and most is None  # noqa: S101, PT018
+        yield from parts
+
+    return register_io_source(read, schema=schema)
 
 
 def _range_ends(ids: pl.LazyFrame, n_rows: int, n_ranges: int) -> pl.Series:
@@ -68,19 +82,18 @@ def _split(rows: pl.LazyFrame, unit: str, ends: pl.Series, folder: Path) -> None
     )
 
 
-def _sorted_ranges(folder: Path, unit: str, n_ranges: int, schema: pl.Schema) -> pl.LazyFrame:
-    """A query that sorts one range after another, so that one at a time is in memory."""
+def _sorted_ranges(folder: Path, unit: str, n_ranges: int) -> Iterator[pl.DataFrame]:
+    """One range after another, each sorted, so that one at a time is in memory."""
     import polars as pl
-    from polars.io.plugins import register_io_source
 
-    def read(
-        columns: list[str] | None, predicate: pl.Expr | None, most: int | None, _: int | None
-    ) -> Iterator[pl.DataFrame]:
-        # The query is written as a whole, so nothing is asked for beyond whole rows.
-        assert columns is None and predicate is None and most is None  # noqa: S101, PT018
-        for number in range(n_ranges):
-            files = sorted((folder / f"{_RANGE}={number}").glob("*"))
-            if files:
-                yield sorted_rows(pl.scan_ipc(files), unit)
+    def sort(number: int) -> pl.DataFrame | None:
+        files = sorted((folder / f"{_RANGE}={number}").glob("*"))
+        return sorted_rows(pl.scan_ipc(files), unit) if files else None
 
-    return register_io_source(read, schema=schema)
+    # While one is written, the next is sorted.
+    with ThreadPoolExecutor(1) as ahead:
+        following = ahead.submit(sort, 0)
+        for number in range(1, n_ranges + 1):
+            current, following = following.result(), ahead.submit(sort, number)
+            if current is not None:
+                yield current

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import CodeArray, IntArray
     from clusterdp.rows.columns import Columns
     from clusterdp.rows.noisy_labels import NoisyLabels
+    from clusterdp.rows.unit_ids import UnitIds
 
 TABLE_CHANGED = "the table changed while it was being read; nothing was published"
 ANOTHER_TABLE = (
@@ -161,7 +162,7 @@ class CellEncoder:
         """Whether clusters have other labels than in the table."""
         return self.pooled is not None or self.noisy is not None
 
-    def encode_rows(self, rows: pl.DataFrame, columns: Columns, units: pl.Series) -> EncodedCells:
+    def encode_rows(self, rows: pl.DataFrame, columns: Columns, units: UnitIds) -> EncodedCells:
         """Cells of rows with these ids: by the labels that private clusters are given."""
         if self.noisy is None or columns.cluster is None:
             return EncodedCells(self.encode(rows, columns.cluster, columns.arm))

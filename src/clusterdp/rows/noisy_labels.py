@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
     from clusterdp.channels.label_response import LabelResponse
     from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.rows.unit_ids import UnitIds
 
 
 class GivenLabels(NamedTuple):
@@ -60,7 +61,7 @@ class NoisyLabels:
         codes = found.fill_null(0).to_numpy().astype(np.int64)
         return GivenLabels(codes, found.null_count())
 
-    def __call__(self, labels: pl.Series, units: pl.Series) -> GivenLabels:
+    def __call__(self, labels: pl.Series, units: UnitIds) -> GivenLabels:
         """The labels that rows are given.
 
         Args:
@@ -68,7 +69,7 @@ class NoisyLabels:
             units: Ids.
         """
         codes, n_outside = self.own(labels)
-        if units.null_count():
+        if units.ids.null_count():
             return GivenLabels(codes, n_outside)  # the batch is refused
         words = unit_words(units, self.aes_key)[:, 0]
         return GivenLabels(self.response.draw(words, codes), n_outside)

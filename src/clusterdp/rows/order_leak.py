@@ -63,7 +63,7 @@ class RowOrder:
         same_cell = sorted_cells[1:] == sorted_cells[:-1]
         equal = sorted_outcomes[1:] == sorted_outcomes[:-1]
         some_ids = ids[:_STRETCH]
-        n_rising = int((some_ids < some_ids.shift(-1)).sum())
+        n_rising = int((some_ids[:-1] < some_ids[1:]).sum())
         with self._lock:
             self._n_steps += max(len(some_ids) - 1, 0)
             self._n_rising += n_rising

@@ -11,11 +11,11 @@ from clusterdp.rows.keys import unit_words
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray
     from clusterdp.channels.alias_sampling import RedrawSampler, TableSampler
     from clusterdp.channels.catalogue import Channel
+    from clusterdp.rows.unit_ids import UnitIds
 
 # Rows worked on at a time, so that what is computed for them stays in the processor's cache.
 _CACHED_ROWS = 2**15
@@ -32,7 +32,7 @@ class RowRandomizer:
         sampler: The channel as look-up tables.
         groups: The group of each cell, axes `[cell]`; None where every cell is its own group.
         n_outputs: How many different outputs a group has.
-        decode: What each output counts as in every published column; axes
+        decoding: What each output counts as in every published column; axes
             `[column, group * output]`.
         aes_key: The key of the outcomes, from `ReleaseKey.for_response`.
     """
@@ -40,7 +40,7 @@ class RowRandomizer:
     sampler: RedrawSampler | TableSampler
     groups: IntArray | None
     n_outputs: int
-    decode: FloatArray
+    decoding: FloatArray
     aes_key: bytes = field(repr=False)
 
     @classmethod
@@ -48,29 +48,43 @@ class RowRandomizer:
         """The randomizer of a channel; `debiased` is what its outputs count as, by column."""
         groups = channel.groups.ravel()
         every_cell = np.array_equal(groups, np.arange(len(groups)))
-        decode = np.stack(debiased)
+        decoding = np.stack(debiased)
         return cls(
             sampler=channel.sampler(),
             groups=None if every_cell else groups,
-            n_outputs=decode.shape[-1],
-            decode=decode.reshape(len(decode), -1),
+            n_outputs=decoding.shape[-1],
+            decoding=decoding.reshape(len(decoding), -1),
             aes_key=aes_key,
         )
 
-    def __call__(self, units: pl.Series, cells: IntArray, categories: CodeArray) -> RandomizedRows:
-        """Randomize a batch, given as ids, cell codes and category codes; axes `[row]`."""
+    @property
+    def n_places(self) -> int:
+        """How many responses all groups have together."""
+        return int(self.decoding.shape[-1])
+
+    def __call__(self, units: UnitIds, cells: IntArray, categories: CodeArray) -> CodeArray:
+        """Randomize a batch, given as ids, cell codes and category codes; axes `[row]`.
+
+        Returns:
+            The place of each row's response among those of all groups, `group * output`, in the
+            type of fewest bytes; axes `[row]`.
+        """
         n_rows = len(units)
-        responses = np.empty(n_rows, dtype=np.int32)
-        debiased = np.empty((len(self.decode), n_rows))
+        places = np.empty(n_rows, dtype=np.min_scalar_type(self.n_places - 1))
         for start in range(0, n_rows, _CACHED_ROWS):
             part = slice(start, start + _CACHED_ROWS)
             groups = cells[part] if self.groups is None else self.groups[cells[part]]
-            words = unit_words(units[part], self.aes_key)
+            words = unit_words(units.part(part), self.aes_key)
             codes = self.sampler.draw(words, groups, categories[part])
-            responses[part] = codes
             codes += groups * self.n_outputs
-            for column, decode in enumerate(self.decode):
-                debiased[column, part] = decode[codes]
+            places[part] = codes
+        return places
+
+    def decode(self, places: CodeArray) -> RandomizedRows:
+        """What rows publish, from the places of their responses; axes `[row]`."""
+        responses = (places % self.n_outputs).astype(np.int32)
+        # No place is outside, which NumPy would look at each one for.
+        debiased = self.decoding.take(places, axis=1, mode="clip")
         return RandomizedRows(responses=responses, debiased=debiased)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from clusterdp.rows.labels import plain_column
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
     import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray
@@ -102,29 +103,39 @@ class _Numbers:
         # An odd step, so that tables that alternate are not looked at on one side alone.
         self._step = 1 if n_rows < 2 * _SAMPLED_NUMBERS else (n_rows // _SAMPLED_NUMBERS) | 1
         self._n_outcomes, self._lock = n_outcomes, threading.Lock()
-        self._held: list[pl.DataFrame] = []
+        self._held: list[tuple[FloatArray, CodeArray]] = []
 
     def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:
         """Take in the rows whose numbers are multiples of the step."""
-        import polars as pl
-
-        offset = -first_row % self._step
-        numbers = values.gather_every(self._step, offset).to_physical().cast(pl.Float64)
-        pairs = {_VALUE: numbers.fill_null(np.nan), _CODE: codes[offset :: self._step]}
+        some = slice(-first_row % self._step, None, self._step)
+        taken = _as_array(values)[some].astype(np.float64), codes[some].copy()
         with self._lock:
-            self._held.append(pl.DataFrame(pairs))
+            self._held.append(taken)
 
     def reveals_outcome(self) -> bool:
         """Whether the column gives outcomes away."""
         import polars as pl
 
-        rows = pl.concat(self._held).sort(_VALUE)
+        numbers, outcomes = map(np.concatenate, zip(*self._held, strict=True))
+        rows = pl.DataFrame({_VALUE: numbers, _CODE: outcomes}).sort(_VALUE)
         values, codes = rows[_VALUE].to_numpy(), rows[_CODE].to_numpy()
         numbers = values[~np.isnan(values)]
         ends = numbers[np.diff(numbers, prepend=np.nan) != 0]
         if len(ends) > n_bins(len(values)):
             ends = _bin_ends(numbers)
         return counts_reveal_outcome(_count_bins(values, codes, ends, self._n_outcomes))
+
+
+def _as_array(values: pl.Series) -> npt.NDArray[Any]:
+    """Numbers, or the numbers behind times; missing ones are NaN."""
+    import polars as pl
+
+    wide = (pl.Int128, pl.UInt128)
+    if values.dtype.is_temporal():
+        values = values.to_physical()
+    # NumPy has neither decimal numbers nor such long ones.
+    is_known = values.dtype.is_float() or (values.dtype.is_integer() and values.dtype not in wide)
+    return (values if is_known else values.cast(pl.Float64)).to_numpy()
 
 
 def _bin_ends(numbers: FloatArray) -> FloatArray:

@@ -10,6 +10,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from clusterdp.errors import DataError
 from clusterdp.rows.counting import Tally
 from clusterdp.rows.duplicate_ids import IdCollector
@@ -24,12 +26,17 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.base import Counted, Progress
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import BatchRandomizer, EncodedRows, RowEncoder
+    from clusterdp.rows.batches import EncodedRows, RowEncoder
     from clusterdp.rows.counting import RowCounter
     from clusterdp.rows.noisy_labels import NoisyLabels
 
+    # What becomes of a batch, given its codes.
+    Publish = Callable[[pl.DataFrame, EncodedRows], pl.DataFrame]
+
 # A name that no column of a user has.
 _ROW = "__clusterdp_row"
+# Just below what glibc lets decide how much memory it holds on to.
+_LARGE_BYTES = 2**25 - 2**13
 
 
 class Consumer(Protocol):
@@ -55,7 +62,7 @@ class Reading:
     encoder: RowEncoder
     consumers: tuple[Consumer, ...]
     columns: tuple[str, ...]
-    publish: Callable[[pl.DataFrame, EncodedRows], pl.DataFrame]
+    publish: Publish
     progress: Progress
 
     def query(self, rows: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
@@ -65,6 +72,7 @@ class Reading:
             rows: The table.
             schema: The types of what is published.
         """
+        _hold_on_to_memory()
         numbered = rows.select(self.columns).with_row_index(_ROW)
         return numbered.map_batches(self._read, streamable=True, schema=schema)
 
@@ -78,6 +86,15 @@ class Reading:
         return self.publish(batch, coded)
 
 
+def _hold_on_to_memory() -> None:
+    """Let the arrays of one batch have the memory of those before.
+
+    Else glibc gives it back to the system, and gets it again page by page, which takes a tenth of
+    the time of a pass. How much it keeps follows from the largest array that was let go.
+    """
+    np.empty(_LARGE_BYTES, dtype=np.uint8)
+
+
 def nothing(batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:  # noqa: ARG001 - as others
     """Publish nothing."""
     import polars as pl
@@ -89,14 +106,14 @@ def nothing(batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:  # noqa: A
 class SoundRows:
     """Publishes batches in which every row can be used; for others, whoever counts refuses."""
 
-    randomizer: BatchRandomizer
+    publish: Publish
     schema: pl.Schema
 
     def __call__(self, batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:
         """A batch as it is published."""
         if not coded.sound:
             return self.schema.to_frame()
-        return self.randomizer.publish(batch, coded)
+        return self.publish(batch, coded)
 
 
 class Counting:
@@ -117,7 +134,7 @@ class Counting:
 
     def take(self, first_row: int, batch: pl.DataFrame, rows: EncodedRows) -> None:
         """Count some successive rows."""
-        self.ids.add(rows.hashes)
+        self.ids.add(rows.units, rows.hashes)
         if rows.sound:
             for order, block in zip(self._orders, rows.blocks, strict=True):
                 order.add(first_row, rows.units, rows.cells, block.categories)

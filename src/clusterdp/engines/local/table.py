@@ -31,7 +31,7 @@ from clusterdp.errors import DataError, raise_alone
 from clusterdp.rows.column_types import check_types, plain_type
 from clusterdp.rows.counting import RowCounter
 from clusterdp.rows.fingerprint import id_hashes
-from clusterdp.rows.id_order import in_order_of_ids
+from clusterdp.rows.id_order import in_order_of_ids, one_by_one
 from clusterdp.rows.labels import CellEncoder, plain_column
 from clusterdp.rows.sorted_ids import sorted_rows
 from clusterdp.storage.files import UNITS, FileSum, SummedFile
@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from clusterdp.engines.cells import CellOptions
     from clusterdp.engines.local.reading import Consumer
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import BatchRandomizer, RowEncoder
+    from clusterdp.rows.batches import RowEncoder
     from clusterdp.rows.counting import Asked
+    from clusterdp.rows.publishing import BatchRandomizer
 
 # Half the time of the default level, for files a tenth larger.
 _COMPRESSION_LEVEL = 1
@@ -137,7 +138,7 @@ class LocalTable(Table):
         if self.keep_order:
             rows = query.collect(engine="streaming")
         else:
-            rows = sorted_rows(query, self.columns.unit)
+            rows = randomizer.complete(sorted_rows(query, self.columns.unit))
         return CollectedRows(self.like(rows.rechunk()), same.seen, kept.notices())
 
     def _publishing(
@@ -155,7 +156,10 @@ class LocalTable(Table):
             encoder=encoder,
             consumers=consumers,
             columns=(*self.columns.public, *self.columns.outcomes),
-            publish=SoundRows(randomizer, self._schema(randomizer)),
+            publish=SoundRows(
+                randomizer.publish if self.keep_order else randomizer.respond,
+                self._schema(randomizer),
+            ),
             progress=progress,
         )
 
@@ -170,13 +174,17 @@ class LocalTable(Table):
             kind = rows.collect_schema()[unit]
             ids = self.rows.select(pl.col(unit).cast(kind))
             with _spill_errors():
-                rows = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
+                in_order = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
+            schema = randomizer.schema(self.rows.collect_schema())
+            rows = one_by_one(map(randomizer.complete, in_order), schema)
         written = write_parquet(rows, Path(folder) / UNITS)
         shutil.rmtree(sorting, ignore_errors=True)
         return written
 
     def _schema(self, randomizer: BatchRandomizer) -> pl.Schema:
-        return randomizer.schema(self.rows.collect_schema())
+        """The types of what a pass gives: rows that are sorted later are completed after that."""
+        given = self.rows.collect_schema()
+        return randomizer.schema(given) if self.keep_order else randomizer.response_schema(given)
 
     def _kept_columns(self, randomizer: BatchRandomizer) -> KeptColumns:
         return KeptColumns(randomizer.encoder, self.rows.collect_schema(), randomizer.n_units)

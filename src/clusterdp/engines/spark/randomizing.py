@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
 
     from clusterdp.engines.spark.row_order import RowPlaces
-    from clusterdp.rows.batches import BatchRandomizer, BlockRandomizer
+    from clusterdp.rows.publishing import BatchRandomizer, BlockRandomizer
 
 _ROWS_PER_BATCH = 2**17
 # A name that no column of a user has.

@@ -69,10 +69,10 @@ if TYPE_CHECKING:
     from clusterdp.engines.spark.batches import Shared
     from clusterdp.engines.spark.row_order import RowPlaces
     from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import BatchRandomizer
     from clusterdp.rows.counting import RowCounter, Tally
     from clusterdp.rows.fingerprint import Fingerprint
     from clusterdp.rows.labels import CellEncoder
+    from clusterdp.rows.publishing import BatchRandomizer
 
 _ORDER_NOT_CHECKED = (
     "the order of the table is published (keep_order), and Spark does not check whether outcomes "
