@@ -125,6 +125,21 @@ def test_covariates_that_tell_the_same_have_one_slope(
     assert both.std_error == pytest.approx(one.std_error, rel=0.05)
 
 
+def test_what_is_the_same_within_clusters_has_no_slope(
+    table: pl.DataFrame, known: pl.DataFrame
+) -> None:
+    """Cells have their own means, so it tells nothing; rounding must not make a slope of it."""
+    released = cdp.release(table, mechanism=MECHANISM, **PARTS)
+    of_market = table.select("user", wealth=(0.37 * pl.col("market") + 1.1) ** 2)
+    theirs = known.join(of_market, on="user")
+    plain, adjusted = cdp.estimate(released, segments=theirs, adjust="wealth").effects
+    assert adjusted.effect == pytest.approx(plain.effect)
+    assert adjusted.std_error == pytest.approx(plain.std_error, rel=0.01)
+    alone = cdp.estimate(released, segments=theirs, adjust="before").effects[1]
+    both = cdp.estimate(released, segments=theirs, adjust=["before", "wealth"]).effects[1]
+    assert both.effect == pytest.approx(alone.effect)
+
+
 def test_adjustment_lowers_sampling_noise(rng: np.random.Generator) -> None:
     """A covariate that explains most of the outcome takes most of the sampling variance away."""
     n_users = 20_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterdp.estimation import id_places
+from clusterdp.estimation import coded_rows, id_places
 from clusterdp.estimation.id_places import NOWHERE, find_places
 from clusterdp.published import row_counts
 
@@ -55,6 +55,7 @@ def test_both_ways_give_the_same(rng: np.random.Generator, monkeypatch: pytest.M
     """Whatever the batches and the parts of a join."""
     ids = pl.Series("user", rng.permutation(300)[:200] - 50)
     units = pl.LazyFrame({"user": rng.permutation(400) - 100})
+    monkeypatch.setattr(coded_rows, "_ROWS_TOGETHER", 13)
     looked_up = find_places(units, ids)
     monkeypatch.setattr(id_places, "_MOST_ENTRIES", 0)
     monkeypatch.setattr(id_places, "_IDS_TOGETHER", 37)

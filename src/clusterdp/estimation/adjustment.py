@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from clusterdp.estimation.cuts import Segment
     from clusterdp.estimation.profiles import Counted, Outputs, Profiles
 
-# Columns of a regression that tell the same, up to this share of their variance, have one slope.
+# Columns of a regression that tell the same, up to this share of their variance, have one slope;
+# one that is the same for all units of a cell has none.
 _LEAST = 1e-10
 
 
@@ -218,19 +219,19 @@ def _fit_arm(
     clusters, arms = np.divmod(rows.cells, rows.shape[1])
     chosen = (arms == arm) & cells.compared[clusters]
     counts = np.where(chosen, rows.counts, 0)
-    centres = np.ascontiguousarray(cells.centres(cells.covariates)[clusters].T)
+    centres = cells.centres(cells.covariates)[clusters]
     residuals = rows.outcomes - cells.centres(cells.outcomes)[clusters]
-    deviations = np.where(chosen, sums - counts * centres, 0.0)  # summed over rows
+    deviations = np.where(chosen, sums - counts * centres.T, 0.0)  # summed over rows
     centred = CentredRows(rows, arm, chosen, centres)
-    # Numbers are in standard deviations, so the normal equations lose nothing that counts.
-    inverse = np.linalg.pinv(centred.products(), rcond=_LEAST, hermitian=True)
+    inverse = _inverse(centred.products(), counts.sum())
     slopes = inverse @ (deviations @ residuals)
     gap = cells.covariates - target
     means = cells.outcomes - gap @ slopes
     # A row moves the arm's mean by itself, and by what it does to the slopes: directly, and
     # through the mean of the pool.
     by_slopes = inverse @ (np.where(cells.sizes > 0, cells.shares, 0.0) @ gap)
-    pool = deviations[:, cells.pooled[clusters]].sum(axis=1) @ by_slopes
+    moved = by_slopes @ deviations  # the weights of rows, summed over them
+    pool = moved @ cells.pooled[clusters]
     base = (cells.of_units + pool * cells.pool_shares / np.maximum(cells.sizes, 1))[clusters]
     spread = centred.spread(Line(base, by_slopes), Line(residuals, slopes))
     # As many residuals as there are slopes are spent on fitting them.
@@ -240,7 +241,7 @@ def _fit_arm(
     # Rows of the pool were compared with its mean: what their cells' distance adds is in already.
     distance = means - cells.centres(means)
     return ArmFit(
-        weights=counts * base - by_slopes @ deviations,
+        weights=counts * base - moved,
         square_weights=spread.squares,
         means=means,
         squares=spent * cells.of_influence(clusters, spread.products) - cells.sizes * distance**2,
@@ -285,7 +286,7 @@ class CentredRows(NamedTuple):
         rows: The rows of the segment.
         arm: The arm.
         chosen: Which entries; axes `[entry]`.
-        centres: What covariates are distances from; axes `[covariate, entry]`.
+        centres: What covariates are distances from; axes `[entry, covariate]`.
     """
 
     rows: CovariateRows
@@ -298,13 +299,13 @@ class CentredRows(NamedTuple):
         for entries, columns in self.rows.pieces(self.arm):
             kept = self.chosen[entries]
             if kept.all():
-                yield Piece(entries, columns - self.centres[:, entries])
+                yield Piece(entries, columns - self.centres[entries].T)
             else:
-                yield Piece(entries[kept], columns[:, kept] - self.centres[:, entries[kept]])
+                yield Piece(entries[kept], columns[:, kept] - self.centres[entries[kept]].T)
 
     def products(self) -> FloatArray:
         """Sums of products of centred covariates; axes `[covariate, covariate]`."""
-        n_covariates = len(self.centres)
+        n_covariates = self.centres.shape[1]
         found = np.zeros((n_covariates, n_covariates))
         for _, columns in self.pieces():
             found += columns @ columns.T
@@ -318,6 +319,17 @@ class CentredRows(NamedTuple):
             np.add.at(found.squares, piece.entries, each**2)
             np.add.at(found.products, piece.entries, (each * residuals.of(piece)) ** 2)
         return found
+
+
+def _inverse(products: FloatArray, n_rows: int) -> FloatArray:
+    """The inverse of sums of products of covariates, of as many as tell anything.
+
+    Numbers are in standard deviations, so the normal equations lose nothing that counts, and their
+    squares add up to the number of rows.
+    """
+    values, vectors = np.linalg.eigh(products)
+    told = values > _LEAST * max(values.max(), n_rows)
+    return np.asarray((vectors[:, told] / values[told]) @ vectors[:, told].T)
 
 
 def _like(flags: BoolArray, values: FloatArray) -> BoolArray:
