@@ -100,6 +100,17 @@ def test_adjustment_in_segments_of_one_cluster_is_lins(
         assert one.n_treated + one.n_control == len(part)
 
 
+def test_what_is_not_a_number_is_a_segment_too(release: cdp.Release, known: pl.DataFrame) -> None:
+    scored = known.with_columns(
+        score=pl.when(pl.int_range(pl.len()) // 2 % 3 == 0).then(float("nan")).otherwise(0.5)
+    )
+    found = cdp.estimate(release, segments=scored, adjust="before", by="score", use="rows")
+    (one,) = (one for one in found.effects if one.of.label == "score=nan (adjusted)")
+    part = release.units.join(scored, on="user").filter(pl.col("score").is_nan())
+    assert one.effect == pytest.approx(lins(part, {"before": pl.col("before")})[0])
+    assert one.n_treated + one.n_control == len(part) == 200
+
+
 def test_units_that_lack_a_covariate_stay(release: cdp.Release, known: pl.DataFrame) -> None:
     """Also those that the table does not have, and numbers that are none."""
     some = known.head(570).with_columns(

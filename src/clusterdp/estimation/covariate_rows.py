@@ -6,6 +6,7 @@ counted by. Whatever else it needs is the same for all rows of an entry.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -73,14 +74,22 @@ class Cut(NamedTuple):
             order[rows] = start + np.argsort(keys, kind="stable")  # narrow ones: by counting
             sizes = np.bincount(keys, minlength=n_keys)
             bounds.append(start + np.concatenate([[0], np.cumsum(sizes)]))
-        segments = {values: place for place, values in enumerate(grouped.values.iter_rows())}
+        every = enumerate(grouped.values.iter_rows())
+        segments = {_alike(values): place for place, values in every}
         return cls(order, np.stack(bounds), segments or {(): 0})
 
-    def rows(self, key: int) -> Iterator[CodeArray]:
+    def rows(self, segment: Segment, arm: int) -> Iterator[CodeArray]:
         """The places of the rows of a segment and an arm, a few at a time."""
+        n_arms = (self.bounds.shape[1] - 1) // len(self.segments)
+        key = self.segments[_alike(tuple(value for _, value in segment))] * n_arms + arm
         for begin, end in self.bounds[:, key : key + 2].tolist():
             for start in range(begin, end, _ROWS_TOGETHER):
                 yield self.order[start : min(start + _ROWS_TOGETHER, end)]
+
+
+def _alike(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Values that can be looked up: what is not a number is not even equal to itself."""
+    return tuple(math.nan if value != value else value for value in values)  # noqa: PLR0124
 
 
 class KnownRows(NamedTuple):
@@ -169,13 +178,12 @@ class RowsBySegment:
             segment: The segment; nothing for all rows.
             counted: Its entries.
         """
-        cut, n_arms = self._cut_by(tuple(name for name, _ in segment)), self.profiles.shape[1]
-        place = cut.segments.get(tuple(value for _, value in segment))
+        cut = self._cut_by(tuple(name for name, _ in segment))
         found = np.zeros(len(self.profiles.cells) * self.n_responses, np.int32)
         found[counted.profiles * self.n_responses + counted.responses] = range(len(counted.counts))
 
         def of_arm(arm: int) -> Iterator[Piece]:
-            for rows in () if place is None else cut.rows(place * n_arms + arm):
+            for rows in cut.rows(segment, arm):
                 columns = np.stack([one[rows] for one in self.given.regressors])
                 yield Piece(found[self.entries[rows]], columns.astype(np.float64, copy=False))
 

@@ -67,28 +67,29 @@ class ColumnCodes:
 
     def _find(self, column: pl.Series) -> CodeArray:
         """The codes of values that have one."""
-        numbers = _integers(column)
-        low, high = (None, None) if numbers is None else (numbers.min(), numbers.max())
-        if column.null_count() == len(column):
-            return np.full(len(column), _NULL)
-        if numbers is None or int(high) - int(low) >= _LARGEST_LOOKUP:  # type: ignore[arg-type]  # integers
-            codes = self._search(column)
+        known = column.drop_nulls() if column.null_count() else column
+        numbers = _integers(known)
+        codes = np.full(len(column), _NULL)
+        if not len(known):
+            return codes
+        if numbers is None or _span(numbers) >= _LARGEST_LOOKUP:
+            found = self._search(known)
         else:
-            lookup = self._lookup(int(low), int(high))  # type: ignore[arg-type]  # integers
-            codes = lookup[minus(numbers.fill_null(low).to_numpy(), int(low))]  # type: ignore[arg-type]  # integers
-        if column.null_count():
-            codes[column.is_null().to_numpy()] = _NULL
+            found = self._look_up(numbers)
+        if len(known) == len(column):
+            return found
+        codes[column.is_not_null().to_numpy()] = found
         return codes
 
-    def _lookup(self, low: int, high: int) -> CodeArray:
-        """The codes of all integers from a low one to a high one."""
-        codes = np.full(high - low + 1, _UNKNOWN)
+    def _look_up(self, numbers: pl.Series) -> CodeArray:
+        """Codes by a table of all integers from the lowest to the highest."""
+        low = _lowest(numbers)
+        table = np.full(_span(numbers) + 1, _UNKNOWN)
         known = _integers(self.values[1:])
         assert known is not None  # noqa: S101 - of the same type
-        inside = known.is_between(low, high)
-        places = minus(known.filter(inside).to_numpy(), low)
-        codes[places] = np.flatnonzero(inside.to_numpy()) + 1
-        return codes
+        inside = known.is_between(low, low + _span(numbers))
+        table[minus(known.filter(inside).to_numpy(), low)] = np.flatnonzero(inside.to_numpy()) + 1
+        return table[minus(numbers.to_numpy(), low)]
 
     def _search(self, column: pl.Series) -> CodeArray:
         """Codes by hashes, for integers that are far apart and what is not like integers."""
@@ -97,7 +98,7 @@ class ColumnCodes:
         known = self.values[1:]
         codes = pl.int_range(1, len(known) + 1, eager=True)
         found = column.replace_strict(known, codes, default=_UNKNOWN, return_dtype=pl.Int64)
-        return found.fill_null(_NULL).to_numpy().copy()
+        return found.to_numpy()
 
 
 def _slices(column: pl.Series) -> list[pl.Series]:
@@ -115,3 +116,12 @@ def _integers(column: pl.Series) -> pl.Series | None:
     numbers = column.to_physical()
     is_short = numbers.dtype.is_integer() and numbers.dtype not in (pl.Int128, pl.UInt128)
     return numbers if is_short else None
+
+
+def _lowest(numbers: pl.Series) -> int:
+    return int(numbers.min())  # type: ignore[arg-type]  # an integer
+
+
+def _span(numbers: pl.Series) -> int:
+    """How far the highest integer is above the lowest."""
+    return int(numbers.max()) - _lowest(numbers)  # type: ignore[arg-type]  # an integer
