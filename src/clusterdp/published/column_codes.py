@@ -67,29 +67,27 @@ class ColumnCodes:
 
     def _find(self, column: pl.Series) -> CodeArray:
         """The codes of values that have one."""
-        known = column.drop_nulls() if column.null_count() else column
-        numbers = _integers(known)
-        codes = np.full(len(column), _NULL)
-        if not len(known):
+        if column.null_count():
+            codes = np.full(len(column), _NULL)
+            codes[column.is_not_null().to_numpy()] = self._find(column.drop_nulls())
             return codes
-        if numbers is None or _span(numbers) >= _LARGEST_LOOKUP:
-            found = self._search(known)
-        else:
-            found = self._look_up(numbers)
-        if len(known) == len(column):
-            return found
-        codes[column.is_not_null().to_numpy()] = found
-        return codes
+        numbers = _integers(column)
+        if numbers is None or not len(numbers):
+            return self._search(column)
+        low, high = int(numbers.min()), int(numbers.max())  # type: ignore[arg-type]  # integers
+        if high - low >= _LARGEST_LOOKUP:
+            return self._search(column)
+        table = self._table(low, high)
+        return table[minus(numbers.to_numpy(), low) if low else numbers.to_numpy()]
 
-    def _look_up(self, numbers: pl.Series) -> CodeArray:
-        """Codes by a table of all integers from the lowest to the highest."""
-        low = _lowest(numbers)
-        table = np.full(_span(numbers) + 1, _UNKNOWN)
+    def _table(self, low: int, high: int) -> CodeArray:
+        """The codes of all integers from a low one to a high one."""
+        codes = np.full(high - low + 1, _UNKNOWN, np.min_scalar_type(-len(self.values)))
         known = _integers(self.values[1:])
         assert known is not None  # noqa: S101 - of the same type
-        inside = known.is_between(low, low + _span(numbers))
-        table[minus(known.filter(inside).to_numpy(), low)] = np.flatnonzero(inside.to_numpy()) + 1
-        return table[minus(numbers.to_numpy(), low)]
+        inside = known.is_between(low, high)
+        codes[minus(known.filter(inside).to_numpy(), low)] = np.flatnonzero(inside.to_numpy()) + 1
+        return codes
 
     def _search(self, column: pl.Series) -> CodeArray:
         """Codes by hashes, for integers that are far apart and what is not like integers."""
@@ -116,12 +114,3 @@ def _integers(column: pl.Series) -> pl.Series | None:
     numbers = column.to_physical()
     is_short = numbers.dtype.is_integer() and numbers.dtype not in (pl.Int128, pl.UInt128)
     return numbers if is_short else None
-
-
-def _lowest(numbers: pl.Series) -> int:
-    return int(numbers.min())  # type: ignore[arg-type]  # an integer
-
-
-def _span(numbers: pl.Series) -> int:
-    """How far the highest integer is above the lowest."""
-    return int(numbers.max()) - _lowest(numbers)  # type: ignore[arg-type]  # an integer
