@@ -60,7 +60,7 @@ bench-peers: .venv/bench ## Beside the methods of others, what each promises and
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.peers
 
 soak: .venv/dev ## Faults and load: kills, stores, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
-	PYTHONPATH=tests $(BIN)/python -m soak
+	PYTHONPATH=tests:tests/support $(BIN)/python -m soak
 
 reproduce: .venv/run ## The paper's seven experiments at full size, into reproduction/. Minutes.
 	rm -rf reproduction

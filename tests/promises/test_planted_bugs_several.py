@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,8 @@ def audit_debiased() -> None:
     """E[debiased | category] is the category's value of each outcome, from the integers."""
     randomizer = randomizer_of(FUNNEL, cdp.optimal(epsilon=2), 1, ReleaseKey(bytes(32)))
     channel = cdp.optimal(epsilon=2).settled_rows(FUNNEL).public_channel(FUNNEL)
-    means = randomizer.blocks[0].row_randomizer.decoding @ channel.transition()[0]
+    decodings = np.stack(randomizer.blocks[0].row_randomizer.decodings)
+    means = decodings @ channel.transition()[0]
     np.testing.assert_allclose(means, FUNNEL.outcome_values(), atol=1e-9)
 
 
@@ -97,8 +99,7 @@ def swap_the_columns(patch: pytest.MonkeyPatch) -> None:
 
     def swapped(channel: Channel, debiased: list[FloatArray], aes_key: bytes) -> RowRandomizer:
         made: RowRandomizer = honest(RowRandomizer, channel, debiased, aes_key)
-        made.decoding[:] = made.decoding[::-1].copy()
-        return made
+        return replace(made, decodings=made.decodings[::-1])
 
     patch.setattr(RowRandomizer, "of", swapped)
 

@@ -95,14 +95,15 @@ def test_rows_are_released_with_the_stated_probabilities(
     randomizer = RowRandomizer.of(channel, [channel.decode()], rng.bytes(32))
     ids = pl.Series(rng.permutation(n_rows))
     clusters = np.arange(n_rows) % 2
-    rows = randomizer.decode(randomizer(UnitIds(ids), clusters, np.full(n_rows, true)))
-    codes = rows.responses
+    places = randomizer(UnitIds(ids), clusters, np.full(n_rows, true))
+    rows = pl.DataFrame({"response": places}).select(randomizer.published("response", ["y"]))
+    codes = rows["response"].to_numpy()
     for cluster in range(2):
         observed = np.bincount(codes[clusters == cluster], minlength=3)
         assert_frequencies(observed, channel.transition()[cluster][:, true])
         with pytest.raises(AssertionError, match="frequencies differ"):
             assert_frequencies(observed, channel.transition()[1 - cluster][:, true])
-    np.testing.assert_array_equal(rows.debiased[0], channel.decode()[clusters, codes])
+    np.testing.assert_array_equal(rows["y"], channel.decode()[clusters, codes])
 
 
 def test_batches_do_not_matter(rng: np.random.Generator) -> None:

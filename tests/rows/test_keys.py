@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import pickle
+import tracemalloc
 
 import numpy as np
 import polars as pl
@@ -32,7 +33,7 @@ def test_integers_against_the_textbook(ids: list[int]) -> None:
     assert [row.tobytes() for row in words] == expected
 
 
-@given(st.lists(st.text(max_size=70), min_size=1, max_size=20))
+@given(st.lists(st.text(max_size=70) | st.text("aé", max_size=300), min_size=1, max_size=20))
 def test_strings_against_the_textbook(ids: list[str]) -> None:
     words = unit_words(UnitIds(pl.Series(ids)), KEY)
     assert [row.tobytes() for row in words] == [cbc_mac(2, text.encode()) for text in ids]
@@ -65,6 +66,21 @@ def test_a_units_randomness_does_not_depend_on_its_batch(rng: np.random.Generato
     together = UnitIds(ids)
     parts = [unit_words(together.part(each), KEY) for each in slices]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_one_very_long_id_takes_little_memory() -> None:
+    """Among many short ones, whose blocks are not made for its sake."""
+    ids = [*(f"u{number}" for number in range(20_000)), "x" * 200_003]
+    tracemalloc.start()
+    try:
+        words = unit_words(UnitIds(pl.Series(ids)), KEY)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [words[place].tobytes() for place in (0, -1)] == [
+        cbc_mac(2, ids[place].encode()) for place in (0, -1)
+    ]
+    assert peak < 20e6
 
 
 def test_outcomes_and_keys_are_separated() -> None:

@@ -63,7 +63,7 @@ def _release(first: BatchRandomizer, coded: EncodedRows, key: ReleaseKey) -> flo
     rows = replace(made.row_randomizer, aes_key=key.for_response(SPACE.declared.names))
     categories = encoder.round(coded.ids, block, encoder.rounding_keys(key, "rows"))
     places = rows(coded.ids, coded.cells, categories)
-    return float(rows.decode(places).debiased[1].mean())
+    return float(rows.decodings[1].to_numpy()[places].mean())
 
 
 @pytest.mark.parametrize("shape", SHAPES)

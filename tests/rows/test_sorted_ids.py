@@ -40,3 +40,15 @@ def test_integers_of_every_size_and_sign_are_in_order(
     low, high = _KINDS[kind]
     numbers = st.lists(st.integers(low, high), unique=True)
     _check(pl.Series(data.draw(numbers), dtype=kind))
+
+
+@given(st.data())
+@pytest.mark.parametrize("kind", _KINDS)
+def test_integers_that_lie_close_together_are_in_order(
+    kind: type[pl.DataType], data: st.DataObject
+) -> None:
+    """At both ends of what a type holds, too."""
+    low, high = _KINDS[kind]
+    first = data.draw(st.sampled_from([low, high - 40]) | st.integers(low, high - 40))
+    numbers = st.lists(st.integers(first, first + 40), min_size=20, unique=True)
+    _check(pl.Series(data.draw(numbers), dtype=kind))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,17 @@ if TYPE_CHECKING:
 
     from soak import s3
     from soak.postgres import Server
+
+
+@pytest.mark.slow
+def test_make_finds_everything() -> None:
+    """With the folders that the Makefile names, and no others."""
+    project = Path(__file__).parents[2]
+    folders = re.search(r"PYTHONPATH=(\S+) .* -m soak", (project / "Makefile").read_text())
+    assert folders is not None
+    environment = {**os.environ, "PYTHONPATH": folders[1]}
+    command = [sys.executable, "-m", "soak", "--help"]
+    subprocess.run(command, cwd=project, env=environment, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
 
 
 @pytest.mark.slow

@@ -69,16 +69,19 @@ class OutcomeEncoder:
         columns: How the column of each outcome is encoded, by its name.
         table: The category at each position, −1 where an implication is broken; then as many −1
             again, for rows outside the space.
+        has_broken: Whether some combination breaks an implication.
     """
 
     columns: dict[str, Column]
     table: npt.NDArray[np.int16]
+    has_broken: bool
 
     @classmethod
     def of(cls, categories: Categories, clip: Collection[str] = ()) -> OutcomeEncoder:
         """The encoder of these categories; `clip` names finite outcomes that are clipped, too."""
         table = np.concatenate([categories.table, np.full_like(categories.table, -1)])
-        return cls(columns=columns_of(categories, clip), table=table)
+        has_broken = bool((categories.table < 0).any())
+        return cls(columns=columns_of(categories, clip), table=table, has_broken=has_broken)
 
     @property
     def numbers(self) -> list[NumberColumn]:
@@ -137,19 +140,24 @@ class OutcomeEncoder:
         for column, part in zip(self.columns.values(), encoded, strict=True):
             positions += part.levels.astype(np.int32) * np.int32(column.values.stride)
             outside |= part.outside
-        positions[outside] = len(self.table) // 2
+        n_outside = int(np.count_nonzero(outside))
+        if n_outside:
+            positions[outside] = len(self.table) // 2
         numbers = [part for part in encoded if part.steps is not None]
         shape = (len(numbers), len(positions))
-        n_outside = int(outside.sum())
         return EncodedRows(
             positions=positions,
             steps=np.array([part.steps for part in numbers], dtype=np.int32).reshape(shape),
             lower=np.array([part.lower for part in numbers], dtype=np.uint8).reshape(shape),
             n_outside=n_outside,
             # Rounding changes no side of an implication: a row breaks one before it, or never.
-            n_broken=int((self.table[positions] < 0).sum()) - n_outside,
-            n_clipped=tuple(int(part.clipped.sum()) for part in encoded),
+            n_broken=self._count_broken(positions) - n_outside if self.has_broken else 0,
+            n_clipped=tuple(int(np.count_nonzero(part.clipped)) for part in encoded),
         )
+
+    def _count_broken(self, positions: npt.NDArray[np.int32]) -> int:
+        """How many rows are in no category: outside the space, or breaking an implication."""
+        return int(np.count_nonzero(self.table[positions] < 0))
 
     def _count_missing(self, observed: list[npt.NDArray[Any]]) -> int:
         """How many rows have a NaN where none may be."""
@@ -158,7 +166,7 @@ class OutcomeEncoder:
             found = missing_rows(values) if column.missing is None else None
             if found is not None:
                 missing = found if missing is None else missing | found
-        return 0 if missing is None else int(missing.sum())
+        return 0 if missing is None else int(np.count_nonzero(missing))
 
     def _unencoded(self, n_rows: int, n_missing: int) -> EncodedRows:
         shape = (len(self.numbers), n_rows)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from clusterdp.rows.sorted_ids import sorted_rows
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ _ROWS_IN_MEMORY = 2**21
 # Ids that the ranges are chosen from, per range. Ranges only have to be of similar size: the sorted
 # rows do not depend on them.
 _IDS_PER_RANGE = 2**12
+_FEW_ENDS = 64
 # A name that no column of a user has.
 _RANGE = "__clusterdp_range"
 
@@ -72,14 +75,27 @@ def _split(rows: pl.LazyFrame, unit: str, ends: pl.Series, folder: Path) -> None
     import polars as pl
 
     def number_ranges(batch: pl.DataFrame) -> pl.DataFrame:
-        places = ends.search_sorted(batch[unit], side="left")
-        return batch.with_columns(places.cast(pl.Int32).alias(_RANGE))
+        numbers = _range_numbers(batch[unit], ends)
+        return batch.with_columns(numbers.cast(pl.Int32).alias(_RANGE))
 
     schema = pl.Schema({**rows.collect_schema(), _RANGE: pl.Int32()})
     folder.mkdir(mode=0o700)
     rows.map_batches(number_ranges, streamable=True, schema=schema).sink_ipc(
         pl.PartitionBy(folder, key=_RANGE, include_key=False), compression="uncompressed"
     )
+
+
+def _range_numbers(ids: pl.Series, ends: pl.Series) -> pl.Series:
+    """How many ends lie below each id."""
+    import polars as pl
+
+    if not ids.dtype.is_integer() or len(ends) > _FEW_ENDS:
+        return ends.search_sorted(ids, side="left")
+    # To compare every id with every end takes less than to search for each id's place.
+    numbers, below = ids.to_numpy(), np.zeros(len(ids), dtype=np.uint8)
+    for end in ends.to_numpy():
+        below += numbers > end
+    return pl.Series(below)
 
 
 def _sorted_ranges(folder: Path, unit: str, n_ranges: int) -> Iterator[pl.DataFrame]:

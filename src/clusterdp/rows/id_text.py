@@ -42,7 +42,7 @@ class IdText(NamedTuple):
             lengths=lengths,
         )
 
-    def part(self, units: slice) -> IdText:
+    def part(self, units: slice | IntArray) -> IdText:
         """Some of the ids."""
         return IdText(self.windows, self.starts[units], self.lengths[units])
 

@@ -94,7 +94,7 @@ def unit_words(units: UnitIds, aes_key: bytes) -> WordArray:
     words = np.empty((len(units), 2), dtype="<u8")
     for start in range(0, len(units), _CACHED_IDS):
         part = slice(start, start + _CACHED_IDS)
-        words[part] = _mac(units.part(part).blocks(), aes_key)
+        words[part] = _mac(units.blocks(part), aes_key)
     return words
 
 
@@ -109,6 +109,12 @@ def _mac(ids: IdBlocks, aes_key: bytes) -> WordArray:
         # As blocks: of pairs of words, NumPy would look at each one's place by itself.
         is_longer = ids.lengths > number
         np.copyto(words.view(BLOCK).ravel(), longer.view(BLOCK).ravel(), where=is_longer)
+    number = len(ids.blocks)
+    places = np.flatnonzero(ids.lengths > number)
+    while places.size:
+        words[places] = _encrypt(words[places] ^ ids.later(number, places), aes_key)
+        number += 1
+        places = places[ids.lengths[places] > number]
     return words
 
 

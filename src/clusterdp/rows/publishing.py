@@ -143,17 +143,17 @@ class BatchRandomizer:
         import polars as pl
 
         columns = self.encoder.columns
-        given = {name: rows[name] for name in columns.public}
-        if columns.folds > 1:
-            given[FOLD] = rows[FOLD].cast(pl.Int32)
-        debiased: dict[str, pl.Series] = {}
-        for name, encoder, block in self._named_blocks():
-            decoded = block.row_randomizer.decode(rows[name].to_numpy())
-            given[name] = pl.Series(name, decoded.responses)
+        folds = [pl.col(FOLD).cast(pl.Int32)] if columns.folds > 1 else []
+        responses: list[pl.Expr] = []
+        debiased: dict[str, pl.Expr] = {}
+        for response, encoder, block in self._named_blocks():
             declared = encoder.space.declared
             names = debiased_names(declared.names, declared.missing)
-            debiased |= zip(names, map(pl.Series, names, decoded.debiased), strict=True)
-        return pl.DataFrame([*given.values(), *(debiased[name] for name in columns.debiased)])
+            own, *others = block.row_randomizer.published(response, names)
+            responses.append(own)
+            debiased |= zip(names, others, strict=True)
+        made = rows.select(*folds, *responses, *(debiased[name] for name in columns.debiased))
+        return pl.DataFrame([*(rows[name] for name in columns.public), *made.get_columns()])
 
     def _named_blocks(self) -> Iterator[tuple[str, BlockEncoder, BlockRandomizer]]:
         """The column of responses of each block, its encoder and its randomizer."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from clusterdp.rows.keys import unit_words
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from collections.abc import Sequence
+
+    import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray
     from clusterdp.channels.alias_sampling import RedrawSampler, TableSampler
@@ -32,35 +34,36 @@ class RowRandomizer:
         sampler: The channel as look-up tables.
         groups: The group of each cell, axes `[cell]`; None where every cell is its own group.
         n_outputs: How many different outputs a group has.
-        decoding: What each output counts as in every published column; axes
-            `[column, group * output]`.
+        decodings: What each output of each group counts as, for every published column; axes
+            `[group * output]`.
         aes_key: The key of the outcomes, from `ReleaseKey.for_response`.
     """
 
     sampler: RedrawSampler | TableSampler
     groups: IntArray | None
     n_outputs: int
-    decoding: FloatArray
+    decodings: tuple[pl.Series, ...]
     aes_key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, channel: Channel, debiased: list[FloatArray], aes_key: bytes) -> RowRandomizer:
         """The randomizer of a channel; `debiased` is what its outputs count as, by column."""
+        import polars as pl
+
         groups = channel.groups.ravel()
         every_cell = np.array_equal(groups, np.arange(len(groups)))
-        decoding = np.stack(debiased)
         return cls(
             sampler=channel.sampler(),
             groups=None if every_cell else groups,
-            n_outputs=decoding.shape[-1],
-            decoding=decoding.reshape(len(decoding), -1),
+            n_outputs=debiased[0].shape[-1],
+            decodings=tuple(pl.Series(each.ravel()) for each in debiased),
             aes_key=aes_key,
         )
 
     @property
     def n_places(self) -> int:
         """How many responses all groups have together."""
-        return int(self.decoding.shape[-1])
+        return len(self.decodings[0])
 
     def __call__(self, units: UnitIds, cells: IntArray, categories: CodeArray) -> CodeArray:
         """Randomize a batch, given as ids, cell codes and category codes; axes `[row]`.
@@ -80,16 +83,16 @@ class RowRandomizer:
             places[part] = codes
         return places
 
-    def decode(self, places: CodeArray) -> RandomizedRows:
-        """What rows publish, from the places of their responses; axes `[row]`."""
-        responses = (places % self.n_outputs).astype(np.int32)
-        # No place is outside, which NumPy would look at each one for.
-        debiased = self.decoding.take(places, axis=1, mode="clip")
-        return RandomizedRows(responses=responses, debiased=debiased)
+    def published(self, response: str, debiased: Sequence[str]) -> list[pl.Expr]:
+        """The columns that are published, from one that holds the places of responses.
 
+        Args:
+            response: What that column is called, and the one of responses will be.
+            debiased: What the other columns will be called.
+        """
+        import polars as pl
 
-class RandomizedRows(NamedTuple):
-    """What becomes of a batch: axes `[row]`, and `[column, row]`."""
-
-    responses: npt.NDArray[np.int32]
-    debiased: FloatArray
+        place = pl.col(response)
+        counts_as = (pl.lit(decoding).gather(place) for decoding in self.decodings)
+        values = (each.alias(name) for name, each in zip(debiased, counts_as, strict=True))
+        return [place.cast(pl.Int32) % self.n_outputs, *values]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 _HEADER_BYTES = 8
 _INTEGER_KIND = 1 << 56
 _STRING_KIND = 2 << 56
+_FIRST_BYTES = BLOCK_BYTES - _HEADER_BYTES
+# Blocks that are made for all ids at once. Few ids have more than 56 bytes.
+_MOST_BLOCKS = 4
 # Texts worked on at a time, so that what is computed for them stays in the processor's cache.
 _CACHED_TEXTS = 2**13
 
@@ -27,12 +31,14 @@ class IdBlocks(NamedTuple):
 
     Attributes:
         blocks: Header and beginning of each id, then what follows, padded with zeros; each has axes
-            `[unit, word]`, two words to a block.
+            `[unit, word]`, two words to a block. Some first ones: an id may be as long as a book.
         lengths: How many blocks each id has; axes `[unit]`. None where all have one.
+        text: The text of the ids, where they are text.
     """
 
     blocks: tuple[WordArray, ...]
     lengths: IntArray | None = None
+    text: IdText | None = None
 
     @classmethod
     def of_integers(cls, ids: IntArray) -> IdBlocks:
@@ -45,22 +51,34 @@ class IdBlocks(NamedTuple):
 
     @classmethod
     def of_texts(cls, ids: pl.Series) -> IdBlocks:
-        """As many blocks as the longest id takes."""
-        text, taken = IdText.of(ids), BLOCK_BYTES - _HEADER_BYTES
-        lengths = 1 + np.maximum(0, text.lengths - taken + BLOCK_BYTES - 1) // BLOCK_BYTES
-        blocks = np.empty((int(lengths.max(initial=1)), len(ids), 2), dtype="<u8")
+        """As many blocks as ids take, or the first ones."""
+        text = IdText.of(ids)
+        lengths = 1 + np.maximum(0, text.lengths - _FIRST_BYTES + BLOCK_BYTES - 1) // BLOCK_BYTES
+        n_blocks = min(int(lengths.max(initial=1)), _MOST_BLOCKS)
+        blocks = np.empty((n_blocks, len(ids), 2), dtype="<u8")
         for start in range(0, len(ids), _CACHED_TEXTS):
             part = text.part(units := slice(start, start + _CACHED_TEXTS))
             blocks[0, units, 0] = _STRING_KIND + part.lengths.astype(np.uint64)
-            blocks[0, units, 1] = part.bytes_from(0, taken)[:, 0]
-            for number, following in enumerate(blocks[1:]):
-                following[units] = part.bytes_from(taken + number * BLOCK_BYTES, BLOCK_BYTES)
-        return cls(tuple(blocks), lengths)
+            blocks[0, units, 1] = part.bytes_from(0, _FIRST_BYTES)[:, 0]
+            for number in range(1, n_blocks):
+                blocks[number, units] = _later_block(part, number)
+        return cls(tuple(blocks), lengths, text)
 
     def part(self, units: slice) -> IdBlocks:
         """Those of some of the ids."""
-        lengths = None if self.lengths is None else self.lengths[units]
-        return IdBlocks(tuple(block[units] for block in self.blocks), lengths)
+        if self.lengths is None or self.text is None:
+            return IdBlocks(tuple(block[units] for block in self.blocks))
+        blocks = tuple(block[units] for block in self.blocks)
+        return IdBlocks(blocks, self.lengths[units], self.text.part(units))
+
+    def later(self, number: int, places: IntArray) -> WordArray:
+        """A block after the first of ids that are text; axes `[place, word]`."""
+        assert self.text is not None  # noqa: S101 - no other id has several blocks
+        return _later_block(self.text.part(places), number)
+
+
+def _later_block(text: IdText, number: int) -> WordArray:
+    return text.bytes_from(_FIRST_BYTES + (number - 1) * BLOCK_BYTES, BLOCK_BYTES)
 
 
 class UnitIds:
@@ -70,26 +88,31 @@ class UnitIds:
         ids: The ids.
     """
 
-    def __init__(self, ids: pl.Series, texts: IdBlocks | None = None) -> None:
-        self.ids, self._texts = ids, texts
+    def __init__(self, ids: pl.Series, made: IdBlocks | None = None) -> None:
+        self.ids, self._made = ids, made
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def part(self, units: slice) -> UnitIds:
         """Some of the units. Their text has been made ready with that of the others."""
+        return UnitIds(self.ids[units], None if self._texts is None else self.blocks(units))
+
+    def blocks(self, units: slice) -> IdBlocks:
+        """The blocks of some of the units."""
+        if self._texts is not None:
+            return self._texts.part(units)
+        # Faster made than stored and read.
+        return IdBlocks.of_integers(self._numbers[units])
+
+    @cached_property
+    def _texts(self) -> IdBlocks | None:
         import polars as pl
 
         if self.ids.dtype != pl.String:
-            return UnitIds(self.ids[units])
-        return UnitIds(self.ids[units], self.blocks().part(units))
+            return None
+        return IdBlocks.of_texts(self.ids) if self._made is None else self._made
 
-    def blocks(self) -> IdBlocks:
-        """Their blocks. Those of integers are made faster than they are stored and read."""
-        import polars as pl
-
-        if self.ids.dtype != pl.String:
-            return IdBlocks.of_integers(self.ids.to_numpy())
-        if self._texts is None:
-            self._texts = IdBlocks.of_texts(self.ids)
-        return self._texts
+    @cached_property
+    def _numbers(self) -> IntArray:
+        return self.ids.to_numpy()
