@@ -67,6 +67,19 @@ def test_both_ways_give_the_same(rng: np.random.Generator, monkeypatch: pytest.M
     assert joined.tolist() == looked_up.tolist()
 
 
+def test_words_that_are_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed ids get other words; a unit that has the word of another id is not taken for it."""
+    seeds = []
+
+    def poor(ids: pl.Series, seed: int) -> pl.Expr:
+        seeds.append(seed)
+        return pl.col(ids.name).str.slice(seed, 1)
+
+    monkeypatch.setattr(id_places, "_word", poor)
+    assert_places(["aax", "aay", "aaz", "bbx", "ax"], ["aax", "aby", "bbz"], pl.String)
+    assert max(seeds) == 2
+
+
 @pytest.mark.parametrize("listed", [[3, 4, 3], [-(2**60), 2**60, 2**60], ["a", "b", "a"]])
 def test_a_list_that_repeats_an_id_has_no_places(listed: list[Any]) -> None:
     ids = pl.Series("user", listed)

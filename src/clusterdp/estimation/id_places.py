@@ -24,8 +24,8 @@ NOWHERE = -1
 _MOST_ENTRIES = 4
 # So many ids are joined at once: a join needs four times the memory of what it joins.
 _IDS_TOGETHER = 2**24
-# The columns of a join.
-_ROW, _PLACE = "row", "place"
+# The columns of a join; no column of a user has such a name.
+_ROW, _PLACE, _WORD = "__clusterdp_row", "__clusterdp_place", "__clusterdp_word"
 
 
 def find_places(units: pl.LazyFrame, ids: pl.Series) -> CodeArray | None:
@@ -42,8 +42,8 @@ def find_places(units: pl.LazyFrame, ids: pl.Series) -> CodeArray | None:
     if _are_close(ids):
         lookup = IdLookup.of(ids)
         return lookup.find(own) if lookup.is_complete else None
-    listed = ids.drop_nulls()
-    return _join(own, ids) if listed.n_unique() == len(listed) else None
+    seed = _telling_seed(ids.drop_nulls())
+    return None if seed is None else _join(own, ids, seed)
 
 
 def _are_close(ids: pl.Series) -> bool:
@@ -94,21 +94,42 @@ class IdLookup:
         return np.concatenate(found)
 
 
-def _join(own: pl.LazyFrame, ids: pl.Series) -> CodeArray:
-    """The places of units by a join; of many ids part by part, by a hash."""
+def _telling_seed(ids: pl.Series) -> int | None:
+    """A seed by which no two ids have the same word; None if an id is repeated."""
+    seed = 0
+    while ids.to_frame().select(_word(ids, seed)).to_series().n_unique() < len(ids):
+        if ids.n_unique() < len(ids):
+            return None
+        seed += 1
+    return seed
+
+
+def _word(ids: pl.Series, seed: int) -> pl.Expr:
+    """What ids are joined by: text by a hash, in a fraction of the time and memory."""
     import polars as pl
 
-    rows = own.with_row_index(_ROW)
-    listed = pl.DataFrame({ids.name: ids}).with_row_index(_PLACE).drop_nulls().lazy()
+    return pl.col(ids.name).hash(seed) if ids.dtype == pl.String else pl.col(ids.name)
+
+
+def _join(own: pl.LazyFrame, ids: pl.Series, seed: int) -> CodeArray:
+    """The places of units by a join; of many ids part by part.
+
+    The words of ids tell them apart. So a unit that has the word of an id, and is another, is none
+    of them.
+    """
+    import polars as pl
+
+    word = _word(ids, seed).alias(_WORD)
+    rows = own.with_row_index(_ROW).with_columns(word)
+    listed = ids.to_frame().with_row_index(_PLACE).drop_nulls().select(_PLACE, word).lazy()
     n_parts = max(math.ceil(len(ids) / _IDS_TOGETHER), 1)
-    hashed = pl.col(ids.name).hash() % n_parts
-    n_rows = collect_rows(own.select(pl.len())).item()
-    places = np.full(n_rows, NOWHERE, _place_type(ids))
+    part_of = pl.col(_WORD).hash() % n_parts
+    places = np.full(collect_rows(own.select(pl.len())).item(), NOWHERE, _place_type(ids))
     for part in range(n_parts):
-        chosen = [one if n_parts == 1 else one.filter(hashed == part) for one in (rows, listed)]
-        pairs = chosen[0].join(chosen[1], on=ids.name, how="inner").select(_ROW, _PLACE)
-        for batch in read_batches(pairs):
-            places[batch[_ROW].to_numpy()] = batch[_PLACE].to_numpy()
+        chosen = [one if n_parts == 1 else one.filter(part_of == part) for one in (rows, listed)]
+        for pairs in read_batches(chosen[0].join(chosen[1], on=_WORD, how="inner")):
+            same = pairs.filter(ids.gather(pairs[_PLACE]) == pairs[ids.name])
+            places[same[_ROW].to_numpy()] = same[_PLACE].to_numpy()
     return places
 
 
