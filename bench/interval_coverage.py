@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import clusterdp as cdp
+from bench.covariate_rows import to_rows
 from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal import OptimalChannel
 from clusterdp.estimation import adjustment, cell_weights
@@ -199,16 +200,12 @@ def adjusted_effects(
     for _ in range(n_replicates):
         cells = units.clusters * len(layout.arms) + draw_arms(units, rng)
         released, outputs, calibration = release_rows(units, cells, mechanism, rng)
-        rows = adjustment.CovariateRows(
-            cells=cells[chosen],
-            profiles=cells[chosen],
-            outcomes=outputs.values[0, released[chosen]],
-            noise=outputs.noise[0, released[chosen]],
-            covariates=covariate[chosen, np.newaxis],
-            sizes=np.bincount(cells[chosen], minlength=layout.sizes.size).reshape(profiles.shape),
+        rows = to_rows(
+            cells[chosen], released[chosen], covariate[np.newaxis, chosen], outputs, profiles.shape
         )
         weights = cell_weights.weigh_cells(rows.sizes, layout, pair)
-        means, moments = adjustment.adjusted_means(rows, weights, pair, layout.sizes.size)
+        sums = rows.covariate_sums(1)
+        means, moments = adjustment.adjusted_means(rows, sums, weights, pair, layout.sizes.size)
         found = to_means(calibration.apply(means), moments, weights, n_slopes=1)
         arrays = found.effects(layout, outputs.middle)
         effects.append(to_effect(arrays, of, rows.sizes.sum(axis=0)))

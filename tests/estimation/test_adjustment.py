@@ -10,6 +10,7 @@ import pytest
 import statsmodels.formula.api as smf
 
 import clusterdp as cdp
+from clusterdp.estimation import coded_rows, covariate_rows
 
 PARTS: dict[str, Any] = {
     "unit": "user",
@@ -39,9 +40,8 @@ def known(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
-def lins(release: cdp.Release, known: pl.DataFrame, terms: dict[str, Any]) -> tuple[float, float]:
+def lins(frame: pl.DataFrame, terms: dict[str, Any]) -> tuple[float, float]:
     """Debiased ~ arm * centred covariates, HC2, by statsmodels."""
-    frame = release.units.join(known, on="user", how="left")
     frame = frame.select("treated", "clicks_debiased", **terms)
     centred = frame.with_columns((pl.col(name) - pl.col(name).mean()) for name in terms)
     formula = f"clicks_debiased ~ treated * ({' + '.join(terms)})"
@@ -67,11 +67,48 @@ def test_adjustment_in_one_cluster_is_lins(
 ) -> None:
     adjust = names.split(",")
     plain, adjusted = cdp.estimate(release, segments=known, adjust=adjust, use="rows").effects
-    effect, std_error = lins(release, known, TERMS[names])
+    joined = release.units.join(known, on="user", how="left")
+    effect, std_error = lins(joined, TERMS[names])
     assert adjusted.effect == pytest.approx(effect)
     assert adjusted.std_error == pytest.approx(std_error, rel=0.03)
     assert adjusted.n_treated == plain.n_treated == 300
     assert (plain.of.adjusted, adjusted.of.adjusted) == (False, True)
+
+
+@pytest.mark.parametrize("n_together", [None, 7], ids=["together", "a few at a time"])
+def test_adjustment_in_segments_of_one_cluster_is_lins(
+    n_together: int | None,
+    release: cdp.Release,
+    known: pl.DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Units without a plan are in no segment; pieces of rows change nothing."""
+    if n_together is not None:
+        monkeypatch.setattr(covariate_rows, "_ROWS_IN_ORDER", 10 * n_together)
+        monkeypatch.setattr(covariate_rows, "_ROWS_TOGETHER", n_together)
+        monkeypatch.setattr(coded_rows, "_ROWS_TOGETHER", n_together)
+    dimensions = ["plan", "plan,region"]
+    found = cdp.estimate(release, segments=known, adjust="before", by=dimensions, use="rows")
+    adjusted = [one for one in found.effects if one.of.adjusted and one.of.segment]
+    assert len(adjusted) == 3 + 6
+    joined = release.units.join(known, on="user", how="left")
+    for one in adjusted:
+        part = joined.filter(pl.col(name) == value for name, value in one.of.segment)
+        effect, std_error = lins(part, {"before": pl.col("before")})
+        assert one.effect == pytest.approx(effect)
+        assert one.std_error == pytest.approx(std_error, rel=0.1)
+        assert one.n_treated + one.n_control == len(part)
+
+
+def test_what_is_not_a_number_is_a_segment_too(release: cdp.Release, known: pl.DataFrame) -> None:
+    scored = known.with_columns(
+        score=pl.when(pl.int_range(pl.len()) // 2 % 3 == 0).then(float("nan")).otherwise(0.5)
+    )
+    found = cdp.estimate(release, segments=scored, adjust="before", by="score", use="rows")
+    (one,) = (one for one in found.effects if one.of.label == "score=nan (adjusted)")
+    part = release.units.join(scored, on="user").filter(pl.col("score").is_nan())
+    assert one.effect == pytest.approx(lins(part, {"before": pl.col("before")})[0])
+    assert one.n_treated + one.n_control == len(part) == 200
 
 
 def test_units_that_lack_a_covariate_stay(release: cdp.Release, known: pl.DataFrame) -> None:
@@ -97,6 +134,21 @@ def test_covariates_that_tell_the_same_have_one_slope(
     both = cdp.estimate(release, segments=twice, adjust=["gaps", "again"]).effects[1]
     assert both.effect == pytest.approx(one.effect)
     assert both.std_error == pytest.approx(one.std_error, rel=0.05)
+
+
+def test_what_is_the_same_within_clusters_has_no_slope(
+    table: pl.DataFrame, known: pl.DataFrame
+) -> None:
+    """Cells have their own means, so it tells nothing; rounding must not make a slope of it."""
+    released = cdp.release(table, mechanism=MECHANISM, **PARTS)
+    of_market = table.select("user", wealth=(0.37 * pl.col("market") + 1.1) ** 2)
+    theirs = known.join(of_market, on="user")
+    plain, adjusted = cdp.estimate(released, segments=theirs, adjust="wealth").effects
+    assert adjusted.effect == pytest.approx(plain.effect)
+    assert adjusted.std_error == pytest.approx(plain.std_error, rel=0.01)
+    alone = cdp.estimate(released, segments=theirs, adjust="before").effects[1]
+    both = cdp.estimate(released, segments=theirs, adjust=["before", "wealth"]).effects[1]
+    assert both.effect == pytest.approx(alone.effect)
 
 
 def test_adjustment_lowers_sampling_noise(rng: np.random.Generator) -> None:

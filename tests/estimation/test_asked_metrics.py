@@ -16,7 +16,7 @@ from cli_runs import run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.estimation.segments import Segment
+    from clusterdp.estimation.cuts import Segment
     from clusterdp.published.release import Release
 
 N_UNITS = 4000

@@ -10,7 +10,7 @@ from scipy import stats
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.estimation import joining
+from clusterdp.estimation import id_places
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,15 +135,14 @@ def test_large_tables_are_joined_in_parts(
     text_ids: bool, table: pl.DataFrame, segments: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Effects are the same bit for bit, also of a lazy frame with columns that are not used."""
-    if text_ids:
-        table, segments = (
-            one.with_columns(pl.col("user").cast(pl.String)) for one in (table, segments)
-        )
+    far_apart = pl.col("user") * 10**15
+    ids = far_apart.cast(pl.String) if text_ids else far_apart
+    table, segments = (one.with_columns(ids) for one in (table, segments))
     release = cdp.release(table, mechanism=MECHANISM, **PARTS)
     segments = segments.head(len(segments) - 20)  # some units are in no part of the table
     asked: dict[str, Any] = {"by": ["tier", "region"], "differences": "pairs"}
     whole = cdp.estimate(release, segments=segments, **asked)
-    monkeypatch.setattr(joining, "_IDS_TOGETHER", 37)
+    monkeypatch.setattr(id_places, "_IDS_TOGETHER", 37)
     assert cdp.estimate(release, segments=segments, **asked).to_dict() == whole.to_dict()
     lazy = segments.with_columns(unused=pl.lit("x")).lazy()
     assert cdp.estimate(release, segments=lazy, **asked).to_dict() == whole.to_dict()

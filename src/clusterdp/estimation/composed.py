@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.cuts import Segment
     from clusterdp.estimation.intervals import EffectInterval
     from clusterdp.estimation.metric_effects import MetricRows, PairMeans, Part
-    from clusterdp.estimation.segments import Segment
 
 Composed = TypeVar("Composed", bound=ArmValue)
 

@@ -4,64 +4,52 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from clusterdp._words import counted
 from clusterdp.errors import DataError, ParameterError
+from clusterdp.estimation.coded_rows import parts_of
 from clusterdp.estimation.notes import Note, Weight
-from clusterdp.estimation.profiling import PROFILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import polars as pl
 
-    from clusterdp._arrays import IntArray
+    from clusterdp._arrays import BoolArray, CodeArray, FloatArray
+    from clusterdp.estimation.coded_rows import CodedRows, RowColumns
+    from clusterdp.published.column_codes import ColumnCodes
     from clusterdp.published.release import Release
 
 # A category more than this needs a slope in every arm, which few tables can pay for.
 MOST_CATEGORIES = 50
-# How many classes of values a covariate is checked in.
+# How many classes of numbers a covariate is checked in.
 _CLASSES = 20
 # How many rows tell where to divide.
 _ROWS_OF_CLASSES = 100_000
-# Of columns of the regression; no column of a user has such a name.
-_REGRESSOR = "__clusterdp_regressor_"
+# The class of rows that lack a covariate.
+MISSING = 0
 
 
 class Covariates(NamedTuple):
-    """Rows with the columns of a regression.
+    """What is known of rows before treatment; axes of arrays `[row]`.
 
     Attributes:
-        rows: Rows; with a column `PROFILE` once profiles are known.
-        regressors: The columns that have a slope.
+        regressors: The columns that have a slope: numbers, and indicators as truth values.
+        classes: The values of each covariate as a few classes, from 1 on; `MISSING` where it is.
         n_missing: How many units lack each covariate.
     """
 
-    rows: pl.DataFrame
-    regressors: tuple[str, ...]
+    regressors: tuple[FloatArray | BoolArray, ...]
+    classes: dict[str, CodeArray]
     n_missing: dict[str, int]
 
-    def classes(self, name: str) -> pl.Series:
-        """The values of a covariate as a few classes in their order; null where it is missing.
-
-        Some rows, far apart, tell where to divide: how large classes are need not be exact.
-        """
-        import polars as pl
-
-        known = _known(self.rows[name])
-        if _is_category(known.dtype):
-            known = known.cast(pl.Categorical).to_physical()
-        some = known.drop_nulls()
-        some = some.gather_every(max(1, len(some) // _ROWS_OF_CLASSES)).sort()
-        bounds = some.gather_every(max(1, len(some) // _CLASSES)).unique(maintain_order=True)
-        classes = bounds.search_sorted(known, side="right")
-        return (classes.cast(pl.Int64) + 1).set(known.is_null(), None)
-
-    def missing_profiles(self) -> dict[str, IntArray]:
-        """The profiles of the units that lack each covariate."""
-        return {
-            name: self.rows.filter(_known(self.rows[name]).is_null())[PROFILE].to_numpy()
-            for name in self.n_missing
-        }
+    def chosen(self, rows: BoolArray) -> Covariates:
+        """Some of the rows."""
+        return self._replace(
+            regressors=tuple(one[rows] for one in self.regressors),
+            classes={name: one[rows] for name, one in self.classes.items()},
+        )
 
     def notes(self) -> list[Note]:
         """What is missing."""
@@ -87,37 +75,49 @@ def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str,
             raise ParameterError(f"cannot adjust for {name!r}: it is not a covariate")
         if name not in schema:
             raise ParameterError(f"cannot adjust for {name!r}: there is no such column")
-        if not (_is_number(schema[name]) or _is_category(schema[name])):
+        if not (is_number(schema[name]) or _is_category(schema[name])):
             raise ParameterError(
                 f"cannot adjust for {name!r}: it holds {schema[name]}; make numbers or text of it"
             )
 
 
-def read_covariates(rows: pl.DataFrame, covariates: tuple[str, ...]) -> Covariates:
-    """All rows, with the columns of a regression.
+def read_covariates(
+    rows: CodedRows, columns: RowColumns, covariates: tuple[str, ...]
+) -> Covariates:
+    """The columns of a regression.
 
     A number is one column. A category is an indicator of each value but the most frequent. Where
     values are missing, a number is its mean, and one more column says that it is missing.
+
+    Args:
+        rows: All rows, in their order: sums of floats depend on it.
+        columns: What their codes stand for; what is no number is a category.
+        covariates: The columns to adjust for.
 
     Raises:
         DataError: If nothing is known of a covariate.
         ParameterError: If a covariate has too many categories.
     """
-    found: list[pl.Series] = []
+    regressors: list[FloatArray | BoolArray] = []
+    classes = {}
     for name in covariates:
-        if _known(rows[name]).null_count() == len(rows):
+        is_category = name not in columns.numbers
+        classes[name] = rows.codes[name] if is_category else _classes(rows.numbers[name])
+        if not classes[name].any():
             raise DataError(f"cannot adjust for {name!r}: no released unit has it; leave it out")
-        made = _of_number(rows[name]) if _is_number(rows.schema[name]) else _of_category(rows[name])
-        found += made
-    named = [column.alias(f"{_REGRESSOR}{place}") for place, column in enumerate(found)]
+        if is_category:
+            regressors += _of_category(name, classes[name], columns.codes[name])
+        else:
+            regressors += _of_number(rows.numbers[name])
     return Covariates(
-        rows=rows.with_columns(named),
-        regressors=tuple(column.name for column in named),
-        n_missing={name: _known(rows[name]).null_count() for name in covariates},
+        regressors=tuple(regressors),
+        classes=classes,
+        n_missing={name: int((one == MISSING).sum()) for name, one in classes.items()},
     )
 
 
-def _is_number(kind: pl.DataType) -> bool:
+def is_number(kind: pl.DataType) -> bool:
+    """Whether a column of a type is adjusted for as a number."""
     import polars as pl
 
     return kind.is_numeric() or kind == pl.Boolean
@@ -129,45 +129,49 @@ def _is_category(kind: pl.DataType) -> bool:
     return isinstance(kind, pl.String | pl.Categorical | pl.Enum)
 
 
-def _known(column: pl.Series) -> pl.Series:
-    """The same with null for numbers that are not finite."""
-    import polars as pl
+def _classes(numbers: FloatArray) -> CodeArray:
+    """Numbers as a few classes in their order; `MISSING` where they are not finite.
 
-    if not _is_number(column.dtype):
-        return column
-    numbers = column.cast(pl.Float64)
-    return numbers.set(~numbers.is_finite(), None)
+    Some rows, far apart, tell where to divide: how large classes are need not be exact.
+    """
+    known = np.isfinite(numbers)
+    some = numbers if known.all() else numbers[known]
+    some = np.sort(some[:: max(1, len(some) // _ROWS_OF_CLASSES)])
+    bounds = np.unique(some[:: max(1, len(some) // _CLASSES)])
+    classes = np.full(len(numbers), MISSING, np.min_scalar_type(len(bounds) + 1))
+    for rows in parts_of(len(numbers)):
+        above = np.searchsorted(bounds, numbers[rows], side="right")
+        classes[rows] = np.where(known[rows], above + 1, MISSING)
+    return classes
 
 
-def _of_number(column: pl.Series) -> Iterator[pl.Series]:
+def _of_number(numbers: FloatArray) -> Iterator[FloatArray | BoolArray]:
     """A number in standard deviations from its mean, and whether it is missing."""
-    numbers = _known(column)
-    known = numbers.drop_nulls()
-    spread = float(known.std() or 0.0)  # type: ignore[arg-type]  # a number
-    centred = numbers - known.mean()
-    yield (centred / (spread or 1.0)).fill_null(0.0)
-    if numbers.null_count():
-        yield _indicator(numbers.is_null())
+    known = np.isfinite(numbers)
+    is_complete = bool(known.all())
+    some = numbers if is_complete else numbers[known]
+    centred = numbers - some.mean()
+    spread = float(some.std(ddof=1)) if len(some) > 1 else 0.0
+    centred /= spread or 1.0
+    if not is_complete:
+        centred[~known] = 0.0
+    yield centred
+    if not is_complete:
+        yield ~known
 
 
-def _of_category(column: pl.Series) -> Iterator[pl.Series]:
+def _of_category(name: str, codes: CodeArray, column: ColumnCodes) -> Iterator[BoolArray]:
     """Indicators of all values but the most frequent; what is missing is a value, too."""
     import polars as pl
 
-    texts = column.cast(pl.String)
-    counts = texts.value_counts(sort=True, name="count").sort(
-        ["count", column.name], descending=[True, False]
-    )
-    if len(counts) > MOST_CATEGORIES:
+    counts = np.bincount(codes, minlength=len(column.values))
+    if np.count_nonzero(counts) > MOST_CATEGORIES:
         raise ParameterError(
-            f"cannot adjust for {column.name!r}: it has {len(counts):,} values, and at most "
+            f"cannot adjust for {name!r}: it has {np.count_nonzero(counts):,} values, and at most "
             f"{MOST_CATEGORIES} have slopes; group them, or cut by them (by, --by)"
         )
-    for value in counts[column.name][1:]:
-        yield _indicator(texts.eq_missing(pl.Series([value], dtype=pl.String)))
-
-
-def _indicator(flags: pl.Series) -> pl.Series:
-    import polars as pl
-
-    return flags.cast(pl.Float64)
+    texts = column.values.cast(pl.String)
+    codes_met = np.flatnonzero(counts).tolist()
+    by_rank = sorted(codes_met, key=lambda code: (-counts[code], texts[code] or ""))
+    for code in by_rank[1:]:
+        yield codes == code

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp._arrays import FloatArray
+    from clusterdp.estimation.cuts import Segment
     from clusterdp.estimation.levels import Levels
     from clusterdp.estimation.metric_effects import MetricRows
-    from clusterdp.estimation.segments import Segment
 
 
 class ArmDistribution(NamedTuple):

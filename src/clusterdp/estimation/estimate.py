@@ -14,6 +14,7 @@ from clusterdp.estimation import segments as cutting
 from clusterdp.estimation.asked import Source, parse_metrics
 from clusterdp.estimation.checks import arms_check, segment_size_check
 from clusterdp.estimation.crossing import AskedExposure
+from clusterdp.estimation.cuts import Cuts, parse_dimensions, parse_names
 from clusterdp.estimation.effect_values import to_effect
 from clusterdp.estimation.exposure import Exposure
 from clusterdp.estimation.families import VARYING, parse_family, with_families
@@ -120,8 +121,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     labels = LabelWeights.of(release)
     ratio_notes = arm_share_notes(layout, shares, labels)
     asked = parse_metrics(metrics, [block.space for block in release.blocks])
-    dimensions = cutting.parse_dimensions(by, release)
-    covariates = cutting.parse_names("adjust", adjust)
+    dimensions = parse_dimensions(by, release)
+    covariates = parse_names("adjust", adjust)
     exposed = _parse_exposure(exposure, release, [*dimensions, covariates])
     if segments is not None and not dimensions and not covariates and exposed is None:
         raise ParameterError(
@@ -147,7 +148,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         raise ParameterError("differences are between segments: give by=... (--by)")
     cut = bool(dimensions or covariates or exposed)
     if release.units is not None:
-        cuts = cutting.Cuts(segments, on, dimensions, covariates, exposed, labels)
+        cuts = Cuts(segments, on, dimensions, covariates, exposed, labels)
         found = _from_rows(release, cuts, wanted, asked)
     elif use == "rows" or any(one is not None for one in (metrics, segments, holdout)) or cut:
         raise ParameterError(
@@ -218,7 +219,7 @@ def _group_notes(release: Release) -> list[Note]:
 
 
 def _from_rows(
-    release: Release, cuts: cutting.Cuts, wanted: Wanted, asked: list[tuple[int, Asked]]
+    release: Release, cuts: Cuts, wanted: Wanted, asked: list[tuple[int, Asked]]
 ) -> Found:
     """Effects on every metric, from rows and what was published beside them."""
     profiling = Profiling.for_sums(release, use_sums=wanted.use_sums, holdout=wanted.holdout)
@@ -246,7 +247,7 @@ def _from_rows(
                 fine="not as far as can be seen",
             )
     if rows.covariates is not None:
-        found.effects[:] = mark_reported(found.effects, len(rows.covariates.regressors))
+        found.effects[:] = mark_reported(found.effects, len(rows.covariates.given.regressors))
     return found
 
 
@@ -271,7 +272,9 @@ def _check_joined(
         )
     if rows.covariates is not None:
         found.check(
-            "Are covariates complete?", rows.covariates.notes(), fine="every unit has all of them"
+            "Are covariates complete?",
+            rows.covariates.given.notes(),
+            fine="every unit has all of them",
         )
 
 

@@ -11,9 +11,9 @@ from clusterdp.estimation.reporting import WHY_REPORTED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from clusterdp.estimation.cuts import Segment
     from clusterdp.estimation.differences import Homogeneity
     from clusterdp.estimation.results import Effect, Estimate
-    from clusterdp.estimation.segments import Segment
 
 _NOTHING = "–"
 # Everyone, in a column of segments.

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from clusterdp.errors import DataError
+from clusterdp.estimation.coded_rows import CodedRows
+from clusterdp.estimation.id_places import find_places
 from clusterdp.estimation.notes import Note, Weight
-from clusterdp.published.row_counts import scan_units
+from clusterdp.published.row_counts import read_batches, scan_units
 from clusterdp.rows.frames import column_names, evaluated, read_frame
 from clusterdp.rows.labels import plain_column
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator, Mapping
 
     import polars as pl
 
+    from clusterdp._arrays import CodeArray, FloatArray
+    from clusterdp.estimation.coded_rows import RowColumns
     from clusterdp.published.release import Release
 
 # True for units that the analyst's table has; null for the others.
 MATCHED = "__clusterdp_matched"
-# So many ids of the analyst's table are joined at once.
-_IDS_TOGETHER = 2**24
 
 
 class Joined(NamedTuple):
@@ -63,7 +67,7 @@ class Joined(NamedTuple):
 def read_table(
     release: Release, segments: Any, on: str | None, used: Collection[str]
 ) -> pl.DataFrame:
-    """The columns of the analyst's table that are used, its ids named as in the release.
+    """The columns of the analyst's table that are used, ids first and named as in the release.
 
     Ordered categories keep their order. Text of a lazy frame is read as categories, which need a
     fraction of the memory.
@@ -75,7 +79,7 @@ def read_table(
         used: The columns to cut by and to adjust for, of either.
 
     Raises:
-        DataError: If there is no such column of ids, or it repeats one.
+        DataError: If there is no such column of ids.
     """
     import polars as pl
 
@@ -92,12 +96,11 @@ def read_table(
     read = {key, *used, *released} if set(used) <= {*there, *released} else set(there)
     names = [name for name in there if name in read]
     if isinstance(segments, pl.LazyFrame):
-        texts = pl.selectors.string().exclude(key).cast(pl.Categorical)
+        texts = pl.selectors.string().exclude(key).cast(pl.Categorical(pl.Categories.random()))
         segments = evaluated(segments.select(names).with_columns(texts), "segments")
     table = _as_polars(segments, names)
-    if table[key].n_unique() < len(table):
-        raise DataError(f"column {key!r} of the segments table repeats an id")
-    return table.rename({key: unit}).with_columns(plain_column(table[key]).alias(unit))
+    ids = plain_column(table[key]).alias(unit)
+    return table.drop(key).insert_column(0, ids)
 
 
 def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
@@ -114,33 +117,99 @@ def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
     return frame.to_polars().cast(ordered)  # type: ignore[arg-type]  # names of columns
 
 
-def join_units(units: pl.LazyFrame, release: Release, table: pl.DataFrame) -> list[pl.LazyFrame]:
-    """Released rows joined to the analyst's table by unit id, with a column `MATCHED`.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JoinedTable:
+    """The analyst's table as codes and numbers, for every released unit.
 
-    Rows are in no order. Text becomes categories, which are faster to join and to compare. A large
-    table is joined in parts, by a hash of ids: a join needs four times the memory of what it joins.
+    Columns have one entry more than there are ids: it is for units that the table does not have,
+    whose place `NOWHERE` stands for the last entry.
+
+    Attributes:
+        places: Where each unit stands in the table; axes `[unit]`.
+        codes: Columns to count by, with `MATCHED`; axes `[id + 1]`.
+        numbers: Columns to adjust for, NaN where missing; axes `[id + 1]`.
     """
+
+    places: CodeArray
+    codes: Mapping[str, CodeArray]
+    numbers: Mapping[str, FloatArray]
+
+    @property
+    def n_ids(self) -> int:
+        """How many ids the table has."""
+        return len(self.codes[MATCHED]) - 1
+
+    def rows(self, first: int, n_rows: int) -> CodedRows:
+        """The columns of some units, which follow each other in the release."""
+        places = self.places[first : first + n_rows]
+        return CodedRows(
+            codes={name: one[places] for name, one in self.codes.items()},
+            numbers={name: one[places] for name, one in self.numbers.items()},
+        )
+
+
+def check_joinable(units: pl.Schema, release: Release, table: pl.DataFrame) -> None:
+    """Raise a DataError unless the analyst's table can be joined to released rows."""
     import polars as pl
 
     unit = release.columns.unit
-    clash = sorted((set(table.columns) & set(units.collect_schema().names())) - {unit})
+    clash = sorted((set(table.columns) & set(units.names())) - {unit})
     if clash:
         raise DataError(
             f"the segments table and the release both have a column {clash[0]!r}; rename or drop it"
         )
-    ours, theirs = units.collect_schema()[unit], table.schema[unit]
+    ours, theirs = units[unit], table.schema[unit]
     if not (theirs == pl.String or theirs.is_integer()) or (ours == pl.String) != (
         theirs == pl.String
     ):
         raise DataError(
             f"ids are {ours} in the release and {theirs} in the segments table; convert one"
         )
-    matched = pl.lit(value=True).alias(MATCHED)
+
+
+def join_table(
+    units: pl.LazyFrame, table: pl.DataFrame, key: str, wanted: RowColumns
+) -> JoinedTable:
+    """The analyst's table, joined to released rows.
+
+    Args:
+        units: Released rows.
+        table: The table, see `read_table`.
+        key: What its column of ids was called.
+        wanted: Which columns are wanted, and as what; some are of the rows.
+
+    Raises:
+        DataError: If the table repeats an id.
+    """
+    import polars as pl
+
+    unit = table.columns[0]
+    ids = table[unit]
     # An id that does not fit the release's type becomes null, and no unit has it.
-    ids = pl.col(unit).cast(ours, strict=False)
-    texts = pl.selectors.string().exclude(unit).cast(pl.Categorical)
-    theirs_by_id = table.lazy().with_columns(texts, ids, matched).drop_nulls(unit)
-    n_parts = max(math.ceil(len(table) / _IDS_TOGETHER), 1)
-    hashed = pl.col(unit).hash() % n_parts
-    chosen = [hashed == part for part in range(n_parts)] if n_parts > 1 else [pl.lit(value=True)]
-    return [units.filter(one).join(theirs_by_id.filter(one), on=unit, how="left") for one in chosen]
+    typed = ids.cast(units.collect_schema()[unit], strict=False)
+    places = None if ids.null_count() > 1 else find_places(units, typed)
+    if places is None:
+        raise DataError(f"column {key!r} of the segments table repeats an id")
+    with_matched = table.with_columns(pl.lit(value=True).alias(MATCHED))
+    chosen = wanted.chosen(with_matched.columns)
+    rows = chosen.encode(with_matched.select(chosen.typed()))
+    return JoinedTable(
+        places=places,
+        codes={name: np.append(one, one.dtype.type(0)) for name, one in rows.codes.items()},
+        numbers={name: np.append(one, np.nan) for name, one in rows.numbers.items()},
+    )
+
+
+def joined_rows(
+    units: pl.LazyFrame, table: JoinedTable | None, wanted: RowColumns
+) -> Iterator[CodedRows]:
+    """Released rows, in their order and batch by batch, with the analyst's columns if any.
+
+    Raises:
+        FormatError: If the files of rows cannot be read.
+    """
+    own, first = wanted.chosen(units.collect_schema().names()), 0
+    for batch in read_batches(units.select(own.typed())):
+        rows = own.encode(batch)
+        yield rows if table is None else rows.beside(table.rows(first, len(batch)))
+        first += len(batch)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.cuts import Segment
     from clusterdp.estimation.moments import CellMoments
     from clusterdp.estimation.results import Effect
-    from clusterdp.estimation.segments import Segment
     from clusterdp.experiment.layout import Layout
     from clusterdp.published.release import Release
 

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.adjustment import RowsBySegment
     from clusterdp.estimation.arm_means import ArmMeans
     from clusterdp.estimation.attrition import AttritionBounds
     from clusterdp.estimation.calibration import Calibrated, Calibration
     from clusterdp.estimation.cell_weights import CellWeights
+    from clusterdp.estimation.covariate_rows import RowsBySegment
+    from clusterdp.estimation.cuts import Segment
     from clusterdp.estimation.differences import Homogeneity
     from clusterdp.estimation.distribution import ArmDistribution
     from clusterdp.estimation.group_variance import GroupScores
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.moments import CellMoments, Estimator
     from clusterdp.estimation.profiles import Counted, Outputs, Profiles
     from clusterdp.estimation.results import Effect
-    from clusterdp.estimation.segments import RowCounts, Segment
+    from clusterdp.estimation.segments import RowCounts
     from clusterdp.experiment.layout import Layout
     from clusterdp.published.release import Block
 
@@ -162,9 +163,8 @@ class MetricRows:
             part = self.part(segment, counted)
             every = part.plain()
             found.notes.extend(part.notes(every) if segment else [])
-            given, cut = self.rows.covariates, self.rows.covariate_rows
-            if given is not None and cut is not None and not part.empty_arms:
-                every += part.adjusted(cut, given.regressors)
+            if self.rows.covariates is not None and not part.empty_arms:
+                every += part.adjusted(self.rows.covariates, counted)
             for one in every:
                 found.effects.append(one.to_value())
                 if segment and self.wanted.differences:
@@ -248,15 +248,18 @@ class Part(NamedTuple):
         scores = profile_scores(profiles.assigned, rows.weights, totals)
         return PairMeans(found, both.between_groups(scores, rows.square_noise), scores)
 
-    def adjusted(self, every: RowsBySegment, regressors: tuple[str, ...]) -> list[SegmentEffect]:
-        """Effects arm by arm, adjusted for covariates."""
-        profiles, n_slopes = self.whole.rows.profiles, len(regressors)
+    def adjusted(self, every: RowsBySegment, counted: Counted) -> list[SegmentEffect]:
+        """Effects arm by arm, adjusted for covariates; `counted` are the rows of the segment."""
+        profiles, n_slopes = self.whole.rows.profiles, len(every.given.regressors)
         known = adjustment.to_covariate_rows(
-            every, regressors, self.segment, profiles, self.whole.outputs
+            every, self.segment, counted, profiles, self.whole.outputs
         )
+        sums = known.covariate_sums(n_slopes)
 
         def means(arms: list[int], weights: CellWeights) -> PairMeans:
-            rows, moments = adjustment.adjusted_means(known, weights, arms, len(profiles.cells))
+            rows, moments = adjustment.adjusted_means(
+                known, sums, weights, arms, len(profiles.cells)
+            )
             found = self.whole.calibration.apply(rows)
             return PairMeans(found, to_means(found, moments, weights, n_slopes=n_slopes))
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # The number of a row's profile; no column of a user has this name.
 PROFILE = "__clusterdp_profile"
+_PLACE = "__clusterdp_place"
 
 
 class Profiling(NamedTuple):
@@ -143,8 +144,15 @@ class ProfiledRows:
     table: pl.DataFrame
 
     def add_profiles(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Other counts, or rows, of the same release with their profiles."""
+        """Other counts of the same release with their profiles."""
         return self.profiling.find(table, self.keys)
+
+    def places(self, values: pl.DataFrame) -> IntArray:
+        """The profiles of combinations of values; −1 for those of a fold that is not used."""
+        found = np.full(len(values), -1)
+        held = self.add_profiles(values.with_row_index(_PLACE))
+        found[held[_PLACE].to_numpy()] = held[PROFILE].to_numpy()
+        return found
 
     @staticmethod
     def count(table: pl.DataFrame) -> Counted:

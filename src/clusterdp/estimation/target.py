@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clusterdp.estimation.formatting import segment_label, shortened
 
 if TYPE_CHECKING:
-    from clusterdp.estimation.segments import Segment
+    from clusterdp.estimation.cuts import Segment
 
 
 class Target(NamedTuple):

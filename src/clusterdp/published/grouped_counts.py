@@ -1,9 +1,11 @@
-"""Rows counted by several columns: each column as small numbers, and these as one number a row."""
+"""Rows counted by several columns: the codes of a row are packed into one number."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
 
 from clusterdp.errors import DataError
 
@@ -12,59 +14,123 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-# A name that no column of a user has.
-_KEY = "__clusterdp_key"
+    from clusterdp._arrays import CodeArray, IntArray
+    from clusterdp.published.column_codes import ColumnCodes
+
 _LARGEST_KEY = 2**63
+# So many numbers have a counter each, 8 bytes; of more, those that occur have.
+MOST_COUNTERS = 2**22
 
 
-class ColumnCodes:
-    """The values of a column that were met so far. A value's code is its place; that of null is 0.
+class Packing(NamedTuple):
+    """How the codes of several columns become one number, a key.
 
     Attributes:
-        values: The values, in the order of their codes, null first.
+        names: The columns.
+        sizes: How many codes each has.
     """
 
-    def __init__(self, kind: pl.DataType) -> None:
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], columns: Mapping[str, ColumnCodes]) -> Self:
+        """For the codes that columns have by now.
+
+        Raises:
+            DataError: If their combinations cannot be numbered.
+        """
+        found = cls(names, tuple(len(columns[name].values) for name in names))
+        if found.n_keys >= _LARGEST_KEY:
+            raise DataError(
+                f"rows have too many combinations of {', '.join(names)} to be counted by; cut by "
+                "fewer columns"
+            )
+        return found
+
+    @property
+    def n_keys(self) -> int:
+        """How many keys there can be."""
+        return math.prod(self.sizes)
+
+    def pack(self, codes: Mapping[str, CodeArray]) -> IntArray:
+        """The key of each row; axes `[row]`."""
+        first, *others = self.names
+        keys = codes[first].astype(np.int64)
+        for name, size in zip(others, self.sizes[1:], strict=True):
+            keys *= size
+            keys += codes[name]
+        return keys
+
+    def unpack(self, keys: IntArray) -> dict[str, IntArray]:
+        """The codes of columns, from keys."""
+        codes = {}
+        for name, size in zip(reversed(self.names), reversed(self.sizes), strict=True):
+            keys, codes[name] = np.divmod(keys, size)
+        return codes
+
+    def decode(self, keys: IntArray, columns: Mapping[str, ColumnCodes]) -> pl.DataFrame:
+        """The values of columns, from keys."""
         import polars as pl
 
-        self.values = pl.Series([None], dtype=kind)
+        codes = self.unpack(keys)
+        return pl.DataFrame([columns[name].decode(codes[name]).alias(name) for name in self.names])
 
-    def learn(self, column: pl.Series) -> None:
-        """Give codes to those values of a column that have none."""
+
+class KeyCounts:
+    """How many rows have each key."""
+
+    def __init__(self, n_keys: int) -> None:
+        self._counts: _Counters | _Groups = (
+            _Counters(n_keys) if n_keys <= MOST_COUNTERS else _Groups()
+        )
+
+    def add(self, keys: IntArray, counts: IntArray | int = 1) -> None:
+        """Count more rows, one of each key or as many as given."""
+        self._counts.add(keys, counts)
+
+    def entries(self) -> tuple[IntArray, IntArray]:
+        """The keys that rows have, in order, and how many rows each; axes `[entry]`."""
+        return self._counts.entries()
+
+
+class _Counters:
+    """A counter for every key."""
+
+    def __init__(self, n_keys: int) -> None:
+        self._counts = np.zeros(n_keys, dtype=np.int64)
+
+    def add(self, keys: IntArray, counts: IntArray | int) -> None:
+        np.add.at(self._counts, keys, counts)
+
+    def entries(self) -> tuple[IntArray, IntArray]:
+        keys = np.flatnonzero(self._counts)
+        return keys, self._counts[keys]
+
+
+class _Groups:
+    """A row of a table for every key that was met."""
+
+    def __init__(self) -> None:
+        self._keys, self._counts = np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def add(self, keys: IntArray, counts: IntArray | int) -> None:
         import polars as pl
 
-        found = column.unique()
-        new = found.filter(~found.is_in(self.values.implode(), nulls_equal=True))
-        self.values = pl.concat([self.values, new])
+        more = pl.DataFrame({"keys": keys}).with_columns(
+            counts=pl.lit(counts, pl.Int64) if isinstance(counts, int) else pl.Series(counts)
+        )
+        both = pl.concat([pl.DataFrame({"keys": self._keys, "counts": self._counts}), more])
+        found = both.group_by("keys").agg(pl.col("counts").sum())
+        self._keys, self._counts = found["keys"].to_numpy(), found["counts"].to_numpy()
 
-    def encode(self, name: str) -> pl.Expr:
-        """The codes of a column; null for values that have none, and for null."""
-        import polars as pl
-
-        known = self.values[1:]
-        codes = pl.int_range(1, len(known) + 1, eager=True)
-        return pl.col(name).replace_strict(known, codes, default=None, return_dtype=pl.Int64)
-
-    def decode(self, codes: pl.Series) -> pl.Series:
-        """Values from their codes; categories without an order by their text."""
-        import polars as pl
-
-        found = self.values.gather(codes)
-        return found.cast(pl.String) if isinstance(found.dtype, pl.Categorical) else found
-
-
-def encode_batch(batch: pl.DataFrame, columns: Mapping[str, ColumnCodes]) -> pl.DataFrame:
-    """Codes instead of values, all columns at once; values that are new get codes."""
-    codes = batch.select(columns[name].encode(name) for name in batch.columns)
-    new = [one.name for one in batch if codes[one.name].null_count() > one.null_count()]
-    for name in new:
-        columns[name].learn(batch[name])
-    again = batch.select(columns[name].encode(name) for name in new)
-    return codes.with_columns(again).fill_null(0)
+    def entries(self) -> tuple[IntArray, IntArray]:
+        order = np.argsort(self._keys)
+        return self._keys[order], self._counts[order]
 
 
 class GroupedCounts:
-    """Rows counted by some columns, batch by batch. The codes of a row are packed into one number.
+    """Rows counted by some columns, batch by batch.
 
     Attributes:
         names: The columns.
@@ -74,63 +140,30 @@ class GroupedCounts:
     def __init__(
         self, names: tuple[str, ...], columns: Mapping[str, ColumnCodes], count: str
     ) -> None:
-        import polars as pl
-
         self.names = names
         self.count = count
         self._columns = columns
-        self._sizes = self._current_sizes()
-        self._counts = pl.DataFrame(schema={_KEY: pl.Int64, count: pl.Int64})
+        self._packing = Packing.of(names, columns)
+        self._counts = KeyCounts(self._packing.n_keys)
 
-    def add(self, codes: pl.DataFrame) -> None:
-        """Count more rows, given the codes of their columns, see `encode_batch`."""
-        import polars as pl
-
-        sizes = self._current_sizes()
-        if sizes != self._sizes:
-            unpacked = self._unpack(self._counts[_KEY])
-            self._counts = self._counts.with_columns(_pack(unpacked, sizes))
-            self._sizes = sizes
-        keys = _pack([codes[name] for name in self.names], sizes).to_frame()
-        more = keys.group_by(_KEY).agg(pl.len().cast(pl.Int64).alias(self.count))
-        both = pl.concat([self._counts, more])
-        self._counts = both.group_by(_KEY).agg(pl.col(self.count).sum())
+    def add(self, codes: Mapping[str, CodeArray]) -> None:
+        """Count more rows, given the codes of their columns."""
+        packing = Packing.of(self.names, self._columns)
+        if packing != self._packing:
+            self._repack(packing)
+        self._counts.add(packing.pack(codes))
 
     def table(self) -> pl.DataFrame:
         """The columns by their values, and how many rows have them."""
         import polars as pl
 
-        columns = [
-            self._columns[name].decode(codes).alias(name)
-            for name, codes in zip(self.names, self._unpack(self._counts[_KEY]), strict=True)
-        ]
-        return pl.DataFrame([*columns, self._counts[self.count]])
+        keys, counts = self._counts.entries()
+        values = self._packing.decode(keys, self._columns)
+        return values.with_columns(pl.Series(self.count, counts))
 
-    def _current_sizes(self) -> list[int]:
-        """How many codes each column has.
-
-        Raises:
-            DataError: If their combinations cannot be numbered.
-        """
-        sizes = [len(self._columns[name].values) for name in self.names]
-        if math.prod(sizes) >= _LARGEST_KEY:
-            raise DataError(
-                f"rows have too many combinations of {', '.join(self.names)} to be counted by; cut "
-                "by fewer columns"
-            )
-        return sizes
-
-    def _unpack(self, keys: pl.Series) -> list[pl.Series]:
-        codes = []
-        for size in reversed(self._sizes):
-            codes.append(keys % size)
-            keys = keys // size
-        return codes[::-1]
-
-
-def _pack(codes: list[pl.Series], sizes: list[int]) -> pl.Series:
-    """One number for the codes of all columns."""
-    packed = codes[0]
-    for code, size in zip(codes[1:], sizes[1:], strict=True):
-        packed = packed * size + code
-    return packed.alias(_KEY)
+    def _repack(self, packing: Packing) -> None:
+        """Go on with other keys, now that there are more codes."""
+        keys, counts = self._counts.entries()
+        self._counts = KeyCounts(packing.n_keys)
+        self._counts.add(packing.pack(self._packing.unpack(keys)), counts)
+        self._packing = packing

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.errors import DataError, FormatError
-from clusterdp.published.grouped_counts import ColumnCodes, GroupedCounts, encode_batch
+from clusterdp.published.column_codes import ColumnCodes
+from clusterdp.published.grouped_counts import GroupedCounts
 from clusterdp.rows.columns import RESPONSE
 from clusterdp.rows.frames import is_spark
 from clusterdp.rows.labels import CellEncoder, Labels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import polars as pl
 
-    from clusterdp._arrays import IntArray
+    from clusterdp._arrays import CodeArray, IntArray
     from clusterdp.experiment.layout import Layout
     from clusterdp.published.release import Block, Release
     from clusterdp.rows.columns import Columns
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 # A name that no column of a user has.
 COUNT = "__clusterdp_count"
-_BATCH_ROWS = 500_000
+_BATCH_ROWS = 2**18
 
 
 def scan_units(release: Release) -> pl.LazyFrame:
@@ -76,43 +77,60 @@ def count_released(release: Release, more: tuple[str, ...] = ()) -> list[pl.Data
             for one in several
         ]
     else:
-        counts = count_together([scan_units(release)], several)
+        counts = _count_units(scan_units(release), several)
     for block, groups in zip(release.blocks, counts, strict=True):
         check_whole(groups, release, block)
     return counts
 
 
-def count_together(parts: list[pl.LazyFrame], several: list[Grouping]) -> list[pl.DataFrame]:
+def _count_units(units: pl.LazyFrame, several: list[Grouping]) -> list[pl.DataFrame]:
+    """Rows counted by their own columns."""
+    names = dict.fromkeys(name for one in several for name in (*one.names, one.response))
+    kinds = units.select(names.keys()).collect_schema()
+    columns = {name: ColumnCodes(kind) for name, kind in kinds.items()}
+    typed = units.select(one.typed(name) for name, one in columns.items())
+    batches = (
+        {name: one.encode(batch[name]) for name, one in columns.items()}
+        for batch in read_batches(typed)
+    )
+    return count_together(batches, columns, several)
+
+
+def count_together(
+    batches: Iterable[Mapping[str, CodeArray]],
+    columns: Mapping[str, ColumnCodes],
+    several: list[Grouping],
+) -> list[pl.DataFrame]:
     """Rows counted in each of some ways, in one pass, with responses in a column `RESPONSE`.
 
     Counts are in a column `COUNT`. Memory holds a batch of rows and the counts.
 
     Args:
-        parts: Queries of the same columns that have all rows together; run one after another.
+        batches: The codes of rows, column by column; as `ColumnCodes` gives them.
+        columns: What codes stand for.
         several: What to count by.
 
     Raises:
         FormatError: If the files of rows cannot be read.
     """
     lists = [tuple(dict.fromkeys((*one.names, one.response))) for one in several]
-    names = dict.fromkeys(name for one in lists for name in one)
-    kinds = parts[0].select(names.keys()).collect_schema()
-    columns = {name: ColumnCodes(kind) for name, kind in kinds.items()}
     tallies = [GroupedCounts(one, columns, COUNT) for one in lists]
-    with read_errors():
-        for batch in _batches(part.select(names.keys()) for part in parts):
-            codes = encode_batch(batch, columns)
-            for tally in tallies:
-                tally.add(codes)
+    for codes in batches:
+        for tally in tallies:
+            tally.add(codes)
     pairs = zip(tallies, several, strict=True)
     return [tally.table().rename({one.response: RESPONSE}) for tally, one in pairs]
 
 
-def _batches(queries: Iterable[pl.LazyFrame]) -> Iterator[pl.DataFrame]:
-    """The rows of queries, in no order."""
-    for query in queries:
+def read_batches(query: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """Run a query over released rows, batch by batch and in their order.
+
+    Raises:
+        FormatError: If their files cannot be read.
+    """
+    with read_errors():
         yield from query.collect_batches(
-            chunk_size=_BATCH_ROWS, engine="streaming", maintain_order=False
+            chunk_size=_BATCH_ROWS, engine="streaming", maintain_order=True
         )
 
 

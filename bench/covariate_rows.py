@@ -1,0 +1,50 @@
+"""Drawn rows with covariates, as adjustment reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp.estimation.adjustment import CovariateRows
+from clusterdp.estimation.covariate_rows import Piece
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.profiles import Outputs
+
+
+def to_rows(
+    cells: IntArray,
+    responses: IntArray,
+    covariates: FloatArray,
+    outputs: Outputs,
+    shape: tuple[int, int],
+) -> CovariateRows:
+    """Rows with covariates, from their cells and responses.
+
+    Args:
+        cells: The cell of each row; axes `[row]`.
+        responses: Its response; axes `[row]`.
+        covariates: Axes `[covariate, row]`.
+        outputs: What responses tell, the same in all cells.
+        shape: How many clusters and arms there are.
+    """
+    n_responses = outputs.values.shape[-1]
+    keys, entries, counts = np.unique(
+        cells * n_responses + responses, return_inverse=True, return_counts=True
+    )
+
+    def pieces(arm: int) -> list[Piece]:
+        chosen = cells % shape[1] == arm
+        return [Piece(entries[chosen], covariates[:, chosen])]
+
+    return CovariateRows(
+        cells=keys // n_responses,
+        profiles=keys // n_responses,
+        outcomes=outputs.values[0, keys % n_responses],
+        noise=outputs.noise[0, keys % n_responses],
+        counts=counts,
+        shape=shape,
+        pieces=pieces,
+    )
