@@ -1,6 +1,6 @@
 """Pass 2 on Spark's workers: randomize a partition, put the rows of a file in order.
 
-A task brings Arrow batches to the functions of `rows/batches.py`. It keeps nothing between
+A task brings Arrow batches to the functions of `rows/publishing.py`. It keeps nothing between
 partitions, so one that is retried or run twice gives the same rows. Only randomized rows leave it,
 in parcels for the files that they go to. Which file that is follows from a row's id, or from its
 number in the table: never from how the table is split, which can follow sizes in bytes.
