@@ -24,7 +24,8 @@ _SAMPLE_SECONDS = 0.02
 _SECONDS_BETWEEN_FAMILIES = 0.25
 # What a release loads when it first needs it, which may take as long as a million rows.
 _LIBRARIES = (
-    "clusterdp.releasing.to_folder",
+    "clusterdp.engines.spark.table",
+    "clusterdp.owner.publish",
     "cryptography.hazmat.primitives.ciphers",
     "jinja2",
     "opendp.measurements",

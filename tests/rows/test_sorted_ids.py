@@ -24,7 +24,7 @@ _KINDS: dict[type[pl.DataType], tuple[int, int]] = {
 
 def _check(ids: pl.Series) -> None:
     rows = ids.to_frame("user").with_row_index("row")
-    assert sorted_rows(rows.lazy(), "user").equals(rows.sort("user"))
+    assert sorted_rows(rows, "user").equals(rows.sort("user"))
 
 
 @given(st.lists(_TEXTS, unique=True))

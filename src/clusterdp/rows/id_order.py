@@ -44,7 +44,7 @@ def in_order_of_ids(
     n_ranges = -(-n_rows // _ROWS_IN_MEMORY)
     unit = rows.collect_schema().names()[0]
     if n_ranges == 1:
-        return iter((sorted_rows(rows, unit),))
+        return iter((sorted_rows(rows.collect(engine="streaming"), unit),))
     _split(rows, unit, _range_ends(ids, n_rows, n_ranges), scratch)
     return _sorted_ranges(scratch, unit, n_ranges)
 
@@ -104,7 +104,9 @@ def _sorted_ranges(folder: Path, unit: str, n_ranges: int) -> Iterator[pl.DataFr
 
     def sort(number: int) -> pl.DataFrame | None:
         files = sorted((folder / f"{_RANGE}={number}").glob("*"))
-        return sorted_rows(pl.scan_ipc(files), unit) if files else None
+        if not files:
+            return None
+        return sorted_rows(pl.scan_ipc(files).collect(engine="streaming"), unit)
 
     # While one is written, the next is sorted.
     with ThreadPoolExecutor(1) as ahead:

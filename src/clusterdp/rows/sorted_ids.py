@@ -26,21 +26,20 @@ _VALUES_PER_ID = 4
 _KEY, _PLACE = "key", "place"
 
 
-def sorted_rows(rows: pl.LazyFrame, unit: str) -> pl.DataFrame:
-    """The rows of a query, evaluated once, in the order of their ids.
+def sorted_rows(rows: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Rows in the order of a column: of their ids, or of their numbers.
 
-    Ids are integers or text, and none is missing. Where ids repeat, rows may be lost: such tables
+    They are integers or text, and none is missing. Where some repeat, rows may be lost: such tables
     are refused.
     """
     import polars as pl
 
+    if rows.is_empty():
+        return rows
     # In one chunk: Polars gathers from many several times as slowly.
-    collected = rows.collect(engine="streaming").rechunk()
-    if collected.is_empty():
-        return collected
-    ids = collected[unit]
-    in_order = _texts_in_order if ids.dtype == pl.String else _numbers_in_order
-    return collected.select(pl.all().gather(in_order(ids)))
+    rows = rows.rechunk()
+    in_order = _texts_in_order if rows[by].dtype == pl.String else _numbers_in_order
+    return rows.select(pl.all().gather(in_order(rows[by])))
 
 
 def _numbers_in_order(ids: pl.Series) -> pl.Series:

@@ -135,10 +135,9 @@ class LocalTable(Table):
         same, kept = SameRows(), self._kept_columns(randomizer)
         reading = self._publishing(randomizer.encoder, randomizer, (same, kept), no_progress)
         query = reading.query(self.rows, self._schema(randomizer))
-        if self.keep_order:
-            rows = query.collect(engine="streaming")
-        else:
-            rows = randomizer.complete(sorted_rows(query, self.columns.unit))
+        rows = query.collect(engine="streaming")
+        if not self.keep_order:
+            rows = randomizer.complete(sorted_rows(rows, self.columns.unit))
         return CollectedRows(self.like(rows.rechunk()), same.seen, kept.notices())
 
     def _publishing(

@@ -23,6 +23,7 @@ from clusterdp.engines.spark.parcels import RowPacker, unpacked_rows
 from clusterdp.errors import DataError
 from clusterdp.rows.fingerprint import Fingerprint
 from clusterdp.rows.labels import TABLE_CHANGED
+from clusterdp.rows.sorted_ids import sorted_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +142,7 @@ class OrderRows:
         if rows is None:
             return
         kinds = rows.select(self.published).schema
-        in_order = pl.DataFrame(rows).sort(self.by).select(self.published)
+        in_order = sorted_rows(pl.DataFrame(rows), self.by).select(self.published)
         del rows
         for piece in in_order.iter_slices(_ROWS_PER_BATCH):
             made = piece.to_arrow().cast(kinds).combine_chunks()
