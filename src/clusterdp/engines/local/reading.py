@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.batches import EncodedRows, RowEncoder
     from clusterdp.rows.counting import RowCounter
     from clusterdp.rows.noisy_labels import NoisyLabels
-
-    # What becomes of a batch, given its codes.
-    Publish = Callable[[pl.DataFrame, EncodedRows], pl.DataFrame]
+    from clusterdp.rows.publishing import BatchRandomizer
 
 # A name that no column of a user has.
 _ROW = "__clusterdp_row"
@@ -62,7 +60,7 @@ class Reading:
     encoder: RowEncoder
     consumers: tuple[Consumer, ...]
     columns: tuple[str, ...]
-    publish: Publish
+    publish: Callable[[pl.DataFrame, EncodedRows], pl.DataFrame]
     progress: Progress
 
     def query(self, rows: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
@@ -104,16 +102,16 @@ def nothing(batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:  # noqa: A
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoundRows:
-    """Publishes batches in which every row can be used; for others, whoever counts refuses."""
+    """Randomizes batches in which every row can be used; for others, whoever counts refuses."""
 
-    publish: Publish
+    randomizer: BatchRandomizer
     schema: pl.Schema
 
     def __call__(self, batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:
-        """A batch as it is published."""
+        """The responses of a batch, see `BatchRandomizer.respond`."""
         if not coded.sound:
             return self.schema.to_frame()
-        return self.publish(batch, coded)
+        return self.randomizer.respond(batch, coded)
 
 
 class Counting:

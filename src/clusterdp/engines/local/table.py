@@ -134,11 +134,11 @@ class LocalTable(Table):
         """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
         same, kept = SameRows(), self._kept_columns(randomizer)
         reading = self._publishing(randomizer.encoder, randomizer, (same, kept), no_progress)
-        query = reading.query(self.rows, self._schema(randomizer))
-        rows = query.collect(engine="streaming")
+        rows = self._responses(reading, randomizer).collect(engine="streaming").rechunk()
         if not self.keep_order:
-            rows = randomizer.complete(sorted_rows(rows, self.columns.unit))
-        return CollectedRows(self.like(rows.rechunk()), same.seen, kept.notices())
+            rows = sorted_rows(rows, self.columns.unit)
+        published = randomizer.complete(rows).rechunk()
+        return CollectedRows(self.like(published), same.seen, kept.notices())
 
     def _publishing(
         self,
@@ -155,10 +155,7 @@ class LocalTable(Table):
             encoder=encoder,
             consumers=consumers,
             columns=(*self.columns.public, *self.columns.outcomes),
-            publish=SoundRows(
-                randomizer.publish if self.keep_order else randomizer.respond,
-                self._schema(randomizer),
-            ),
+            publish=SoundRows(randomizer, randomizer.response_schema(self.rows.collect_schema())),
             progress=progress,
         )
 
@@ -166,24 +163,23 @@ class LocalTable(Table):
         """A pass into a file `units.parquet`."""
         import polars as pl
 
-        sorting = Path(folder) / _SORTING
-        rows = reading.query(self.rows, self._schema(randomizer))
-        if not self.keep_order:
-            unit = self.columns.unit
-            kind = rows.collect_schema()[unit]
-            ids = self.rows.select(pl.col(unit).cast(kind))
+        sorting, unit = Path(folder) / _SORTING, self.columns.unit
+        schema = randomizer.schema(self.rows.collect_schema())
+        rows = self._responses(reading, randomizer)
+        if self.keep_order:
+            rows = rows.map_batches(randomizer.complete, streamable=True, schema=schema)
+        else:
+            ids = self.rows.select(pl.col(unit).cast(schema[unit]))
             with _spill_errors():
                 in_order = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
-            schema = randomizer.schema(self.rows.collect_schema())
             rows = one_by_one(map(randomizer.complete, in_order), schema)
         written = write_parquet(rows, Path(folder) / UNITS)
         shutil.rmtree(sorting, ignore_errors=True)
         return written
 
-    def _schema(self, randomizer: BatchRandomizer) -> pl.Schema:
-        """The types of what a pass gives: rows that are sorted later are completed after that."""
-        given = self.rows.collect_schema()
-        return randomizer.schema(given) if self.keep_order else randomizer.response_schema(given)
+    def _responses(self, reading: Reading, randomizer: BatchRandomizer) -> pl.LazyFrame:
+        """What a pass gives: rows that are to be completed."""
+        return reading.query(self.rows, randomizer.response_schema(self.rows.collect_schema()))
 
     def _kept_columns(self, randomizer: BatchRandomizer) -> KeptColumns:
         return KeptColumns(randomizer.encoder, self.rows.collect_schema(), randomizer.n_units)
