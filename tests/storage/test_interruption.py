@@ -21,7 +21,7 @@ from clusterdp.storage.folder import staged_folder
 if TYPE_CHECKING:
     import numpy as np
 
-N_KILLS = 20
+N_KILLS = 12
 
 # Tells when its imports are done, so that kills fall into the work itself.
 OWNER = """
