@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # The bytes of text that a number holds.
 _KEY_BYTES = 8
-# Integers that lie this close together have slots.
-_VALUES_PER_ID = 4
+# Integers have slots if there are at most so many for each: fewer where slots take much memory.
+_SLOTS_PER_ID, _SLOTS_PER_ID_OF_MANY, _MANY_SLOTS = 16, 4, 2**25
 _KEY, _PLACE = "key", "place"
 
 
@@ -49,7 +49,8 @@ def _numbers_in_order(ids: pl.Series) -> pl.Series:
     numbers = ids.to_numpy()
     low, high = int(numbers.min()), int(numbers.max())
     n_values = high - low + 1
-    if n_values > _VALUES_PER_ID * len(numbers):
+    most = _SLOTS_PER_ID if n_values <= _MANY_SLOTS else _SLOTS_PER_ID_OF_MANY
+    if n_values > most * len(numbers):
         return ids.arg_sort()
     # Each number has a slot of its own, which takes a quarter of the time of sorting them.
     slots = np.full(n_values, len(numbers), dtype=np.uint32)

@@ -19,19 +19,28 @@ if TYPE_CHECKING:
 
     import polars as pl
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from clusterdp._arrays import IntArray, WordArray
     from clusterdp.engines.spark.kept_columns import Pair
     from clusterdp.engines.spark.parcels import Parcel
     from clusterdp.rows.counting import RowCounter
 
-# What a partition counted leaves it as rows. Counts have places from 0, and the numbers of a tally
-# end at −1. Sums can outgrow 64 bits: halves of the numbers are added up by themselves.
-COUNTED = "place bigint, low bigint, high bigint"
 _HALF = 32
 _LOW = (1 << _HALF) - 1
 _ROWS_PER_BATCH = 2**16
 _PLACES_PER_PART = 2**20
+
+
+def counted_schema() -> StructType:
+    """The columns of what a partition counted.
+
+    Counts have places from 0, and the numbers of a tally end at −1. Sums can outgrow 64 bits:
+    halves of the numbers are added up by themselves.
+    """
+    from pyspark.sql.types import LongType, StructType
+
+    return StructType().add("place", LongType()).add("low", LongType()).add("high", LongType())
 
 
 class Parts(NamedTuple):

@@ -19,14 +19,21 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from clusterdp._arrays import IntArray
 
 _PART, _HELD = "part", "held"
-PARCELS = f"{_PART} int, {_HELD} binary"
 # Rows that a worker gathers before it sorts them into parcels, and the largest parcel, in bytes.
 _GATHERED_BYTES = 2**26
 PARCEL_BYTES = 2**16
+
+
+def parcel_schema() -> StructType:
+    """The columns of parcels: as types, since Spark takes a moment to parse its first text."""
+    from pyspark.sql.types import BinaryType, IntegerType, StructType
+
+    return StructType().add(_PART, IntegerType()).add(_HELD, BinaryType())
 
 
 class Parcel(NamedTuple):

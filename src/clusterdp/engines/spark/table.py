@@ -21,7 +21,7 @@ from clusterdp.engines.base import (
     no_progress,
 )
 from clusterdp.engines.cells import to_layout
-from clusterdp.engines.spark.adding_up import COUNTED, AddUp, Parts, put_together
+from clusterdp.engines.spark.adding_up import AddUp, Parts, counted_schema, put_together
 from clusterdp.engines.spark.counting import Counting, CountRows, count_repeated
 from clusterdp.engines.spark.files import (
     LOCAL_SCHEME,
@@ -33,7 +33,7 @@ from clusterdp.engines.spark.files import (
 from clusterdp.engines.spark.frame import column_types, select
 from clusterdp.engines.spark.jobs import running, shared, to_polars
 from clusterdp.engines.spark.kept_columns import all_pairs
-from clusterdp.engines.spark.parcels import PARCELS, send
+from clusterdp.engines.spark.parcels import parcel_schema, send
 from clusterdp.engines.spark.randomizing import (
     NUMBER,
     OrderRows,
@@ -170,7 +170,7 @@ class SparkTable(Table):
         task = RandomizeRows(randomizer=stored, keys=keys_of(randomizer), places=places, seen=seen)
         schema, names = self._published_schema(randomizer)
         by = NUMBER if places.by_number else schema.names[0]
-        parcels = places.with_number(self._placed()).mapInArrow(task, PARCELS)
+        parcels = places.with_number(self._placed()).mapInArrow(task, parcel_schema())
         order = OrderRows(by=by, published=tuple(schema.names))
         rows = send(parcels, places.n_parts).mapInArrow(order, schema).toDF(*names)
         return rows, lambda: total_seen(seen.value)
@@ -235,8 +235,8 @@ class SparkTable(Table):
         n_of_ids, n_places = n_parts(layout.n_units), counter.n_places(n_cells)
         parts = Parts(n_of_ids, n_places, counting.kept)
         task = CountRows(counting=stored, keys=counter.keys, n_cells=n_cells, parts=parts)
-        parcels = self._select(*counting.columns).mapInArrow(task, PARCELS)
-        counted = send(parcels, parts.n_all).mapInArrow(AddUp(parts=parts), COUNTED)
+        parcels = self._select(*counting.columns).mapInArrow(task, parcel_schema())
+        counted = send(parcels, parts.n_all).mapInArrow(AddUp(parts=parts), counted_schema())
         return put_together(to_polars(counted), counter, n_cells, parts)
 
     def _count_repeated(self, n_units: int) -> int:
