@@ -35,12 +35,16 @@ def has_order(kind: pl.DataType) -> bool:
     return kind.is_numeric() or kind.is_temporal()
 
 
-def as_numbers(values: pl.Series) -> FloatArray:
-    """Values that have an order as numbers; not a number where they are missing."""
+def some_numbers(values: pl.Series, rows: slice) -> FloatArray:
+    """Some values that have an order, as numbers; NaN where they are missing. Axes `[row]`."""
     import polars as pl
 
-    numbers: FloatArray = values.to_physical().cast(pl.Float64).fill_null(np.nan).to_numpy()
-    return numbers
+    if values.dtype.is_temporal():
+        values = values.to_physical()
+    is_wide = values.dtype.is_decimal() or values.dtype in (pl.Int128, pl.UInt128)
+    # NumPy has no such numbers. All others it takes as they are, and some of them at no cost.
+    numbers = values.cast(pl.Float64) if is_wide else values
+    return numbers.to_numpy()[rows].astype(np.float64)
 
 
 def bin_ends(numbers: FloatArray) -> FloatArray:

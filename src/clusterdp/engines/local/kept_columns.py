@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from clusterdp.rows.column_leak import (
     has_order,
     label_notice,
     leak_notice,
+    some_numbers,
 )
 from clusterdp.rows.labels import plain_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
     import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray
@@ -33,7 +33,6 @@ _SAMPLED_NUMBERS = 2**19
 _MOST_COUNTED = 2**21
 # Bins times outcomes that an array may have.
 _MOST_COUNTS = 2**24
-_VALUE, _CODE = "value", "code"
 
 
 class _Column(Protocol):
@@ -110,30 +109,14 @@ class _Numbers:
     def add(self, first_row: int, values: pl.Series, codes: CodeArray) -> None:
         """Take in the rows whose numbers are multiples of the step."""
         some = slice(-first_row % self._step, None, self._step)
-        taken = _as_array(values)[some].astype(np.float64), codes[some].copy()
+        taken = some_numbers(values, some), codes[some].copy()
         with self._lock:
             self._held.append(taken)
 
     def reveals_outcome(self) -> bool:
         """Whether the column gives outcomes away."""
-        import polars as pl
-
-        numbers, outcomes = map(np.concatenate, zip(*self._held, strict=True))
-        rows = pl.DataFrame({_VALUE: numbers, _CODE: outcomes}).sort(_VALUE)
-        values, codes = rows[_VALUE].to_numpy(), rows[_CODE].to_numpy()
+        values, codes = map(np.concatenate, zip(*self._held, strict=True))
         return counts_reveal_outcome(_count_bins(values, codes, self._n_outcomes))
-
-
-def _as_array(values: pl.Series) -> npt.NDArray[Any]:
-    """Numbers, or the numbers behind times; missing ones are NaN."""
-    import polars as pl
-
-    wide = (pl.Int128, pl.UInt128)
-    if values.dtype.is_temporal():
-        values = values.to_physical()
-    # NumPy has neither decimal numbers nor such long ones.
-    is_known = values.dtype.is_float() or (values.dtype.is_integer() and values.dtype not in wide)
-    return (values if is_known else values.cast(pl.Float64)).to_numpy()
 
 
 def _count_bins(values: FloatArray, codes: CodeArray, n_codes: int) -> IntArray:

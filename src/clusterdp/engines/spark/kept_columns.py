@@ -16,12 +16,12 @@ import numpy as np
 from clusterdp.engines.spark.parcels import PARCEL_BYTES
 from clusterdp.rows.column_leak import (
     ValueCounter,
-    as_numbers,
     bin_ends,
     bins_of,
     column_reveals_outcome,
     has_order,
     shared_and_rare,
+    some_numbers,
 )
 from clusterdp.rows.labels import plain_column
 
@@ -181,10 +181,10 @@ class _Numbers:
 
     def add(self, values: pl.Series, classes: CodeArray) -> None:
         """Take in successive rows."""
-        step, offset = self._pair.step, -self._n_rows % self._pair.step
+        some = slice(-self._n_rows % self._pair.step, None, self._pair.step)
         self._n_rows += len(values)
-        self._numbers.append(as_numbers(values.gather_every(step, offset)))
-        self._classes.append(classes[offset::step])
+        self._numbers.append(some_numbers(values, some))
+        self._classes.append(classes[some].copy())
 
     def counted(self) -> ValueCounts:
         """The bits of numbers, and their counts."""
