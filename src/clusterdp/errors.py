@@ -18,6 +18,13 @@ class DataError(ClusterDPError):
     """The table breaks a rule; the message names the column and the rule."""
 
 
+class TableChangedError(DataError):
+    """The table is not the same in two passes over it."""
+
+    def __init__(self) -> None:
+        super().__init__("the table changed while it was being read; nothing was published")
+
+
 class OwnerNotice(UserWarning):
     """Something only the data owner may know, such as that outcomes were clipped.
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from clusterdp.ledger.history import ReleaseRecord
 
-# The step of the passes at which noise is drawn.
-DRAWING = "_draw"
+# Steps of the passes: rows are read, and in one pass randomized; noise is drawn.
+READING, DRAWING = "_first_pass", "_draw"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def only(where: Path) -> ReleaseRecord:
 
 def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[..., None]) -> None:
     """Let something happen before noise is drawn, or before a function of `publishing`."""
-    owner = TablePasses if name == DRAWING else publishing
+    owner = TablePasses if name in {READING, DRAWING} else publishing
     called = getattr(owner, name)
 
     def do_both(*arguments: Any, **options: Any) -> Any:
@@ -75,8 +75,9 @@ def interrupted(
 
 # Before which step, and how the release can be ended there.
 POINTS = [
+    (READING, "close"),
+    (READING, "cancel"),
     (DRAWING, "close"),
-    (DRAWING, "cancel"),
     ("cells_table", "close"),
     ("write_readme", "close"),
 ]
@@ -218,7 +219,7 @@ def test_a_sealed_release_is_closed_with_its_checksum(
 
 
 def test_show_names_the_ways_on(source: Path, where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unfinished = interrupted(monkeypatch, DRAWING, source, where)
+    unfinished = interrupted(monkeypatch, READING, source, where)
     text = run("ledger", "show", where).stdout
     ways = [line.split(": ")[1] for line in text.splitlines() if ": clusterdp " in line]
     assert [shlex.split(way)[1:3] for way in ways] == [
@@ -235,16 +236,17 @@ def test_show_names_the_ways_on(source: Path, where: Path, monkeypatch: pytest.M
     assert set(one["ended"]) == {"at", "who"}
 
 
+@pytest.mark.parametrize(("point", "drew"), [(DRAWING, "rows"), ("cells_table", "noise")])
 def test_one_that_drew_can_be_closed_alone(
-    source: Path, where: Path, monkeypatch: pytest.MonkeyPatch
+    point: str, drew: str, source: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unfinished = interrupted(monkeypatch, "cells_table", source, where)
+    unfinished = interrupted(monkeypatch, point, source, where)
     text = run("ledger", "show", where).stdout
     assert f"clusterdp ledger close {where} {unfinished}" in text
     assert "ledger cancel" not in text
     assert_refused(
         run("ledger", "cancel", where, unfinished),
-        "it has drawn noise, so its budget stays spent; close it with: clusterdp ledger close",
+        f"it has drawn {drew}, so its budget stays spent; close it with: clusterdp ledger close",
     )
     closed = run("ledger", "close", where, unfinished)
     assert f"closed release {unfinished}: epsilon 2.0 of population 'us' stays" in closed.stdout

@@ -109,7 +109,7 @@ def test_names_are_checked_where_the_budget_is_reserved(where: Path) -> None:
     """Between a look and a reservation another process may have opened the population."""
     ledger = Ledger(str(where))
     terms = one_block(SPACE, cdp.uniform_prior_dp(epsilon=1))
-    asked: dict[str, Any] = {"terms": terms, "about": {}}
+    asked: dict[str, Any] = {"terms": terms, "about": {}, "place": "x"}
     with pytest.raises(LedgerError, match="is new to the ledger"):
         ledger.reserve("us", **asked, confirmed_new=False)
     ledger.reserve("us", **asked, confirmed_new=True)

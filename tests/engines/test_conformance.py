@@ -19,6 +19,7 @@ from clusterdp.engines.base import RANDOMIZING
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark.table import SparkTable
+from clusterdp.errors import TableChangedError
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.in_memory import release_in_memory, run_release
 from clusterdp.releasing.journal import Unrecorded
@@ -27,7 +28,6 @@ from clusterdp.releasing.prepare import prepare, prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from clusterdp.storage.store_folder import StoreFolder
@@ -250,7 +250,7 @@ def test_a_table_that_changes_between_passes_is_not_published(
                 other.write_parquet(path, compression="uncompressed")
             return lambda _: None
 
-    with pytest.raises(cdp.DataError, match=TABLE_CHANGED):
+    with pytest.raises(TableChangedError):
         write(opened, LocalFolder(tmp_path / "out"), Meddler(), COUNTED)
     assert not list(tmp_path.glob("*out*"))
 
@@ -324,6 +324,6 @@ def test_an_object_that_changes_between_passes_is_not_published(
                 bucket.put("t.parquet", as_bytes(table.with_columns(clicks=3 - pl.col("clicks"))))
             return lambda _: None
 
-    with pytest.raises(cdp.DataError, match=TABLE_CHANGED):
+    with pytest.raises(TableChangedError):
         write(opened.table, StoreFolder.at(f"{bucket.uri}/out"), Meddler(), COUNTED)
     assert bucket.names() == {"t.parquet"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -13,6 +15,7 @@ from clusterdp.errors import LedgerError
 from clusterdp.ledger import store
 from clusterdp.ledger.connection import explain
 from clusterdp.ledger.ledger import Ledger
+from ledger_runs import edit, reserve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,3 +128,23 @@ def test_a_database_that_is_locked(
         pytest.raises(LedgerError, match="is locked by another command"),
     ):
         ledger.close("none")
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_server_whose_transactions_see_the_past(
+    level: str, postgres: Server, tmp_path: Path
+) -> None:
+    """A writer that had to wait sees what the one before it wrote, whatever the default."""
+    url = postgres.new_database(tmp_path.name)
+    edit(url, f"alter database {tmp_path.name} set default_transaction_isolation = '{level}'")
+    ledger = Ledger.create(url, 3)
+    first = reserve(ledger, 3).release_id
+    with ThreadPoolExecutor(1) as threads:
+        with store.Store(url).writing() as transaction:
+            later = threads.submit(reserve, ledger, 3)
+            time.sleep(0.5)  # until it waits for the lock; too short, and it just comes second
+            transaction.append(event="cancelled", release_id=first, content={})
+            transaction.wipe(first)
+        later.result()
+    assert [one.status for one in ledger.releases()] == ["cancelled", "reserved"]

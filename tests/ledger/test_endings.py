@@ -110,7 +110,7 @@ def test_a_release_that_drew_nothing_can_be_cancelled(ledger: Ledger, where: str
     with pytest.raises(LedgerError, match=r"has drawn noise.*ledger close .* " + second.release_id):
         ledger.cancel(second.release_id)
     assert ledger.balance("us").remaining == 0
-    assert ledger.resume(second.release_id).has_drawn
+    assert not ledger.resume(second.release_id).may_be_cancelled
     assert Ledger(where).verify() == []
 
 
@@ -207,8 +207,7 @@ def test_an_ending_races_with_a_run(end: str, ledger: Ledger, where: str) -> Non
 
 
 def sealed(ledger: Ledger, place: Path, manifest: bytes = b"manifest") -> Reservation:
-    reservation = reserve(ledger)
-    reservation.place = str(place)
+    reservation = reserve(ledger, place=str(place))
     draw(reservation)
     reservation.seal(manifest)
     return reservation
@@ -244,8 +243,7 @@ def test_a_sealed_release_that_is_nowhere_to_be_seen(
     place: str, ledger: Ledger, where: str, tmp_path: Path
 ) -> None:
     place = place if "://" in place else str(tmp_path / place)
-    reservation = reserve(ledger)
-    reservation.place = place
+    reservation = reserve(ledger, place=place)
     draw(reservation)
     reservation.seal(b"manifest")
     (tmp_path / "out").mkdir()

@@ -115,7 +115,7 @@ def test_many_small_releases_fit_where_a_delta_is_allowed(tmp_path: Path) -> Non
         ledger = Ledger.create(tmp_path / name, 2, 1e-5, tight=tight)
         for n_releases in range(100):
             try:
-                ledger.reserve("us", terms=one_block(SPACE, mechanism), about={})
+                ledger.reserve("us", terms=one_block(SPACE, mechanism), about={}, place="x")
             except LedgerError:
                 balance = ledger.balance("us")
                 together = balance.tight_epsilon()
@@ -238,19 +238,24 @@ def test_encrypted_keys(kind: str, where: str, tmp_path: Path) -> None:
     assert again.resume(reservation.release_id).key == reservation.key
 
 
-def test_a_secret_cannot_be_moved_to_another_release(where: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_key_cannot_be_moved_to_another_release(
+    encrypted: bool, where: str, tmp_path: Path
+) -> None:
     key_file = tmp_path / "key"
     key_file.write_bytes(bytes(range(64)))
     key_file.chmod(0o600)
-    ledger = Ledger.create(where, 3, key_file=key_file)
+    ledger = Ledger.create(where, 3, key_file=key_file if encrypted else None)
     first, second = reserve(ledger), reserve(ledger)
     edit(
         where,
         "update clusterdp_secrets set key = (select key from clusterdp_secrets where release_id = "
         f"'{first.release_id}') where release_id = '{second.release_id}'",
     )
-    with pytest.raises(LedgerError, match="secrets were changed"):
-        _ = ledger.resume(second.release_id).key
+    with pytest.raises(LedgerError, match="its key was changed"):
+        ledger.resume(second.release_id)
+    (problem,) = ledger.verify()
+    assert "its key was changed" in problem
 
 
 def test_places_that_are_no_ledger(tmp_path: Path, where: str) -> None:

@@ -135,7 +135,7 @@ def test_sums_decide_unless_asked_otherwise(tmp_path: Path) -> None:
         ledger = Ledger(str(where))
         for n_releases in range(100):
             try:
-                ledger.reserve("us", terms=one_block(SPACE, mechanism), about={})
+                ledger.reserve("us", terms=one_block(SPACE, mechanism), about={}, place="x")
             except LedgerError:
                 return n_releases
         raise AssertionError
@@ -171,7 +171,7 @@ def test_the_tight_composition_needs_a_delta(tmp_path: Path) -> None:
 def test_another_format_is_not_called_an_edit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for version in (2, 4):
+    for version in (3, 5):
         where = tmp_path / f"format-{version}.db"
         with monkeypatch.context() as patched:
             patched.setattr("clusterdp.ledger.history.FORMAT_VERSION", version)

@@ -137,7 +137,11 @@ def leave_unfinished(
 ) -> str:
     """A release by tier that is killed after its noise was drawn."""
     reservation = ledger.reserve(
-        "users", terms=one_block(SPACE, mechanism_of(("tier",))), about={}, confirmed_new=True
+        "users",
+        terms=one_block(SPACE, mechanism_of(("tier",))),
+        about={},
+        place="x",
+        confirmed_new=True,
     )
     with monkeypatch.context() as patch:
         patch.setattr(to_folder, "totals_table", kill)

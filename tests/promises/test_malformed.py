@@ -398,6 +398,7 @@ def ledger(tmp_path: Path) -> Path:
             one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)), cdp.optimal(epsilon=1)
         ),
         about={"n_units": 1, "n_clusters": 1, "options": {"out": "x"}},
+        place="x",
     )
     return path
 
@@ -477,7 +478,8 @@ def test_releases_that_tell_nearly_everything(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "b.db", 100, 1e-6)
     for epsilon in (1, 80):
         mechanism = cdp.noisy_horvitz_thompson(epsilon=epsilon)
-        ledger.reserve("us", terms=one_block(space, mechanism), about={})
+        ledger.reserve("us", terms=one_block(space, mechanism), about={}, place="x")
     assert run("ledger", "show", tmp_path / "b.db").exit_code == 0
+    terms = one_block(space, cdp.noisy_histogram(epsilon=900))
     with pytest.raises(LedgerError, match="does not allow it"):
-        ledger.reserve("us", terms=one_block(space, cdp.noisy_histogram(epsilon=900)), about={})
+        ledger.reserve("us", terms=terms, about={}, place="x")

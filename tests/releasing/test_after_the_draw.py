@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -18,13 +19,16 @@ from clusterdp.channels.integers import TABLE_TOTAL
 from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_optimal
 from clusterdp.channels.optimal_rows import OptimalBudget, OptimalRows
 from clusterdp.channels.plain import k_ary, plain_channel, two_points
+from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.mechanisms.draw import check_exact
+from clusterdp.mechanisms.draw import CellRelease, check_exact, complete, release_cells
 from clusterdp.mechanisms.mechanism import Mechanism
 from clusterdp.releasing.in_memory import run_release
+from clusterdp.releasing.journal import Drawn
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.statistics.noise import ALONE
+from clusterdp.statistics.base import CellTotals
+from clusterdp.statistics.noise import ALONE, add_exact_noise
 from clusterdp.statistics.sums import NoisySums
 from populations import make_layout
 from soak.designs import draw_and_design, is_sound, random_case
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.channels.catalogue import Channel
 
 # At small epsilons and large deltas, where the code as it was failed once in ten releases and more.
 N_CASES = 10
@@ -208,3 +213,49 @@ def test_infinite_arms_are_refused_before_anything_is_drawn(table: pl.DataFrame)
             cluster="market",
             control=0.0,
         )
+
+
+CHANNELS = {
+    "optimal": cdp.optimal(epsilon=1, noise_scale=4),
+    "resampled": cdp.cluster_dp(noise_scale=20, prior_floor=0.05, epsilon=2),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_a_restored_channel_passes_the_check_of_a_designed_one(name: str) -> None:
+    """Integers that would cost more than the release states randomize no row."""
+    layout, mechanism = make_layout([[30, 40], [50, 60]]), CHANNELS[name]
+    space = one_outcome("y", cdp.OutcomeSpace.integers(0, 3))
+    counts = np.stack([layout.sizes] + [np.zeros_like(layout.sizes)] * 3, axis=-1)
+    totals = CellTotals.of_counts(counts, space)
+    cells = release_cells(totals, layout, space, mechanism, add_exact_noise)
+    drawn = Drawn(blocks=(cells,), table_tag=bytes(32))
+    assert Drawn.from_bytes(bytes(drawn), [mechanism], layout, [space]).table_tag == bytes(32)
+    channel = cells.channel
+    if isinstance(channel, OptimalChannel):
+        tables = np.zeros_like(channel.tables)
+        tables[:, np.arange(4), np.arange(4)] = TABLE_TOTAL  # each output tells its outcome
+        edited: Channel = replace(channel, tables=tables)
+    else:
+        assert isinstance(channel, ResamplingChannel)
+        weights = np.zeros_like(channel.weights)
+        weights[..., 0] = channel.weights.sum(axis=-1)  # only the first outcome is redrawn
+        edited = replace(channel, weights=weights)
+    forged = bytes(Drawn(blocks=(CellRelease(cells.statistics, edited),), table_tag=bytes(32)))
+    with pytest.raises(cdp.ClusterDPError, match="would cost more than was stated"):
+        Drawn.from_bytes(forged, [mechanism], layout, [space])
+
+
+def test_a_design_that_costs_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain channels are checked as well, which take the place of what no solver finds."""
+
+    def telling(prior: FloatArray, values: FloatArray, ratio: Fraction) -> tuple[Any, Any]:
+        del prior, ratio
+        return np.eye(values.shape[1], dtype=np.int64) * TABLE_TOTAL, values
+
+    monkeypatch.setattr("clusterdp.channels.optimal.plain_design", telling)
+    monkeypatch.setattr("clusterdp.channels.generation.solve_cones", lambda *_: None)
+    layout, space = make_layout([[30, 40]]), one_outcome("y", cdp.OutcomeSpace.integers(0, 2))
+    mechanism = cdp.optimal(epsilon=1.234)
+    with pytest.raises(cdp.ClusterDPError, match="would cost more than was stated"):
+        complete((), layout, space, mechanism)

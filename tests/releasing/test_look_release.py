@@ -12,8 +12,8 @@ import pytest
 import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.experiment.look_bins import look_space
+from clusterdp.ledger.history import ReleaseRecord
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.ledger.store import Secrets
 from clusterdp.mechanisms.settling import settle
 from clusterdp.published.manifest import _with_checksum, unseal
 from clusterdp.published.verification import verify_folder
@@ -79,7 +79,8 @@ def audit_kill(folder: Path, clock: Clock, deadly: int) -> bool:
     (record,) = ledger.releases()
     left = ledger.resume(record.release_id)
     key, looked, drawn = left.key, left.recall_look(), left.recall()
-    assert record.status == ("reserved" if looked is None else "looked" if not drawn else "drawn")
+    assert (record.status == "reserved") == (looked is None)
+    assert (record.status == "drawn") == (drawn is not None)
     cdp.resume(record.release_id, players(), ledger=ledger)
     assert ledger.verify() == problems(target) == []
     assert [one.status for one in ledger.releases()] == ["committed"]
@@ -136,7 +137,7 @@ def audit_refusal(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def give_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Secrets, "has_drawn", property(lambda kept: kept.drawn is not None))
+    patch.setattr(ReleaseRecord, "has_drawn", property(lambda one: one.drawn_sha256 is not None))
 
 
 @pytest.mark.parametrize(

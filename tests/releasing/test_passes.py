@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,14 +11,15 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.engines.base import Table
 from clusterdp.engines.local.table import LocalTable
+from clusterdp.errors import TableChangedError
 from clusterdp.releasing import to_folder
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.publishing import BatchRandomizer
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
@@ -63,7 +64,7 @@ def tiers(table: pl.DataFrame) -> pl.DataFrame:
 def in_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """The local engine without its one pass."""
     with monkeypatch.context() as patch:
-        patch.setattr(LocalTable, "count_and_write", Table.count_and_write)
+        patch.setattr(LocalTable, "one_pass", False)
         yield patch
 
 
@@ -94,9 +95,16 @@ class Remembering(Unrecorded):
     def recall(self) -> bytes | None:  # type: ignore[override]  # `Unrecorded` never has one
         return self.kept[0] if self.kept else None
 
+    def begin_rows(self) -> None:
+        self.order.append("begun")
+
     def keep(self, drawn: bytes) -> None:
+        assert not self.kept
         self.kept.append(drawn)
         self.order.append("kept")
+
+    def give_up(self, reason: str) -> None:
+        self.order.append("given up")
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -147,49 +155,60 @@ def test_a_bad_table_is_refused_before_anything_is_drawn(
     assert "4321" not in said[0]
 
 
-class Kept:
-    """A journal in memory: what a killed run wrote down."""
-
-    def __init__(self) -> None:
-        self.key = KEY
-        self.drawn: bytes | None = None
-
-    def recall(self) -> bytes | None:
-        """What was drawn."""
-        return self.drawn
-
-    def keep(self, drawn: bytes) -> None:
-        """Write down what was drawn, once."""
-        assert self.drawn is None
-        self.drawn = drawn
-
-    def seal(self, manifest: bytes) -> None:
-        """Nothing of the manifest is kept."""
-
-    def commit(self, place: str) -> None:
-        """Nothing is wiped."""
-
-
 @pytest.mark.parametrize("mechanism", [KNOWN["optimal"], COUNTED], ids=["known", "counted"])
-def test_a_resumed_release_needs_one_pass(
+def test_a_resumed_release_compares_the_table_before_it_randomizes_a_row(
     mechanism: cdp.Mechanism,
     tiers: pl.DataFrame,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its channels were written down: rows are randomized while they are counted again."""
-    whole, journal = publish(tiers, tmp_path / "whole", mechanism), Kept()
+    """Its key was used with the table on record, and is never used with another one."""
+    whole, journal = publish(tiers, tmp_path / "whole", mechanism), Remembering(KEY)
     with monkeypatch.context() as patch:
         patch.setattr(to_folder, "cells_table", interrupt)
         with pytest.raises(KeyboardInterrupt):
             publish(tiers, tmp_path / "out", mechanism, journal=journal)
-    for name in ("first_pass", "write_rows"):
-        monkeypatch.setattr(LocalTable, name, no_pass)
     other = tiers.with_columns(clicks=3 - pl.col("clicks"))
-    with pytest.raises(cdp.DataError, match="not the one that the release began with"):
-        publish(other, tmp_path / "out", mechanism, journal=journal, add_noise=no_pass)
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchRandomizer, "respond", no_pass)
+        with pytest.raises(cdp.DataError, match="not the one that the release began with"):
+            publish(other, tmp_path / "out", mechanism, journal=journal, add_noise=no_pass)
     resumed = publish(tiers, tmp_path / "out", mechanism, journal=journal, add_noise=no_pass)
     assert checksums(resumed) == checksums(whole)
+
+
+def test_rows_of_one_pass_are_on_record_before_the_first_one(
+    tiers: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, honest = Remembering(KEY), BatchRandomizer.respond
+
+    def respond(*arguments: Any) -> Any:
+        journal.order.append("a row")
+        return honest(*arguments)
+
+    monkeypatch.setattr(BatchRandomizer, "respond", respond)
+    publish(tiers, tmp_path / "out", KNOWN["optimal"], journal=journal)
+    assert journal.order[0] == "begun"
+    assert journal.order[-1] == "kept"
+    assert "a row" in journal.order
+
+
+@pytest.mark.parametrize("mechanism", [KNOWN["optimal"], COUNTED], ids=["known", "counted"])
+def test_a_table_that_changes_between_two_passes_ends_the_release(
+    mechanism: cdp.Mechanism, tiers: pl.DataFrame, tmp_path: Path, in_two: pytest.MonkeyPatch
+) -> None:
+    """Rows of both tables would have been randomized with one key."""
+    journal, honest = Remembering(KEY), LocalTable.write_rows
+
+    def changed(table: LocalTable, *arguments: Any) -> Any:
+        rows = table.rows.with_columns(clicks=3 - pl.col("clicks"))
+        return honest(replace(table, rows=rows), *arguments)
+
+    in_two.setattr(LocalTable, "write_rows", changed)
+    with pytest.raises(TableChangedError):
+        publish(tiers, tmp_path / "out", mechanism, journal=journal)
+    assert journal.order == ["kept", "given up"]
+    assert not list(tmp_path.iterdir())
 
 
 def interrupt(*_: object) -> None:

@@ -26,6 +26,7 @@ from soak import (
     scaling,
     stores,
     workers,
+    writes,
 )
 from soak.report import Line
 
@@ -100,7 +101,10 @@ def _kills() -> list[Line]:
         if done % 10 == 0:
             _CONSOLE.print(f"  {done} kills")
 
-    return [kills.run_kills(100, 1_000_000, _generator(), _folder(), told)]
+    return [
+        kills.run_kills(100, 1_000_000, _generator(), _folder(), told),
+        writes.run_write_kills(200, 20_000, _generator(), _folder(), told),
+    ]
 
 
 def _stores() -> list[Line]:

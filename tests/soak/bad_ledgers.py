@@ -56,6 +56,7 @@ def sound_ledger(path: Path) -> SoundLedger:
             "users",
             terms=one_block(one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)), mechanism),
             about={"software": "1", "n_units": 48, "n_clusters": 3, "options": {"out": "x"}},
+            place="x",
         )
         if number == 0:
             reservation.keep(bytes(Drawn(blocks=(CellRelease((), None),), table_tag=b"tag")))

@@ -15,7 +15,7 @@ from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.journal import Drawn, KeptLook
+from clusterdp.releasing.journal import Drawn, KeptLook, Unrecorded
 from clusterdp.releasing.prepare import Prepared
 from clusterdp.releasing.prepare import prepare as prepare_release
 from clusterdp.releasing.to_folder import Silence, write_with
@@ -158,7 +158,8 @@ def _judge(tally: _Tally, where: str, population: str, target: Path, source: Pat
     tally.lost += _problems(target)
     if kept is not None and not _same_statistics(kept, target):
         tally.lost.append("other noise than was drawn")
-    tally.lost += _differences(target, undisturbed_run(target, source, key, record))
+    (now,) = balance.releases
+    tally.lost += differences(target, undisturbed_run(target, source, key, now))
 
 
 def _is_accepted(folder: Path) -> bool:
@@ -187,44 +188,27 @@ def _same_statistics(kept: bytes, target: Path) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay(Unrecorded):
     """The journal of an undisturbed run, with a key and noise that are known."""
 
-    key: ReleaseKey
+    rows_by: ReleaseKey
     drawn: Drawn
     look: DrawnLook | None = None
 
-    def recall_labels(self) -> None:
-        """Clusters are public."""
-        return
+    @property
+    def row_key(self) -> ReleaseKey:
+        """The key of rows."""
+        return self.rows_by
 
-    def keep_labels(self, counted: bytes) -> None:
-        """Never: clusters are public."""
-        raise NotImplementedError
-
-    def recall_look(self) -> bytes | None:
+    def recall_look(self) -> bytes | None:  # type: ignore[override]  # `Unrecorded` never has one
         """The look, if there is one. Nobody asks which table it is of: all was drawn."""
         look = self.look
         return None if look is None else bytes(KeptLook(look.noisy_counts, table_tag=b""))
 
-    def keep_look(self, drawn: bytes) -> None:
-        """Never: it is known."""
-        raise NotImplementedError
-
-    def recall(self) -> bytes:
+    def recall(self) -> bytes:  # type: ignore[override]  # `Unrecorded` never has one
         """The noise."""
         return bytes(self.drawn)
-
-    def keep(self, drawn: bytes) -> None:
-        """Never: it is known."""
-        raise NotImplementedError
-
-    def seal(self, manifest: bytes) -> None:
-        """Nothing to do."""
-
-    def commit(self, place: str) -> None:
-        """Nothing to do."""
 
 
 def prepare(source: Path, engine: Engine | None = None) -> Prepared:
@@ -256,7 +240,15 @@ def undisturbed_run(
 def publish_again(
     published: cdp.Release, prepared: Prepared, key: ReleaseKey, record: ReleaseRecord, again: Path
 ) -> None:
-    """Publish a release once more on a disk, undisturbed, with its key and its noise."""
+    """Publish a release once more on a disk, undisturbed, with its key and its noise.
+
+    Args:
+        published: The release.
+        prepared: Its table.
+        key: Its key.
+        record: What the ledger says of it now.
+        again: Where to publish it.
+    """
     prepared = replace(prepared, provenance=published.provenance)
     seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     drawn = Drawn(
@@ -267,12 +259,18 @@ def publish_again(
         record.terms.mechanisms,
         LocalFolder(again),
         Silence(),
-        journal=Replay(key, drawn, published.look),
+        journal=Replay(
+            key=key,
+            rows_by=key.for_attempt(record.n_attempts),
+            drawn=drawn,
+            look=published.look,
+        ),
         add_noise=add_exact_noise,  # not asked: the noise is known
     )
 
 
-def _differences(one: Path, other: Path) -> list[str]:
+def differences(one: Path, other: Path) -> list[str]:
+    """The files in which two folders are not alike."""
     names = {path.name for path in one.iterdir()} | {path.name for path in other.iterdir()}
     return [
         f"{name} differs from an undisturbed run's"

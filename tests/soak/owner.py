@@ -120,10 +120,12 @@ def _main() -> None:
     import clusterdp.ledger.paid_release
     import clusterdp.storage.store_folder
     from clusterdp.cli.app import app
+    from soak import deadly
 
     del cryptography, opendp, scipy, sqlalchemy, clusterdp
     print("ready", flush=True)
     sys.stdin.readline()
+    deadly.install()
     app(sys.argv[1:])
 
 

@@ -33,6 +33,7 @@ def run_race(where: str, kind: str, n_processes: int, n_fit: int, folder: Path) 
             one_outcome("clicks", cdp.OutcomeSpace.integers(0, 5)), cdp.uniform_prior_dp(epsilon=1)
         ),
         about={},
+        place=str(folder / "never"),
     ).cancel()
     targets = [folder / f"out-{number}" for number in range(n_processes)]
     owners = [

@@ -203,7 +203,7 @@ def _judge(trial: _Trial, name: str) -> None:
     tally.overspent += ledger.balance(name).basic != record.guarantee
     tally.lost += _problems(place)
     again = trial.folder / f"{name}-again"
-    publish_again(cdp.read_release(place), prepare(trial.source), key, record, again)
+    publish_again(cdp.read_release(place), prepare(trial.source), key, spent, again)
     whole = {path.name: path.read_bytes() for path in again.iterdir()}
     if trial.bucket.read(name) != whole:
         tally.lost.append(f"{name} differs from an undisturbed run")

@@ -20,6 +20,7 @@ from soak.outages import run_database_outages, run_disk_outages, run_permission_
 from soak.races import run_race
 from soak.scaling import ROWS, Measured, as_guide, as_table, run_scaling
 from soak.stores import run_store_kills, run_store_race
+from soak.writes import run_write_kills
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,13 @@ def test_make_finds_everything() -> None:
 
 @pytest.mark.slow
 def test_killed_and_resumed(rng: np.random.Generator, tmp_path: Path) -> None:
-    line = run_kills(4, 200_000, rng, tmp_path)
+    line = run_kills(2, 200_000, rng, tmp_path)
+    assert line.passed, line
+
+
+@pytest.mark.slow
+def test_killed_at_writes(rng: np.random.Generator, tmp_path: Path) -> None:
+    line = run_write_kills(12, 5000, rng, tmp_path)
     assert line.passed, line
 
 

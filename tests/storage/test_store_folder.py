@@ -249,7 +249,7 @@ def test_a_claim_that_was_left_beside_a_release_does_no_harm(
     with pytest.raises(cdp.OutputError, match="exists already"):
         publish(table, target)
     assert cdp.read_release(str(target)).layout.n_units == len(table)
-    target.settle()
+    target.clear(KEY.claim())
     assert CLAIM not in bucket.names("out")
 
 

@@ -117,6 +117,32 @@ def test_who_loses_a_place_publishes_elsewhere(
     assert status(ledger) == ["committed"]
 
 
+def test_closing_removes_what_was_uploaded(
+    source: Path, bucket: Bucket, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as faulty:
+        faulty.setattr(Store, "create", only_claims)
+        spend(source, f"{bucket.uri}/out", ledger)
+    assert status(ledger) == ["drawn"]
+    assert {CLAIM, "units.parquet"} < bucket.names("out")
+    (record,) = ledger.releases()
+    bucket.put("out/theirs", b"somebody else's")
+    bucket.put(f"other/{CLAIM}", b"somebody else's")
+    assert ledger.close(record.release_id).ended == ledger.releases()[0].ended
+    assert bucket.names("out") == set()
+    assert bucket.names("other") == {CLAIM}
+
+
+def only_claims(store: Store, name: str, content: bytes) -> bool:
+    """Creates claims, and fails at the manifest."""
+    if name != CLAIM:
+        raise cdp.OutputError("the store went away")
+    return HONEST(store, name, content)
+
+
+HONEST = Store.create
+
+
 def test_a_release_that_was_published_and_not_recorded_is_recorded(
     source: Path, bucket: Bucket, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +152,8 @@ def test_a_release_that_was_published_and_not_recorded_is_recorded(
     assert status(ledger) == ["drawn"]
     before = bucket.read("out")
     # What a kill at the last moment leaves, there and here.
-    bucket.put(f"out/{CLAIM}", b"a claim")
+    (record,) = ledger.releases()
+    bucket.put(f"out/{CLAIM}", record.content["claim"].encode())
     working = StoreFolder.at(f"{bucket.uri}/out").working
     left = working.with_name(f".{working.name}{PARTIAL_SUFFIX}")
     left.mkdir()

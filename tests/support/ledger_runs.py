@@ -26,10 +26,10 @@ LAYOUT = make_layout([[3, 4], [5, 6]])
 
 
 def reserve(
-    ledger: Ledger, epsilon: float = 1, population: str = "us", **settings: Any
+    ledger: Ledger, epsilon: float = 1, population: str = "us", place: str = "x", **settings: Any
 ) -> Reservation:
     mechanism = cdp.cluster_dp(noise_scale=20, prior_floor=0.05, epsilon=epsilon, **settings)
-    return ledger.reserve(population, terms=one_block(SPACE, mechanism), about={})
+    return ledger.reserve(population, terms=one_block(SPACE, mechanism), about={}, place=place)
 
 
 def some_drawn(reservation: Reservation) -> bytes:

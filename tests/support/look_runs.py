@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -13,6 +13,7 @@ from clusterdp.engines.local.table import LocalTable
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.owner.task import python_task
 from clusterdp.releasing import blocks, looking
+from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.statistics.noise import add_exact_noise
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.published.provenance import Provenance
     from clusterdp.releasing.prepare import Prepared
-    from clusterdp.rows.keys import ReleaseKey
 
 N_PLAYERS = 4000
 EPSILON = 3
@@ -84,7 +84,7 @@ class Clock:
             (blocks, "draw_statistics"),
             *(
                 (Reservation, name)
-                for name in ("recall_look", "keep_look", "recall", "keep", "seal")
+                for name in ("recall_look", "keep_look", "recall", "begin_rows", "keep", "seal")
             ),
         ):
             self._watch(patch, owner, name)
@@ -106,35 +106,20 @@ class Clock:
             raise KilledError
 
 
-class Replay:
+@dataclass(frozen=True, slots=True)
+class Replay(Unrecorded):
     """The journal of an undisturbed run, with a key, a look and noise that are known."""
 
-    def __init__(self, key: ReleaseKey, look: bytes, drawn: bytes) -> None:
-        self.key, self._look, self._drawn = key, look, drawn
+    look: bytes = b""
+    drawn: bytes = b""
 
-    def recall_labels(self) -> None:
-        """Clusters are public."""
-        return
-
-    def recall_look(self) -> bytes:
+    def recall_look(self) -> bytes:  # type: ignore[override]  # `Unrecorded` never has one
         """The look."""
-        return self._look
+        return self.look
 
-    def recall(self) -> bytes:
+    def recall(self) -> bytes:  # type: ignore[override]  # `Unrecorded` never has one
         """The noise."""
-        return self._drawn
-
-    def keep_look(self, drawn: bytes) -> None:
-        """Never: it is known."""
-        raise NotImplementedError
-
-    keep = keep_labels = keep_look
-
-    def seal(self, manifest: bytes) -> None:
-        """Nothing to do."""
-
-    def commit(self, place: str) -> None:
-        """Nothing to do."""
+        return self.drawn
 
 
 def publish_again(

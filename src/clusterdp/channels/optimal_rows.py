@@ -264,6 +264,10 @@ class OptimalResponse:
         """The probability that a row shows its outcome outright."""
         return self.delta
 
+    def allows(self, channel: OptimalChannel) -> bool:
+        """Whether a channel, in its integers, costs no more."""
+        return channel.is_within(self)
+
     def loss(self) -> tuple[LossAtom, ...]:
         """The privacy loss of a row that is not revealed, largest first."""
         return acc.any_loss(self.epsilon)

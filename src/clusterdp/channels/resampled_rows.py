@@ -277,6 +277,12 @@ class ResamplingResponse:
         """The probability that a row shows its outcome outright."""
         return 0.0
 
+    def allows(self, channel: ResamplingChannel) -> bool:
+        """Whether a channel, in its integers, costs no more."""
+        weights = channel.weights
+        whole = (weights >= self.floor_weight).all() and (weights.sum(axis=-1) == PRIOR_TOTAL).all()
+        return bool(whole) and 0 <= channel.keep_weight <= self.keep_weight
+
     def loss(self) -> tuple[LossAtom, ...]:
         """The privacy loss of a row, largest first."""
         return acc.resampled_row_loss(self.keep_prob, self.prior_floor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -137,6 +137,7 @@ def close(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
         return
     print_line(f"closed release {release_id}: {stays}")
     ended = closed.ended or {}
+    _print_left(ended)
     if "sealed_sha256" in ended:
         place = ended.get("sealed_for", "an unknown place")
         print_line(
@@ -154,6 +155,12 @@ def cancel(where: Where, release_id: ReleaseId, reason: Reason = None) -> None:
     """
     cancelled = Ledger(where).cancel(release_id, reason)
     print_line(f"cancelled release {release_id}: {_cost(cancelled)} is given back")
+    _print_left(cancelled.ended or {})
+
+
+def _print_left(ended: dict[str, Any]) -> None:
+    if "left" in ended:
+        print_line(f"note: {ended['left']}; remove it there")
 
 
 def _cost(one: ReleaseRecord) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,11 +13,10 @@ from clusterdp.engines.cells import CellOptions
 from clusterdp.engines.named_source import Wanted
 from clusterdp.engines.refusals import clipping_notices, refuse_repeated, refuse_unsound
 from clusterdp.engines.source_names import crossed_parts, possible_parts
-from clusterdp.errors import DataError, ParameterError
+from clusterdp.errors import DataError, ParameterError, TableChangedError
 from clusterdp.experiment.aggregates import COMMON
 from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.counting import Asked, RowCounter
-from clusterdp.rows.labels import TABLE_CHANGED, CellEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from clusterdp.rows.columns import Columns
     from clusterdp.rows.counting import Tally
     from clusterdp.rows.fingerprint import Fingerprint
+    from clusterdp.rows.labels import CellEncoder
     from clusterdp.rows.publishing import BatchRandomizer
     from clusterdp.statistics.base import CellTotals
     from clusterdp.storage.files import FileSum, RowOrderKind
@@ -207,7 +207,13 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table(TableOptions, ABC):
-    """A table that an engine can read twice."""
+    """A table that an engine can read twice.
+
+    Attributes:
+        one_pass: Whether the engine can count and write rows in one pass, see `count_and_write`.
+    """
+
+    one_pass: ClassVar[bool] = False
 
     @property
     def row_order(self) -> RowOrderKind:
@@ -252,27 +258,21 @@ class Table(TableOptions, ABC):
         encoder: CellEncoder,
         asked: Sequence[Asked],
         wanted: WantedRows,
-        stages: Stages,
-    ) -> tuple[Counted, WrittenRows | None]:
-        """Count; and write rows whose channels are known beforehand, if one pass does both.
+        progress: Progress = no_progress,
+    ) -> tuple[Counted, WrittenRows]:
+        """Count, and write rows whose channels are public, in one pass.
 
-        That is for engines that write into a folder which nobody else can read: rows are there
-        before all of them were checked, and before it is on record that the budget is spent. Here
-        rows are left to `write_rows`.
+        Only an engine with `one_pass` does it. Rows are then on disk before all of them were
+        checked, so they go into a folder that nobody else can read.
 
         Args:
             layout: The cells.
             encoder: How rows are assigned to cells.
             asked: What to count of each block, as in `count`.
             wanted: What is written, and where.
-            stages: Where to report to.
-
-        Returns:
-            What was counted; and the rows, None if they are yet to be written.
+            progress: Is called with rows done.
         """
-        del wanted
-        counting = stages.stage(COUNTING, layout.n_units)
-        return self.count(layout, encoder, counting, asked), None
+        raise NotImplementedError(f"{type(self).__name__} reads a table in two passes")
 
     def checked(self, found: FirstPass, layout: Layout) -> Counted:
         """What a pass that counts found.
@@ -305,7 +305,7 @@ class Table(TableOptions, ABC):
             self._refuse_rows(found)
             sizes = tally.blocks[0].table.sum(axis=-1).reshape(layout.sizes.shape)
             if not np.array_equal(sizes.sum(axis=0), layout.sizes.sum(axis=0)):
-                raise DataError(TABLE_CHANGED)
+                raise TableChangedError
             return CountedCells(sizes, tally.seen)
 
     @abstractmethod
@@ -362,6 +362,6 @@ def _to_counts(tally: Tally, layout: Layout) -> Counted:
     tables = (block.table[:, : block.counter.n_categories] for block in tally.blocks)
     counts = tuple(table.reshape(*layout.sizes.shape, -1) for table in tables)
     if not all(np.array_equal(one.sum(axis=-1), layout.sizes) for one in counts):
-        raise DataError(TABLE_CHANGED)
+        raise TableChangedError
     totals = tuple(block.counter.totals(block, layout) for block in tally.blocks)
     return Counted(counts=counts, totals=totals, seen=tally.seen)

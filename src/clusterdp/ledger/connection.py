@@ -113,6 +113,9 @@ def connect(url: sa.URL) -> sa.Engine:
             url,
             poolclass=sa.NullPool,
             hide_parameters=True,  # keys are among them
+            # Each statement sees what was written before it. A server may have another default, by
+            # which all of a transaction sees what was there before it had waited for the lock.
+            isolation_level="READ COMMITTED",
             connect_args={"connect_timeout": 10},
         )
     engine = sa.create_engine(

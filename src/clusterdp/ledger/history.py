@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import defaultdict
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, get_args
@@ -22,25 +24,19 @@ if TYPE_CHECKING:
     from clusterdp.ledger.store import Entry
     from clusterdp.privacy.accounting import ReleaseLoss
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+# What the reservation of a release has as text.
+_TEXTS = ("population", "key_sha256", "claim")
 # A larger ε protects nobody.
 _LARGEST_CAP = 100
-# Which event may follow which, for one release.
-_STEPS = {
-    (None, "reserved"),
-    ("reserved", "labelled"),
-    ("reserved", "looked"),
-    ("reserved", "drawn"),
-    ("reserved", "cancelled"),
-    ("reserved", "closed"),
-    ("labelled", "looked"),
-    ("labelled", "drawn"),
-    ("labelled", "closed"),
-    ("looked", "drawn"),
-    ("looked", "closed"),
-    ("drawn", "committed"),
-    ("drawn", "closed"),
-}
+# The event of a release that was interrupted while its rows were randomized for the first time.
+RANDOMIZING = "randomizing"
+# Which events one release may have, in which order, until now. Each is followed by a space. Of a
+# release that is cancelled nothing is left: it drew nothing, or its only run removed its rows.
+_ORDER = re.compile(
+    r"reserved ((randomizing )?cancelled "
+    r"|(labelled )?(looked )?(randomizing )*((drawn )?closed |drawn (committed )?)?)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +46,9 @@ class ReleaseRecord:
     Attributes:
         release_id: Its id.
         population: The people it is about.
-        status: Its last event: "reserved", "labelled", "looked", "drawn", "committed", "cancelled"
-            or "closed".
+        status: Its last event: "reserved", "labelled", "looked", "randomizing", "drawn",
+            "committed", "cancelled" or "closed".
+        n_attempts: How many runs began to randomize rows before what they drew was on record.
         at: When it was reserved, in UTC.
         who: The user who reserved it.
         content: Its parameters and options, from its reservation.
@@ -69,6 +66,7 @@ class ReleaseRecord:
     at: str
     who: str
     content: dict[str, Any]
+    n_attempts: int = 0
     labelled_sha256: str | None = None
     looked_sha256: str | None = None
     drawn_sha256: str | None = None
@@ -79,7 +77,12 @@ class ReleaseRecord:
     @property
     def is_unfinished(self) -> bool:
         """Whether it is neither published nor given up."""
-        return self.status in ("reserved", *get_args(DrawnEvent))
+        return self.status in ("reserved", RANDOMIZING, *get_args(DrawnEvent))
+
+    @property
+    def has_drawn(self) -> bool:
+        """Whether something may exist that depends on outcomes."""
+        return self.status != "reserved"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -120,6 +123,7 @@ def read_releases(entries: Sequence[Entry]) -> list[ReleaseRecord]:
         if entry.release_id in found:
             one = found[entry.release_id]
             one["status"] = entry.event
+            one["n_attempts"] = one.get("n_attempts", 0) + (entry.event == RANDOMIZING)
             checksums = (f"{event}_sha256" for event in get_args(DrawnEvent))
             for name in (*checksums, "manifest_sha256", "folder"):
                 if name in entry.content:
@@ -134,9 +138,10 @@ def find_problems(entries: Sequence[Entry]) -> list[str]:
     if not entries or entries[0].event != "opened":
         return ["the first entry is missing"]
     problems = []
-    previous, status = FIRST_PREVIOUS, dict[str, str]()
+    previous, events = FIRST_PREVIOUS, defaultdict[str, str](str)
     known = format_problem(entries) is None
     for number, entry in enumerate(entries):
+        events[entry.release_id] += f"{entry.event} "
         if entry.number != number:
             problems.append(f"entry {number} is missing")
             break
@@ -144,11 +149,11 @@ def find_problems(entries: Sequence[Entry]) -> list[str]:
             problems.append(f"entry {number} was changed")
         elif entry.previous != previous:
             problems.append(f"entry {number} does not follow the one before")
-        elif known and number and (status.get(entry.release_id), entry.event) not in _STEPS:
+        elif known and number and not _ORDER.fullmatch(events[entry.release_id]):
             problems.append(f"entry {number} has an event that is not allowed there")
         elif known and not _is_valid(entry):
             problems.append(f"entry {number} has invalid content")
-        previous, status[entry.release_id] = entry.hash, entry.event
+        previous = entry.hash
     return problems
 
 
@@ -201,7 +206,7 @@ def _is_valid(entry: Entry) -> bool:
             return _is_cap(cap) and known and named and is_described(content["encryption"])
         if entry.event == "reserved":
             msgspec.convert(content, Terms).check()
-            return isinstance(content["population"], str)
+            return all(isinstance(content[name], str) for name in _TEXTS)
         if entry.event in ("cancelled", "closed"):
             return all(isinstance(value, str) for value in content.values())
     except (ClusterDPError, msgspec.ValidationError, LookupError, TypeError, ValueError):

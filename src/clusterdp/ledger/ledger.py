@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets as system
 import shlex
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,21 @@ import msgspec
 
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.balance import Balance, normalize_population, population_problem
-from clusterdp.ledger.closing import describe_closing, describe_reason, secrets_problem
+from clusterdp.ledger.closing import (
+    describe_closing,
+    describe_left,
+    describe_reason,
+    machine_name,
+    secrets_problem,
+)
 from clusterdp.ledger.encryption import Encryption
-from clusterdp.ledger.history import describe_opening, find_problems, format_problem, read_releases
+from clusterdp.ledger.history import (
+    RANDOMIZING,
+    describe_opening,
+    find_problems,
+    format_problem,
+    read_releases,
+)
 from clusterdp.ledger.reservation import Reservation, secret_context
 from clusterdp.ledger.statement import Statement
 from clusterdp.ledger.store import Secrets, Store
@@ -243,6 +256,7 @@ class Ledger:
         *,
         terms: Terms,
         about: dict[str, Any],
+        place: str,
         confirmed_new: bool | None = None,
     ) -> Reservation:
         """Spend the budget of a release that is about to begin.
@@ -251,6 +265,7 @@ class Ledger:
             population: The people it is about.
             terms: What it is going to publish, and what that costs.
             about: More to record about the release, as JSON can hold it.
+            place: Where it is going to be published.
             confirmed_new: Whether the owner confirms that the population is new to the ledger. It
                 must be new if so, and known if not. None skips the check.
 
@@ -274,11 +289,13 @@ class Ledger:
             stored = encryption.encrypt(key.expose(), secret_context(release_id, "key"))
             spent = {"epsilon": balance.basic.epsilon, "delta": balance.basic.delta}
             content = {"population": name, **msgspec.to_builtins(terms), **about}
-            content["spent_before"] = spent
+            content |= {"spent_before": spent, "claim": key.claim()}
+            content["key_sha256"] = sha256(stored).hexdigest()
             entry = transaction.append(event="reserved", release_id=release_id, content=content)
-            transaction.add_key(release_id, stored)
+            kept = Secrets(key=stored, place=place, host=machine_name())
+            transaction.add_secrets(release_id, kept)
         (record,) = read_releases([entry])
-        return Reservation(self._store, encryption, record, Secrets(stored))
+        return Reservation(self._store, encryption, record, kept)
 
     def check_population(self, population: str, *, confirmed_new: bool) -> None:
         """Raise a LedgerError unless a population is new to the ledger exactly if confirmed so."""
@@ -306,8 +323,8 @@ class Ledger:
     def close(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
         """Give up a release. Its budget stays spent; its key and what it drew are wiped.
 
-        A run that is working on it fails before it publishes anything. If the release turns out to
-        be published already, it is committed instead.
+        What a killed run left is removed. A run that is working on it fails before it publishes
+        anything. If the release turns out to be published already, it is committed instead.
 
         Args:
             release_id: Its id.
@@ -322,13 +339,16 @@ class Ledger:
         content = describe_reason(reason)
         with self._store.writing() as transaction:
             record = self._unfinished(transaction, release_id, "close")
-            event, details = describe_closing(record, transaction.secrets(release_id))
+            kept = transaction.secrets(release_id)
+            event, details = describe_closing(record, kept)
+            details |= describe_left(record, kept)
             return self._end(transaction, release_id, event, content | details)
 
     def cancel(self, release_id: str, reason: str | None = None) -> ReleaseRecord:
         """Give back the budget of a release that drew nothing; its key is wiped.
 
-        A run that is working on it fails before it publishes anything.
+        A release whose rows were being randomized has drawn, whatever became of them. A run that is
+        working on it fails before it publishes anything.
 
         Args:
             release_id: Its id.
@@ -345,12 +365,14 @@ class Ledger:
             record = self._unfinished(transaction, release_id, "cancel")
             kept = transaction.secrets(release_id)
             problem = secrets_problem(record, kept)
-            if record.status != "reserved" or problem or (kept and kept.sealed):
+            if record.has_drawn or problem or (kept and kept.sealed):
+                drew = "it has drawn " + ("rows" if record.status == RANDOMIZING else "noise")
                 raise LedgerError(
-                    f"release {release_id} cannot be cancelled: {problem or 'it has drawn noise'}, "
-                    f"so its budget stays spent; {self._how_to_close(release_id)}"
+                    f"release {release_id} cannot be cancelled: {problem or drew}, so its budget "
+                    f"stays spent; {self._how_to_close(release_id)}"
                 )
-            return self._end(transaction, release_id, "cancelled", content)
+            left = describe_left(record, kept)
+            return self._end(transaction, release_id, "cancelled", content | left)
 
     def _end(
         self, transaction: Transaction, release_id: str, event: str, content: dict[str, str]

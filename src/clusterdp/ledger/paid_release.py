@@ -126,6 +126,7 @@ class Budget:
                 "n_clusters": layout.n_clusters,
                 "options": _portable(spec),
             },
+            place=absolute(str(target)),
             confirmed_new=self.confirmed_new,
         )
         self.on_message(
@@ -141,7 +142,6 @@ class Budget:
         content, layout = reservation.record.content, prepared.layout
         if (content["n_units"], content["n_clusters"]) != (layout.n_units, layout.n_clusters):
             raise DataError("the table is not the one that the release was reserved for")
-        reservation.place = absolute(str(target))
         # What is published of the beginning is on record, so that every run publishes the same.
         prepared = prepared.begun(reservation.begun_on, reservation.spent_before)
         with self._explained_errors(reservation, target):
@@ -159,7 +159,7 @@ class Budget:
         """
         if not _is_published(reservation, target):
             return None
-        target.settle()
+        target.clear(reservation.key.claim())
         reservation.commit(str(target))
         return {"folder": str(target), "release_id": reservation.release_id}
 
@@ -205,16 +205,21 @@ class Budget:
             self.on_message(remark)
             raise
         except DataError as error:
-            if reservation.has_drawn:
-                raise self._still_reserved(error, reservation) from None
-            raise self._given_back(error, reservation) from None
+            if reservation.is_given_up:
+                raise DataError(
+                    f"{error}. Rows of the changed table had been randomized, so the release is "
+                    "closed and its budget stays spent; begin another one"
+                ) from None
+            if reservation.may_be_cancelled:
+                raise self._given_back(error, reservation) from None
+            raise self._still_reserved(error, reservation) from None
         except ClusterDPError as error:
             if _is_published(reservation, target):
                 raise self._unrecorded(reservation, target, str(error)) from None
             raise self._still_reserved(error, reservation) from None
 
     def _given_back(self, error: DataError, reservation: Reservation) -> ClusterDPError:
-        """Cancel a release that drew nothing, and add that to the error."""
+        """Cancel a release of which nothing is left, and add that to the error."""
         try:
             reservation.cancel()
         except OvertakenError as overtaken:

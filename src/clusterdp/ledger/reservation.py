@@ -9,6 +9,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import LedgerError
+from clusterdp.ledger.closing import machine_name, remove_left
+from clusterdp.ledger.history import RANDOMIZING
 from clusterdp.published.provenance import Spent
 from clusterdp.rows.keys import ReleaseKey
 
@@ -30,15 +32,15 @@ class Reservation:
     """The journal of a release whose budget is spent; it makes the release resumable.
 
     Attributes:
-        record: The release as the ledger records it.
-        place: Where it is going to be published; None if that is not known.
+        record: The release as the ledger recorded it when this run began.
     """
 
     _store: Store
     _encryption: Encryption
     record: ReleaseRecord
     _kept: Secrets = field(repr=False)
-    place: str | None = None
+    _began_rows: bool = False
+    _given_up: bool = False
 
     @property
     def release_id(self) -> str:
@@ -62,10 +64,15 @@ class Reservation:
 
     @property
     def key(self) -> ReleaseKey:
-        """The key of its rows."""
+        """The key of the release."""
         return ReleaseKey(
             self._encryption.decrypt(self._kept.key, secret_context(self.release_id, "key"))
         )
+
+    @property
+    def row_key(self) -> ReleaseKey:
+        """The key of its rows: a run that began with a table of its own has one of its own."""
+        return self.key.for_attempt(self.record.n_attempts + self._began_rows)
 
     @property
     def sealed(self) -> str | None:
@@ -73,9 +80,53 @@ class Reservation:
         return self._kept.sealed
 
     @property
-    def has_drawn(self) -> bool:
-        """Whether something exists that depends on outcomes."""
-        return self._kept.has_drawn
+    def may_be_cancelled(self) -> bool:
+        """Whether nothing depends on outcomes but rows of this run, which it removes when it fails.
+
+        What an earlier run randomized may have been seen before it was removed.
+        """
+        drawn = (self._kept.labelled, self._kept.looked, self._kept.drawn)
+        return not self.record.has_drawn and all(one is None for one in drawn)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether this run has found that the release can never be finished."""
+        return self._given_up
+
+    def begin_at(self, place: str) -> None:
+        """Write down where this run works, after it removed what the last one left elsewhere.
+
+        Raises:
+            OutputError: If another run of this release is at work.
+            LedgerError: If rows with another key may be left where this run cannot remove them.
+        """
+        last, here = self._kept, machine_name()
+        if last.place is not None and (last.place, last.host) != (place, here):
+            left = remove_left(last.place, last.host, self.record.content["claim"])
+            if left is not None and self.record.status == RANDOMIZING:
+                raise LedgerError(
+                    f"release {self.release_id} was interrupted while it randomized rows, and "
+                    f"{left}. This run would randomize them once more: resume it there, or close it"
+                )
+        with self._store.writing() as transaction:
+            self._still_kept(transaction)
+            transaction.set_known(self.release_id, place=place, host=here)
+        self._kept = self._kept._replace(place=place, host=here)
+
+    def begin_rows(self) -> None:
+        """Write down that rows are about to be randomized, by a key that no run before used.
+
+        Raises:
+            OvertakenError: If another run did so since this one began, or the release was ended.
+        """
+        with self._store.writing() as transaction:
+            self._still_kept(transaction)
+            theirs = transaction.entries(self.release_id)
+            n_attempts = sum(one.event == RANDOMIZING for one in theirs)
+            if theirs[-1].event == "drawn" or n_attempts != self.record.n_attempts:
+                raise OvertakenError(f"another run is finishing release {self.release_id}")
+            transaction.append(event=RANDOMIZING, release_id=self.release_id, content={})
+        self._began_rows = True
 
     def recall_labels(self) -> bytes | None:
         """The counts of given labels that an earlier run kept."""
@@ -136,7 +187,7 @@ class Reservation:
                     "this would be another release than the one that was about to be published, so "
                     "nothing was published"
                 )
-            transaction.set_sealed(self.release_id, checksum, self.place)
+            transaction.set_known(self.release_id, sealed=checksum)
         self._kept = self._kept._replace(sealed=checksum)
 
     def commit(self, place: str) -> None:
@@ -144,15 +195,27 @@ class Reservation:
         self._finish("committed", {"manifest_sha256": self.sealed, "folder": absolute(place)})
 
     def cancel(self) -> None:
-        """Give back the budget of a release that drew nothing."""
-        if self.has_drawn:
-            raise LedgerError(f"release {self.release_id} has drawn noise: its budget stays spent")
-        self._finish("cancelled", {"reason": "refused before anything was drawn"})
+        """Give back the budget of a release that drew nothing, or removed the rows that it drew.
+
+        Raises:
+            OvertakenError: If another run has begun with the release.
+        """
+        if not self.may_be_cancelled:
+            raise LedgerError(f"release {self.release_id} has drawn: its budget stays spent")
+        before = "its rows, which were being randomized, were removed"
+        reason = before if self._began_rows else "nothing was drawn"
+        self._finish("cancelled", {"reason": f"the table was refused; {reason}"})
+
+    def give_up(self, reason: str) -> None:
+        """Close the release: its budget stays spent, its secrets are wiped."""
+        self._finish("closed", {"reason": reason})
+        self._given_up = True
 
     def _finish(self, event: str, content: dict[str, Any]) -> None:
         with self._store.writing() as transaction:
-            kept = self._still_kept(transaction)
-            if event == "cancelled" and kept.has_drawn:
+            self._still_kept(transaction)
+            theirs = [one.event for one in transaction.entries(self.release_id)]
+            if event == "cancelled" and theirs != ["reserved", *[RANDOMIZING] * self._began_rows]:
                 raise OvertakenError(f"another run is finishing release {self.release_id}")
             transaction.append(event=event, release_id=self.release_id, content=content)
             transaction.wipe(self.release_id)
@@ -162,7 +225,7 @@ class Reservation:
         kept = transaction.secrets(self.release_id)
         if kept is not None:
             return kept
-        theirs = [one for one in transaction.entries() if one.release_id == self.release_id]
+        theirs = transaction.entries(self.release_id)
         if theirs and theirs[-1].event in ("closed", "cancelled"):
             event, who = theirs[-1].event, theirs[-1].who
             raise OvertakenError(

@@ -105,7 +105,7 @@ def _next_steps(one: ReleaseRecord, ledger: str) -> list[str]:
     )
     return [
         f"{release_id} is unfinished: {resume}",
-        *([cancel] if one.status == "reserved" else []),
+        *([] if one.has_drawn else [cancel]),
         f"  to give it up, its budget spent: clusterdp ledger close {where} {release_id}",
     ]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # The number of the lock that all ledgers in a PostgreSQL database share; any number works.
 _LOCK = 0x636C7573
-# What a release writes down before it goes on, in this order.
+# What a release draws and writes down before it goes on, in this order.
 DrawnEvent = Literal["labelled", "looked", "drawn"]
 # The previous hash of the first entry.
 FIRST_PREVIOUS = "0" * 64
@@ -43,8 +43,8 @@ class Entry(NamedTuple):
         number: Its position in the history, from 0.
         at: When it was added, in UTC.
         who: The user who added it.
-        event: "opened", "reserved", "labelled", "looked", "drawn", "committed", "cancelled" or
-            "closed".
+        event: "opened", "reserved", "labelled", "looked", "randomizing", "drawn", "committed",
+            "cancelled" or "closed".
         release_id: The release it is about; empty for the first entry.
         content: The details of the event.
         previous: The hash of the entry before.
@@ -76,7 +76,8 @@ class Secrets(NamedTuple):
         looked: Its look; None before, and where there is none.
         drawn: The noisy statistics of its first pass; None before that pass.
         sealed: The checksum of the manifest it is about to publish; None before. Not a secret.
-        place: Where it is about to be published; None if that is not known. Not a secret.
+        place: Where its last run was going to publish it; None before there was one. Not a secret.
+        host: The machine of that run. Not a secret.
     """
 
     key: bytes
@@ -85,11 +86,7 @@ class Secrets(NamedTuple):
     drawn: bytes | None = None
     sealed: str | None = None
     place: str | None = None
-
-    @property
-    def has_drawn(self) -> bool:
-        """Whether something exists that depends on outcomes."""
-        return any(one is not None for one in (self.labelled, self.looked, self.drawn))
+    host: str | None = None
 
 
 class Store:
@@ -195,10 +192,13 @@ class Transaction:
             raise LedgerError("there is a ledger already")
         entries.metadata.create_all(self._connection)
 
-    def entries(self) -> list[Entry]:
-        """All entries, in their order."""
+    def entries(self, release_id: str | None = None) -> list[Entry]:
+        """All entries, or those of one release, in their order."""
         table = self._tables["entries"]
-        rows = self._connection.execute(table.select().order_by(table.c.number))
+        query = table.select().order_by(table.c.number)
+        if release_id is not None:
+            query = query.where(table.c.release_id == release_id)
+        rows = self._connection.execute(query)
         return [Entry(**{**row, "content": _read(row["content"])}) for row in rows.mappings()]
 
     def append(self, *, event: str, release_id: str, content: dict[str, Any]) -> Entry:
@@ -235,14 +235,12 @@ class Transaction:
         ).first()
         if found is None:
             return None
-        return Secrets(
-            found.key, found.labelled, found.looked, found.drawn, found.sealed, found.place
-        )
+        return Secrets(*(getattr(found, name) for name in Secrets._fields))
 
-    def add_key(self, release_id: str, key: bytes) -> None:
-        """Store the key of a release."""
+    def add_secrets(self, release_id: str, kept: Secrets) -> None:
+        """Store what a release begins with."""
         table = self._tables["secrets"]
-        self._connection.execute(table.insert().values(release_id=release_id, key=key))
+        self._connection.execute(table.insert().values(release_id=release_id, **kept._asdict()))
 
     def set_once(self, release_id: str, event: DrawnEvent, drawn: bytes) -> bool:
         """Store what was drawn; False if that is done already, or the release is finished."""
@@ -251,11 +249,11 @@ class Transaction:
         changed = self._connection.execute(table.update().where(mine).values({event: drawn}))
         return changed.rowcount == 1
 
-    def set_sealed(self, release_id: str, sealed: str, place: str | None) -> None:
-        """Store the checksum of a manifest, and where it is going to be published."""
+    def set_known(self, release_id: str, **known: str) -> None:
+        """Store what is no secret: `place` and `host`, or `sealed`."""
         table = self._tables["secrets"]
         mine = table.c.release_id == release_id
-        self._connection.execute(table.update().where(mine).values(sealed=sealed, place=place))
+        self._connection.execute(table.update().where(mine).values(**known))
 
     def wipe(self, release_id: str) -> None:
         """Delete the secrets of a release."""
@@ -289,8 +287,7 @@ def _tables() -> dict[str, sa.Table]:
         sa.Column("labelled", sa.LargeBinary),
         sa.Column("looked", sa.LargeBinary),
         sa.Column("drawn", sa.LargeBinary),
-        sa.Column("sealed", sa.Text),
-        sa.Column("place", sa.Text),
+        *(sa.Column(name, sa.Text) for name in ("sealed", "place", "host")),
     )
     return {"entries": entries, "secrets": secrets}
 

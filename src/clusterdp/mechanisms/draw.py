@@ -6,9 +6,9 @@ left to be randomized.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ClusterDPError, ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,9 +101,24 @@ def complete(
     """Stages 2 and 3: what follows from the statistics without another look at outcomes."""
     channel = None
     if mechanism.releases_rows:
-        rows = mechanism.settled_rows(space)
-        channel = rows.design(layout, space, histogram_of(statistics))
+        designed = mechanism.settled_rows(space).design(layout, space, histogram_of(statistics))
+        channel = checked_channel(designed, space, mechanism)
     return CellRelease(statistics, channel)
+
+
+def checked_channel(channel: Channel, space: CategorySpace, mechanism: Mechanism) -> Channel:
+    """A channel that was designed, or restored, if its integers cost no more than stated.
+
+    Raises:
+        ClusterDPError: If they cost more: nothing may be randomized then. No design leads to that.
+    """
+    response: Any = mechanism.settled_rows(space).response(space)  # of the channel's own kind
+    if not response.allows(channel):
+        raise ClusterDPError(
+            "the channel of the rows would cost more than was stated, so no row was randomized; "
+            "this is an error of the program, or the ledger was edited"
+        )
+    return channel
 
 
 def public_channel(layout: Layout, space: CategorySpace, mechanism: Mechanism) -> Channel | None:

@@ -11,6 +11,7 @@ from clusterdp._tables import html_pairs
 from clusterdp.engines.source_names import FRAME
 from clusterdp.errors import ParameterError
 from clusterdp.ledger.paid_release import resumed_options
+from clusterdp.ledger.reservation import absolute
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.owner.keywords import PublishKeywords, takes
 from clusterdp.owner.parsing import parse_options
@@ -283,6 +284,7 @@ def run_resume(
         finished = budget.finish_published(reservation, target)
         if finished is None:
             target.check_free(reservation.key.claim())
+            reservation.begin_at(absolute(str(target)))
             prepared = task.prepare(engine, options.out or "")
             finished = budget.finish(reservation, prepared, target, _writer(progress))
     return _published(finished)

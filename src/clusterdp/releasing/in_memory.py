@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import DataError, notify_owner
+from clusterdp.errors import TableChangedError, notify_owner
 from clusterdp.published.cells import cells_table
 from clusterdp.published.release import Block, Release
 from clusterdp.published.terms import total_guarantee
@@ -13,7 +13,6 @@ from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.looking import look_first
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.labels import TABLE_CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +70,7 @@ def release_in_memory(
     if channels:
         units, again, notices = table.collect_rows(prepared.randomizer(channels, key))
         if again != found.seen:
-            raise DataError(TABLE_CHANGED)
+            raise TableChangedError
         for notice in notices:
             notify_owner(notice)
     return Release(

@@ -1,8 +1,10 @@
 """What must survive a crash, so that a release can be finished without spending its budget again.
 
 A release draws randomness up to three times: noise for a look, noise for cells, and a key for rows
-and for private clusters. Run again with the same key and the same noise it gives the same release,
-so a repeated run reveals nothing more.
+and for private clusters. Run again with the same key, noise and table it gives the same release, so
+a repeated run reveals nothing more. With the same key and another table it would show exactly whose
+outcome changed. So a run either compares the table before it uses a key again, or takes another key
+for its rows.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from clusterdp.mechanisms.draw import CellRelease
+from clusterdp.mechanisms.draw import CellRelease, checked_channel
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ class Drawn(NamedTuple):
             channel = None
             if mechanism.releases_rows:
                 held = parts[f"{block}.{_CHANNEL}"]
-                channel = mechanism.settled_rows(space).restore(held, space)
+                restored = mechanism.settled_rows(space).restore(held, space)
+                channel = checked_channel(restored, space, mechanism)
             blocks.append(CellRelease(statistics, channel))
         return cls(blocks=tuple(blocks), table_tag=parts[""]["table_tag"].tobytes())
 
@@ -137,7 +140,24 @@ class Journal(Protocol):
 
     @property
     def key(self) -> ReleaseKey:
-        """The key of the release's rows."""
+        """The key of the release: of its labels, of the rounding of counts, of its checksums."""
+        ...
+
+    @property
+    def row_key(self) -> ReleaseKey:
+        """The key that its rows are randomized with."""
+        ...
+
+    def begin_rows(self) -> None:
+        """Write down that rows are about to be randomized, of a table that nobody has read yet.
+
+        From now on they have a key that no run before used: which table that run read is not
+        known. A table that is known (see `keep`) is compared first, and its rows keep their key.
+        """
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """Write down that the release can never be finished; its budget stays spent."""
         ...
 
     def recall_labels(self) -> bytes | None:
@@ -178,6 +198,17 @@ class Unrecorded:
     """The journal of a release that is never resumed: it keeps a key, and that in memory alone."""
 
     key: ReleaseKey = field(default_factory=ReleaseKey.from_system)
+
+    @property
+    def row_key(self) -> ReleaseKey:
+        """The same key: there is no run before."""
+        return self.key
+
+    def begin_rows(self) -> None:
+        """Nothing is kept."""
+
+    def give_up(self, reason: str) -> None:
+        """Nothing is kept."""
 
     def recall_labels(self) -> None:
         """Nothing: every run is the first."""

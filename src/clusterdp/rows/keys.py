@@ -53,6 +53,12 @@ class ReleaseKey:
         """The AES key of the response that private clusters go through."""
         return self._derive(b"clusterdp/labels/1")
 
+    def for_attempt(self, number: int) -> ReleaseKey:
+        """The key of the rows of one attempt, counted from 1; the first has this one."""
+        if number <= 1:
+            return self
+        return ReleaseKey(self._derive(f"clusterdp/attempt/{number}".encode()))
+
     def tag(self, seen: Fingerprint) -> bytes:
         """A checksum of a table, which reveals nothing without the key."""
         return hmac.digest(self._derive(b"clusterdp/table/1"), bytes(seen), "sha256")

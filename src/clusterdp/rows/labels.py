@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clusterdp.errors import DataError
+from clusterdp.errors import TableChangedError
 from clusterdp.rows.column_types import plain_type
 from clusterdp.rows.label_index import LabelIndex
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from clusterdp.rows.noisy_labels import NoisyLabels
     from clusterdp.rows.unit_ids import UnitIds
 
-TABLE_CHANGED = "the table changed while it was being read; nothing was published"
 ANOTHER_TABLE = (
     "the table is not the one that the release began with; it can only be finished with that one"
 )
@@ -69,12 +68,12 @@ class Labels:
         """The code of each value.
 
         Raises:
-            DataError: If a value is not among the labels.
+            TableChangedError: If a value is not among the labels.
         """
         column = plain_column(column)
         codes = self._find(column) if column.dtype == self.values.dtype else None
         if codes is None:
-            raise DataError(TABLE_CHANGED)
+            raise TableChangedError
         return codes
 
     def _find(self, column: pl.Series) -> CodeArray | None:

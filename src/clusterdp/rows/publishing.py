@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.errors import DataError
+from clusterdp.errors import TableChangedError
 from clusterdp.experiment.published_names import debiased_names
 from clusterdp.rows.column_types import plain_type
 from clusterdp.rows.columns import FOLD
 from clusterdp.rows.debiased import debiased_columns
 from clusterdp.rows.keys import fold_numbers
-from clusterdp.rows.labels import TABLE_CHANGED, plain_column
+from clusterdp.rows.labels import plain_column
 from clusterdp.rows.randomizer import RowRandomizer
 
 if TYPE_CHECKING:
@@ -109,11 +109,11 @@ class BatchRandomizer:
         """Encode a batch and randomize it.
 
         Raises:
-            DataError: If it is not as pass 1 found it.
+            TableChangedError: If it is not as pass 1 found it.
         """
         coded = self.encoder(batch)
         if not coded.sound:
-            raise DataError(TABLE_CHANGED)
+            raise TableChangedError
         return RandomizedBatch(rows=self.publish(batch, coded), words=coded.words())
 
     def publish(self, batch: pl.DataFrame, coded: EncodedRows) -> pl.DataFrame:

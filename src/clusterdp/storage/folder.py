@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from clusterdp.errors import OutputError
+from clusterdp.errors import DataError, OutputError
 from clusterdp.storage.files import MANIFEST, PARTIAL_SUFFIX, SCRATCH_SUFFIX
 
 if TYPE_CHECKING:
@@ -54,8 +54,15 @@ class Destination(Protocol):
         """The manifest of the release that is there; None if there is none."""
         ...
 
-    def settle(self) -> None:
-        """Remove what a run left beside a release that it had published, if it was killed then."""
+    def clear(self, claim: str) -> None:
+        """Remove what killed runs of a release left here and beside; a published one stays.
+
+        Args:
+            claim: What runs of the release own the place by.
+
+        Raises:
+            OutputError: If a run is at work here, or something cannot be removed.
+        """
         ...
 
 
@@ -90,9 +97,9 @@ class LocalFolder:
         except OSError:
             return None
 
-    def settle(self) -> None:
-        """Remove the scratch folder; a rename leaves nothing else behind."""
-        _remove_stale_scratch(self.path)
+    def clear(self, claim: str) -> None:  # noqa: ARG002 - a lock tells runs apart
+        """Remove the private folders beside it; a rename leaves nothing else behind."""
+        remove_left(self.path)
 
 
 @contextmanager
@@ -125,18 +132,32 @@ def working_folder(target: Path) -> Iterator[Path]:
     Raises:
         OutputError: If it cannot be made, or another run is using it.
     """
-    partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
+    partial = _partial_of(target)
     handle = _claim(partial, target)
     try:
         _empty(partial)
         _remove_stale_scratch(target)
         yield partial
+    except DataError as error:
+        # Its budget is given back, so nothing that was drawn may be left.
+        with _said_with(error):
+            _remove(partial)
+        raise
     except BaseException:
         # Only while it is ours; an unclaimed empty one harms nobody.
         shutil.rmtree(partial, ignore_errors=True)
         raise
     finally:
         os.close(handle)
+
+
+@contextmanager
+def _said_with(error: DataError) -> Iterator[None]:
+    """Why something could not be removed, with the error that it was to be removed for."""
+    try:
+        yield
+    except OutputError as failed:
+        raise OutputError(f"{error}; {failed}") from None
 
 
 def _claim(partial: Path, target: Path) -> int:
@@ -162,8 +183,7 @@ def _claim(partial: Path, target: Path) -> int:
 def is_being_written(target: Path) -> bool:
     """Whether a run of this machine is about to publish `target`."""
     try:
-        partial = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
-        handle = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        handle = os.open(_partial_of(target), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except PermissionError:
         return True  # somebody else's: it may be
     except (OSError, ValueError):
@@ -196,12 +216,38 @@ def scratch_folder(target: Path) -> Iterator[Path]:
         os.close(handle)
 
 
+def remove_left(target: Path) -> None:
+    """Remove the private folders that a killed run left beside `target`.
+
+    Raises:
+        OutputError: If a run is using one of them, or it cannot be removed.
+    """
+    for folder in (_partial_of(target), _scratch_of(target)):
+        if os.path.lexists(folder):
+            handle = _claim(folder, target)
+            try:
+                _remove(folder)
+            finally:
+                os.close(handle)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be removed: {error.strerror}") from None
+
+
 def _remove_stale_scratch(target: Path) -> None:
     """Remove what a killed run left of its scratch folder; one that is in use is left alone."""
     if not _scratch_of(target).exists():
         return
     with suppress(OutputError), scratch_folder(target):
         pass
+
+
+def _partial_of(target: Path) -> Path:
+    return target.absolute().with_name(f".{target.name}{PARTIAL_SUFFIX}")
 
 
 def _scratch_of(target: Path) -> Path:

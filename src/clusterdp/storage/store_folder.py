@@ -8,8 +8,9 @@ seen by everyone who can read the store. The manifest comes last, and is created
 none: it is what makes a folder a release. Then the claim is removed.
 
 A claim follows from the key of a release. A run that finishes an interrupted one has the same claim
-and the same bytes, so it writes them again. Nobody else writes below a claim, and what was uploaded
-is never removed: another run of the same release may be at work.
+and the same bytes, so it writes them again. Nobody else writes below a claim. What was uploaded is
+removed only when the release is given up, and its claim before it: a run that is still at work then
+publishes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from clusterdp.errors import OutputError
 from clusterdp.storage.files import CLAIM, MANIFEST
-from clusterdp.storage.folder import Staged, check_system, working_folder
+from clusterdp.storage.folder import Staged, check_system, remove_left, working_folder
 from clusterdp.storage.store import Store
 
 if TYPE_CHECKING:
@@ -79,18 +80,27 @@ class StoreFolder:
                 self._give_up(claim)
                 raise
             self._claim(claim)  # somebody may have removed it in the meantime
-            self._publish(folder)
+            self._publish(folder, claim)
             shutil.rmtree(folder, ignore_errors=True)
 
     def manifest(self) -> bytes | None:
         """The manifest of the release that is there; None if there is none."""
         return self.store.read(MANIFEST)
 
-    def settle(self) -> None:
-        """Remove what a run left that was killed after it had published: here, and its claim."""
-        self._remove_claim()
-        with suppress(OutputError), working_folder(self.working) as folder:
-            shutil.rmtree(folder, ignore_errors=True)
+    def clear(self, claim: str) -> None:
+        """Remove what killed runs uploaded without a manifest, their claim, and what is left here.
+
+        The folder of this machine comes first: a run that is at work has locked it.
+        """
+        remove_left(self.working)
+        there = set(self.store.sizes())
+        if CLAIM not in there or self.store.read(CLAIM) != claim.encode():
+            return
+        # The claim goes first: a run elsewhere that has lost it publishes nothing.
+        self.store.remove(CLAIM)
+        if MANIFEST not in there:
+            for name in there - {CLAIM}:
+                self.store.remove(name)
 
     def _claim(self, claim: str) -> None:
         """Own the place.
@@ -123,11 +133,13 @@ class StoreFolder:
             what = "exists already" if MANIFEST in there else "is not empty"
             raise OutputError(f"{self} {what}; choose another folder (out=..., --out)")
 
-    def _publish(self, folder: Path) -> None:
+    def _publish(self, folder: Path, claim: str) -> None:
         sealed = (folder / MANIFEST).read_bytes()
         # What the manifest does not name stays here, whatever it is.
         for name in sorted(json.loads(sealed)["files"]):
             self.store.upload(name, folder / name)
+        if self.store.read(CLAIM) != claim.encode() and self.manifest() != sealed:
+            raise OutputError(f"somebody took the claim of this run at {self} away")
         # An answer that was lost is asked for again: the manifest that is there may be this one.
         if not self.store.create(MANIFEST, sealed) and self.manifest() != sealed:
             raise OutputError(f"{self} was published by somebody else in the meantime")
@@ -141,7 +153,7 @@ class StoreFolder:
                 self._remove_claim()
 
     def _remove_claim(self) -> None:
-        with suppress(OutputError):  # `settle` tries again; it harms no reader
+        with suppress(OutputError):  # `clear` tries again; it harms no reader
             self.store.remove(CLAIM)
 
     def _claimed(self) -> OutputError:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from clusterdp.errors import DataError
+from clusterdp.errors import TableChangedError
 from clusterdp.rows.counting import Tally
 from clusterdp.rows.duplicate_ids import IdCollector
 from clusterdp.rows.fingerprint import Fingerprint
-from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.rows.order_leak import RowOrder
 
 if TYPE_CHECKING:
@@ -178,10 +177,10 @@ class SameRows:
         """Take in some rows.
 
         Raises:
-            DataError: If they are not as they were when they were counted.
+            TableChangedError: If they are not as they were when they were counted.
         """
         if not rows.sound:
-            raise DataError(TABLE_CHANGED)
+            raise TableChangedError
         more = Fingerprint.of(rows.words())
         with self._lock:
             self.seen += more

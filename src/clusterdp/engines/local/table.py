@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
 from clusterdp.engines.base import (
-    BOTH_AT_ONCE,
     CollectedRows,
     FirstPass,
     Table,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import WordArray
-    from clusterdp.engines.base import Counted, Progress, Stages, WantedRows
+    from clusterdp.engines.base import Counted, Progress, WantedRows
     from clusterdp.engines.cells import CellOptions
     from clusterdp.engines.local.reading import Consumer
     from clusterdp.experiment.layout import Layout
@@ -72,6 +71,8 @@ class LocalTable(Table):
         rows: A query over files or a frame in memory; it must give the same rows each time.
         as_given: Turns what is published into a frame of the library that the table came from.
     """
+
+    one_pass: ClassVar[bool] = True
 
     rows: pl.LazyFrame
     as_given: Callable[[pl.DataFrame], Any] = _as_it_is
@@ -117,12 +118,11 @@ class LocalTable(Table):
         encoder: CellEncoder,
         asked: Sequence[Asked],
         wanted: WantedRows,
-        stages: Stages,
+        progress: Progress = no_progress,
     ) -> tuple[Counted, WrittenRows]:
         """Both in one pass."""
         counter = RowCounter.of(row_encoder(self, encoder), layout, asked)
         counting, kept = Counting(counter, layout), self._kept_columns(wanted.randomizer)
-        progress = stages.stage(BOTH_AT_ONCE, layout.n_units)
         taking = (counting, kept)
         reading = self._publishing(counter.encoder, wanted.randomizer, taking, progress)
         file = self._write(reading, *wanted)

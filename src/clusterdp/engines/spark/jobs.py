@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterdp.engines.base import no_progress
 from clusterdp.engines.spark.batches import RECORDS_PER_BATCH, Shared
-from clusterdp.errors import ClusterDPError, DataError, OutputError
-from clusterdp.rows.labels import TABLE_CHANGED
+from clusterdp.errors import ClusterDPError, DataError, OutputError, TableChangedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -182,9 +181,10 @@ def _in_one_line(error: Exception, what: str, ui: str | None) -> ClusterDPError:
     text = str(error)
     own = re.search(r"clusterdp\.errors\.\w+: (.+)", text)
     if own:
-        return DataError(own[1].strip())
+        changed = TableChangedError()
+        return changed if own[1].strip() == str(changed) else DataError(own[1].strip())
     if "FILE_NOT_EXIST" in text or "FileNotFoundException" in text:
-        return DataError(TABLE_CHANGED)
+        return TableChangedError()
     if "MALFORMED" in text or "FAILED_READ_FILE" in text:
         return DataError(
             "the table cannot be read as what its first rows are; a file may be damaged, or hold "

@@ -20,9 +20,8 @@ from clusterdp.engines.spark.batches import (
     numbered_batch,
 )
 from clusterdp.engines.spark.parcels import RowPacker, unpacked_rows
-from clusterdp.errors import DataError
+from clusterdp.errors import TableChangedError
 from clusterdp.rows.fingerprint import Fingerprint
-from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.rows.sorted_ids import sorted_rows
 
 if TYPE_CHECKING:
@@ -65,12 +64,12 @@ def total_seen(parts: dict[int, Fingerprint | None]) -> Fingerprint:
     """What all partitions read.
 
     Raises:
-        DataError: If one of them read different rows when it was run again.
+        TableChangedError: If one of them read different rows when it was run again.
     """
     total = Fingerprint()
     for seen in parts.values():
         if seen is None:
-            raise DataError(TABLE_CHANGED)
+            raise TableChangedError
         total += seen
     return total
 

@@ -79,8 +79,8 @@ class HadoopFolder:
             store.copyToLocalFile(False, path, self._local(copy), True)  # noqa: FBT003
             return copy.read_bytes()
 
-    def settle(self) -> None:
-        """Nothing: what marks a run is removed before the manifest is there."""
+    def clear(self, claim: str) -> None:
+        """Nothing: only the owner knows whether a run that marked the place is still at work."""
 
     def _publish(self, folder: Path) -> None:
         names = sorted(path.name for path in folder.iterdir() if path.name != MANIFEST)

@@ -51,10 +51,9 @@ from clusterdp.engines.spark.row_order import (
     n_parts,
 )
 from clusterdp.engines.spark.security import check_encryption
-from clusterdp.errors import DataError
+from clusterdp.errors import DataError, TableChangedError
 from clusterdp.rows.column_leak import label_notice, leak_notice
 from clusterdp.rows.column_types import check_types
-from clusterdp.rows.labels import TABLE_CHANGED
 from clusterdp.storage.files import UNIT_PARTS
 
 if TYPE_CHECKING:
@@ -201,7 +200,7 @@ class SparkTable(Table):
             rows.write.options(**_WRITING).parquet(place)
             seen = fingerprint()
         if seen.n_rows != n_units:
-            raise DataError(TABLE_CHANGED)
+            raise TableChangedError
         if path is not None:
             files = settle_files(Path(path), n_units)
         else:
@@ -249,7 +248,7 @@ class SparkTable(Table):
         met = ids.repartition(n_parts(n_units), *ids.columns)
         counted = to_polars(met.mapInArrow(count_repeated, "rows bigint, repeated bigint"))
         if counted["rows"].sum() != n_units:
-            raise DataError(TABLE_CHANGED)
+            raise TableChangedError
         return int(counted["repeated"].sum())
 
     def _notices(self, revealing: list[Pair]) -> tuple[str, ...]:
