@@ -2,8 +2,8 @@
 
 The data owner calls `plan`, then `publish` (a folder) or `release` (in memory); the analyst calls
 `estimate` on what was released. Names are loaded when they are first used, so that importing
-this package is fast. Whatever imports a part of it keeps Polars from storing rows on a disk, so that
-every process that holds true outcomes does: the owner's, the analyst's, Spark's workers.
+this package is fast. To import any part of it keeps Polars from storing rows on a disk, in every
+process that holds true outcomes: the owner's, the analyst's, those of Spark's workers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Polars holds rows in memory alone: what it spilled would be true outcomes on a shared disk.
 
-When memory is short, Polars stores intermediate rows in `/var/tmp/polars-USER/spill`, whatever TMPDIR
-says: unencrypted, in a folder whose owner it does not check, and left behind by a kill. A release
-gains nothing by that. Its passes stream, it sorts in ranges of its own, and for `--aggregate` Polars
-needs as much memory with spilling as without.
+When memory is short, Polars stores intermediate rows in `/var/tmp/polars-USER/spill`, whatever
+TMPDIR says: unencrypted, in a folder whose owner it does not check, and left behind by a kill. A
+release gains nothing by that. Its passes stream, it sorts in ranges of its own, and to aggregate
+rows Polars needs as much memory with spilling as without.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 _NEVER = {
     "POLARS_OOC_MEMORY_BUDGET_FRACTION": "1e9",
     "POLARS_OOC_MEMORY_BUDGET_MB": "1000000000",
-    # Where it spills is read once, at the first spill. No folder can be made here, so that a version
-    # which does not know the limits fails to spill, and goes on in memory.
+    # Where it spills is read once, at the first spill. No folder can be made here: a version that
+    # does not know the limits fails to spill, and goes on in memory.
     "POLARS_OOC_SPILL_DIR": f"{os.devnull}/clusterdp",
 }
 
