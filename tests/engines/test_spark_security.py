@@ -1,4 +1,4 @@
-"""What a Spark cluster must encrypt, and who can reach a session that was started here."""
+"""What a Spark session must encrypt, and who can reach a session that was started here."""
 
 from __future__ import annotations
 
