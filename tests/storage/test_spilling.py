@@ -138,18 +138,27 @@ def test_a_users_duckdb_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "select repeat('x', 100) || i as user, i % 2 as treated, i % 5 as market, "
         "i % 3 as clicks from range({}) as t(i) order by hash(i)"
     )
-    parts = {"unit": "user", "arm": "treated", "cluster": "market", "outcomes": {"clicks": "0..2"}}
-    mechanism = cdp.uniform_prior_dp(epsilon=1)
+
+    def release(rows: object) -> cdp.Release:
+        return cdp.release(
+            rows,
+            mechanism=cdp.uniform_prior_dp(epsilon=1),
+            outcomes={"clicks": "0..2"},
+            unit="user",
+            arm="treated",
+            cluster="market",
+        )
+
     with duckdb.connect(config={"memory_limit": "80MB", "threads": 1}) as connection:
         rows = connection.sql(wide.format(600_000))
         with pytest.raises(cdp.DataError, match=r"OutOfMemoryException.*collect it first"):
-            cdp.release(rows, mechanism=mechanism, **parts)
+            release(rows)
         assert not list(tmp_path.iterdir())
         small = connection.sql(wide.format(1000))
-        assert cdp.release(small, mechanism=mechanism, **parts).layout.n_units == 1000
+        assert release(small).layout.n_units == 1000
         assert connection.sql("select current_setting('temp_directory')").fetchall() == [(".tmp",)]
         # Without clusterdp, rows are stored; from then on the connection cannot be kept from it.
         connection.sql("select count(distinct user) from rows").fetchall()
         assert (tmp_path / ".tmp").is_dir()
         with pytest.raises(cdp.DataError, match="collect it first"):
-            cdp.release(small, mechanism=mechanism, **parts)
+            release(small)
