@@ -2,7 +2,8 @@
 
 The data owner calls `plan`, then `publish` (a folder) or `release` (in memory); the analyst calls
 `estimate` on what was released. Names are loaded when they are first used, so that importing
-this package is fast.
+this package is fast. To import any part of it keeps Polars from storing rows on a disk, in every
+process that holds true outcomes: the owner's, the analyst's, those of Spark's workers.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._version import __version__
+from clusterdp.storage.spilling import keep_rows_in_memory
+
+keep_rows_in_memory()
 
 if TYPE_CHECKING:
     from clusterdp.errors import (

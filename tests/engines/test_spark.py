@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,6 +37,7 @@ from spark_runs import MAX_RESULT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -101,23 +102,26 @@ def test_retried_tasks_and_other_partitions_give_the_same_files(
 def test_the_key_is_in_no_file(
     table: pl.DataFrame, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Not even in the driver's files of broadcasts, which Spark would encrypt."""
     from pyspark import Broadcast
 
     secret = KEY.for_response(("clicks",))
-    monkeypatch.setattr(Broadcast, "destroy", lambda self: None)  # so that its file stays
-    scratch = Path(spark.conf.get("spark.local.dir") or "")
+    dumped: list[bytes] = []
+    dump = Broadcast.dump
 
-    def holding(folder: Path) -> list[Path]:
-        files = (path for path in folder.rglob("*") if path.is_file())
-        return [path for path in files if secret in path.read_bytes()]
+    def watched(self: Any, value: Any, file: Any) -> None:
+        dumped.append(pickle.dumps(value))
+        dump(self, value, file)
 
+    monkeypatch.setattr(Broadcast, "dump", watched)
     write(to_table(spark.createDataFrame(table.to_arrow())), LocalFolder(tmp_path / "out"))
-    assert not holding(scratch)
-    assert not holding(tmp_path)
+    assert dumped
+    assert not any(secret in one for one in dumped)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(secret in path.read_bytes() for path in files)
     assert secret.hex() not in str(spark.sparkContext.getConf().getAll())
-    kept = spark.sparkContext.broadcast({"key": secret})
-    assert holding(scratch)  # were it in a broadcast, it would be
-    Path(kept._path).unlink()  # noqa: SLF001 - see above
+    spark.sparkContext.broadcast({"key": secret})
+    assert secret in dumped[-1]  # were it in a broadcast, it would be
 
 
 def test_a_users_session_is_left_as_it_was(table: pl.DataFrame, spark: SparkSession) -> None:

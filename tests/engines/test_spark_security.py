@@ -1,4 +1,4 @@
-"""What a Spark cluster must encrypt, and who can reach a session that was started here."""
+"""What a Spark session must encrypt, and who can reach a session that was started here."""
 
 from __future__ import annotations
 
@@ -65,14 +65,18 @@ def test_a_cluster_must_encrypt(master: str, missing: str) -> None:
     for settings in (left, left | {missing: "false"}):
         with pytest.raises(cdp.ParameterError, match="must encrypt") as caught:
             check_encryption(at(master, settings))
-        assert f"start it with {missing}=true" in str(caught.value)
+        assert f"Start it with {missing}=true" in str(caught.value)
         assert master in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[2,4]"])
-def test_one_process_need_not(master: str) -> None:
-    check_encryption(at(master, {}))
+def test_one_process_must_encrypt_what_it_stores(master: str) -> None:
+    """Its disks are those of everyone on this machine."""
+    check_encryption(at(master, {STORED: "true"}))
+    for settings in ({}, {STORED: "false"}):
+        with pytest.raises(cdp.ParameterError, match=f"Start it with {STORED}=true$"):
+            check_encryption(at(master, settings))
     assert in_one_process(master)
     assert on_this_machine(master)
 
@@ -174,6 +178,7 @@ def test_the_option_is_about_spark(source: Path, tmp_path: Path) -> None:
 # In a process of its own: a session starts Java, which reads its environment.
 _SESSION = """
 import json, os, sys
+from pathlib import Path
 from clusterdp.engines.spark.session import started_session
 from listening import listening_addresses
 
@@ -184,8 +189,10 @@ with started_session(*json.loads(sys.argv[1])) as spark:
     rows = spark.range(100, numPartitions=2)
     assert len(rows.mapInArrow(add, "id long").collect()) == 100
     context = spark.sparkContext
+    place = context.getConf().get("spark.local.dir", "none")
     print(json.dumps({
         "listening": sorted(map(str, listening_addresses(os.getpid()))),
+        "stored": [oct(path.stat().st_mode)[-2:] for path in Path(place).rglob("*")],
         "ui": context.uiWebUrl,
         "master": context.master,
         "settings": {k: v for k, v in context.getConf().getAll() if "secret" not in k},
@@ -225,8 +232,9 @@ def start(master: str | None, settings: str = "", script: str = _SESSION) -> dic
     return found
 
 
-def test_a_session_here_listens_to_this_machine_alone() -> None:
-    found = start(None)
+def test_a_session_here_is_for_its_owner_on_this_machine_alone(tmp_path: Path) -> None:
+    found = start(None, f"--conf spark.local.dir={tmp_path}")
+    assert set(found["stored"]) == {"00"}
     assert found["ui"] is not None
     assert set(found["listening"]) == {"127.0.0.1"}
     assert found["settings"][STORED] == "true"

@@ -44,6 +44,7 @@ def session(scratch: Path) -> Iterator[SparkSession]:
         .config("spark.eventLog.enabled", "true")
         .config("spark.eventLog.dir", f"file://{events}")
         .config("spark.eventLog.compress", "false")
+        .config("spark.io.encryption.enabled", "true")
         .config("spark.local.dir", str(scratch))
         .config("spark.log.level", "OFF")
         .config("spark.sql.shuffle.partitions", "2")

@@ -257,7 +257,7 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     allow_unencrypted_spark: Annotated[
         Switch,
-        "Use a Spark cluster that does not encrypt what it stores and sends. Whoever reads its "
+        "Use a Spark session that does not encrypt what it stores and sends. Whoever reads its "
         "disks or network can learn the key, and with it every outcome.",
     ] = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from numbers import Real
@@ -15,10 +16,13 @@ from clusterdp.errors import DataError, ParameterError, raise_alone
 from clusterdp.rows.columns import PRIVATE_CLUSTER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import narwhals as nw
     import polars as pl
+
+# By this name DuckDB would let a query mention the relation that it is run through.
+_VIEW = "__clusterdp_rows"
 
 
 def read_frame(
@@ -38,11 +42,32 @@ def read_frame(
         if names is not None:
             there = table.collect_schema().names()
             table = table.select([name for name in there if name in names])
-        collected: nw.DataFrame[Any] = table.collect()
+        with _kept_in_memory(table):
+            collected: nw.DataFrame[Any] = table.collect()
     except _evaluation_errors() as error:
         kind = type(error).__name__
         raise_alone(DataError(f"the lazy frame cannot be evaluated ({kind}); collect it first"))
     return collected
+
+
+@contextmanager
+def _kept_in_memory(table: nw.LazyFrame[Any]) -> Iterator[None]:
+    """Keep the user's DuckDB connection, if it is one, from storing rows.
+
+    It would store them in the working directory, for everyone to read. Polars stores none, see
+    `storage/spilling.py`.
+    """
+    rows = table.to_native()
+    if not table.implementation.is_duckdb():
+        yield
+        return
+    ((place,),) = rows.query(_VIEW, "select current_setting('temp_directory')").fetchall()
+    rows.query(_VIEW, "set temp_directory = ''")
+    try:
+        yield
+    finally:
+        quoted = place.replace("'", "''")
+        rows.query(_VIEW, f"set temp_directory = '{quoted}'")
 
 
 def evaluated(query: pl.LazyFrame, parameter: str) -> pl.DataFrame:

@@ -35,16 +35,20 @@ def on_this_machine(master: str) -> bool:
 
 
 def check_encryption(context: SparkContext) -> None:
-    """Raise a ParameterError if a session on a cluster stores or sends anything unencrypted."""
+    """Raise a ParameterError if a session stores or sends anything unencrypted.
+
+    One process sends nothing. It stores as much as a cluster, where everyone on this machine can
+    read it.
+    """
     conf, master = context.getConf(), str(context.master)
-    if in_one_process(master):
-        return
     sent = [_SENT_BY_SSL] if _is_on(conf, _SENT_BY_SSL) else [_AUTHENTICATED, _SENT]
+    if in_one_process(master):
+        sent = []
     missing = [name for name in (STORED, *sent) if not _is_on(conf, name)]
     if missing:
         raise ParameterError(
-            f"a Spark session at {master} must encrypt what it stores and sends, for the key of "
-            f"the release is among it: start it with {' and '.join(f'{n}=true' for n in missing)}"
+            f"a Spark session at {master} must encrypt what it stores and sends: the key of the "
+            f"release is among it. Start it with {' and '.join(f'{n}=true' for n in missing)}"
         )
 
 

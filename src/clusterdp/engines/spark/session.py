@@ -116,8 +116,9 @@ def _launch(address: str | None) -> Any:
         if address is not None:
             os.environ[_LISTENS] = address  # which Java inherits
         # Spark logs errors at length, with values; the user sees one line without them. To see the
-        # log, run spark-submit.
-        return launch_gateway(popen_kwargs={"stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
+        # log, run spark-submit. What it stores is encrypted, but everyone could see the sizes.
+        private = {"stderr": subprocess.DEVNULL, "umask": 0o077}
+        return launch_gateway(popen_kwargs=private)  # type: ignore[no-untyped-call]
     finally:
         if before is not None:
             os.environ[_LISTENS] = before
