@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from clusterdp.errors import LedgerError, OutputError, ParameterError
 from clusterdp.storage.access import is_store
-from clusterdp.storage.folder import LocalFolder, is_being_written
+from clusterdp.storage.folder import LocalFolder, is_being_written, working_of
+from clusterdp.storage.folder import remove_left as clear_folder
 from clusterdp.storage.store_folder import StoreFolder
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def remove_left(place: str, host: str | None, claim: str) -> str | None:
     if host != machine_name() and not isinstance(target, StoreFolder):
         return f"what it left at {place} on the machine {host} cannot be removed from here"
     if target is None:
+        clear_folder(working_of(place))
         return f"what it wrote to {place} may be left there"
     target.clear(claim)
     if host != machine_name():

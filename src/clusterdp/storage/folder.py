@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -121,6 +123,12 @@ def staged_folder(target: Path) -> Iterator[Path]:
         yield partial
         check_free(target)
         _publish(partial, target)
+
+
+def working_of(address: str) -> Path:
+    """Beside which this machine stores what it needs meanwhile for a place in a store."""
+    name = sha256(address.encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"clusterdp-{os.geteuid()}-{name}"
 
 
 @contextmanager

@@ -16,22 +16,25 @@ publishes nothing.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import OutputError
 from clusterdp.storage.files import CLAIM, MANIFEST
-from clusterdp.storage.folder import Staged, check_system, remove_left, working_folder
+from clusterdp.storage.folder import (
+    Staged,
+    check_system,
+    remove_left,
+    working_folder,
+    working_of,
+)
 from clusterdp.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,8 +54,7 @@ class StoreFolder:
     @property
     def working(self) -> Path:
         """Beside which this machine stores what it needs meanwhile: in the system's own folder."""
-        name = sha256(str(self).encode()).hexdigest()[:16]
-        return Path(tempfile.gettempdir()) / f"clusterdp-{os.geteuid()}-{name}"
+        return working_of(str(self))
 
     def check_free(self, claim: str | None = None) -> None:
         """Raise an OutputError unless the place is free, or is claimed by the same release."""

@@ -6,6 +6,7 @@ makes a folder a release.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from clusterdp.engines.spark.files import hadoop_path
 from clusterdp.errors import OutputError
 from clusterdp.storage.files import MANIFEST, PARTIAL_SUFFIX
-from clusterdp.storage.folder import Staged
+from clusterdp.storage.folder import Staged, remove_left, working_folder, working_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +61,10 @@ class HadoopFolder:
             # Two runs at once: only one can create it.
             store.create(self._path(_CLAIM), False).close()  # noqa: FBT003 - Java has no names
         try:
-            with tempfile.TemporaryDirectory(prefix="clusterdp-") as folder:  # 0700
-                yield Staged(files=Path(folder), rows=self.uri)
-                self._publish(Path(folder))
+            with working_folder(working_of(self.uri)) as folder:
+                yield Staged(files=folder, rows=self.uri)
+                self._publish(folder)
+                shutil.rmtree(folder, ignore_errors=True)
         except BaseException:
             with self._errors():
                 store.delete(self._path(), True)  # noqa: FBT003
@@ -79,8 +81,12 @@ class HadoopFolder:
             store.copyToLocalFile(False, path, self._local(copy), True)  # noqa: FBT003
             return copy.read_bytes()
 
-    def clear(self, claim: str) -> None:
-        """Nothing: only the owner knows whether a run that marked the place is still at work."""
+    def clear(self, claim: str) -> None:  # noqa: ARG002 - it has its own mark
+        """Remove what is left on this machine.
+
+        Only the owner knows whether a run that marked the place itself is still at work.
+        """
+        remove_left(working_of(self.uri))
 
     def _publish(self, folder: Path) -> None:
         names = sorted(path.name for path in folder.iterdir() if path.name != MANIFEST)
