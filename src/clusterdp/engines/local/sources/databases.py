@@ -84,12 +84,12 @@ def _with_unread(
 
 
 @contextmanager
-def _running(source: NamedSource, wanted: Wanted, spill: Path | None) -> Iterator[Query]:
-    """A query while its connection is open; `spill` is where a database may store rows, if any."""
+def _running(source: NamedSource, wanted: Wanted, scratch: Path | None) -> Iterator[Query]:
+    """A query while its connection is open; `scratch` is where rows may be stored, if any."""
     if source.database == DUCKDB:
         from clusterdp.engines.local.sources.duckdb import running_duckdb
 
-        with running_duckdb(source, spill) as rows:
+        with running_duckdb(source, scratch) as rows:
             yield rows
     elif source.database == SQLITE:
         from clusterdp.engines.local.sources.sqlite import running_sqlite
