@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp._named import columns
 from clusterdp.errors import DataError, ParameterError, raise_alone
 from clusterdp.rows.columns import PRIVATE_CLUSTER
 
@@ -36,13 +37,23 @@ def read_frame(
         return table
     try:
         if names is not None:
-            there = table.collect_schema().names()
-            table = table.select([name for name in there if name in names])
+            table = _select(table, [one for one in table.collect_schema().names() if one in names])
         collected: nw.DataFrame[Any] = table.collect()
     except _evaluation_errors() as error:
         kind = type(error).__name__
         raise_alone(DataError(f"the lazy frame cannot be evaluated ({kind}); collect it first"))
     return collected
+
+
+def _select(table: nw.LazyFrame[Any], names: list[str]) -> nw.LazyFrame[Any]:
+    """Some columns of a lazy frame."""
+    import narwhals as nw
+    import polars as pl
+
+    native = table.to_native()
+    if isinstance(native, pl.LazyFrame):
+        return nw.from_native(native.select(columns(names)))
+    return table.select(names)
 
 
 def evaluated(query: pl.LazyFrame, parameter: str) -> pl.DataFrame:
@@ -107,7 +118,7 @@ def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFram
             series.append(_READ_ALONE[part](name, table[name].to_list()))
             continue
         try:
-            series.append(table.select(name).to_polars().to_series())
+            series.append(table[[name]].to_polars().to_series())
         except _evaluation_errors() as error:
             kind = type(error).__name__
             what = f"holds values of different or unknown types ({kind})"

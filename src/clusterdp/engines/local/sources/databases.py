@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from clusterdp._named import columns
 from clusterdp.engines.named_source import DUCKDB, SQLITE
 from clusterdp.storage.folder import private_file
 
@@ -80,7 +81,7 @@ def _with_unread(
         for name in names
         if name not in held
     ]
-    return rows.with_columns(unread).select(names)
+    return rows.with_columns(unread).select(columns(names))
 
 
 @contextmanager
