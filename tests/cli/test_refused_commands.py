@@ -103,7 +103,7 @@ BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
     ),
     "one arm": (lambda t, d: write(t.with_columns(treated=1), d), (), "at least 2 arms"),
     "no place to write": (write, ("--out", "/proc/out"), "cannot write in"),
-    "bad reference": (write, ("--reference", "a"), "separated by commas"),
+    "bad reference": (write, ("--reference", "a"), "declare numbers"),
     "query that quotes a value": (
         lambda t, d: "duckdb://",
         (

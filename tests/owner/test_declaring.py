@@ -1,4 +1,4 @@
-"""Outcomes as they are declared: in Python, by commands, in files, and by a past experiment."""
+"""Outcomes as they are declared: in Python, by commands, in files; and what is expected of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.owner.declaring import Declaration, choose_outcomes
+from clusterdp.owner.declaring import Declaration
 from clusterdp.owner.parsing import parse_options, read_options
 
 if TYPE_CHECKING:
@@ -155,35 +155,13 @@ def test_a_ledger_records_all_outcomes_and_their_grids(
     assert parse_options({**options, "reference": None}).spaces == parse_options(PYTHON).spaces
 
 
-def test_a_past_experiment_as_reference(visits: pl.DataFrame, tmp_path: Path) -> None:
-    """Shares of finite outcomes are those of the table; means of numbers stay what they were."""
-    path = tmp_path / "past.parquet"
-    visits.write_parquet(path)
-    declaration = declared_as({**TEXTS, "reference": [str(path)]})
-    chosen = choose_outcomes(declaration)
-    (block,) = chosen.blocks
-    visit, order, spend, large = block.categories.metric_values() @ block.probs
-    assert visit == pytest.approx(visits["visit"].mean())
-    assert order == pytest.approx(visits["order"].mean())
-    clipped = visits["spend"].clip(0, 50)
-    assert spend == pytest.approx(clipped.mean(), rel=1e-9)
-    assert large == pytest.approx((clipped >= 20).mean())
-    assert any("become part of what is published" in note for note in chosen.notes)
-    # Another table at the same place is read anew.
-    visits.with_columns(visit=pl.lit(1)).write_parquet(path)
-    (again,) = choose_outcomes(declaration).blocks
-    mean = again.probs @ block.categories.metric_values()[0]
-    assert mean == pytest.approx(1)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"reference": "0.5,0.5"}, "a reference reads OUTCOME=MARGIN"),
         ({"reference": ["visit=0.5", "visit=0.4"]}, "reference gives 'visit' twice"),
         ({"reference": {"clicks": 0.5}}, "'clicks', which is no declared outcome"),
-        ({"reference": ["past.parquet", "visit=0.5"]}, "leave out the others"),
-        ({"reference": "past.parquet"}, "past.parquet"),
+        ({"reference": ["past.parquet", "visit=0.5"]}, "no table is read for it"),
         ({"weight": {"clicks": 2}}, "there is no such metric"),
         ({"metric": 5}, "metric must be metrics such as"),
         ({"implies": "order => visit"}, "an implication reads"),
@@ -194,19 +172,6 @@ def test_a_past_experiment_as_reference(visits: pl.DataFrame, tmp_path: Path) ->
 def test_what_is_refused(change: dict[str, Any], message: str, visits: pl.DataFrame) -> None:
     with pytest.raises(cdp.ClusterDPError, match=message.replace("(", r"\(")):
         cdp.plan(visits, **{**PYTHON, **PUBLIC, "mechanism": "uniform-prior-dp", **change})
-
-
-@pytest.mark.parametrize("bad", [{"visit": 2}, {"visit": 0}, {"visit": None}])
-def test_a_past_experiment_outside_the_declared_outcomes(
-    bad: dict[str, Any], visits: pl.DataFrame, tmp_path: Path
-) -> None:
-    """A value that is none, an order without a visit, a missing value; no number is echoed."""
-    path = tmp_path / "past.parquet"
-    visits.with_columns(pl.lit(value).alias(name) for name, value in bad.items()).write_parquet(
-        path
-    )
-    with pytest.raises(cdp.DataError, match="leave those rows out"):
-        choose_outcomes(parse_options({**PYTHON, "reference": path}).declaration)
 
 
 def test_margins_that_contradict_implications_are_noted() -> None:

@@ -130,15 +130,3 @@ def test_what_is_refused(shop: pl.DataFrame) -> None:
         cdp.release(shop, missing="spend", mechanism="noisy-histogram", epsilon=2, **PARTS)
     with pytest.raises(cdp.ParameterError, match="one outcome that may be missing"):
         cdp.release(shop, missing=["visit", "spend"], metric="visit*spend", epsilon=2, **PARTS)
-
-
-def test_a_past_table_with_missing_outcomes_is_a_reference(
-    shop: pl.DataFrame, tmp_path: Path
-) -> None:
-    past = tmp_path / "past.parquet"
-    shop.write_parquet(past)
-    options = parse_options({**PARTS, "missing": "spend", "reference": str(past)})
-    (block,) = options.chosen.blocks
-    assert float(block.categories.metric_values()[2] @ block.probs) == pytest.approx(
-        share_observed(shop)
-    )

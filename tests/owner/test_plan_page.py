@@ -163,10 +163,10 @@ def test_names_are_text_and_never_run() -> None:
 def test_the_command_makes_the_same_plan_and_names_no_file(tmp_path: Path) -> None:
     import shlex
 
-    source, past = tmp_path / "people.parquet", tmp_path / "past.parquet"
+    source = tmp_path / "people.parquet"
     PEOPLE.write_parquet(source)
-    PEOPLE.with_columns(visit=pl.col("user") % 5 // 4).write_parquet(past)
-    options = {**ONE, "reference": str(past), "keep": ["tier"], "folds": 3, "counts_share": 0.1}
+    options = {**ONE, "reference": {"visit": 0.2}, "keep": ["tier"]}
+    options |= {"folds": 3, "counts_share": 0.1}
     plan = cdp.plan(source, **options)
     page = plan.to_html()
     assert str(tmp_path) not in page
@@ -175,7 +175,7 @@ def test_the_command_makes_the_same_plan_and_names_no_file(tmp_path: Path) -> No
     assert found
     words = shlex.split(unescape(found[1]).replace("\\\n", ""))
     assert words[:3] == ["clusterdp", "plan", "TABLE"]
-    files = {"TABLE": str(source), "PAST_TABLE": str(past), "plan.toml": str(tmp_path / "a.toml")}
+    files = {"TABLE": str(source), "plan.toml": str(tmp_path / "a.toml")}
     done = run(*(files.get(word, word) for word in words[1:]))
     assert done.exit_code == 0, done.output
     again = cdp.Plan.load(tmp_path / "a.toml").options.to_dict()

@@ -349,7 +349,7 @@ def test_what_libraries_print_is_not_shown(debug: dict[str, str]) -> None:
     [
         ('outcomes = ["clicks=0..99999999999"]', "at most 65536 values"),
         ('purpose = "segments:0"', "lies in (0, 1]"),
-        ('reference = ""', "separated by commas"),
+        ('reference = ""', "declare numbers"),
         ("noise_scale = 0", "noise_scale must be"),
         ("prior_floor = 0", "prior_floor must be"),
         ('mechanism = "uniform-prior-dp"\nprior = []', "prior must be 4 numbers"),

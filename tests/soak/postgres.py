@@ -45,6 +45,16 @@ class Server:
             connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
         return self.url(name)
 
+    def for_reader(self, url: str) -> str:
+        """A database's URL, for a user who can read all tables and do nothing else."""
+        import psycopg
+
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            if not connection.execute("select from pg_roles where rolname = 'reader'").rowcount:
+                connection.execute("create role reader login")
+                connection.execute("grant pg_read_all_data to reader")
+        return url.replace(f"//{self.user}@", "//reader@", 1)
+
     def start(self) -> None:
         """Start, and wait until it answers."""
         options = f"-c listen_addresses='' -c unix_socket_directories='{self.folder}' -c fsync=off"

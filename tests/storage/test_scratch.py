@@ -26,15 +26,22 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-COMMAND = [sys.executable, "-c", "from clusterdp.cli.app import app; app()"]
+# A query cannot set how much memory DuckDB has.
+COMMAND = """
+from clusterdp.cli.app import app
+from clusterdp.engines.local.sources import duckdb
+
+duckdb.CONFIG.update(memory_limit="{memory}", threads="1")
+app()
+"""
 N_ROWS = 1_000_000
-# Sorting these rows takes more memory than is allowed, so that DuckDB must store some of them.
+# Sorting these rows takes more memory than 100 MB, so that DuckDB must store some of them.
 DUCKDB = "duckdb://"
 LARGE = (
-    "set memory_limit='100MB'; set threads=1; "
     "select repeat('x', 100) || i as user, i % 2 as treated, i % 5 as market, "
     f"hash(i) % 4 as clicks from range({N_ROWS}) as t(i) order by hash(i)"
 )
+ANY_VALUES = "select any_value(treated) as treated, any_value(market) as market"
 PLANNED = (*PARTS[2:], "--epsilon", "2")
 
 
@@ -61,10 +68,10 @@ class Places:
     def published(self) -> Path:
         return self.root / "published"
 
-    def start(self, *arguments: object) -> subprocess.Popen[str]:
-        """The command, at work in these places."""
+    def start(self, *arguments: object, memory: str = "2GB") -> subprocess.Popen[str]:
+        """The command, at work in these places; `memory` is what DuckDB has."""
         return subprocess.Popen(  # noqa: S603 - ours
-            [*COMMAND, *map(str, arguments)],
+            [sys.executable, "-c", COMMAND.format(memory=memory), *map(str, arguments)],
             cwd=self.work,
             env={**os.environ, "TMPDIR": str(self.temporary)},
             stdout=subprocess.DEVNULL,
@@ -108,9 +115,9 @@ def places(tmp_path: Path) -> Places:
     return Places(tmp_path)
 
 
-def release_arguments(places: Places, query: str = LARGE) -> list[object]:
+def release_arguments(places: Places) -> list[object]:
     return [
-        *("release", DUCKDB, "--query", query, *PARTS, "--epsilon", 2),
+        *("release", DUCKDB, "--query", LARGE, *PARTS, "--epsilon", 2),
         *("--out", places.published / "out"),
     ]
 
@@ -118,7 +125,7 @@ def release_arguments(places: Places, query: str = LARGE) -> list[object]:
 @pytest.mark.slow
 def test_a_query_that_does_not_fit_into_memory_is_stored_in_private(places: Places) -> None:
     with places.watched():
-        process = places.start(*release_arguments(places))
+        process = places.start(*release_arguments(places), memory="100MB")
         _, told = process.communicate(timeout=300)
     assert process.returncode == 0, told
     scratch = places.published / ".out.scratch"
@@ -136,17 +143,14 @@ def test_a_query_that_does_not_fit_into_memory_is_stored_in_private(places: Plac
 @pytest.mark.parametrize("command", ["plan", "dry run", "large plan"])
 def test_a_plan_stores_nothing(command: str, places: Places, tmp_path: Path) -> None:
     """Large: even where DuckDB has to sort outcomes, and is refused the memory for it."""
-    query = LARGE.replace("100MB", "2GB")
+    query, memory = LARGE, "2GB"
     if command == "large plan":
-        query = (
-            "set memory_limit='60MB'; set threads=1; select any_value(treated) as treated, "
-            "any_value(market) as market from (" + LARGE.rpartition(";")[2] + ") group by user"
-        )
+        query, memory = f"{ANY_VALUES} from ({LARGE}) group by user", "60MB"
     arguments = ["plan", DUCKDB, "--query", query, *PLANNED, "--out", tmp_path / "out"]
     if command == "dry run":
         arguments = ["release", DUCKDB, "--query", query, *PARTS, "--epsilon", 2, "--dry-run"]
     with places.watched():
-        process = places.start(*arguments)
+        process = places.start(*arguments, memory=memory)
         _, told = process.communicate(timeout=300)
     if command == "large plan":
         assert process.returncode == 2
@@ -160,7 +164,7 @@ def test_killed_a_release_leaves_a_private_folder_that_the_next_removes(
     places: Places, table: pl.DataFrame
 ) -> None:
     scratch = places.published / ".out.scratch"
-    process = places.start(*release_arguments(places))
+    process = places.start(*release_arguments(places), memory="100MB")
     deadline = time.monotonic() + 120
     while not list(scratch.glob("*")):
         assert process.poll() is None, process.communicate()[1]
@@ -181,10 +185,9 @@ def test_killed_a_release_leaves_a_private_folder_that_the_next_removes(
 
 @pytest.mark.slow
 def test_killed_a_plan_leaves_nothing(places: Places, tmp_path: Path) -> None:
-    query = LARGE.replace("100MB", "2GB")
     for seconds in (1.5, 2.5, 3.5):
         process = places.start(
-            "plan", DUCKDB, "--query", query, *PLANNED, "--out", tmp_path / "out"
+            "plan", DUCKDB, "--query", LARGE, *PLANNED, "--out", tmp_path / "out"
         )
         time.sleep(seconds)
         process.send_signal(signal.SIGKILL)

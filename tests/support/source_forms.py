@@ -125,7 +125,7 @@ FORMS: dict[str, Callable[[pl.DataFrame, Path], NamedSource]] = {
 
 
 def in_postgres(table: pl.DataFrame, server: Server) -> NamedSource:
-    """The table in a database of its own."""
+    """The table in a database of its own, and a user who can only read it."""
     import psycopg
 
     url = server.new_database(f"d{uuid4().hex}")
@@ -137,4 +137,4 @@ def in_postgres(table: pl.DataFrame, server: Server) -> NamedSource:
         copying = "copy people from stdin (format csv, header)"
         with connection.cursor() as cursor, cursor.copy(copying) as copy:
             copy.write(table.write_csv())
-    return NamedSource(name=url, query=QUERY + " -- all of them")
+    return NamedSource(name=server.for_reader(url), query=QUERY + " -- all of them")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from clusterdp._named import column, unnamed
 from clusterdp._words import counted, is_plain
 from clusterdp.engines.named_source import Wanted
 from clusterdp.engines.source_names import possible_parts
@@ -122,9 +123,10 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
             f"{counted(n_several, 'cell')} of it have several"
         )
     for name, part in asked.groups.items():
-        gap = sizes[name].is_null()
-        if sizes[name].dtype.is_float():
-            gap = gap | sizes[name].is_nan()
+        values = unnamed(sizes[name])
+        gap = values.is_null()
+        if values.dtype.is_float():
+            gap = gap | values.is_nan()
         refuse_missing(name, part, int(size.filter(gap).sum()))
     arms = Labels.of(sizes[arm])
     if asked.assigned_by is not None:
@@ -171,9 +173,8 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
 
 def _check_assigned(sizes: pl.DataFrame, groups: str, arm: str) -> None:
     """Raise a DataError unless every group has one arm."""
-    import polars as pl
-
-    several = sizes.group_by(groups).agg(pl.col(arm).n_unique()).filter(pl.col(arm) > 1)
+    arms = sizes.group_by(column(groups)).agg(column(arm).n_unique())
+    several = arms.filter(column(arm) > 1)
     if len(several):
         raise DataError(
             f"{counted(len(several), 'group')} of {groups!r} (assigned by) have units in several "

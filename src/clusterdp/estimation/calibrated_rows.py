@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp._named import column
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.arm_means import weigh
 from clusterdp.estimation.calibration import calibrate
@@ -165,7 +166,7 @@ def _with_columns(
     if profiling.holdout is not None:
         rows = rows.filter(pl.col(FOLD) == profiling.holdout)
     for table, more, response in zip(counted, columns, release.columns.responses, strict=True):
-        keys = [*profiling.names, response]
+        keys = [*map(column, (*profiling.names, response))]
         known = table.rename({RESPONSE: response}).select(keys)
         known = known.with_columns(pl.Series(name, values) for name, values in more.items())
         rows = rows.join(known.lazy(), on=keys, how="left", nulls_equal=True, maintain_order="left")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from clusterdp._named import columns
 from clusterdp.published.column_codes import ColumnCodes
 from clusterdp.published.grouped_counts import MOST_COUNTERS, Packing
 
@@ -102,7 +103,7 @@ class RowColumns(NamedTuple):
         import polars as pl
 
         codes = [one.typed(name) for name, one in self.codes.items()]
-        floats = pl.col(self.numbers).cast(pl.Float64).fill_null(np.nan)
+        floats = columns(self.numbers).cast(pl.Float64).fill_null(np.nan)
         return [*codes, *([floats.name.prefix(_NUMBER)] if self.numbers else [])]
 
     def encode(self, typed: pl.DataFrame) -> CodedRows:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from clusterdp._named import columns, unnamed
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.cell_weights import arm_variances
 from clusterdp.estimation.moments import CellMoments
@@ -105,7 +106,8 @@ def known_exposures(table: pl.DataFrame, column: str) -> pl.Series:
     """
     import polars as pl
 
-    exposures, told = table[column], f"exposure {column!r} must be 0 or 1 for every released unit"
+    exposures = unnamed(table[column])
+    told = f"exposure {column!r} must be 0 or 1 for every released unit"
     if not (exposures.dtype.is_numeric() or exposures.dtype == pl.Boolean):
         raise DataError(f"{told}, and holds {exposures.dtype}; make numbers of it")
     n_missing = int(table[COUNT].filter(exposures.is_null()).sum())
@@ -115,7 +117,7 @@ def known_exposures(table: pl.DataFrame, column: str) -> pl.Series:
         )
     if not exposures.cast(pl.Float64).is_in([0.0, 1.0]).all():
         raise DataError(f"{told}, and holds other values; give 1 to those who count as exposed")
-    return exposures.cast(pl.Int64)
+    return exposures.cast(pl.Int64).alias(column)
 
 
 class Crossed(NamedTuple):
@@ -138,8 +140,9 @@ class Crossed(NamedTuple):
         """From counts of rows by profile, response, exposure and others, in the order of these."""
         import polars as pl
 
-        names = [PROFILE, RESPONSE, column]
-        counts = table.group_by(names).agg(pl.col(COUNT).sum()).sort(names)
+        names = (PROFILE, RESPONSE, column)
+        by = columns(names)
+        counts = table.group_by(by).agg(pl.col(COUNT).sum()).sort(by)
         return cls(*(counts[name].cast(pl.Int64).to_numpy() for name in (*names, COUNT)))
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clusterdp._named import columns
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.joining import MATCHED
 
@@ -136,7 +137,10 @@ def _cut(table: pl.DataFrame, dimension: tuple[str, ...]) -> Iterator[tuple[Segm
 
     Rows without a value in the dimension belong to no segment.
     """
-    there = table.drop_nulls(list(dimension)).sort(dimension)
-    parts = there.partition_by(dimension, as_dict=True, maintain_order=True)
-    for key, group in parts.items():
+    there = table.drop_nulls(columns(dimension)).sort(columns(dimension))
+    # By position: where rows are parted, too, names are patterns, and no selectors are taken.
+    names, by = there.columns, [f"c{there.columns.index(name)}" for name in dimension]
+    there.columns = [f"c{place}" for place in range(there.width)]
+    for key, group in there.partition_by(by, as_dict=True, maintain_order=True).items():
+        group.columns = names
         yield tuple(zip(dimension, key, strict=True)), group

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp._named import column, unnamed
 from clusterdp.estimation.coded_rows import parts_of
 from clusterdp.published.row_counts import collect_rows, read_batches
 from clusterdp.rows.labels import minus
@@ -38,9 +39,9 @@ def find_places(units: pl.LazyFrame, ids: pl.Series) -> CodeArray | None:
     Returns:
         Places in the order of rows, `NOWHERE` for units that are not listed; axes `[unit]`.
     """
-    own = units.select(ids.name)
+    own = units.select(column(ids.name))
     if _are_close(ids):
-        lookup = IdLookup.of(ids)
+        lookup = IdLookup.of(unnamed(ids))
         return lookup.find(own) if lookup.is_complete else None
     seed = _telling_seed(ids.drop_nulls())
     return None if seed is None else _join(own, ids, seed)
@@ -108,7 +109,8 @@ def _word(ids: pl.Series, seed: int) -> pl.Expr:
     """What ids are joined by: text by a hash, in a fraction of the time and memory."""
     import polars as pl
 
-    return pl.col(ids.name).hash(seed) if ids.dtype == pl.String else pl.col(ids.name)
+    word = column(ids.name)
+    return word.hash(seed) if ids.dtype == pl.String else word
 
 
 def _join(own: pl.LazyFrame, ids: pl.Series, seed: int) -> CodeArray:
@@ -128,7 +130,7 @@ def _join(own: pl.LazyFrame, ids: pl.Series, seed: int) -> CodeArray:
     for part in range(n_parts):
         chosen = [one if n_parts == 1 else one.filter(part_of == part) for one in (rows, listed)]
         for pairs in read_batches(chosen[0].join(chosen[1], on=_WORD, how="inner")):
-            same = pairs.filter(ids.gather(pairs[_PLACE]) == pairs[ids.name])
+            same = pairs.filter(ids[pairs[_PLACE]] == pairs[ids.name])
             places[same[_ROW].to_numpy()] = same[_PLACE].to_numpy()
     return places
 

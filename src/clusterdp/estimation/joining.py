@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from clusterdp._named import column, columns
 from clusterdp.errors import DataError
 from clusterdp.estimation.coded_rows import CodedRows
 from clusterdp.estimation.id_places import find_places
@@ -96,11 +97,12 @@ def read_table(
     read = {key, *used, *released} if set(used) <= {*there, *released} else set(there)
     names = [name for name in there if name in read]
     if isinstance(segments, pl.LazyFrame):
-        texts = pl.selectors.string().exclude(key).cast(pl.Categorical(pl.Categories.random()))
-        segments = evaluated(segments.select(names).with_columns(texts), "segments")
+        texts = pl.selectors.string() - columns([key])
+        typed = texts.cast(pl.Categorical(pl.Categories.random()))
+        segments = evaluated(segments.select(columns(names)).with_columns(typed), "segments")
     table = _as_polars(segments, names)
     ids = plain_column(table[key]).alias(unit)
-    return table.drop(key).insert_column(0, ids)
+    return table.drop(columns([key])).insert_column(0, ids)
 
 
 def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
@@ -108,13 +110,12 @@ def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
     import narwhals as nw
     import polars as pl
 
-    frame = read_frame(segments, "segments", names).select(names)
-    ordered = {
-        name: pl.Enum(kind.categories)
+    frame = read_frame(segments, "segments", names)[names]
+    return frame.to_polars().with_columns(
+        column(name).cast(pl.Enum(kind.categories))
         for name, kind in frame.schema.items()
         if isinstance(kind, nw.Enum)
-    }
-    return frame.to_polars().cast(ordered)  # type: ignore[arg-type]  # names of columns
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

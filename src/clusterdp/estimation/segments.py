@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clusterdp._named import columns, unnamed
 from clusterdp._words import counted
 from clusterdp.errors import DataError, ParameterError
 from clusterdp.estimation.covariate_rows import KnownRows, RowsBySegment
@@ -126,7 +127,7 @@ def _block_counts(
     groups = block.channel.groups.ravel()[found.profiles.cells]
     profiled = [found.table, *map(found.add_profiles, tables[1:])]
     checked = [
-        _column_counts(held, name, held[name].rank("dense"), groups)
+        _column_counts(held, name, unnamed(held[name]).rank("dense"), groups)
         for name in columns_of(cuts.known)
         for held in [holding(profiled, (name,))]
     ]
@@ -187,26 +188,26 @@ def _without(table: pl.DataFrame, dimension: tuple[str, ...]) -> pl.DataFrame:
     """The counts of rows without a value in a dimension."""
     import polars as pl
 
-    return table.filter(pl.any_horizontal(pl.col(dimension).is_null()))
+    return table.filter(pl.any_horizontal(columns(dimension).is_null()))
 
 
 def _check_number(tables: list[pl.DataFrame], dimensions: list[tuple[str, ...]]) -> None:
     """Raise a ParameterError if there are more segments than anyone reads."""
     numbers = {
-        dimension: holding(tables, dimension).select(dimension).drop_nulls().n_unique()
+        dimension: holding(tables, dimension).select(columns(dimension)).drop_nulls().n_unique()
         for dimension in dimensions
     }
     if sum(numbers.values()) <= MOST_SEGMENTS:
         return
     widest = max(numbers, key=lambda dimension: numbers[dimension])
-    columns = ", ".join(
+    of_columns = ", ".join(
         f"{name} has {counted(holding(tables, widest)[name].n_unique(), 'value')}"
         for name in widest
     )
     raise ParameterError(
         f"by makes {sum(numbers.values()):,} segments, {numbers[widest]:,} of them by "
-        f"{','.join(widest)} ({columns}); at most {MOST_SEGMENTS:,} are estimated at once: cut by "
-        "fewer columns, or by ranges and groups of their values"
+        f"{','.join(widest)} ({of_columns}); at most {MOST_SEGMENTS:,} are estimated at once: cut "
+        "by fewer columns, or by ranges and groups of their values"
     )
 
 
@@ -219,7 +220,7 @@ def _column_counts(
     """
     import polars as pl
 
-    keys = {"values": values.fill_null(0), "groups": groups[table[PROFILE].to_numpy()]}
+    keys = {"values": unnamed(values).fill_null(0), "groups": groups[table[PROFILE].to_numpy()]}
     counted_rows = pl.DataFrame({**keys, "responses": table[RESPONSE], "counts": table[COUNT]})
     found = counted_rows.group_by("values", "groups", "responses").agg(pl.col("counts").sum())
     return ColumnCounts(name=name, **{one.name: one.to_numpy() for one in found})

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from clusterdp.experiment.spaces import Space
 
 _MOMENTS = re.compile(r"\s*mean:([^,]+)(?:,\s*std:(.+))?")
+# A reference is published as it is. What a table tells is its people's, and has to be paid for.
+_DECLARED = (
+    "a reference reads OUTCOME=MARGIN (visit=0.15), got {!r}; it is published, so no table is read "
+    "for it: declare numbers"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +101,10 @@ def parse_margin(name: str, given: str | Sequence[float] | float, space: Space) 
     if moments:
         parts = [part for part in moments.groups() if part is not None]
         return _checked_moments(name, parse_numbers(",".join(parts)), space)
-    numbers = parse_numbers([given] if isinstance(given, int | float) else given)
+    try:
+        numbers = parse_numbers([given] if isinstance(given, int | float) else given)
+    except ParameterError:
+        raise ParameterError(_DECLARED.format(given)) from None
     if isinstance(space, Number):
         return PartShares(number=space, shares=_checked_shares(name, numbers, max(2, len(numbers))))
     if len(numbers) == 1 and space.n_categories == 2:
@@ -127,7 +135,7 @@ def parse_margins(
 def _named(text: str) -> tuple[str, str]:
     name, found, margin = text.partition("=")
     if not found:
-        raise ParameterError(f"a reference reads OUTCOME=MARGIN (visit=0.15), got {text!r}")
+        raise ParameterError(_DECLARED.format(text))
     return name.strip(), margin.strip()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
@@ -16,7 +15,6 @@ from clusterdp.experiment.declared import declare
 from clusterdp.experiment.lists import parse_numbers
 from clusterdp.experiment.margins import parse_margins
 from clusterdp.planning.blocks import best_partition, fits_one_block, shares_of
-from clusterdp.planning.past_table import TABLES, past_categories, past_shares, read_past
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from clusterdp.experiment.joint_prior import JointPrior
     from clusterdp.experiment.margins import Margin
     from clusterdp.planning.blocks import Partition
-    from clusterdp.planning.past_table import Columns
 
 # A margin that is missed by less is met: in shares, or in standard deviations.
 _MET = 0.01
@@ -39,7 +36,7 @@ class Declaration:
         implies: Such as `conversion -> visit`.
         metric: Such as `rounds>=10`.
         weight: Such as `rounds=2`.
-        reference: Such as `visit=0.15`, or the name of a table.
+        reference: Such as `visit=0.15`.
         grids: Such as `rounds=0,1,5,493`; empty if the grids of numbers are to be placed.
         missing: The names of outcomes that may be missing.
         block: Such as `visit,conversion` or `visit,conversion=0.4`; empty if outcomes are to be put
@@ -67,18 +64,6 @@ class Declaration:
             weights=self.weight,
             missing=self.missing,
         )
-
-    @property
-    def past(self) -> str | None:
-        """The table of a past experiment that is the reference; None if there is none."""
-        tables = [text for text in self.reference if text.lower().endswith(TABLES)]
-        if not tables:
-            return None
-        if len(self.reference) > 1:
-            raise ParameterError(
-                f"reference {tables[0]} is a table, which says it all; leave out the others"
-            )
-        return tables[0]
 
     def margins(self, declared: DeclaredOutcomes) -> dict[str, Margin]:
         """What is expected of each outcome, by name."""
@@ -142,32 +127,17 @@ class ChosenOutcomes:
         return [str(ChosenBlock(one.categories.declared.names, one.share)) for one in self.blocks]
 
 
+@lru_cache(maxsize=16)
 def choose_outcomes(declaration: Declaration) -> ChosenOutcomes:
     """The categories of declared outcomes, computed once for each declaration."""
-    past = declaration.past
-    return _chosen(declaration, None if past is None else _changed(past))
-
-
-@lru_cache(maxsize=16)
-def _chosen(declaration: Declaration, changed: int | None) -> ChosenOutcomes:
-    """Chosen outcomes; `changed` is when the table of a past experiment did."""
     declared = declaration.declared
-    past, columns = None if changed is None else declaration.past, None
-    margins: dict[str, Margin] = {}
-    if past is not None:
-        columns = read_past(past, declared)
-    else:
-        margins = declaration.margins(declared)
+    margins = declaration.margins(declared)
     chosen, notes = _blocks(declaration, declared, margins)
     found = []
     for one in chosen:
         own = declared_of(declared, one.names)
         known = {name: margin for name, margin in margins.items() if name in own.margin_spaces}
-        block = (
-            _expected(own, known, declaration.grids)
-            if past is None or columns is None
-            else _like_the_past(own, past, columns, declaration.grids)
-        )
+        block = _expected(own, known, declaration.grids)
         found.append(replace(block, share=one.share or 1.0))
     of_blocks = dict.fromkeys(note for block in found for note in block.notes)
     return ChosenOutcomes(blocks=tuple(found), notes=(*of_blocks, *notes))
@@ -228,39 +198,6 @@ def _expected(
     )
 
 
-def refuse_own_table(declaration: Declaration, table: str | None) -> None:
-    """Raise a ParameterError if the reference is the table that is to be released.
-
-    Args:
-        declaration: What is declared about the outcomes.
-        table: The name of the table; None for a frame.
-    """
-    past = declaration.past
-    if past is None or table is None:
-        return
-    if Path(past).resolve() == Path(table).resolve():
-        raise ParameterError(
-            f"reference={past!r} is the table to be released (--reference): the shares of its "
-            "outcomes would be published as they are; give the table of a past experiment"
-        )
-
-
-def _like_the_past(
-    declared: DeclaredOutcomes, past: str, columns: Columns, grids: tuple[str, ...]
-) -> BlockOutcomes:
-    """A block whose outcomes are expected to be as in the table of a past experiment."""
-    if grids:
-        categories = _with_grids(declared, grids)
-    else:
-        categories = past_categories(declared, columns, usual_points(declared))
-    note = (
-        f"the shares of outcomes in {past} become part of what is published; use a table that "
-        "nobody in this experiment is in, or one that is public"
-    )
-    probs = past_shares(past, categories, columns)
-    return BlockOutcomes(categories=categories, probs=probs, is_declared=True, notes=(note,))
-
-
 def _with_grids(declared: DeclaredOutcomes, texts: tuple[str, ...]) -> Categories:
     """Categories with the grids that a plan decided."""
     named = (text.partition("=") for text in texts)
@@ -276,11 +213,3 @@ def _missed(prior: JointPrior) -> tuple[str, ...]:
         for name, miss in prior.misses.items()
         if miss > _MET
     )
-
-
-def _changed(name: str) -> int:
-    """When a file changed last; 0 if there is none, or if it is many files."""
-    try:
-        return Path(name).stat().st_mtime_ns
-    except OSError:
-        return 0

@@ -60,12 +60,7 @@ class _Keywords(TypedDict, total=False):
     look: float | None
     counts_share: float | None
     reference: (
-        Mapping[str, str | float | Sequence[float]]
-        | str
-        | PathLike[str]
-        | Sequence[float]
-        | Sequence[str]
-        | None
+        Mapping[str, str | float | Sequence[float]] | str | Sequence[float] | Sequence[str] | None
     )
     within_share: float | None
     purpose: str | None

@@ -207,9 +207,10 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     reference: Annotated[
         Margins,
-        "What you expect of an outcome: visit=0.15, clicks=0.5,0.3,0.2 or spend=mean:1,std:15; or "
-        "a table of a past experiment. Predictions and choices follow from it; privacy and bias "
-        "do not depend on it. It is published.",
+        "What you expect of an outcome: visit=0.15, clicks=0.5,0.3,0.2 or spend=mean:1,std:15. "
+        "Predictions and choices follow from it; bias does not. It is published as it is, so it "
+        "must not come from outcomes of these people: use what is public, or estimates from an "
+        "earlier release.",
     ] = None
     within_share: Annotated[
         Share,

@@ -16,7 +16,6 @@ from clusterdp.engines.named_source import named_source
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.block_report import Report
-from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.keywords import PlanKeywords, takes
 from clusterdp.owner.label_notes import cost_notes, label_notes
 from clusterdp.owner.option_list import DECIDED, DECLARATION, REQUESTED
@@ -78,7 +77,6 @@ def make_plan(source: Any, options: Options) -> Plan:
     if options.epsilon is not None and options.mde is not None:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
     options = options.with_labels()
-    refuse_own_table(options.declaration, table_name(source))
     layout, notes = _read_cells(source, options)
     given, chosen_notes = options, options.chosen.notes
     # Blocks and grids stay as they are when the budget is found.

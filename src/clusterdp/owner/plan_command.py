@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clusterdp.owner.options import Options
 
 # What stands for the owner's tables, and for options that only a file can give.
-TABLE, QUERY, PAST_TABLE, OPTIONS_FILE = "TABLE", "QUERY", "PAST_TABLE", "OPTIONS_FILE"
+TABLE, QUERY, OPTIONS_FILE = "TABLE", "QUERY", "OPTIONS_FILE"
 # The headings of options that say what a plan is for; others say where it is made.
 _PANELS = (DECLARED["input"].panel, DECLARED["epsilon"].panel)
 # Options that a plan notes by itself, or that a command names elsewhere.
@@ -32,7 +32,7 @@ def plan_command(given: Options, epsilon: float) -> str:
     options = [name for name in _PLANNED if getattr(given, name) is not None]
     for name in options:
         if name in PlanKeywords.__annotations__:
-            words += _option(name, getattr(given, name), given.declaration.past)
+            words += _option(name, getattr(given, name))
     if not PlanKeywords.__annotations__.keys() >= set(options):
         words.append(f"--spec {OPTIONS_FILE}")
     return in_lines([*words, f"--epsilon {shown(epsilon)}", "--out plan.toml"])
@@ -45,7 +45,7 @@ def release_command(given: Options) -> str:
     return in_lines(words)
 
 
-def _option(name: str, value: Any, past: str | None) -> list[str]:
+def _option(name: str, value: Any) -> list[str]:
     """An option as a command line gives it."""
     flag = f"--{flag_of(name)}"
     kind = DECLARED[name].types[0]
@@ -54,7 +54,7 @@ def _option(name: str, value: Any, past: str | None) -> list[str]:
     if kind is bool:
         return [flag] if value else []
     if kind == list[str]:
-        return [f"{flag} {shlex.quote(PAST_TABLE if one == past else one)}" for one in value]
+        return [f"{flag} {shlex.quote(one)}" for one in value]
     return [f"{flag} {shlex.quote(_as_word(value))}"]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._words import counted, percent
 from clusterdp.experiment.decimals import shown
-from clusterdp.owner.plan_command import PAST_TABLE, plan_command, release_command
+from clusterdp.owner.plan_command import plan_command, release_command
 from clusterdp.owner.plan_panel import Panel
 from clusterdp.pages.document import render
 from clusterdp.planning.other_budgets import other_budgets, round_budgets
@@ -85,8 +85,7 @@ def plan_page(report: PlanReport, epsilon: float, progress: Stages) -> str:
             if not one.comparison.scenario.reference.is_declared
             for name in one.space.declared.names
         ],
-        past=None if report.given.declaration.past is None else PAST_TABLE,
-        notes=_notes(report),
+        notes=report.every_note(),
     )
 
 
@@ -165,9 +164,3 @@ def _block(report: PlanReport, one: Report) -> dict[str, Any]:
         "first": one.metrics[0],
         "segment": f"segment of {100 * compared.shown_share:.3g}%",
     }
-
-
-def _notes(report: PlanReport) -> list[str]:
-    """The notes of a plan, without the names of files."""
-    past = report.given.declaration.past
-    return [one if past is None else one.replace(past, PAST_TABLE) for one in report.every_note()]

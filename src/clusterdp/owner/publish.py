@@ -238,11 +238,6 @@ def run_publish(
             today = datetime.now(tz=UTC).date()
             return _published(write(prepared.begun(today), mechanisms, target))
         spec = {**kept.to_dict(), "input": table_name(task.source) or FRAME}
-        if kept.declaration.past is not None:
-            # Grids and mechanism are fixed; of the past table only what is published is kept.
-            del spec["reference"]
-            probs = (prob for block in kept.chosen.blocks for prob in block.probs.tolist())
-            spec["prior"] = ",".join(map(repr, probs))
         return _published(budget.release(prepared, mechanisms, target, spec, write))
 
 

@@ -62,7 +62,7 @@ Weights = Annotated[
 Margins = Annotated[
     list[str] | None,
     Rule(
-        "what is expected of outcomes by name, such as {'visit': 0.15}, or the name of a table",
+        "what is expected of outcomes by name, such as {'visit': 0.15}",
         "NAME=...",
     ),
 ]

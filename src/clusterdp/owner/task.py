@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import ParameterError, notify_owner
+from clusterdp.errors import ParameterError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.paid_release import Budget
 from clusterdp.ledger.passphrase import open_ledger
 from clusterdp.ledger.statement import resume_in_python
 from clusterdp.mechanisms.mechanism import Mechanism
-from clusterdp.owner.declaring import refuse_own_table
 from clusterdp.owner.option_list import DECIDED
 from clusterdp.owner.plan import by_name, engine_for, table_name, with_plan
 from clusterdp.planning.choose import choose
@@ -71,7 +70,6 @@ class Task:
         """
         options = self.options
         options.require("unit")
-        refuse_own_table(options.declaration, table_name(self.source))
         prepared = prepare(
             by_name(self.source if source is None else source, options),
             columns=options.columns,
@@ -92,9 +90,6 @@ class Task:
 
     def _expected(self, layout: Layout) -> tuple[Expected | None, ...]:
         """What is expected of each block, to be published; None where nothing was declared."""
-        if self.options.declaration.past is not None:
-            for note in self.options.chosen.notes:
-                notify_owner(note)
         references = [scenario.reference for scenario in self.options.scenarios(layout)]
         return tuple(
             tuple(map(tuple, one.kinds[:, 0].tolist())) if one.is_declared else None

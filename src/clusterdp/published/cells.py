@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp._named import column, unnamed
 from clusterdp.errors import FormatError
 from clusterdp.experiment.layout import EVERYONE
 from clusterdp.experiment.published_names import block_suffixes
@@ -43,14 +44,14 @@ def cells_table(
 
     n_clusters, n_arms = layout.sizes.shape
     published: list[pl.Series] = [
-        encoder.arms.values.gather(np.tile(np.arange(n_arms), n_clusters)),
+        encoder.arms.values[np.tile(np.arange(n_arms), n_clusters)],
         pl.Series(SIZE, layout.sizes.ravel()),
     ]
     if encoder.clusters is not None:
         clusters = encoder.clusters.values
         if encoder.pooled is not None:
             clusters = pl.Series(clusters.name, layout.clusters)
-        published.insert(0, clusters.gather(np.repeat(np.arange(n_clusters), n_arms)))
+        published.insert(0, clusters[np.repeat(np.arange(n_clusters), n_arms)])
     for about_cells, ending in zip(blocks, block_suffixes(len(blocks)), strict=True):
         published += [one.alias(one.name + ending) for one in _block_columns(about_cells)]
     return pl.DataFrame(published)
@@ -103,7 +104,7 @@ def cells_of_blocks(
     found = []
     for block, of_block, ending in zip(blocks, own, endings, strict=True):
         renamed = [pl.col(name + ending).alias(name) for name in of_block]
-        found.append(cells.select(*labels, *renamed))
+        found.append(cells.select(*map(column, labels), *renamed))
         _check_block(found[-1], columns, *block)
     return found
 
@@ -148,17 +149,19 @@ def read_labels(cells: pl.DataFrame, columns: Columns) -> tuple[tuple[Any, ...],
     """Clusters and arms of a table of cells, which has one row for each pair, in order."""
     import polars as pl
 
-    *several, arms = (cells[name].unique(maintain_order=True) for name in columns.cell)
+    *several, arms = (
+        unnamed(cells[name]).unique(maintain_order=True).alias(name) for name in columns.cell
+    )
     clusters = several[0] if several else pl.Series([EVERYONE])
     for labels in (clusters, arms):
         if labels.dtype != pl.String and not labels.is_sorted():
             raise FormatError(f"column {labels.name!r} of the cells is not in order")
     n_clusters, n_arms = len(clusters), len(arms)
     complete = len(cells) == n_clusters * n_arms and (
-        arms.gather(np.tile(np.arange(n_arms), n_clusters)).equals(cells[columns.arm])
+        arms[np.tile(np.arange(n_arms), n_clusters)].equals(cells[columns.arm])
     )
     if columns.cluster is not None and complete:
-        repeated = clusters.gather(np.repeat(np.arange(n_clusters), n_arms))
+        repeated = clusters[np.repeat(np.arange(n_clusters), n_arms)]
         complete = repeated.equals(cells[columns.cluster])
     if not complete:
         raise FormatError("the cells are not one for every cluster and arm, in order")

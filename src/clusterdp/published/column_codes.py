@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp._named import column as named_column
+from clusterdp._named import unnamed
 from clusterdp.rows.labels import minus
 
 if TYPE_CHECKING:
@@ -38,13 +40,11 @@ class ColumnCodes:
 
     def typed(self, name: str) -> pl.Expr:
         """A column of this name, of the type that `encode` takes."""
-        import polars as pl
-
-        return pl.col(name).cast(self._kind)
+        return named_column(name).cast(self._kind)
 
     def encode(self, column: pl.Series) -> CodeArray:
         """The codes of a column, as narrow as they can be; values that are new get codes."""
-        parts = [self._encode(part) for part in _slices(column)]
+        parts = [self._encode(part) for part in _slices(unnamed(column))]
         return np.concatenate([np.empty(0, np.uint8), *parts])
 
     def decode(self, codes: CodeArray) -> pl.Series:

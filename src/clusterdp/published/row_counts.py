@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from clusterdp._named import columns
 from clusterdp.errors import DataError, FormatError
 from clusterdp.published.column_codes import ColumnCodes
 from clusterdp.published.grouped_counts import GroupedCounts
@@ -86,14 +87,14 @@ def count_released(release: Release, more: tuple[str, ...] = ()) -> list[pl.Data
 def _count_units(units: pl.LazyFrame, several: list[Grouping]) -> list[pl.DataFrame]:
     """Rows counted by their own columns."""
     names = dict.fromkeys(name for one in several for name in (*one.names, one.response))
-    kinds = units.select(names.keys()).collect_schema()
-    columns = {name: ColumnCodes(kind) for name, kind in kinds.items()}
-    typed = units.select(one.typed(name) for name, one in columns.items())
+    kinds = units.select(columns(names)).collect_schema()
+    codes = {name: ColumnCodes(kind) for name, kind in kinds.items()}
+    typed = units.select(one.typed(name) for name, one in codes.items())
     batches = (
-        {name: one.encode(batch[name]) for name, one in columns.items()}
+        {name: one.encode(batch[name]) for name, one in codes.items()}
         for batch in read_batches(typed)
     )
-    return count_together(batches, columns, several)
+    return count_together(batches, codes, several)
 
 
 def count_together(

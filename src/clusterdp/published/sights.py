@@ -132,7 +132,7 @@ def _assumed(manifest: Manifest, spaces: Sequence[Categories]) -> str:
             means[place], _ = one.moments(values, place, probs)
         named = zip(space.declared.metrics, means, strict=True)
         said += [f"{metric} with mean {mean:.4g}" for metric, mean in named]
-    as_what = "the owner expected" if manifest.before_look is None else "the look showed them"
+    as_what = "the owner declared them" if manifest.before_look is None else "the look showed them"
     assumed = f"if outcomes are as {as_what}: {', '.join(said)}" if said else _UNIFORM
     if said and unknown:
         assumed += f"; all outcomes of {', '.join(unknown)} equally likely"

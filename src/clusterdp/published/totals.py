@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp._named import columns
 from clusterdp.errors import FormatError
 from clusterdp.rows.columns import FOLD
 from clusterdp.statistics.columns import are_whole
@@ -61,7 +62,7 @@ def read_totals(
     kinds, lengths = totals[0].column_types(space), totals[0].lengths(space)
     if table.columns != [*expected.columns, *kinds]:
         raise FormatError("the totals do not have the columns that they should")
-    if not table.select(expected.columns).equals(expected):
+    if not table.select(columns(expected.columns)).equals(expected):
         raise FormatError("the totals are not one for every group, fold and arm, in order")
     for name, kind in kinds.items():
         if table.schema[name] != kind or not are_whole(table[name], (lengths[name],)):
@@ -87,6 +88,6 @@ def _groups(arms: pl.Series, layout: Layout, by: tuple[str, ...]) -> pl.DataFram
             pl.Series(_BY, [", ".join(by)] * len(group), dtype=pl.String),
             labels.gather(group),
             pl.Series(FOLD, fold, dtype=pl.Int32),
-            arms.gather(arm),
+            arms[arm],
         ]
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp._named import column, unnamed
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.experiment.published_names import debiased_names
@@ -182,7 +183,7 @@ def _check_debiased(release: Release) -> str | None:
     for block, response, of_cells in blocks:
         declared = block.space.declared
         names = debiased_names(declared.names, declared.missing)
-        published = scan_units(release).select(*columns.cell, response, *names)
+        published = scan_units(release).select(map(column, (*columns.cell, response, *names)))
         distinct = collect_rows(published.unique())
         cells, responses = released_cells(distinct, columns, layout), distinct[response].to_numpy()
         decoded = debiased_columns(_published_decode(block, of_cells), declared)
@@ -205,9 +206,7 @@ def _published_decode(block: Block, cells: pl.DataFrame) -> Callable[[int], Floa
 
 def _check_order(release: Release, parts: dict[str, pl.LazyFrame]) -> str | None:
     """Within each file: files of many machines hold ids by their hash."""
-    import polars as pl
-
-    unit = pl.col(release.columns.unit)
+    unit = column(release.columns.unit)
     for name, part in parts.items():
         if collect_rows(part.select((unit < unit.shift(1)).any())).item():
             return f"{name} is in another order, which may depend on outcomes"
@@ -222,7 +221,7 @@ def _check_breakdowns(release: Release) -> str | None:
     for one in release.layout.breakdowns:
         names = [*one.columns, arm]
         # By position: a column may be called as the number of rows is.
-        keys = [pl.col(name).alias(str(place)) for place, name in enumerate(names)]
+        keys = [column(name).alias(str(place)) for place, name in enumerate(names)]
         counted = collect_rows(scan_units(release).select(keys).group_by(pl.all()).len())
         labels = (*one.labels, tuple(arms))
         codes = np.zeros(len(counted), dtype=np.int64)
@@ -244,8 +243,8 @@ def _check_folds(release: Release) -> str | None:
         return None
     columns, n_folds = release.columns, release.layout.folds
     with read_errors():
-        for batch in scan_units(release).select(columns.unit, FOLD).collect_batches():
-            units = UnitIds(batch[columns.unit])
+        for batch in scan_units(release).select(column(columns.unit), FOLD).collect_batches():
+            units = UnitIds(unnamed(batch[columns.unit]))
             if units.ids.null_count():
                 return "rows lack an id"
             if not np.array_equal(batch[FOLD], fold_numbers(units, n_folds)):
@@ -256,7 +255,7 @@ def _check_folds(release: Release) -> str | None:
 def _check_units(release: Release) -> str | None:
     import polars as pl
 
-    unit = pl.col(release.columns.unit)
+    unit = column(release.columns.unit)
     counted = scan_units(release).select(
         units=unit.n_unique(), gaps=unit.null_count(), rows=pl.len()
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from clusterdp._named import unnamed
 from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.rows.column_types import outcome_array
 from clusterdp.rows.fingerprint import id_hashes, row_words
@@ -157,7 +158,7 @@ class RowEncoder:
 
     def __call__(self, batch: pl.DataFrame) -> EncodedRows:
         """Encode a batch."""
-        units = plain_column(batch[self.columns.unit])
+        units = plain_column(unnamed(batch[self.columns.unit]))
         ids = UnitIds(units)
         cells, n_unlabelled = self.cells.encode_rows(batch, self.columns, ids)
         groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}

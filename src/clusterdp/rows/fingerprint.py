@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp._named import unnamed
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -18,7 +20,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 def id_hashes(ids: pl.Series) -> WordArray:
     """A 64-bit hash of each id, the same in every process; axes `[row]`."""
-    return ids.hash().to_numpy()
+    return unnamed(ids).hash().to_numpy()
 
 
 def row_words(

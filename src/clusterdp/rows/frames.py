@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clusterdp._named import columns
 from clusterdp.errors import DataError, ParameterError, raise_alone
 from clusterdp.rows.columns import PRIVATE_CLUSTER
 
@@ -40,8 +41,7 @@ def read_frame(
         return table
     try:
         if names is not None:
-            there = table.collect_schema().names()
-            table = table.select([name for name in there if name in names])
+            table = _select(table, [one for one in table.collect_schema().names() if one in names])
         with _kept_in_memory(table):
             collected: nw.DataFrame[Any] = table.collect()
     except _evaluation_errors() as error:
@@ -68,6 +68,17 @@ def _kept_in_memory(table: nw.LazyFrame[Any]) -> Iterator[None]:
     finally:
         quoted = place.replace("'", "''")
         rows.query(_VIEW, f"set temp_directory = '{quoted}'")
+
+
+def _select(table: nw.LazyFrame[Any], names: list[str]) -> nw.LazyFrame[Any]:
+    """Some columns of a lazy frame."""
+    import narwhals as nw
+    import polars as pl
+
+    native = table.to_native()
+    if isinstance(native, pl.LazyFrame):
+        return nw.from_native(native.select(columns(names)))
+    return table.select(names)
 
 
 def evaluated(query: pl.LazyFrame, parameter: str) -> pl.DataFrame:
@@ -132,7 +143,7 @@ def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFram
             series.append(_READ_ALONE[part](name, table[name].to_list()))
             continue
         try:
-            series.append(table.select(name).to_polars().to_series())
+            series.append(table[[name]].to_polars().to_series())
         except _evaluation_errors() as error:
             kind = type(error).__name__
             what = f"holds values of different or unknown types ({kind})"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp._named import unnamed
 from clusterdp.rows.sorted_ids import sorted_rows
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def one_by_one(parts: Iterator[pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame
 def _range_ends(ids: pl.LazyFrame, n_rows: int, n_ranges: int) -> pl.Series:
     """Ids that cut the sorted ids into ranges of similar size."""
     step = max(1, n_rows // (n_ranges * _IDS_PER_RANGE))
-    sample = ids.gather_every(step).collect(engine="streaming").to_series().unique().sort()
+    some = ids.gather_every(step).collect(engine="streaming").to_series()
+    sample = unnamed(some).unique().sort()
     places = [len(sample) * number // n_ranges for number in range(1, n_ranges)]
     return sample.gather(places).unique(maintain_order=True)
 
@@ -75,7 +77,7 @@ def _split(rows: pl.LazyFrame, unit: str, ends: pl.Series, folder: Path) -> None
     import polars as pl
 
     def number_ranges(batch: pl.DataFrame) -> pl.DataFrame:
-        numbers = _range_numbers(batch[unit], ends)
+        numbers = _range_numbers(unnamed(batch[unit]), ends)
         return batch.with_columns(numbers.cast(pl.Int32).alias(_RANGE))
 
     schema = pl.Schema({**rows.collect_schema(), _RANGE: pl.Int32()})

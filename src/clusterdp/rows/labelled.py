@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from clusterdp._named import column
 from clusterdp.errors import DataError
 from clusterdp.experiment.labels import folded
 
@@ -51,7 +52,7 @@ def _number(name: str, labels: tuple[str, str]) -> pl.Expr:
     """Each label as its number; missing where it is missing."""
     import polars as pl
 
-    text = pl.col(name).cast(pl.String)
+    text = column(name).cast(pl.String)
     number = (
         text.str.strip_chars()
         .str.to_lowercase()

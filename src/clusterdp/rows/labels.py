@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from clusterdp._named import unnamed
 from clusterdp.errors import TableChangedError
 from clusterdp.rows.column_types import plain_type
 from clusterdp.rows.label_index import LabelIndex
@@ -44,7 +45,8 @@ class Labels:
     @classmethod
     def of(cls, column: pl.Series) -> Labels:
         """The labels of a column."""
-        return cls.listed(plain_column(column).unique().sort())
+        values = plain_column(unnamed(column)).unique().sort()
+        return cls.listed(values.alias(column.name))
 
     @classmethod
     def listed(cls, values: pl.Series) -> Labels:
@@ -52,7 +54,7 @@ class Labels:
         import polars as pl
 
         is_indexed = values.dtype == pl.String or _is_wide(values)
-        return cls(values=values, index=LabelIndex.of(values) if is_indexed else None)
+        return cls(values=values, index=LabelIndex.of(unnamed(values)) if is_indexed else None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By the values alone, which everything else follows from.
@@ -70,7 +72,7 @@ class Labels:
         Raises:
             TableChangedError: If a value is not among the labels.
         """
-        column = plain_column(column)
+        column = plain_column(unnamed(column))
         codes = self._find(column) if column.dtype == self.values.dtype else None
         if codes is None:
             raise TableChangedError
@@ -87,7 +89,7 @@ class Labels:
         if column.null_count():
             return None
         codes = np.minimum(self.values.search_sorted(column).to_numpy(), len(self.values) - 1)
-        return codes if (self.values.gather(codes) == column).all() else None
+        return codes if (self.values[codes] == column).all() else None
 
 
 def _is_wide(values: pl.Series) -> bool:

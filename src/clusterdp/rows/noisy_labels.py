@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp._named import unnamed
 from clusterdp.rows.keys import unit_words
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class NoisyLabels:
         import polars as pl
 
         known = pl.Enum(self.response.labels)
-        found = labels.cast(pl.String).cast(known, strict=False).to_physical()
+        found = unnamed(labels).cast(pl.String).cast(known, strict=False).to_physical()
         codes = found.fill_null(0).to_numpy().astype(np.int64)
         return GivenLabels(codes, found.null_count())
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp._named import unnamed
 from clusterdp.errors import TableChangedError
 from clusterdp.experiment.published_names import debiased_names
 from clusterdp.rows.column_types import plain_type
@@ -163,7 +164,7 @@ class BatchRandomizer:
     def _published(self, name: str, batch: pl.DataFrame, cells: IntArray) -> pl.Series:
         """A public column of a batch, or the labels that its rows are given."""
         if self.relabelled is not None and name == self.encoder.columns.cluster:
-            return self.relabelled.gather(cells // len(self.encoder.cells.arms.values))
+            return self.relabelled[cells // len(self.encoder.cells.arms.values)]
         return _only_visible(plain_column(batch[name]))
 
     def schema(self, given: Mapping[str, pl.DataType]) -> pl.Schema:
@@ -199,7 +200,9 @@ def _only_visible(column: pl.Series) -> pl.Series:
 
     if not column.null_count():
         return column
-    return pl.select(pl.when(column.is_not_null()).then(column).alias(column.name)).to_series()
+    values = unnamed(column)
+    visible = pl.when(values.is_not_null()).then(values)
+    return pl.select(visible.alias(column.name)).to_series()
 
 
 def _smallest(n_numbers: int) -> np.dtype[np.unsignedinteger]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp._named import unnamed
 from clusterdp.rows.id_text import IdText
 from clusterdp.rows.labels import minus
 
@@ -39,7 +40,7 @@ def sorted_rows(rows: pl.DataFrame, by: str) -> pl.DataFrame:
     # In one chunk: Polars gathers from many several times as slowly.
     rows = rows.rechunk()
     in_order = _texts_in_order if rows[by].dtype == pl.String else _numbers_in_order
-    return rows.select(pl.all().gather(in_order(rows[by])))
+    return rows.select(pl.all().gather(in_order(unnamed(rows[by]))))
 
 
 def _numbers_in_order(ids: pl.Series) -> pl.Series:

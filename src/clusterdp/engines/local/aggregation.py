@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from clusterdp._named import column, columns
 from clusterdp.experiment.aggregates import COMMON
 from clusterdp.rows.column_types import holds_outcomes
 
@@ -26,11 +27,9 @@ def one_row_per_unit(
         public: Ids and all other public columns that are read.
         aggregates: The rule of each outcome, and of a private cluster.
     """
-    import polars as pl
-
     kinds = rows.collect_schema()
-    made = [_one_value(pl.col(name), rule, kinds[name]) for name, rule in aggregates.items()]
-    return rows.group_by(public).agg(made)
+    made = [_one_value(column(name), rule, kinds[name]) for name, rule in aggregates.items()]
+    return rows.group_by(columns(public)).agg(made)
 
 
 def _one_value(values: pl.Expr, rule: str, kind: pl.DataType) -> pl.Expr:

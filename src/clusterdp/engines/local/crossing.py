@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterdp._named import column
 from clusterdp.engines.source_names import crossed_parts
 
 if TYPE_CHECKING:
@@ -21,4 +22,4 @@ def cross_columns(rows: pl.LazyFrame, name: str | None, secret: tuple[str, ...])
     parts = crossed_parts(rows.collect_schema().names(), name, secret)
     if not parts or name is None:
         return rows
-    return rows.with_columns(pl.concat_str(parts, separator=" | ").alias(name))
+    return rows.with_columns(pl.concat_str(map(column, parts), separator=" | ").alias(name))

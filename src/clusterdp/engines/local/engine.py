@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._named import columns
 from clusterdp.engines.cells import check_size_column
 from clusterdp.engines.local.aggregation import one_row_per_unit
 from clusterdp.engines.local.crossing import cross_columns
@@ -93,7 +94,7 @@ class LocalEngine:
             rows = to_polars(read_frame(source, names=needed), needed).lazy()
         rows = cross_columns(rows, asked.cluster, asked.secret)
         check_size_column(rows.collect_schema(), asked)
-        return read_layout(rows.select(list(asked.parts)), asked)
+        return read_layout(rows.select(columns(asked.parts)), asked)
 
 
 def _one_each(rows: pl.LazyFrame, asked: TableOptions) -> pl.LazyFrame:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from clusterdp._named import unnamed
 from clusterdp.rows.column_leak import (
     ValueCounter,
     bin_ends,
@@ -70,12 +71,12 @@ class KeptColumns:
             return
         for block, columns in zip(rows.blocks, self._blocks, strict=True):
             for name, column in columns.items():
-                column.add(first_row, batch[name], block.categories)
+                column.add(first_row, unnamed(batch[name]), block.categories)
         noisy, cluster = self._encoder.cells.noisy, self._encoder.columns.cluster
         if noisy is None or cluster is None:
             return
         for name, column in self._labels.items():
-            column.add(first_row, batch[name], noisy.own(batch[cluster]).codes)
+            column.add(first_row, unnamed(batch[name]), noisy.own(batch[cluster]).codes)
 
     def notices(self) -> tuple[str, ...]:
         """Warnings to the owner about columns that reveal the outcomes of a block."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from clusterdp._named import columns
 from clusterdp.errors import TableChangedError
 from clusterdp.rows.counting import Tally
 from clusterdp.rows.duplicate_ids import IdCollector
@@ -70,7 +71,7 @@ class Reading:
             schema: The types of what is published.
         """
         _hold_on_to_memory()
-        numbered = rows.select(self.columns).with_row_index(_ROW)
+        numbered = rows.select(columns(self.columns)).with_row_index(_ROW)
         return numbered.map_batches(self._read, streamable=True, schema=schema)
 
     def _read(self, batch: pl.DataFrame) -> pl.DataFrame:

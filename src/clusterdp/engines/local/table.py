@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
+from clusterdp._named import column
 from clusterdp.engines.base import (
     CollectedRows,
     FirstPass,
@@ -161,15 +162,13 @@ class LocalTable(Table):
 
     def _write(self, reading: Reading, randomizer: BatchRandomizer, folder: str) -> FileSum:
         """A pass into a file `units.parquet`."""
-        import polars as pl
-
         sorting, unit = Path(folder) / _SORTING, self.columns.unit
         schema = randomizer.schema(self.rows.collect_schema())
         rows = self._responses(reading, randomizer)
         if self.keep_order:
             rows = rows.map_batches(randomizer.complete, streamable=True, schema=schema)
         else:
-            ids = self.rows.select(pl.col(unit).cast(schema[unit]))
+            ids = self.rows.select(column(unit).cast(schema[unit]))
             with _spill_errors():
                 in_order = in_order_of_ids(rows, ids, randomizer.n_units, sorting)
             rows = one_by_one(map(randomizer.complete, in_order), schema)
@@ -204,7 +203,7 @@ class LocalTable(Table):
             ids = plain_column(batch.to_series())
             return ids.filter(pl.Series(id_hashes(ids)).is_in(wanted.implode())).to_frame()
 
-        query = self.rows.select(self.columns.unit)
+        query = self.rows.select(column(self.columns.unit))
         kind = plain_type(query.collect_schema()[self.columns.unit])
         schema = pl.Schema({self.columns.unit: kind})
         found = query.map_batches(matching, streamable=True, schema=schema)
@@ -217,7 +216,7 @@ def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEnc
 
     # By position: a column may be called as the numbers are.
     short = {name: f"c{place}" for place, name in enumerate(asked.parts)}
-    read = rows.select(pl.col(name).alias(to) for name, to in short.items())
+    read = rows.select(column(name).alias(to) for name, to in short.items())
     if asked.unit is not None:
         read = read.unique()
     size = pl.len() if asked.size is None else pl.col(short[asked.size]).sum()

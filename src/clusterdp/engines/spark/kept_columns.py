@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from clusterdp._named import unnamed
 from clusterdp.engines.spark.parcels import PARCEL_BYTES
 from clusterdp.rows.column_leak import (
     ValueCounter,
@@ -155,7 +156,7 @@ class KeptCounts:
             return
         codes = list(self._codes(batch, rows))
         for pair, counter in self.counters.items():
-            counter.add(batch[pair.name], codes[pair.block] % pair.n_classes)
+            counter.add(unnamed(batch[pair.name]), codes[pair.block] % pair.n_classes)
 
     def _codes(self, batch: pl.DataFrame, rows: EncodedRows) -> Iterator[CodeArray]:
         """The categories of each block, and private clusters after them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from clusterdp._named import columns
 from clusterdp.engines.named_source import DUCKDB, SQLITE
 from clusterdp.storage.folder import private_file
 
@@ -80,16 +81,16 @@ def _with_unread(
         for name in names
         if name not in held
     ]
-    return rows.with_columns(unread).select(names)
+    return rows.with_columns(unread).select(columns(names))
 
 
 @contextmanager
-def _running(source: NamedSource, wanted: Wanted, spill: Path | None) -> Iterator[Query]:
-    """A query while its connection is open; `spill` is where a database may store rows, if any."""
+def _running(source: NamedSource, wanted: Wanted, scratch: Path | None) -> Iterator[Query]:
+    """A query while its connection is open; `scratch` is where rows may be stored, if any."""
     if source.database == DUCKDB:
         from clusterdp.engines.local.sources.duckdb import running_duckdb
 
-        with running_duckdb(source, spill) as rows:
+        with running_duckdb(source, scratch) as rows:
             yield rows
     elif source.database == SQLITE:
         from clusterdp.engines.local.sources.sqlite import running_sqlite

@@ -1,11 +1,18 @@
-"""Queries to DuckDB: to a database file, or to files by their names."""
+"""Queries to DuckDB: to a database file, or to files by their names.
+
+In DuckDB a select, too, can write files and change settings: by a COPY in its WITH, or by selecting
+from a function such as `enable_logging`. So a query is read before it runs: it is one select, each
+part of it reads, and it selects from no function but those listed here. It then runs in a database
+that was opened to be read, under settings that it cannot change.
+"""
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import DataError, raise_alone
 
@@ -17,6 +24,24 @@ if TYPE_CHECKING:
 
     from clusterdp.engines.named_source import NamedSource
 
+# How a database is opened: a query finds no extension, which reaches other places, and no variable
+# of this process.
+CONFIG = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+# Parts of a query that read, as DuckDB names them.
+_READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+# Functions to select from: those that make rows, and those that read files.
+_MAKE_ROWS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
+_READ_FILES = frozenset(
+    {
+        *("glob", "parquet_scan", "read_blob", "read_csv", "read_csv_auto", "read_json"),
+        *("read_json_auto", "read_json_objects", "read_ndjson", "read_ndjson_auto"),
+        *("read_ndjson_objects", "read_parquet", "read_text"),
+    }
+)
 # Types that others have no word for, and what they are read as.
 _READ_AS = {"HUGEINT": "double", "UHUGEINT": "double", "DECIMAL": "double", "UUID": "varchar"}
 
@@ -74,12 +99,12 @@ class _Stream:
 
 
 @contextmanager
-def running_duckdb(source: NamedSource, spill: Path | None) -> Iterator[_DuckdbQuery]:
+def running_duckdb(source: NamedSource, scratch: Path | None) -> Iterator[_DuckdbQuery]:
     """A query while its connection is open.
 
     Args:
         source: The database and the query.
-        spill: Where DuckDB may store what does not fit into memory; None for nowhere.
+        scratch: Where rows may be stored, and what does not fit into memory; None for nowhere.
 
     Raises:
         DataError: If there is no such database, or it refuses the query.
@@ -92,19 +117,24 @@ def running_duckdb(source: NamedSource, spill: Path | None) -> Iterator[_DuckdbQ
     if database and not Path(database).is_file():
         raise DataError(f"there is no database {database}")
     # By itself DuckDB would store rows in the working directory, for everyone to read.
-    place = "" if spill is None else str(spill / "spill")
+    place = "" if scratch is None else str(scratch / "spill")
+    config = {**CONFIG, "temp_directory": place}
     try:
         with duckdb.connect(
-            database or ":memory:", read_only=bool(database), config={"temp_directory": place}
+            database or ":memory:", read_only=bool(database), config=config
         ) as connection:
-            rows = connection.sql(source.query or "")
-            if rows is None:
-                raise DataError("the query gives no rows; end with a select")
-            yield _DuckdbQuery(rows)
+            _check_reads(connection, source.query or "")
+            _confine(connection, reads_files=not database, scratch=scratch)
+            yield _DuckdbQuery(connection.sql(source.query or ""))
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         # These speak of the query alone; other errors quote values.
         reason = str(error).strip().split("\n", 1)[0]
         raise DataError(f"DuckDB refused the query: {reason}") from None
+    except duckdb.PermissionException:
+        raise DataError(
+            "DuckDB refused the query: it may read the database file alone; to query other files, "
+            "give duckdb:// as the source"
+        ) from None
     except duckdb.OutOfMemoryException:
         raise DataError(
             "the query does not fit into DuckDB's memory; write its result to a Parquet file, and "
@@ -113,3 +143,42 @@ def running_duckdb(source: NamedSource, spill: Path | None) -> Iterator[_DuckdbQ
     except duckdb.Error as error:
         kind = type(error).__name__
         raise_alone(DataError(f"DuckDB could not run the query ({kind})"))
+
+
+def _check_reads(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+    """Raise a DataError unless a query is one select that reads in all of its parts."""
+    from duckdb import StatementType
+
+    found = [one.type for one in connection.extract_statements(query)]
+    if found != [StatementType.SELECT]:
+        raise DataError("the query must be one select; leave out all other statements")
+    parts: list[dict[str, Any]] = []
+
+    def keep(part: dict[str, Any]) -> dict[str, Any]:
+        parts.append(part)
+        return part
+
+    ((tree,),) = connection.sql("select json_serialize_sql($1)", params=[query]).fetchall()
+    json.loads(tree, object_hook=keep)
+    statements = {part["type"] for part in parts if "cte_map" in part}
+    if not statements or not statements <= _READING:
+        raise DataError("the query must be a select; leave out what writes, also in its WITH")
+    functions = {
+        part["function"]["function_name"] for part in parts if part.get("type") == "TABLE_FUNCTION"
+    }
+    for name in sorted(functions - _MAKE_ROWS - _READ_FILES):
+        raise DataError(
+            f"the query selects from the function {name!r}, which is not known to only read; "
+            "select from tables and files"
+        )
+
+
+def _confine(
+    connection: duckdb.DuckDBPyConnection, *, reads_files: bool, scratch: Path | None
+) -> None:
+    """Let queries reach the open database alone, or files too, and lock all settings."""
+    if not reads_files:
+        allowed = [] if scratch is None else [str(scratch)]
+        connection.execute("set allowed_directories = $1", [allowed])
+        connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")

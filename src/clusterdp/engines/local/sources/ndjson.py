@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterdp._named import column, columns
 from clusterdp.engines.local.sources.values import to_number
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def open_lines(files: list[Path] | list[str], wanted: Wanted) -> pl.LazyFrame:
     rows = pl.scan_ndjson(files, schema=schema)
     rows.select(pl.all().null_count()).collect(engine="streaming")
     unread = [pl.lit(None).alias(name) for name in found if name not in schema]
-    numbers = [to_number(pl.col(name)) for name in wanted.numeric]
-    return rows.with_columns(*unread, *numbers).select(*found, *wanted.outcomes)
+    numbers = [to_number(column(name)) for name in wanted.numeric]
+    return rows.with_columns(*unread, *numbers).select(columns((*found, *wanted.outcomes)))
 
 
 def _types(files: list[Path] | list[str], wanted: Wanted) -> dict[str, pl.DataType]:
@@ -55,7 +56,7 @@ def _type_of(files: list[Path] | list[str], name: str) -> pl.DataType | None:
 
     def read(kind: pl.DataType) -> pl.DataFrame:
         rows = pl.scan_ndjson(files, schema={name: kind})
-        return rows.select(pl.col(name).count()).collect(engine="streaming")
+        return rows.select(column(name).count()).collect(engine="streaming")
 
     if not read(pl.String()).item():
         return None

@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     from clusterdp.engines.named_source import NamedSource
 
 _READ_ONLY = "set transaction isolation level repeatable read, read only"
+# Who is in one of these roles, as a superuser is in all, can reach files of the server in a select
+# that only reads: lo_export, pg_read_file. A role that was set can be left, so it does not count.
+_REACHES_FILES = """
+    select count(*) from pg_roles
+    where rolname in
+        ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program')
+    and pg_has_role(session_user, oid, 'member')
+"""
+_ONLY_TABLES = (
+    "the user of {} is a superuser, or may reach files of the server, and so might a query; "
+    "connect as one who can only read tables: create role reader login; grant pg_read_all_data to "
+    "reader"
+)
 # Types that Arrow has no word for, and what they are read as.
 _READ_AS = {"numeric": "float8", "uuid": "text", "json": "text", "jsonb": "text"}
 # Seconds to wait for a server, unless the URL says otherwise.
@@ -105,9 +118,13 @@ def running_postgres(source: NamedSource) -> Iterator[_PostgresQuery]:
     with connection, connection.cursor() as cursor:
         with _explained_errors():
             cursor.execute(_READ_ONLY)
+            cursor.execute(_REACHES_FILES)
+            (reaches_files,) = cursor.fetchone()
+            if reaches_files:
+                raise DataError(_ONLY_TABLES.format(source.name))
             described = cursor.adbc_execute_schema(source.trimmed_query)
         if not described:
-            raise DataError("the query gives no rows; end with a select")
+            raise DataError("the query must be one select; leave out all other statements")
         if len(set(described.names)) < len(described.names):
             raise DataError("the query has two columns of one name; rename one: select ... as ...")
         types = {field.name: _type_of(field) for field in described}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
+from clusterdp._named import columns
 from clusterdp.engines.local.sources.streams import store_batches
 from clusterdp.engines.local.sources.values import to_number
 from clusterdp.errors import DataError, raise_alone
@@ -96,7 +97,7 @@ class _SqliteQuery:
                 pl.coalesce(_NUMBER + name, to_number(pl.col(_TEXT + name))).alias(name)
                 for name in self.wanted.numeric
                 if name in schema
-            ).select(list(schema))
+            ).select(columns(schema))
 
     def _chosen(self, schema: dict[str, pl.DataType]) -> tuple[list[str], dict[str, pl.DataType]]:
         """What is selected, and as what it arrives."""

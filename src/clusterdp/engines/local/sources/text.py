@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._named import column
 from clusterdp.engines.local.sources.values import to_number
 from clusterdp.engines.text_files import find_delimiter
 
@@ -60,7 +61,7 @@ class TextFiles:
             found[wanted.unit] = pl.String()
         rows = self._scan(schema={**dict.fromkeys(names, pl.String()), **found})
         return rows.with_columns(
-            to_number(pl.col(name)) for name in wanted.numeric if name in names
+            to_number(column(name)) for name in wanted.numeric if name in names
         )
 
     def _types(self, public: list[str]) -> dict[str, pl.DataType]:
@@ -78,7 +79,7 @@ class TextFiles:
         checks = [
             check.all().alias(f"{kind}:{place}")
             for place, name in enumerate(public)
-            for kind, check in _written_as(pl.col(name)).items()
+            for kind, check in _written_as(column(name)).items()
         ]
         counts = pl.all().null_count().name.prefix("n_missing:")
         query = self._scan(infer_schema=False).select(counts, *checks)
