@@ -241,8 +241,13 @@ def test_names_are_names_in_every_option(case: str, people: pl.DataFrame, tmp_pa
         seen=pl.col("treated"),
     )
     plain: dict[str, Any] = {
-        **{"unit": "user", "arm": "treated", "outcomes": {"clicks": "0..3"}, "keep": "seen"},
-        **{"epsilon": 2, "mechanism": "uniform-prior-dp", **OPTIONS[case]},
+        "unit": "user",
+        "arm": "treated",
+        "outcomes": {"clicks": "0..3"},
+        "keep": "seen",
+        "epsilon": 2,
+        "mechanism": "uniform-prior-dp",
+        **OPTIONS[case],
     }
     asked = {option: _as_patterns(value, people.columns) for option, value in plain.items()}
     table = renamed(people, {name: f"^{name}$" for name in people.columns})
