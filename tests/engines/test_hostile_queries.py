@@ -11,6 +11,7 @@ import clusterdp as cdp
 from source_forms import FORMS, in_postgres
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from soak.postgres import Server
@@ -21,7 +22,7 @@ ASKED: dict[str, Any] = {
     "outcomes": {"clicks": "0..3"},
     "epsilon": 2,
 }
-CALLS = [cdp.plan, cdp.preview, cdp.publish]
+CALLS: list[Callable[..., Any]] = [cdp.plan, cdp.preview, cdp.publish]
 ROWS = "select * from people"
 # A select of the table that also selects from a function.
 BESIDE = "select people.* from people left join {} on true"

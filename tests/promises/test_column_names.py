@@ -139,8 +139,8 @@ def release(source: Any, names: Mapping[str, str], out: Path) -> cdp.Release:
 def estimated(found: cdp.Release, names: Mapping[str, str], segments: pl.DataFrame) -> list[Any]:
     """Effects by columns of the release and of the analyst, and adjusted for one of each."""
     tier, kept = names.get("tier", "tier"), names.get("zip", "zip")
-    cut = {"by": [tier, kept], "adjust": [kept, segments.columns[2]]}
-    more = {"segments": segments, "on": segments.columns[0]}
+    cut: dict[str, Any] = {"by": [tier, kept], "adjust": [kept, segments.columns[2]]}
+    more: dict[str, Any] = {"segments": segments, "on": segments.columns[0]}
     by_segment = cdp.estimate(found, by=segments.columns[1], **more)
     estimates = [cdp.estimate(found), cdp.estimate(found, **cut, **more), by_segment]
     return [
@@ -240,8 +240,15 @@ def test_names_are_names_in_every_option(case: str, people: pl.DataFrame, tmp_pa
         bought=pl.when(pl.col("clicks") > 1).then(pl.lit("yes")).otherwise(pl.lit("no")),
         seen=pl.col("treated"),
     )
-    plain = {"unit": "user", "arm": "treated", "outcomes": {"clicks": "0..3"}, "keep": "seen"}
-    plain |= {"epsilon": 2, "mechanism": "uniform-prior-dp", **OPTIONS[case]}
+    plain: dict[str, Any] = {
+        "unit": "user",
+        "arm": "treated",
+        "outcomes": {"clicks": "0..3"},
+        "keep": "seen",
+        "epsilon": 2,
+        "mechanism": "uniform-prior-dp",
+        **OPTIONS[case],
+    }
     asked = {option: _as_patterns(value, people.columns) for option, value in plain.items()}
     table = renamed(people, {name: f"^{name}$" for name in people.columns})
     path = tmp_path / "t.parquet"
@@ -254,7 +261,7 @@ def test_names_are_names_in_every_option(case: str, people: pl.DataFrame, tmp_pa
         assert cdp.preview(source, **asked).content["n_units"] == len(people)
     cdp.publish(path, out=tmp_path / "out", **asked)
     assert not [check.problem for check in verify_folder(tmp_path / "out") if check.problem]
-    exposure = {} if case == "groups" else {"exposure": "^seen$"}
+    exposure: dict[str, Any] = {} if case == "groups" else {"exposure": "^seen$"}
     assert len(cdp.estimate(tmp_path / "out", **exposure).effects) >= 1
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # How a database is opened: a query finds no extension, which reaches other places, and no variable
 # of this process.
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
