@@ -21,6 +21,7 @@ from clusterdp.privacy.accounting import shown
 from clusterdp.published.errata import add_erratum, read_errata
 from clusterdp.published.folder import read_files, read_manifest
 from clusterdp.published.manifest import what_is_public
+from clusterdp.published.notes import release_notes
 from clusterdp.published.provenance import provenance_pairs
 from clusterdp.published.sights import what_is_visible
 from clusterdp.published.verification import verify_folder
@@ -51,13 +52,16 @@ def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
     release, manifest = read_files(files)
     seen = what_is_visible(manifest, release.layout, [one.channel for one in release.blocks])
     errata = read_errata(files)
+    notes = release_notes(manifest, release.layout, [one.channel for one in release.blocks])
     if as_json:
         about: dict[str, Any] = {"assumed": seen.assumed, "visible": seen.to_dict()}
         gains = [one.to_dict() for one in estimate_homogeneity(release)]
+        about |= {"in_words": manifest.guarantee.in_words, "notes": notes}
         about |= {"homogeneity": gains, "errata": errata}
         print_json({**msgspec.to_builtins(manifest), **about})
         return
-    print_pairs([*_lines(manifest), *((_UNSEALED, line) for line in errata)])
+    remarks = [*(("note", note) for note in notes), *((_UNSEALED, line) for line in errata)]
+    print_pairs([*_lines(manifest), *remarks])
     _print_tables(_seen_tables(seen))
     _print_tables(_gain_tables(estimate_homogeneity(release)))
 
@@ -132,7 +136,6 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("files", ", ".join(files)),
         *provenance_pairs(about),
         ("written by", manifest.software),
-        *(("note", note) for note in manifest.notes),
     ]
 
 

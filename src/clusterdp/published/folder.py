@@ -29,6 +29,7 @@ from clusterdp.published.block_tables import unstacked
 from clusterdp.published.cells import WEIGHT, cells_of_blocks, has_totals, read_labels
 from clusterdp.published.errata import read_errata
 from clusterdp.published.manifest import plain, unseal
+from clusterdp.published.notes import release_notes
 from clusterdp.published.release import Block, Release
 from clusterdp.published.totals import read_totals
 from clusterdp.rows.column_types import holds_groups, holds_ids
@@ -129,6 +130,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
     tables = map(Tables, of_blocks, totals, channels)
     pairs = zip(parts, tables, strict=True)
     blocks = tuple(_read_block(*part, held, columns, layout) for part, held in pairs)
+    notes = release_notes(manifest, layout, [block.channel for block in blocks])
     units = None
     if terms.releases_rows:
         names = unit_files(manifest)
@@ -142,7 +144,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
         guarantee=terms.to_guarantee(),
         columns=columns,
         layout=layout,
-        notes=(*manifest.notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
+        notes=(*notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
         look=_read_look(folder, manifest),
         response=manifest.labels,
         assignment=manifest.assignment,
@@ -221,13 +223,16 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
 
 
 def _check_clusters(layout: Layout, manifest: Manifest) -> None:
-    """Raise a FormatError unless private clusters are labels that were declared, or a pool."""
+    """Raise a FormatError unless what was pooled is, and private clusters were declared."""
+    if manifest.pooling is not None and not manifest.pooling.explains(layout):
+        raise FormatError(f"{CELLS} has no clusters that were pooled as {MANIFEST} says")
     if manifest.labels is None:
         return
     named = [label for label in layout.clusters if label != POOLED_LABEL]
     declared = [label for label in manifest.labels.labels if label in named]
-    pooled = len(named) < manifest.labels.n_labels
-    if named != declared or (pooled and manifest.assignment is not None):
+    n_pooled = manifest.labels.n_labels - len(named)
+    stated = 0 if manifest.pooling is None else manifest.pooling.n_clusters
+    if named != declared or n_pooled != stated or (n_pooled and manifest.assignment is not None):
         raise FormatError(f"{CELLS} has other clusters than the labels in {MANIFEST}")
 
 

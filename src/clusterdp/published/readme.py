@@ -19,7 +19,7 @@ from clusterdp.published.recipes import RowFiles, recipes
 from clusterdp.storage.files import ERRATA, MANIFEST, README
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.sights import Visible
@@ -34,13 +34,16 @@ _BLOCKS = (
 )
 
 
-def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) -> str:
+def write_readme(
+    manifest: Manifest, row_files: Collection[str], seen: Visible, notes: Sequence[str]
+) -> str:
     """The text.
 
     Args:
         manifest: Of the release.
         row_files: The names of the files of rows.
         seen: What to expect of effects.
+        notes: What a reader should know.
     """
     head = f"""# {in_markdown(title_of(manifest))}
 
@@ -50,13 +53,13 @@ def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) 
 
 {_outcomes(manifest)}
 """
-    notes = "".join(f"- {note}\n" for note in manifest.notes)
+    listed = "".join(f"- {note}\n" for note in notes)
     body = (_rows if manifest.terms.releases_rows else _aggregates)(
         manifest, RowFiles.of(row_files)
     )
     return (
         head
-        + (f"\nNotes:\n{notes}" if notes else "")
+        + (f"\nNotes:\n{listed}" if listed else "")
         + body
         + _visible(seen)
         + _provenance(manifest)

@@ -16,6 +16,7 @@ from clusterdp.published.card import write_card
 from clusterdp.published.cells import cells_of_blocks
 from clusterdp.published.folder import read_files, unit_files
 from clusterdp.published.manifest import software_name
+from clusterdp.published.notes import release_notes
 from clusterdp.published.readme import write_readme
 from clusterdp.published.row_counts import (
     collect_rows,
@@ -106,20 +107,27 @@ def _check_response(manifest: Manifest) -> list[Check]:
 
 
 def _check_pages(folder: Files, release: Release, manifest: Manifest) -> list[Check]:
-    """The texts for people, if this version of the software wrote them: words may change."""
-    if manifest.software != software_name():
-        names = f"{README} and {INDEX} are of another version of clusterdp"
-        return [Check(f"{names}, and were not checked beyond their checksums", None)]
+    """The texts for people, also where another version is said to have written them.
+
+    Whoever forges them could claim that. So other words are a problem in either case.
+    """
     channels = [block.channel for block in release.blocks]
     seen = what_is_visible(manifest, release.layout, channels)
+    notes = release_notes(manifest, release.layout, channels)
     pages = {
-        README: ("the README", write_readme(manifest, unit_files(manifest), seen)),
-        INDEX: (INDEX, write_card(manifest, manifest.files, seen)),
+        README: ("the README", write_readme(manifest, unit_files(manifest), seen, notes)),
+        INDEX: (INDEX, write_card(manifest, manifest.files, seen, notes)),
     }
+    problem = "{} is not what was published"
+    if manifest.software != software_name():
+        problem = (
+            f"{{}} is not what {software_name()} writes, and {MANIFEST} names {manifest.software}: "
+            "nothing is known of its words; verify with that version"
+        )
     return [
         Check.of(
             f"{called} follows from the manifest",
-            f"{name} is not what was published",
+            problem.format(name),
             holds=folder.read(name) == written.encode(),
         )
         for name, (called, written) in pages.items()
@@ -140,8 +148,12 @@ def _check_look(release: Release, manifest: Manifest) -> list[Check]:
     priors = [np.array(one.prior or ()) for one in (settled.mechanism, block.mechanism)]
     same = settled.space == block.space and len(priors[0]) == len(priors[1])
     same = same and bool((np.abs(priors[0] - priors[1]) < _SAME_PRIOR).all())
-    same = same and set(settled.notes) <= set(manifest.notes)
-    problem = "the outcomes, the prior or notes in manifest.json are not what look.parquet leads to"
+    shown = block.mechanism.settled_rows(block.space).public_prior(block.space)
+    same = same and manifest.expected == ((tuple(shown.tolist()),),)
+    problem = (
+        "the outcomes, the prior or what is expected in manifest.json are not what look.parquet "
+        "leads to"
+    )
     return [Check.of(name, problem, holds=same)]
 
 
