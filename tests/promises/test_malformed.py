@@ -127,7 +127,11 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
         put("files", "../secret.csv", {"bytes": 0, "sha256": ""}),
         "not part of a release",
     ),
-    "an older format": ("Optimal", put("format_version", 2), "read it with the version that wrote it"),
+    "an older format": (
+        "Optimal",
+        put("format_version", 2),
+        "read it with the version that wrote it",
+    ),
     "a prior too short": (
         "Optimal, public",
         put("blocks", 0, "mechanism", "rows", "prior", [0.5, 0.5]),

@@ -12,7 +12,14 @@ import typer
 
 from clusterdp._tables import aligned
 from clusterdp._words import counted
-from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line, print_pairs
+from clusterdp.cli.console import (
+    REFUSED,
+    errors_in_one_line,
+    print_json,
+    print_line,
+    print_note,
+    print_pairs,
+)
 from clusterdp.cli.options import AsJson, Folder
 from clusterdp.estimation.homogeneity import GAIN_HEADER, estimate_homogeneity
 from clusterdp.experiment.layout import units_in_words
@@ -24,7 +31,7 @@ from clusterdp.published.manifest import what_is_public
 from clusterdp.published.notes import release_notes
 from clusterdp.published.provenance import provenance_pairs
 from clusterdp.published.sights import what_is_visible
-from clusterdp.published.verification import verify_folder
+from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.storage.files import ERRATA
 from clusterdp.storage.reading import open_files
 
@@ -74,12 +81,16 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
     """
     checks = verify_folder(folder)
     sound = all(check.problem is None for check in checks)
+    said = owners_words(read_manifest(folder)) if sound else []
     if as_json:
-        print_json({"sound": sound, "checks": [check._asdict() for check in checks]})
+        listed = [check._asdict() for check in checks]
+        print_json({"sound": sound, "checks": listed, "owners_words": said})
     else:
         for check in checks:
             mark = "ok  " if check.problem is None else "FAIL"
             print_line(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
+        if said:
+            print_note(f"these are the owner's words, which nothing checks: {', '.join(said)}")
     if not sound:
         raise typer.Exit(REFUSED)
 

@@ -30,7 +30,7 @@ def read_errata(folder: Files) -> list[str]:
         return []
     if (folder.size(ERRATA) or 0) > _MOST_BYTES:
         return [f"{ERRATA} is too large to be shown; open it yourself"]
-    content = folder.read(ERRATA)
+    content = folder.read(ERRATA, _MOST_BYTES)
     try:
         text = None if content is None else content.decode()
     except UnicodeDecodeError:

@@ -41,6 +41,7 @@ from clusterdp.storage.files import (
     INDEX,
     LOOK,
     MANIFEST,
+    MOST_OF_MANIFEST,
     PARTIAL_SUFFIX,
     README,
     TOTALS,
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     from clusterdp.statistics.look import DrawnLook
     from clusterdp.storage.reading import Files
 
+# What is read as a whole has no more bytes: pages, and tables beside the rows.
+_MOST_OF_PAGE, _MOST_OF_TABLE = 2**26, 2**32
 _PART_NAME = re.compile(rf"{UNIT_PARTS}/\w[\w.-]{{,200}}", re.ASCII)
 
 
@@ -111,7 +114,7 @@ def read_files(folder: Files) -> tuple[Release, Manifest]:
 def _unsealed(folder: Files) -> Manifest:
     if folder.name.endswith(PARTIAL_SUFFIX):
         raise FormatError(f"{folder} is what an interrupted run left behind, not a release")
-    sealed = folder.read(MANIFEST)
+    sealed = folder.read(MANIFEST, MOST_OF_MANIFEST)
     if sealed is None:
         if not folder.exists():
             raise FormatError(f"there is no folder {folder}; check its name")
@@ -169,7 +172,7 @@ def _read_table(folder: Files, name: str) -> pl.DataFrame:
     """A table beside the rows."""
     import polars as pl
 
-    return pl.read_parquet(io.BytesIO(folder.read(name) or b""))
+    return pl.read_parquet(io.BytesIO(folder.read(name, _MOST_OF_TABLE) or b""))
 
 
 def _read_block(
@@ -270,8 +273,12 @@ def unit_files(manifest: Manifest) -> list[str]:
 def check_sizes(folder: Files, manifest: Manifest) -> None:
     """Raise a FormatError unless every file is there and of the size it was published with."""
     _check_names(manifest)
+    most = {INDEX: _MOST_OF_PAGE, README: _MOST_OF_PAGE}
+    most |= dict.fromkeys((CELLS, CHANNELS, LOOK, TOTALS), _MOST_OF_TABLE)
     for name, stated in manifest.files.items():
         size = folder.size(name)
+        if stated.bytes > most.get(name, stated.bytes):
+            raise FormatError(f"{MANIFEST} states more than {most[name]:,} bytes of {name}")
         if size is None:
             raise FormatError(f"{folder} lacks {name}")
         if size != stated.bytes:

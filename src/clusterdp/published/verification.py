@@ -9,12 +9,14 @@ import numpy as np
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.experiment.published_names import debiased_names
+from clusterdp.mechanisms.catalogue import usual_name
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.mechanisms.settling import settle
 from clusterdp.privacy.accounting import shown
 from clusterdp.published.card import write_card
 from clusterdp.published.cells import cells_of_blocks
 from clusterdp.published.folder import read_files, unit_files
+from clusterdp.published.footers import unknown_metadata
 from clusterdp.published.manifest import software_name
 from clusterdp.published.notes import release_notes
 from clusterdp.published.readme import write_readme
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
 # Machines may add up a prior in another order.
 _SAME_PRIOR = 1e-6
+_SEALED = "manifest, checksums and schema"
 
 
 def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
@@ -54,13 +57,13 @@ def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
         folder = open_files(path)
         release, manifest = read_files(folder)
     except ClusterDPError as error:
-        return [Check("manifest, checksums and schema", str(error))]
+        return [Check(_SEALED, str(error))]
     listed = {MANIFEST, *manifest.files}
-    if not folder.is_link(ERRATA):
+    if folder.size(ERRATA) is not None and not folder.is_link(ERRATA):
         listed.add(ERRATA)
     foreign = sorted(name for name in folder.names() if name not in listed)
     checks = [
-        Check("manifest, checksums and schema", None),
+        Check(_SEALED, None),
         Check(
             "nothing else is in the folder",
             f"{foreign[0]} is not part of the release" if foreign else None,
@@ -68,6 +71,7 @@ def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
         # read_release refuses a guarantee that does not follow.
         Check("the guarantee follows from the parameters", None),
         *_check_response(manifest),
+        Check("files hold columns and nothing else", _check_metadata(folder, release, manifest)),
         *_check_pages(folder, release, manifest),
     ]
     if release.units is None:
@@ -96,6 +100,27 @@ def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
     return checks
 
 
+def owners_words(manifest: Manifest) -> list[str]:
+    """What a manifest states that nothing else in the folder shows: nobody but its owner knows."""
+    known, named = manifest.provenance, manifest.columns
+    declared = {
+        "software": manifest.software != software_name(),
+        "control": True,
+        "assigned_by": named.assigned_by is not None,
+        "assignment": manifest.assignment is not None,
+        # With a look, it is what the look shows.
+        "expected": manifest.before_look is None and any(manifest.expected),
+        "pooling": manifest.pooling is not None,
+        "aggregates": bool(manifest.aggregates),
+        "the name of the mechanism": any(
+            one.name != usual_name(one) for one in manifest.terms.mechanisms
+        ),
+        "names of columns": not manifest.terms.releases_rows,
+    }
+    said = [name for name, there in declared.items() if there]
+    return [*said, *(name for name in known.__struct_fields__ if getattr(known, name) is not None)]
+
+
 def _check_response(manifest: Manifest) -> list[Check]:
     """What the integers of the response of private clusters cost; nothing where they are public."""
     if manifest.labels is None:
@@ -104,6 +129,24 @@ def _check_response(manifest: Manifest) -> list[Check]:
     cost, whole = manifest.labels.guarantee(), manifest.guarantee.epsilon
     name = f"the response of clusters costs epsilon {shown(cost.epsilon)} of {shown(whole)}"
     return [Check(name, None)]
+
+
+def _check_metadata(folder: Files, release: Release, manifest: Manifest) -> str | None:
+    """What a Parquet file holds that no reader shows; None if there is nothing."""
+    rows, pages = unit_files(manifest), (README, INDEX)
+    for name in manifest.files:
+        if name in pages:
+            continue
+        # Of other tables, columns were compared with those of such a release.
+        columns = (
+            release.columns.published
+            if name in rows
+            else folder.scan_parquet([name]).collect_schema().names()
+        )
+        problem = unknown_metadata(folder, name, columns)
+        if problem is not None:
+            return problem
+    return None
 
 
 def _check_pages(folder: Files, release: Release, manifest: Manifest) -> list[Check]:
@@ -128,7 +171,7 @@ def _check_pages(folder: Files, release: Release, manifest: Manifest) -> list[Ch
         Check.of(
             f"{called} follows from the manifest",
             problem.format(name),
-            holds=folder.read(name) == written.encode(),
+            holds=folder.read(name, manifest.files[name].bytes) == written.encode(),
         )
         for name, (called, written) in pages.items()
     ]
