@@ -19,6 +19,7 @@ from clusterdp.cli.console import (
     print_line,
     print_note,
     print_pairs,
+    print_text,
 )
 from clusterdp.cli.options import AsJson, Folder
 from clusterdp.estimation.homogeneity import GAIN_HEADER, estimate_homogeneity
@@ -171,7 +172,7 @@ def _mechanisms(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 def _print_tables(tables: list[Table]) -> None:
     for title, rows in tables:
-        print_line("\n".join(["", *textwrap.wrap(title, _WIDTH), *aligned(rows)]))
+        print_text("\n".join(["", *textwrap.wrap(title, _WIDTH), *aligned(rows)]))
 
 
 def _seen_tables(seen: Visible) -> list[Table]:

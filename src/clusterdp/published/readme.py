@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from clusterdp._tables import aligned
-from clusterdp._words import is_plain
+from clusterdp._words import plain_text
 from clusterdp.experiment.layout import units_in_words
 from clusterdp.experiment.spaces import space_in_words
 from clusterdp.privacy.accounting import shown
@@ -253,4 +253,4 @@ def in_markdown(text: str) -> str:
 
 def _in_block(text: str) -> str:
     """A text that stays in its line, and in its block."""
-    return "".join(letter if is_plain(letter) and letter != "`" else " " for letter in text)
+    return plain_text(text).replace("`", " ")

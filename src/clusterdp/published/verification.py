@@ -31,6 +31,7 @@ from clusterdp.published.sights import what_is_visible
 from clusterdp.rows.columns import FOLD
 from clusterdp.rows.debiased import debiased_columns
 from clusterdp.rows.keys import fold_numbers
+from clusterdp.rows.labels import look_for_unplain
 from clusterdp.rows.unit_ids import UnitIds
 from clusterdp.storage.files import ERRATA, INDEX, MANIFEST, README
 from clusterdp.storage.reading import open_files
@@ -219,10 +220,14 @@ def _cells_of_blocks(release: Release) -> list[pl.DataFrame]:
 
 
 def _check_readable(release: Release) -> str | None:
-    """Kept columns, too, which no other check reads."""
+    """Kept columns, too, which no other check reads; and whether their texts can be shown."""
     import polars as pl
 
-    collect_rows(scan_units(release).select(pl.all().null_count()))
+    rows = scan_units(release)
+    collect_rows(rows.select(pl.all().null_count()))
+    for column in collect_rows(look_for_unplain(rows, release.columns.kept)):
+        if column.any():
+            return f"rows have values of {column.name!r} with control characters"
     return None
 
 
