@@ -161,8 +161,8 @@ def test_manifests_that_say_what_no_release_says(
         (lambda text: text.replace("{", '{"format": "other",', 1), "was edited"),
         (lambda text: text.replace("{", '{"format": "clusterdp release",', 1), "was edited"),
         (lambda text: text.replace('"n_units": 48', '"n_units": NaN'), "not JSON"),
-        (lambda text: text.replace('"notes": []', '"notes": ["\\ud800"]'), "not JSON"),
-        (lambda text: text.replace('"notes": []', '"notes":  []'), "was edited"),
+        (lambda text: text.replace('"files": {', '"files": {"\\ud800": 1,'), "not JSON"),
+        (lambda text: text.replace('"files": {', '"files":  {'), "was edited"),
     ],
     ids=[
         "lists without end",

@@ -30,7 +30,7 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _: N
     change(content)
     for name in content["files"]:
         content["files"][name] = _sum(folder / name)
-    _seal(folder, content)
+    seal(folder, content)
     try:
         release, manifest = read_files(open_files(folder))
     except FormatError:
@@ -43,7 +43,7 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _: N
     files = {name: FileSum(**one) for name, one in content["files"].items()}
     (folder / INDEX).write_text(write_card(manifest, files, seen, notes))
     content["files"][INDEX] = _sum(folder / INDEX)
-    _seal(folder, content)
+    seal(folder, content)
 
 
 def _sum(path: Path) -> dict[str, Any]:
@@ -51,7 +51,8 @@ def _sum(path: Path) -> dict[str, Any]:
     return found
 
 
-def _seal(folder: Path, content: dict[str, Any]) -> None:
+def seal(folder: Path, content: dict[str, Any]) -> None:
+    """Write a manifest with the checksum that it should have."""
     unsigned = msgspec.json.encode({**content, "sha256": ""})
     signed = {**content, "sha256": hashlib.sha256(unsigned).hexdigest()}
     sealed = msgspec.json.format(msgspec.json.encode(signed), indent=2) + b"\n"

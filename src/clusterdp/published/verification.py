@@ -111,6 +111,9 @@ def owners_words(manifest: Manifest) -> list[str]:
         "assignment": manifest.assignment is not None,
         # With a look, it is what the look shows.
         "expected": manifest.before_look is None and any(manifest.expected),
+        "prior": manifest.before_look is None
+        and any(one.prior is not None for one in manifest.terms.mechanisms),
+        "weights": any(block.outcomes.declared.weights for block in manifest.blocks),
         "pooling": manifest.pooling is not None,
         "aggregates": bool(manifest.aggregates),
         "the name of the mechanism": any(

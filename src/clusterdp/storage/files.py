@@ -60,8 +60,10 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
         OSError: If it cannot be read, is no regular file, or is larger.
     """
     with open_regular(path) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
+        # A file may grow meanwhile.
+        is_larger = os.fstat(file.fileno()).st_size > most
+        content = b"" if is_larger else file.read(most + 1)
+    if is_larger or len(content) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", os.fspath(path))
     return content
 
