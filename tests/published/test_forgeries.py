@@ -155,7 +155,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for kind, asked in KINDS.items():
         held = rows if kind != "redrawn" else pl.concat([rows, few, fewer])
         found[kind] = tmp_path_factory.mktemp(kind) / "out"
-        about = {"unit": "user", "arm": "treated", "cluster": "market", "title": "Clicks"}
+        about: dict[str, Any] = {
+            "unit": "user",
+            "arm": "treated",
+            "cluster": "market",
+            "title": "Clicks",
+        }
         cdp.publish(held, out=found[kind], **about, **asked)
         assert problems(found[kind]) == []
     return found

@@ -72,7 +72,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     number = pl.int_range(80)
     rows = pl.select(user=number, treated=number % 2, market=number // 2 % 2, clicks=number % 3)
     folder = tmp_path_factory.mktemp("sound") / "out"
-    parts = {"unit": "user", "arm": "treated", "cluster": "market"}
+    parts: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market"}
     cdp.publish(rows, out=folder, outcomes={"clicks": "0..2"}, epsilon=2, **parts)
     return folder
 
@@ -93,11 +93,10 @@ def test_a_file_that_is_no_file_is_refused_at_once(
 ) -> None:
     (folder / name).unlink()
     kind(folder / name)
-    commands = [("inspect",), ("verify",), ("estimate",)]
-    commands.append(("calibrate", "--out", str(tmp_path / "rows.csv")))
     with at_once():
-        for command, *options in commands:
-            assert run(command, folder, *options).exit_code == 2
+        for command in ("inspect", "verify", "estimate"):
+            assert run(command, folder).exit_code == 2
+        assert run("calibrate", folder, "--out", tmp_path / "rows.csv").exit_code == 2
         if name == "manifest.json":
             assert LocalFolder(folder).manifest() is None
             with pytest.raises(FormatError, match=r"cannot read .*manifest\.json: it is"):

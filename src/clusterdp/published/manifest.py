@@ -249,9 +249,7 @@ def unseal(content: bytes) -> Manifest:
         raise FormatError(foreign)
     if head.format_version != FORMAT_VERSION:
         newer = head.format_version is None or head.format_version > FORMAT_VERSION
-        remedy = (
-            "upgrade clusterdp" if newer else "read it with the version of clusterdp that wrote it"
-        )
+        remedy = "upgrade clusterdp" if newer else "read it with the version that wrote it"
         raise FormatError(
             f"the folder has format {head.format_version}, this software reads format "
             f"{FORMAT_VERSION}; {remedy}"

@@ -6,11 +6,12 @@ import errno
 import hashlib
 import os
 import stat
-from typing import TYPE_CHECKING, BinaryIO, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from io import BufferedReader
     from pathlib import Path
     from types import TracebackType
 
@@ -33,7 +34,7 @@ MOST_OF_TEXT, MOST_OF_MANIFEST = 2**22, 2**26
 RowOrderKind = Literal["ids", "table"]
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """A file for reading, which may stand behind a link; never a device or a pipe.
 
     Those could have no end, or never begin. Nothing is waited for.
