@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from html import escape
+from html import escape as escape_html
 from typing import TYPE_CHECKING, NamedTuple
+
+from clusterdp._words import plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -62,6 +64,7 @@ def terminal_width() -> int | None:
 
 def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
     """A text as lines that fit, those after the first indented; one line without a width."""
+    text = plain_text(text)
     if width is None:
         return [text]
     return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
@@ -86,7 +89,8 @@ def fitted(columns: Sequence[Column], width: int | None) -> Fitted:
 
 def _flat(columns: Sequence[list[str]]) -> list[str]:
     """Columns of texts beside each other."""
-    return [(_INDENT + _GAP.join(cells)).rstrip() for cells in zip(*columns, strict=True)]
+    lines = (_INDENT + _GAP.join(cells) for cells in zip(*columns, strict=True))
+    return [plain_text(line).rstrip() for line in lines]
 
 
 def _fits(lines: list[str], width: int) -> bool:
@@ -117,7 +121,7 @@ def _stacked(columns: Sequence[Column], width: int) -> Fitted:
         lines += wrapped(_INDENT + label, width, 2 * _INDENT) if label else []
         for together in shown:
             cells = (entries[one].format(kept[one].cells[row]) for one in together)
-            lines.append((2 * _INDENT + _GAP.join(cells)).rstrip())
+            lines.append(plain_text(2 * _INDENT + _GAP.join(cells)).rstrip())
     names = {column.name for column in kept[n_shown:]}
     return Fitted(lines, tuple(column.name for column in columns if column.name in names))
 
@@ -135,7 +139,8 @@ class Table(NamedTuple):
 
     def as_text(self, width: int | None = None) -> str:
         """The table as aligned lines."""
-        return "\n".join([*([self.title] if self.title else []), *aligned(self.rows, width)])
+        title = [plain_text(self.title)] if self.title else []
+        return "\n".join([*title, *aligned(self.rows, width)])
 
     def as_html(self) -> str:
         """The table for notebooks."""
@@ -168,7 +173,8 @@ def _right(cells: tuple[str, ...]) -> list[str]:
 def listed(pairs: Sequence[tuple[str, str]], notes: Iterable[str] = ()) -> list[str]:
     """Names with their values as lines, the values below each other; then notes."""
     width = max(len(name) for name, _ in pairs)
-    return [*(f"{name:{width}}  {text}" for name, text in pairs), *(f"note: {n}" for n in notes)]
+    named = (f"{name:{width}}  {text}" for name, text in pairs)
+    return [plain_text(line) for line in (*named, *(f"note: {note}" for note in notes))]
 
 
 def html_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -179,20 +185,24 @@ def html_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def html_pairs(pairs: Iterable[tuple[str, str]]) -> str:
     """A table of names with their values."""
-    rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in pairs)
+    rows = (f"<tr><th>{_escaped(name)}</th><td>{_escaped(text)}</td></tr>" for name, text in pairs)
     return f"<table><tbody>{''.join(rows)}</tbody></table>"
 
 
 def html_lines(lines: Iterable[str]) -> str:
     """A paragraph per line."""
-    return "".join(f"<p>{escape(line)}</p>" for line in lines)
+    return "".join(f"<p>{_escaped(line)}</p>" for line in lines)
 
 
 def html_notes(notes: Iterable[str]) -> str:
     """A list of notes; nothing if there are none."""
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    items = "".join(f"<li>{_escaped(note)}</li>" for note in notes)
     return f"<ul>{items}</ul>" if items else ""
 
 
+def _escaped(text: str) -> str:
+    return escape_html(plain_text(text))
+
+
 def _html_row(tag: str, cells: tuple[str, ...]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<{tag}>{_escaped(cell)}</{tag}>" for cell in cells) + "</tr>"

@@ -5,9 +5,14 @@ import warnings
 from contextlib import suppress
 from typing import NoReturn
 
+from clusterdp._words import plain_text
+
 
 class ClusterDPError(ValueError):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose; its message is safe to show."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(plain_text(message, "\n"))
 
 
 class ParameterError(ClusterDPError):

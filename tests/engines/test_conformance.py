@@ -218,7 +218,7 @@ def write(
 def test_tables_are_refused_alike(name: str, table: pl.DataFrame, spark: SparkSession) -> None:
     refusal = REFUSALS[name]
     given = refusal.change(table)
-    case, said = Case(space=refusal.space, breakdowns=refusal.breakdowns), []
+    case, said = Case(space=refusal.space, breakdowns=refusal.breakdowns, kept=refusal.kept), []
     for frame in (given, to_spark(spark, given)):
         with pytest.raises(cdp.DataError) as caught:
             release(frame, case, case.columns())
@@ -296,7 +296,7 @@ def test_stores_refuse_alike(
     refusal.change(table).write_parquet(here)
     there = bucket.put("t.parquet", here.read_bytes())
     case, engine = (
-        Case(space=refusal.space, breakdowns=refusal.breakdowns),
+        Case(space=refusal.space, breakdowns=refusal.breakdowns, kept=refusal.kept),
         LocalEngine(ExitStack()),
     )
     said = []

@@ -321,7 +321,7 @@ def test_names_that_would_change_documents_are_refused(table: pl.DataFrame) -> N
 
 
 def test_labels_stay_in_their_place_in_a_readme(table: pl.DataFrame, tmp_path: Path) -> None:
-    label = "<img src=x>\n```\n# forged"
+    label = "<img src=x> ``` # forged"
     shown = table.with_columns(
         treated=pl.when(pl.col("treated") == 1)
         .then(pl.lit("<b>new</b>"))

@@ -95,7 +95,7 @@ def results_of_labels(table: Table, assigned: Assigned) -> dict[tuple[Any, ...],
             units = pl.Series(range(len(table)))
             cells = encoder.encode_rows(frame, COLUMNS, UnitIds(units)).cells
         published = tuple(layout.clusters[cell // 2] for cell in cells)
-        found[published, layout.sizes.tobytes(), labelled.notes] += chance
+        found[published, layout.sizes.tobytes(), labelled.pooling] += chance
     return dict(found)
 
 

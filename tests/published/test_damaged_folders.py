@@ -38,7 +38,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: spoil_file(
             d,
             "manifest.json",
-            lambda b: b.replace(b'"format_version": 3', b'"format_version": 4'),
+            lambda b: b.replace(b'"format_version": 4', b'"format_version": 5'),
         ),
         "upgrade clusterdp",
     ),

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 import polars as pl
 import pytest
 
-from clusterdp.published.manifest import unseal
-from clusterdp.published.verification import verify_folder
+import clusterdp as cdp
+from clusterdp.published.manifest import software_name, unseal
+from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.storage.files import FileSum
 from edited_cards import edited_card
+from forging import forge, leaves, put_other
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-def seal_again(folder: Path, name: str) -> None:
-    """Name a changed file in the manifest, as whoever can write the folder could."""
-    manifest = unseal((folder / "manifest.json").read_bytes())
-    files = {**manifest.files, name: FileSum.of(folder / name)}
-    if name != "index.html":
-        page = edited_card((folder / "index.html").read_text(), manifest.files, files)
-        (folder / "index.html").write_text(page)
-        files["index.html"] = FileSum.of(folder / "index.html")
-    (folder / "manifest.json").write_bytes(manifest.sealed(files))
 
 
 def problems(folder: Path) -> list[str]:
@@ -63,8 +56,8 @@ def test_rows_that_say_more_than_their_responses(
     path = published / "units.parquet"
     rows = change(pl.read_parquet(path))
     path.unlink()
-    rows.write_parquet(path)
-    seal_again(published, "units.parquet")
+    rows.write_parquet(path, statistics=False)
+    forge(published)
     assert problems(published) == [problem]
 
 
@@ -72,28 +65,193 @@ def test_rows_that_say_more_than_their_responses(
     ("name", "problem"),
     [("README.md", "the README"), ("index.html", "index.html")],
 )
-def test_another_text_for_people(name: str, problem: str, published: Path) -> None:
+@pytest.mark.parametrize("software", [software_name(), "clusterdp 9.9.9"])
+def test_another_text_for_people(name: str, problem: str, software: str, published: Path) -> None:
+    """Also where another version is said to have written it."""
+    forge(published, lambda content: content.update(software=software))
     path = published / name
     path.write_text(path.read_text().replace("epsilon = 2.0", "epsilon = 0.001"))
-    seal_again(published, name)
+    manifest = unseal((published / "manifest.json").read_bytes())
+    files = {**manifest.files, name: FileSum.of(path)}
+    if name != "index.html":
+        page = edited_card((published / "index.html").read_text(), manifest.files, files)
+        (published / "index.html").write_text(page)
+        files["index.html"] = FileSum.of(published / "index.html")
+    (published / "manifest.json").write_bytes(manifest.sealed(files))
     assert problems(published) == [f"{problem} follows from the manifest"]
 
 
-def test_another_provenance_needs_another_page(published: Path) -> None:
-    manifest = unseal((published / "manifest.json").read_bytes())
-    about = msgspec.structs.replace(manifest.provenance, contact="somebody else")
-    forged = msgspec.structs.replace(manifest, provenance=about)
-    (published / "manifest.json").write_bytes(forged.sealed(manifest.files))
-    texts = ["the README follows from the manifest", "index.html follows from the manifest"]
-    assert problems(published) == texts
+@pytest.mark.parametrize("software", ["epsilon 0.5", "clusterdp 9.9", "clusterdp 1.2.3\n", ""])
+def test_software_is_a_name_and_a_version(software: str, published: Path) -> None:
+    forge(published, lambda content: content.update(software=software))
+    assert problems(published) == ["manifest, checksums and schema"]
 
 
-def test_pages_of_another_version_are_said_not_to_be_checked(published: Path) -> None:
-    manifest = unseal((published / "manifest.json").read_bytes())
-    other = msgspec.structs.replace(manifest, software="clusterdp 9.9")
-    (published / "README.md").write_text("Epsilon is 0.")
-    files = {**manifest.files, "README.md": FileSum.of(published / "README.md")}
-    (published / "manifest.json").write_bytes(other.sealed(files))
-    names = [check.name for check in verify_folder(published)]
-    assert not any("follows from the manifest" in name for name in names)
-    assert any("were not checked beyond their checksums" in name for name in names)
+@pytest.mark.parametrize(
+    ("parent", "key"), [((), "notes"), (("guarantee",), "in_words"), (("blocks", 0), "remark")]
+)
+def test_a_manifest_has_no_room_for_free_text(
+    parent: tuple[str | int, ...], key: str, published: Path
+) -> None:
+    def change(content: Any) -> None:
+        for one in parent:
+            content = content[one]
+        content[key] = "epsilon = 0.5"
+
+    forge(published, change)
+    assert problems(published) == ["manifest, checksums and schema"]
+
+
+def table() -> pl.DataFrame:
+    number = pl.int_range(240)
+    return pl.select(
+        user=number,
+        treated=number % 2,
+        market=pl.format("m{}", number // 2 % 3),
+        tier=pl.format("t{}", number // 6 % 2),
+        clicks=number // 2 % 3,
+        rounds=number.hash(1) % 6,
+    )
+
+
+CLICKS = {"clicks": "0..2"}
+# Every part of a folder is in one of these.
+KINDS: dict[str, dict[str, Any]] = {
+    "counts": {
+        "outcomes": CLICKS,
+        "mechanism": cdp.optimal(epsilon=4, noise_scale=4),
+        "keep": ["tier"],
+    },
+    "redrawn": {
+        "outcomes": CLICKS,
+        "mechanism": cdp.cluster_dp(noise_scale=5, prior_floor=0.05, epsilon=2),
+        "aggregate": ["clicks=max"],
+        "min_cell_size": 39,
+    },
+    "look": {
+        "outcomes": {"rounds": "number:0..100000"},
+        "mechanism": cdp.optimal(
+            epsilon=3, look=0.2, sums=cdp.SumShares(totals=0.1, breakdowns=((("tier",), 0.1),))
+        ),
+        "breakdown": ["tier"],
+    },
+    "private": {
+        "outcomes": CLICKS,
+        "mechanism": cdp.optimal(epsilon=1.5),
+        "private_cluster": 0.5,
+        "labels": ["m0", "m1", "m2"],
+    },
+}
+# What nothing else shows, as `verify` and docs/format.md say.
+OWNERS = {"software", "control", "pooling", "aggregates", "provenance"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    rows = table()
+    few = rows.head(4).with_columns(user=pl.int_range(4) + 900, market=pl.lit("x"))
+    fewer = rows.head(4).with_columns(user=pl.int_range(4) + 800, market=pl.lit("y"))
+    found = {}
+    for kind, asked in KINDS.items():
+        held = rows if kind != "redrawn" else pl.concat([rows, few, fewer])
+        found[kind] = tmp_path_factory.mktemp(kind) / "out"
+        about: dict[str, Any] = {
+            "unit": "user",
+            "arm": "treated",
+            "cluster": "market",
+            "title": "Clicks",
+        }
+        cdp.publish(held, out=found[kind], **about, **asked)
+        assert problems(found[kind]) == []
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_text_and_number_of_a_manifest_is_derived_again(
+    kind: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """Even if both pages are written anew; what only the owner knows is named in the verdict."""
+    content = json.loads((folders[kind] / "manifest.json").read_bytes())
+    accepted = set()
+    for number, place in enumerate(leaves(content)):
+        repeats = any(isinstance(key, int) and key > 1 for key in place)
+        if repeats or place[0] in ("files", "sha256"):  # these two are written anew
+            continue
+        copy = tmp_path / str(number)
+        shutil.copytree(folders[kind], copy)
+        forge(copy, lambda held, place=place: put_other(held, place))  # type: ignore[misc]  # bound
+        if problems(copy):
+            continue
+        said = owners_words(unseal((copy / "manifest.json").read_bytes()))
+        top = str(place[0])
+        if place[-2:] == ("mechanism", "name"):
+            assert "the name of the mechanism" in said
+        elif place[-1] != "noise_in_rows":  # nothing follows from it but weights, which agree
+            accepted.add(top)
+            assert top in said or str(place[1]) in said
+    assert accepted <= OWNERS
+
+
+def test_a_file_holds_columns_and_nothing_else(folders: dict[str, Path], tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def mark_field(path: Path) -> None:
+        rows = pl.read_parquet(path)
+        schema = rows.head(0).to_arrow().schema
+        marked = schema.set(0, schema.field(0).with_metadata({"said": "1"}))
+        pl.DataFrame(rows).write_parquet(path, statistics=False, arrow_schema=marked)
+
+    def mark_footer(path: Path) -> None:
+        pl.read_parquet(path).write_parquet(path, statistics=False, metadata={"said": "1"})
+
+    def other_writer(path: Path) -> None:
+        held: pa.Table = pq.read_table(path)
+        pq.write_table(held, path, write_statistics=False)
+
+    def add_column(path: Path) -> None:
+        rows = pl.read_parquet(path)
+        rows.with_columns(epsilon=pl.lit(0.5)).write_parquet(path, statistics=False)
+
+    def add_statistics(path: Path) -> None:
+        pl.read_parquet(path).write_parquet(path, statistics=True)
+
+    names = [path.name for path in folders["look"].glob("*.parquet")]
+    assert len(names) == 5
+    forged = [*itertools.product(names, (mark_footer, add_column))]
+    forged += [("cells.parquet", one) for one in (mark_field, other_writer, add_statistics)]
+    for number, (name, change) in enumerate(forged):
+        copy = tmp_path / str(number)
+        shutil.copytree(folders["look"], copy)
+        change(copy / name)
+        forge(copy)
+        assert problems(copy), (name, change.__name__)
+    copy = tmp_path / "as it was"
+    shutil.copytree(folders["look"], copy)
+    for name in names:
+        pl.read_parquet(copy / name).write_parquet(copy / name, statistics=False)
+    forge(copy)
+    assert problems(copy) == []
+
+
+def test_every_channel_is_explained(folders: dict[str, Path], tmp_path: Path) -> None:
+    def one_more(folder: Path) -> None:
+        channels = pl.read_parquet(folder / "channels.parquet")
+        last = channels.filter(pl.col("channel") == pl.col("channel").max())
+        more = last.with_columns(pl.col("channel") + 1)
+        pl.concat([channels, more]).write_parquet(folder / "channels.parquet", statistics=False)
+
+    def another(folder: Path) -> None:
+        cells = pl.read_parquet(folder / "cells.parquet")
+        n_channels = cells["channel"].n_unique()
+        assert n_channels > 1  # markets differ in all of their clicks
+        moved = cells.with_columns((pl.col("channel") + 1) % n_channels)
+        moved.write_parquet(folder / "cells.parquet", statistics=False)
+
+    for kind, change in (("counts", one_more), ("look", one_more), ("counts", another)):
+        copy = tmp_path / f"{kind} {change.__name__}"
+        shutil.copytree(folders[kind], copy)
+        change(copy)
+        forge(copy)
+        found = problems(copy)
+        assert "cells have the channels that published numbers lead to" in found

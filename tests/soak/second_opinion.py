@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -80,9 +81,8 @@ def is_same(folder: Path, original: SoundFolder) -> bool:
 def _fixed(content: dict[str, Any]) -> str:
     """What of a manifest is fixed; numbers as numbers, to the digits that a guarantee can tell."""
     content = json.loads(json.dumps(content), parse_int=_rounded, parse_float=_rounded)
-    for name in ("files", "sha256", "software", "notes", "provenance"):
+    for name in ("files", "sha256", "software", "provenance"):
         content.pop(name, None)
-    content["guarantee"].pop("in_words", None)
     return json.dumps(content, sort_keys=True)
 
 
@@ -94,12 +94,13 @@ def _rounded(number: str) -> float:
 def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
     declared, columns = content["blocks"][0]["outcomes"]["declared"], content["columns"]
     rows = original["blocks"][0]["mechanism"]["rows"]
-    texts = [content["software"], *content["notes"], content["guarantee"]["in_words"]]
+    need("software", holds=_is_version(content["software"]))
     names = [columns["unit"], *_cell_columns(content), *columns["kept"]]
     names += [one["name"] for one in declared["outcomes"]]
-    texts += [*names, content["blocks"][0]["mechanism"]["name"]]
+    texts = [*names, content["blocks"][0]["mechanism"]["name"]]
     need("texts", holds=all(isinstance(text, str) for text in texts))
-    need("lists", holds=isinstance(content["notes"], list) and isinstance(columns["kept"], list))
+    need("plain texts", holds=all(text.isprintable() for text in texts))
+    need("lists", holds=isinstance(columns["kept"], list))
     need("one block", holds=len(content["blocks"]) == 1)
     need("names differ", holds=len(set(names)) == len(names))
     need("control is an arm", holds=_places(content["arms"], content["control"]) == 1)
@@ -125,6 +126,10 @@ def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
             ]["prior"]
     wanted["n_units"] = content["n_units"] if rows is None else wanted["n_units"]
     need("all else is as it was", holds=_fixed(content) == _fixed(wanted))
+
+
+def _is_version(text: Any) -> bool:
+    return isinstance(text, str) and bool(re.fullmatch(r"clusterdp (\d{1,4}\.){2}\d{1,4}", text))
 
 
 def _cell_columns(content: dict[str, Any]) -> list[str]:

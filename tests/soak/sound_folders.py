@@ -15,6 +15,7 @@ import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.published.card import write_card
 from clusterdp.published.folder import read_folder
+from clusterdp.published.notes import release_notes
 from clusterdp.published.readme import write_readme
 from clusterdp.published.sights import what_is_visible
 from clusterdp.releasing.journal import Unrecorded
@@ -174,8 +175,9 @@ def _in_parts(folder: SoundFolder, place: Path) -> SoundFolder:
     parts = [name for name in files if name.startswith("units/")]
     release, manifest = read_folder(place)
     seen = what_is_visible(manifest, release.layout, [one.channel for one in release.blocks])
-    files["README.md"] = write_readme(manifest, parts, seen).encode()
-    files["index.html"] = write_card(manifest, _sums(files), seen).encode()
+    notes = release_notes(manifest, release.layout, [one.channel for one in release.blocks])
+    files["README.md"] = write_readme(manifest, parts, seen, notes).encode()
+    files["index.html"] = write_card(manifest, _sums(files), seen, notes).encode()
     content["files"] = msgspec.to_builtins(_sums(files))
     return SoundFolder(f"{folder.name}, in parts", sealed(content, files))
 

@@ -21,6 +21,7 @@ class Refusal(NamedTuple):
     message: str
     space: Categories = SPACE
     breakdowns: tuple[tuple[str, ...], ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 def some(column: str, value: Any) -> Callable[[pl.DataFrame], pl.DataFrame]:
@@ -54,6 +55,15 @@ REFUSALS = {
     "labels of another type": Refusal(
         lambda t: t.with_columns(market=pl.datetime(2024, 1, 1, time_zone="UTC")),
         "labels must be text",
+    ),
+    "a kept value that cannot be shown": Refusal(
+        lambda t: some("secret", "a\x1b[2J")(t.with_columns(pl.col("secret").cast(str))),
+        "column 'secret' (keep) has labels with control characters",
+        kept=("secret",),
+    ),
+    "a cluster that cannot be shown": Refusal(
+        lambda t: some("market", "a\u202eb")(t.with_columns(pl.col("market").cast(str))),
+        "column 'market' (cluster) has labels with control characters",
     ),
     "a sale without a visit": Refusal(
         lambda t: some("visit", 0)(with_visits(t).with_columns(sale=1)),

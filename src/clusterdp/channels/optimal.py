@@ -126,6 +126,17 @@ class OptimalChannel:
         """The same channels for other cells."""
         return replace(self, groups=groups)
 
+    def used(self) -> OptimalChannel:
+        """The channels that a cell has, numbered anew."""
+        kept, groups = np.unique(self.groups, return_inverse=True)
+        n_outputs = int(self.possible()[kept].any(axis=0).sum())
+        return replace(
+            self,
+            tables=self.tables[kept, :, :n_outputs],
+            outputs=self.outputs[kept, :, :n_outputs],
+            groups=groups.reshape(self.groups.shape),
+        )
+
     def arrays(self) -> Arrays:
         """What the channel is made of, by name; `OptimalRows.restore` takes it back."""
         return {"tables": self.tables, "outputs": self.outputs, "groups": self.groups}

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 # Cells share this many channels at most; with more, less than a hundredth of the variance is left
 # to gain.
 MOST_CHANNELS = 96
+# Machines may add up costs in another order.
+_SAME_COST = 1e-9
 
 
 class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel", tag="optimal"):
@@ -144,9 +146,25 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
         priors = learn_priors(histogram, self.public_prior(space))
         chosen_for = representative_priors(priors.reshape(-1, space.n_categories), MOST_CHANNELS)
         channel = _design(chosen_for, space, self.metric_weights(space), self.response(space))
-        costs = channel.weighted_noise(self.metric_weights(space))  # [channel, category]
-        best = (priors @ costs.T).argmin(axis=-1)  # [..., group]
-        return channel.with_groups(best[..., histogram.groups])
+        best = (priors @ self._costs(channel, space)).argmin(axis=-1)  # [..., group]
+        return channel.with_groups(best[..., histogram.groups]).used()
+
+    def _costs(self, channel: OptimalChannel, space: CategorySpace) -> FloatArray:
+        """What each channel costs, by what is true; axes `[category, channel]`."""
+        return channel.weighted_noise(self.metric_weights(space)).T
+
+    def _explained(
+        self, channel: OptimalChannel, space: CategorySpace, histogram: Histogram | None
+    ) -> bool:
+        """Whether each channel is that of a cell, and each cell's the best by what is published."""
+        if not np.array_equal(np.unique(channel.groups), np.arange(len(channel.tables))):
+            return False
+        if histogram is None:
+            return len(channel.tables) == 1
+        priors = learn_priors(histogram, self.public_prior(space))[histogram.groups]
+        costs = priors @ self._costs(channel, space)  # [cluster, arm, channel]
+        own = np.take_along_axis(costs, channel.groups[..., np.newaxis], axis=-1)[..., 0]
+        return bool((own <= costs.min(axis=-1) * (1 + _SAME_COST)).all())
 
     def column_types(self) -> dict[str, pl.DataType]:
         """Its columns in the published table of cells."""
@@ -178,7 +196,7 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
         cells: pl.DataFrame,  # noqa: ARG002 - as other rows
         layout: Layout,  # noqa: ARG002 - as other rows
         space: CategorySpace,
-        histogram: Histogram | None,  # noqa: ARG002 - as other rows
+        histogram: Histogram | None,
     ) -> list[Check]:
         """Whether a published channel keeps what is promised of it.
 
@@ -191,6 +209,11 @@ class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"
         """
         channel = self.restore(arrays, space)
         return [
+            Check.of(
+                "cells have the channels that published numbers lead to",
+                "cells.parquet or channels.parquet has a channel that nothing explains",
+                holds=self._explained(channel, space, histogram),
+            ),
             Check.of(
                 "channels are within what the rows cost",
                 "channels.parquet has a channel that costs more than the manifest says",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._tables import terminal_width, wrapped
+from clusterdp._words import is_plain, plain_text
 from clusterdp.errors import ClusterDPError, OwnerNotice
 from clusterdp.releasing.to_folder import Silence
 
@@ -40,21 +41,27 @@ def console() -> Console:
 
 def print_line(text: str) -> None:
     """A line for people; it is not broken, so that it can be searched for."""
-    console().print(text, soft_wrap=True)
+    print_text(plain_text(text))
+
+
+def print_text(text: str) -> None:
+    """A text for people that is laid out already."""
+    sys.stdout.write(plain_text(text, "\n") + "\n")
 
 
 def print_note(text: str) -> None:
     """A note for people: wrapped on a terminal, one line elsewhere."""
-    print_line("\n".join(wrapped(f"note: {text}", terminal_width(), "  ")))
+    print_text("\n".join(wrapped(f"note: {text}", terminal_width(), "  ")))
 
 
 def print_aside(text: str) -> None:
     """A line for people that is no result: it does not get into what scripts read."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(plain_text(text, "\n") + "\n")
 
 
 def print_pairs(pairs: list[tuple[str, str]]) -> None:
     """Names and what they stand for: wrapped on a terminal, one line each elsewhere."""
+    pairs = [(plain_text(name), plain_text(text)) for name, text in pairs]
     if not sys.stdout.isatty():
         width = max(len(name) for name, _ in pairs)
         sys.stdout.writelines(f"{name:{width}}  {text}\n" for name, text in pairs)
@@ -72,7 +79,9 @@ def print_pairs(pairs: list[tuple[str, str]]) -> None:
 def print_json(content: Any) -> None:
     """A result for machines."""
     text = json.dumps(_finite(content), indent=2, ensure_ascii=False, default=str)
-    sys.stdout.write(text + "\n")
+    # JSON has an escape for every character, and none of these outside of texts.
+    escaped = (one if one == "\n" or is_plain(one) else json.dumps(one)[1:-1] for one in text)
+    sys.stdout.write("".join(escaped) + "\n")
 
 
 def _finite(content: Any) -> Any:
@@ -134,16 +143,11 @@ def _reported_in_one_line() -> Iterator[None]:
     try:
         yield
     except ClusterDPError as error:
-        sys.stderr.write(f"error: {_one_line(str(error))}\n")
+        sys.stderr.write(f"error: {plain_text(str(error))}\n")
         raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: nothing was published\n")
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _one_line(text: str) -> str:
-    """A message that stays one line, and plain, whatever the names it echoes hold."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 @contextmanager
@@ -158,7 +162,7 @@ def owner_notices() -> Iterator[None]:
         if not issubclass(category, OwnerNotice):
             usual(message, category, *where)
         else:
-            text = f"WARNING, for your eyes only: {_one_line(str(message))}"
+            text = f"WARNING, for your eyes only: {plain_text(str(message))}"
             sys.stderr.write(f"\033[1;31m{text}\033[0m\n" if sys.stderr.isatty() else f"{text}\n")
 
     with warnings.catch_warnings():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterdp._figures import new_figure
-from clusterdp.cli.console import errors_in_one_line, print_json, print_line
+from clusterdp.cli.console import errors_in_one_line, print_json, print_line, print_text
 from clusterdp.cli.options import AsJson, Folder
 from clusterdp.engines.local.sources.opening import open_unstored
 from clusterdp.engines.named_source import NamedSource, Wanted
@@ -161,7 +160,7 @@ def estimate(
     if as_json:
         print_json(result.to_dict())
         return
-    sys.stdout.write(f"{result}\n")
+    print_text(str(result))
     for path in written:
         print_line(f"wrote {path}")
 

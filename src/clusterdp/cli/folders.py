@@ -12,7 +12,15 @@ import typer
 
 from clusterdp._tables import aligned
 from clusterdp._words import counted
-from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line, print_pairs
+from clusterdp.cli.console import (
+    REFUSED,
+    errors_in_one_line,
+    print_json,
+    print_line,
+    print_note,
+    print_pairs,
+    print_text,
+)
 from clusterdp.cli.options import AsJson, Folder
 from clusterdp.estimation.homogeneity import GAIN_HEADER, estimate_homogeneity
 from clusterdp.experiment.layout import units_in_words
@@ -21,9 +29,10 @@ from clusterdp.privacy.accounting import shown
 from clusterdp.published.errata import add_erratum, read_errata
 from clusterdp.published.folder import read_files, read_manifest
 from clusterdp.published.manifest import what_is_public
+from clusterdp.published.notes import release_notes
 from clusterdp.published.provenance import provenance_pairs
 from clusterdp.published.sights import what_is_visible
-from clusterdp.published.verification import verify_folder
+from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.storage.files import ERRATA
 from clusterdp.storage.reading import open_files
 
@@ -51,13 +60,16 @@ def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
     release, manifest = read_files(files)
     seen = what_is_visible(manifest, release.layout, [one.channel for one in release.blocks])
     errata = read_errata(files)
+    notes = release_notes(manifest, release.layout, [one.channel for one in release.blocks])
     if as_json:
         about: dict[str, Any] = {"assumed": seen.assumed, "visible": seen.to_dict()}
         gains = [one.to_dict() for one in estimate_homogeneity(release)]
+        about |= {"in_words": manifest.guarantee.in_words, "notes": notes}
         about |= {"homogeneity": gains, "errata": errata}
         print_json({**msgspec.to_builtins(manifest), **about})
         return
-    print_pairs([*_lines(manifest), *((_UNSEALED, line) for line in errata)])
+    remarks = [*(("note", note) for note in notes), *((_UNSEALED, line) for line in errata)]
+    print_pairs([*_lines(manifest), *remarks])
     _print_tables(_seen_tables(seen))
     _print_tables(_gain_tables(estimate_homogeneity(release)))
 
@@ -70,12 +82,16 @@ def verify(folder: Folder, *, as_json: AsJson = False) -> None:
     """
     checks = verify_folder(folder)
     sound = all(check.problem is None for check in checks)
+    said = owners_words(read_manifest(folder)) if sound else []
     if as_json:
-        print_json({"sound": sound, "checks": [check._asdict() for check in checks]})
+        listed = [check._asdict() for check in checks]
+        print_json({"sound": sound, "checks": listed, "owners_words": said})
     else:
         for check in checks:
             mark = "ok  " if check.problem is None else "FAIL"
             print_line(f"{mark} {check.name}" + (f": {check.problem}" if check.problem else ""))
+        if said:
+            print_note(f"these are the owner's words, which nothing checks: {', '.join(said)}")
     if not sound:
         raise typer.Exit(REFUSED)
 
@@ -132,7 +148,6 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         ("files", ", ".join(files)),
         *provenance_pairs(about),
         ("written by", manifest.software),
-        *(("note", note) for note in manifest.notes),
     ]
 
 
@@ -157,7 +172,7 @@ def _mechanisms(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 def _print_tables(tables: list[Table]) -> None:
     for title, rows in tables:
-        print_line("\n".join(["", *textwrap.wrap(title, _WIDTH), *aligned(rows)]))
+        print_text("\n".join(["", *textwrap.wrap(title, _WIDTH), *aligned(rows)]))
 
 
 def _seen_tables(seen: Visible) -> list[Table]:

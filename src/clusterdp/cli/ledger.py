@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line
+from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line, print_text
 from clusterdp.cli.options import AsJson
 from clusterdp.cli.passphrase import chosen_passphrase
 from clusterdp.ledger.balance import budget_in_short
@@ -95,7 +95,7 @@ def show(
     if as_json:
         print_json(statement.to_dict())
     else:
-        print_line(str(statement))
+        print_text(str(statement))
 
 
 @app.command()

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clusterdp._figures import new_figure
-from clusterdp.cli.console import errors_in_one_line, print_json, print_line, progress_bars
+from clusterdp.cli.console import (
+    errors_in_one_line,
+    print_json,
+    print_line,
+    print_text,
+    progress_bars,
+)
 from clusterdp.cli.options import OUTPUT, OwnerJson, Spec, options_of, with_options
 from clusterdp.errors import OutputError
 from clusterdp.owner import plan as owner
@@ -67,7 +73,7 @@ def plan(
     if as_json:
         print_json(made.to_dict())
         return
-    print_line(repr(made))
+    print_text(repr(made))
     missing = ["--unit ..."] if options.unit is None else []
     words = ["clusterdp release", *(["TABLE"] if options.size else []), f"--plan {out}"]
     if html is not None:

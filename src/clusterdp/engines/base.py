@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from clusterdp.engines.cells import CellOptions
+from clusterdp.engines.cells import CellOptions, unplain
 from clusterdp.engines.named_source import Wanted
 from clusterdp.engines.refusals import clipping_notices, refuse_repeated, refuse_unsound
 from clusterdp.engines.source_names import crossed_parts, possible_parts
@@ -221,12 +221,23 @@ class Table(TableOptions, ABC):
         return "table" if self.keep_order else "ids"
 
     def read_layout(self, control: Any) -> tuple[Layout, CellEncoder]:
-        """Clusters, arms, sizes and breakdowns, from these columns alone; how to encode them."""
-        return self.read_cells(CellOptions.of(self.columns, control))
+        """Clusters, arms, sizes and breakdowns, from public columns alone; how to encode them.
+
+        Raises:
+            DataError: If a column has gaps, or texts that cannot be shown everywhere.
+        """
+        found = self.read_cells(CellOptions.of(self.columns, control))
+        for name in self.unplain_columns():
+            raise unplain(name, "keep")
+        return found
 
     @abstractmethod
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of the table, and how to encode its rows: no other column is read."""
+
+    @abstractmethod
+    def unplain_columns(self) -> list[str]:
+        """Which kept columns are texts that cannot be shown everywhere; no other is read."""
 
     def count(
         self,

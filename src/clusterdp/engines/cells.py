@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp._named import column, unnamed
-from clusterdp._words import counted, is_plain
+from clusterdp._words import counted
 from clusterdp.engines.named_source import Wanted
 from clusterdp.engines.source_names import possible_parts
 from clusterdp.errors import DataError
@@ -19,7 +19,7 @@ from clusterdp.experiment.layout import (
     default_control,
     find_arm,
 )
-from clusterdp.rows.labels import CellEncoder, Labels
+from clusterdp.rows.labels import CellEncoder, Labels, has_plain_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,6 +128,8 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         if values.dtype.is_float():
             gap = gap | values.is_nan()
         refuse_missing(name, part, int(size.filter(gap).sum()))
+        if not has_plain_texts(sizes[name]):
+            raise unplain(name, part)
     arms = Labels.of(sizes[arm])
     if asked.assigned_by is not None:
         _check_assigned(sizes, asked.assigned_by, arm)
@@ -138,8 +140,6 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     )
     clusters = (EVERYONE,) if encoder.clusters is None else tuple(encoder.clusters.values)
     labels = tuple(arms.values)
-    if not all(is_plain(letter) for text in arms.texts() for letter in text):
-        raise DataError(f"column {arm!r} (arm) has labels with control characters; relabel arms")
     n_units, n_arms = size.to_numpy(), len(labels)
 
     def count(groups: IntArray, n_groups: int) -> IntArray:
@@ -207,3 +207,11 @@ def refuse_missing(name: str, part: str, n_missing: int) -> None:
             f"column {name!r} ({part}) has {counted(n_missing, 'missing value')}; every unit needs "
             "one: fill the gaps (with a label such as 'unknown'), or leave these rows out"
         )
+
+
+def unplain(name: str, part: str) -> DataError:
+    """What to raise where a column has texts that cannot be shown everywhere."""
+    return DataError(
+        f"column {name!r} ({part}) has labels with control characters, or with ones that cannot be "
+        "seen; remove these from the table"
+    )

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp._tables import Column, fitted, wrapped
+from clusterdp._words import plain_text
 from clusterdp.estimation.reporting import WHY_REPORTED
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def segment_label(segment: Segment) -> str:
 
 def plain_label(label: object) -> str:
     """A label in one line, whatever it holds."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(label))
+    return plain_text(str(label))
 
 
 def shortened(label: object, longest: int) -> str:

@@ -8,6 +8,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._tables import terminal_width
+from clusterdp._words import plain_text
 from clusterdp.errors import ParameterError
 from clusterdp.estimation import formatting as report
 from clusterdp.estimation.intervals import quantile, two_sided
@@ -79,7 +80,7 @@ class Effect:
     to_report: bool = True
 
     def __repr__(self) -> str:
-        return report.effect_in_short(self)
+        return plain_text(report.effect_in_short(self))
 
     @property
     def privacy_share(self) -> float:
@@ -332,7 +333,7 @@ class Estimate:
         return self.to_polars().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        return report.as_text(self, terminal_width())
+        return plain_text(report.as_text(self, terminal_width()), "\n")
 
     def _repr_html_(self) -> str:
         from clusterdp.estimation.report_page import notebook_part

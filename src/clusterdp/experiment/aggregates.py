@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from clusterdp.errors import ParameterError
 
+Rule = Literal["sum", "mean", "max", "any"]
 # The rules, with what each makes of a unit's values. Missing values are left out; a unit with no
 # other has no outcome.
 RULES = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import numpy as np
 
 from clusterdp._words import counted
@@ -26,18 +27,61 @@ _BY_DESIGN = 1e-4
 _NO_CHANCE = 5.0
 
 
+class Pooling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was pooled, beyond what the cells show.
+
+    Attributes:
+        n_clusters: How many clusters were pooled.
+        largest: How many units the largest of them has.
+        min_cell_size: The units that they were to expect in every arm; None if they were pooled
+            because some lack an arm by chance.
+    """
+
+    n_clusters: int
+    largest: int
+    min_cell_size: int | None
+
+    def explains(self, layout: Layout) -> bool:
+        """Whether cells can be what such a pooling leaves."""
+        if self.n_clusters < 2 or self.largest < 1 or layout.clusters[-1] != POOLED_LABEL:
+            return False
+        n_units, shares = int(layout.sizes[-1].sum()), _shares(layout)
+        if not self.largest <= n_units <= self.n_clusters * self.largest:
+            return False
+        if self.min_cell_size is not None:
+            return self.largest < self.min_cell_size / float(shares.min())
+        return bool(_lack_probs(np.array([self.largest]), shares)[0] >= _BY_DESIGN)
+
+    def in_words(self, layout: Layout) -> str:
+        """What a reader of the release should know of it."""
+        why = "because some lack an arm, which clusters of that size do by chance"
+        if self.min_cell_size is not None:
+            why = (
+                f"because they expect fewer than {counted(self.min_cell_size, 'unit')} in some arm"
+            )
+        return (
+            f"{self.n_clusters:,} clusters of at most {counted(self.largest, 'unit')} were pooled "
+            f"into {POOLED_LABEL!r} ({int(layout.sizes[-1].sum()):,} units), {why}"
+        )
+
+
 class Pooled(NamedTuple):
     """Cells after pooling.
 
     Attributes:
         layout: The cells.
         regroup: For each old cluster the code of its new one; None if none was pooled.
-        notes: What a reader of the release should know.
+        pooling: What was pooled; None if nothing was.
     """
 
     layout: Layout
     regroup: CodeArray | None = None
-    notes: tuple[str, ...] = ()
+    pooling: Pooling | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the release should know."""
+        return pooling_notes(self.layout, self.pooling)
 
 
 def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> Pooled:
@@ -61,7 +105,7 @@ def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> Pooled:
     lacks_by_chance = bool((~layout.complete & risky).any())
     small = (n_units < least) | (risky & lacks_by_chance)
     if int(small.sum()) < 2:
-        return Pooled(layout, notes=_left_out(layout))
+        return Pooled(layout)
     kept = np.flatnonzero(~small)
     labels = tuple(str(layout.clusters[index]) for index in kept)
     if POOLED_LABEL in labels:
@@ -73,14 +117,13 @@ def pool_small_clusters(layout: Layout, min_cell_size: int | None) -> Pooled:
         clusters=(*labels, POOLED_LABEL),
         sizes=np.vstack([layout.sizes[kept], layout.sizes[small].sum(axis=0)]),
     )
-    why = "because some lack an arm, which clusters of that size do by chance"
-    if min_cell_size is not None and n_units[small].max() < least:
-        why = f"because they expect fewer than {counted(min_cell_size, 'unit')} in some arm"
-    note = (
-        f"{int(small.sum()):,} clusters of at most {counted(int(n_units[small].max()), 'unit')} "
-        f"were pooled into {POOLED_LABEL!r} ({int(n_units[small].sum()):,} units), {why}"
+    largest = int(n_units[small].max())
+    found = Pooling(
+        n_clusters=int(small.sum()),
+        largest=largest,
+        min_cell_size=min_cell_size if largest < least else None,
     )
-    return Pooled(pooled, regroup, (note, *_left_out(pooled)))
+    return Pooled(pooled, regroup, found)
 
 
 def check_assignment(layout: Layout) -> None:
@@ -109,14 +152,15 @@ def _lack_probs(n_units: IntArray, shares: FloatArray) -> FloatArray:
     return np.asarray(((1 - shares) ** n_units[:, np.newaxis]).sum(axis=1))
 
 
-def _left_out(layout: Layout) -> tuple[str, ...]:
-    """A note about clusters that still lack an arm."""
+def pooling_notes(layout: Layout, pooling: Pooling | None) -> tuple[str, ...]:
+    """Notes about clusters that were pooled, and about those that still lack an arm."""
+    notes = () if pooling is None else (pooling.in_words(layout),)
     lacking = ~layout.complete
     if not lacking.any():
-        return ()
+        return notes
     n_units = int(layout.sizes[lacking].sum())
-    note = (
+    left_out = (
         f"{counted(int(lacking.sum()), 'cluster')} ({n_units:,} units) without units in some arm: "
         "no effect is compared there, and effects are of all others"
     )
-    return (note,)
+    return (*notes, left_out)

@@ -158,6 +158,18 @@ def noisy_histogram(*, epsilon: float | None = None, noise_scale: float | None =
     return Mechanism(name="Noisy Histogram", statistics=(NoisyCounts(noise_scale=noise_scale),))
 
 
+def usual_name(mechanism: Mechanism) -> str:
+    """What the builders above call a mechanism of such statistics and rows."""
+    counts = mechanism.find(NoisyCounts)
+    if mechanism.rows is None:
+        return "Noisy Horvitz–Thompson" if counts is None else "Noisy Histogram"
+    if mechanism.designs_rows:
+        return "Optimal"
+    if counts is None:
+        return "Uniform-Prior-DP"
+    return "Cluster-DP" if counts.scope == "cluster" else "Cluster-Free-DP"
+
+
 def _resampling(
     resample_prob: float | None, epsilon: float | None, delta: float, prior_floor: float | None
 ) -> ResampledRows | ResamplingBudget:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from clusterdp.privacy.accounting import shown_percent
 
 if TYPE_CHECKING:
+    from clusterdp.channels.catalogue import Channel
     from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
 
@@ -29,23 +30,35 @@ class Guesses(NamedTuple):
     without: float
 
 
-def best_guesses(mechanism: Mechanism, space: CategorySpace) -> Guesses:
+def best_guesses(
+    mechanism: Mechanism, space: CategorySpace, channel: Channel | None = None
+) -> Guesses:
     """What a row is worth to whoever guesses, if outcomes are distributed like the public prior.
 
-    The channel is the one that the mechanism makes of that prior. One that is made of noisy counts
-    differs a little; it has the same bound.
+    Args:
+        mechanism: What is published.
+        space: The outcome space.
+        channel: The published channel of its rows, if it was designed: to design it again takes
+            long. Of several, the one that reveals most. By default the one that the mechanism makes
+            of the public prior; one that is made of noisy counts has the same bound.
     """
     rows = mechanism.settled_rows(space)
     prior = rows.public_prior(space)
-    reached = rows.public_channel(space).transition()[0] * prior  # [released, true]
-    return Guesses(from_row=float(reached.max(axis=1).sum()), without=float(prior.max()))
+    if channel is None or not mechanism.designs_rows:
+        channel = rows.public_channel(space)
+    reached = channel.transition() * prior  # [channel, released, true]
+    return Guesses(
+        from_row=float(reached.max(axis=-1).sum(axis=-1).max()), without=float(prior.max())
+    )
 
 
-def disclosure_notes(mechanism: Mechanism, space: CategorySpace) -> tuple[str, ...]:
+def disclosure_notes(
+    mechanism: Mechanism, space: CategorySpace, channel: Channel | None = None
+) -> tuple[str, ...]:
     """Notes about rows that reveal much; none for small ε, or without rows."""
     if not mechanism.releases_rows or mechanism.guarantee(space).epsilon < _REVEALING_EPSILON:
         return ()
-    guesses = best_guesses(mechanism, space)
+    guesses = best_guesses(mechanism, space, channel)
     uniform = guesses.without <= 1 / space.n_categories
     shown = "declared" if mechanism.look is None else "the look shows"
     believed = "equally likely" if uniform else f"as likely as {shown}"

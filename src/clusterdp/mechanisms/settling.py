@@ -26,12 +26,10 @@ class Settled(NamedTuple):
     Attributes:
         space: The categories, with clipped numbers.
         mechanism: With the prior that the look shows.
-        notes: What readers should know of it.
     """
 
     space: Categories
     mechanism: Mechanism
-    notes: tuple[str, ...]
 
 
 def settle(declared: Categories, mechanism: Mechanism, layout: Layout, look: DrawnLook) -> Settled:
@@ -44,19 +42,32 @@ def settle(declared: Categories, mechanism: Mechanism, layout: Layout, look: Dra
         look: What was drawn.
     """
     before = mechanism.settled(declared)
-    share = look.statistic.epsilon / mechanism.guarantee(declared).epsilon
-    cost = f"a look that cost {100 * share:.2g}% of epsilon"
     try:
         found = settle_outcomes(look.bins, look.noisy_counts, look.variance, layout.n_units)
         after = before.with_prior(found.prior)
         check_exact(layout, found.categories, after)
     except ParameterError:
-        return Settled(declared, before, (f"{cost} changed nothing",))
-    return Settled(found.categories, after, _notes(declared, found.categories, cost))
+        return Settled(declared, before)
+    return Settled(found.categories, after)
 
 
-def _notes(declared: Categories, space: Categories, cost: str) -> tuple[str, ...]:
-    """What a look decided, number by number; or of the prior alone."""
+def look_notes(
+    declared: Categories, prior: tuple[float, ...] | None, after: Settled
+) -> tuple[str, ...]:
+    """What a look decided, number by number; or of the prior alone; nothing without a look.
+
+    Args:
+        declared: The categories before the look.
+        prior: The public prior of these; None if none was declared.
+        after: What followed from the look.
+    """
+    space, mechanism = after
+    if mechanism.look is None:
+        return ()
+    share = mechanism.look.epsilon / mechanism.guarantee(space).epsilon
+    cost = f"a look that cost {100 * share:.2g}% of epsilon"
+    if space == declared and mechanism.prior == prior:
+        return (f"{cost} changed nothing",)
     grids = dict(zip(space.declared.numbers, space.grids, strict=True))
     clips = [
         f"{name} was clipped to {shown(grids[name].number.low)}..{shown(grids[name].number.high)} "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterdp.channels.integers import KEEP_TOTAL, SMALLEST_ROW_EPSILON
@@ -13,6 +12,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.experiment.assignment import parse_by_label, to_number
 from clusterdp.experiment.lists import parse_names
 from clusterdp.releasing.labelling import DeclaredLabels
+from clusterdp.storage.files import MOST_OF_TEXT, read_regular
 
 if TYPE_CHECKING:
     from clusterdp.owner.option_list import OptionList
@@ -67,7 +67,7 @@ def _labels(options: OptionList) -> tuple[str, ...]:
     if options.labels_from is None:
         return parse_names(options.labels)
     try:
-        lines = Path(options.labels_from).read_text(encoding="utf-8").splitlines()
+        lines = read_regular(options.labels_from, MOST_OF_TEXT).decode().splitlines()
     except (OSError, UnicodeDecodeError):
         raise ParameterError(
             f"labels_from (--labels-from) must be a text file with one label in a line; "

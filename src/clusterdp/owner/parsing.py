@@ -19,6 +19,7 @@ from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.owner.option_list import DECLARED, OF_ONE_RUN
 from clusterdp.owner.options import Options
 from clusterdp.owner.texts import LISTED, as_effect, as_texts
+from clusterdp.storage.files import MOST_OF_TEXT, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -68,11 +69,13 @@ def refuse_unknown(given: Collection[str], known: Collection[str], where: str = 
 def read_options(path: Path) -> Options:
     """Options from a TOML file."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_regular(path, MOST_OF_TEXT).decode())
     except tomllib.TOMLDecodeError as error:
         raise ParameterError(f"{path} is not TOML: {error}") from None
-    except (OSError, UnicodeDecodeError):
-        raise ParameterError(f"cannot read {path}") from None
+    except OSError as error:
+        raise ParameterError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ParameterError(f"cannot read {path}: it is not text in UTF-8") from None
     except (RecursionError, ValueError):  # nested without end; a number of 5000 digits
         raise ParameterError(f"{path} is not TOML that can be read") from None
     named = {key.replace("-", "_"): value for key, value in content.items()}

@@ -57,10 +57,15 @@ def unstacked(table: pl.DataFrame | None, present: Sequence[bool]) -> list[pl.Da
     found = table[BLOCK]
     if found.null_count() or not found.is_sorted() or found.unique().sort().to_list() != numbers:
         raise FormatError("a table of several blocks does not have the blocks of the manifest")
-    return [
+    tables = [
         _held(table.filter(pl.col(BLOCK) == place).drop(BLOCK)) if there else None
         for place, there in enumerate(present, start=1)
     ]
+    if {BLOCK, *(name for one in tables if one is not None for name in one.columns)} != set(
+        table.columns
+    ):
+        raise FormatError("a table of several blocks has a column of no block")
+    return tables
 
 
 def _held(table: pl.DataFrame) -> pl.DataFrame:

@@ -30,7 +30,7 @@ from clusterdp.storage.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from clusterdp.pages.svg import Svg
     from clusterdp.precision.expected import Precision
@@ -61,13 +61,16 @@ class MetricView(NamedTuple):
     chart: Svg | None
 
 
-def write_card(manifest: Manifest, files: Mapping[str, FileSum], seen: Visible) -> str:
+def write_card(
+    manifest: Manifest, files: Mapping[str, FileSum], seen: Visible, notes: Sequence[str]
+) -> str:
     """The page, as text.
 
     Args:
         manifest: Of the release.
         files: Its files with their checksums, the page itself among them or not.
         seen: What to expect of effects.
+        notes: What a reader should know.
     """
     listed = _others(files)
     rows = RowFiles.of(listed)
@@ -78,6 +81,7 @@ def write_card(manifest: Manifest, files: Mapping[str, FileSum], seen: Visible) 
         "card.html",
         manifest=manifest,
         title=title_of(manifest),
+        notes=notes,
         about=manifest.provenance,
         outcomes=_together([f"`{name}`" for name in manifest.terms.outcome_names]),
         units=counted(manifest.n_units, "unit"),

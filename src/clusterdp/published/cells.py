@@ -11,6 +11,7 @@ from clusterdp.errors import FormatError
 from clusterdp.experiment.layout import EVERYONE
 from clusterdp.experiment.published_names import block_suffixes
 from clusterdp.rows.column_types import holds_labels
+from clusterdp.rows.labels import has_plain_texts
 from clusterdp.statistics.columns import are_whole
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ def read_labels(cells: pl.DataFrame, columns: Columns) -> tuple[tuple[Any, ...],
     )
     clusters = several[0] if several else pl.Series([EVERYONE])
     for labels in (clusters, arms):
+        if not has_plain_texts(labels):
+            raise FormatError(f"column {labels.name!r} of the cells has control characters")
         if labels.dtype != pl.String and not labels.is_sorted():
             raise FormatError(f"column {labels.name!r} of the cells is not in order")
     n_clusters, n_arms = len(clusters), len(arms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterdp._words import is_plain
+from clusterdp._words import plain_text
 from clusterdp.errors import FormatError
 from clusterdp.published.provenance import check_line
 from clusterdp.storage.files import ERRATA
@@ -30,7 +30,7 @@ def read_errata(folder: Files) -> list[str]:
         return []
     if (folder.size(ERRATA) or 0) > _MOST_BYTES:
         return [f"{ERRATA} is too large to be shown; open it yourself"]
-    content = folder.read(ERRATA)
+    content = folder.read(ERRATA, _MOST_BYTES)
     try:
         text = None if content is None else content.decode()
     except UnicodeDecodeError:
@@ -38,8 +38,7 @@ def read_errata(folder: Files) -> list[str]:
     if text is None:
         return [f"{ERRATA} cannot be read as text"]
     lines = text.removeprefix(_HEAD).splitlines()
-    shown = ("".join(letter if is_plain(letter) else " " for letter in line) for line in lines)
-    return [line.strip().removeprefix("- ") for line in shown if line.strip()]
+    return [plain_text(line.strip().removeprefix("- ")) for line in lines if line.strip()]
 
 
 def add_erratum(folder: Files, text: str, day: date) -> None:

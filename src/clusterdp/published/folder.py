@@ -29,6 +29,7 @@ from clusterdp.published.block_tables import unstacked
 from clusterdp.published.cells import WEIGHT, cells_of_blocks, has_totals, read_labels
 from clusterdp.published.errata import read_errata
 from clusterdp.published.manifest import plain, unseal
+from clusterdp.published.notes import release_notes
 from clusterdp.published.release import Block, Release
 from clusterdp.published.totals import read_totals
 from clusterdp.rows.column_types import holds_groups, holds_ids
@@ -40,6 +41,7 @@ from clusterdp.storage.files import (
     INDEX,
     LOOK,
     MANIFEST,
+    MOST_OF_MANIFEST,
     PARTIAL_SUFFIX,
     README,
     TOTALS,
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
     from clusterdp.statistics.look import DrawnLook
     from clusterdp.storage.reading import Files
 
+# What is read as a whole has no more bytes: pages, and tables beside the rows.
+_MOST_OF_PAGE, _MOST_OF_TABLE = 2**26, 2**32
 _PART_NAME = re.compile(rf"{UNIT_PARTS}/\w[\w.-]{{,200}}", re.ASCII)
 
 
@@ -110,7 +114,7 @@ def read_files(folder: Files) -> tuple[Release, Manifest]:
 def _unsealed(folder: Files) -> Manifest:
     if folder.name.endswith(PARTIAL_SUFFIX):
         raise FormatError(f"{folder} is what an interrupted run left behind, not a release")
-    sealed = folder.read(MANIFEST)
+    sealed = folder.read(MANIFEST, MOST_OF_MANIFEST)
     if sealed is None:
         if not folder.exists():
             raise FormatError(f"there is no folder {folder}; check its name")
@@ -129,6 +133,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
     tables = map(Tables, of_blocks, totals, channels)
     pairs = zip(parts, tables, strict=True)
     blocks = tuple(_read_block(*part, held, columns, layout) for part, held in pairs)
+    notes = release_notes(manifest, layout, [block.channel for block in blocks])
     units = None
     if terms.releases_rows:
         names = unit_files(manifest)
@@ -142,7 +147,7 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
         guarantee=terms.to_guarantee(),
         columns=columns,
         layout=layout,
-        notes=(*manifest.notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
+        notes=(*notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
         look=_read_look(folder, manifest),
         response=manifest.labels,
         assignment=manifest.assignment,
@@ -167,7 +172,7 @@ def _read_table(folder: Files, name: str) -> pl.DataFrame:
     """A table beside the rows."""
     import polars as pl
 
-    return pl.read_parquet(io.BytesIO(folder.read(name) or b""))
+    return pl.read_parquet(io.BytesIO(folder.read(name, _MOST_OF_TABLE) or b""))
 
 
 def _read_block(
@@ -221,13 +226,16 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
 
 
 def _check_clusters(layout: Layout, manifest: Manifest) -> None:
-    """Raise a FormatError unless private clusters are labels that were declared, or a pool."""
+    """Raise a FormatError unless what was pooled is, and private clusters were declared."""
+    if manifest.pooling is not None and not manifest.pooling.explains(layout):
+        raise FormatError(f"{CELLS} has no clusters that were pooled as {MANIFEST} says")
     if manifest.labels is None:
         return
     named = [label for label in layout.clusters if label != POOLED_LABEL]
     declared = [label for label in manifest.labels.labels if label in named]
-    pooled = len(named) < manifest.labels.n_labels
-    if named != declared or (pooled and manifest.assignment is not None):
+    n_pooled = manifest.labels.n_labels - len(named)
+    stated = 0 if manifest.pooling is None else manifest.pooling.n_clusters
+    if named != declared or n_pooled != stated or (n_pooled and manifest.assignment is not None):
         raise FormatError(f"{CELLS} has other clusters than the labels in {MANIFEST}")
 
 
@@ -265,8 +273,12 @@ def unit_files(manifest: Manifest) -> list[str]:
 def check_sizes(folder: Files, manifest: Manifest) -> None:
     """Raise a FormatError unless every file is there and of the size it was published with."""
     _check_names(manifest)
+    most = {INDEX: _MOST_OF_PAGE, README: _MOST_OF_PAGE}
+    most |= dict.fromkeys((CELLS, CHANNELS, LOOK, TOTALS), _MOST_OF_TABLE)
     for name, stated in manifest.files.items():
         size = folder.size(name)
+        if stated.bytes > most.get(name, stated.bytes):
+            raise FormatError(f"{MANIFEST} states more than {most[name]:,} bytes of {name}")
         if size is None:
             raise FormatError(f"{folder} lacks {name}")
         if size != stated.bytes:

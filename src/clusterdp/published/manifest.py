@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -18,22 +18,29 @@ from clusterdp._version import __version__
 from clusterdp._words import is_plain
 from clusterdp.channels.label_response import LabelResponse  # noqa: TC001 - for msgspec
 from clusterdp.errors import ClusterDPError, FormatError
+from clusterdp.experiment.aggregates import Rule  # noqa: TC001 - msgspec resolves hints
 from clusterdp.experiment.assignment import AssignmentProbs, are_assignment_probs
 from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - for msgspec
 from clusterdp.experiment.layout import Breakdown
+from clusterdp.experiment.pooling import Pooling  # noqa: TC001 - msgspec resolves hints
 from clusterdp.published.provenance import Provenance  # noqa: TC001 - msgspec resolves hints
 from clusterdp.published.terms import BlockTerms, GuaranteeTerms, Terms
 from clusterdp.rows.columns import Columns
 from clusterdp.storage.files import FileSum, RowOrderKind  # noqa: TC001 - msgspec resolves hints
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusterdp.experiment.aggregates import Aggregates
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
 
-FORMAT, FORMAT_VERSION = "clusterdp release", 3
+FORMAT, FORMAT_VERSION = "clusterdp release", 4
 Label = bool | int | float | str
 T = TypeVar("T")
+# No more than a name and a version: it is shown as it is.
+Software = Annotated[str, msgspec.Meta(pattern=r"\Aclusterdp \d{1,4}(\.\d{1,4}){2}\Z")]
 # Probabilities of categories, for each kind of cluster; cluster c is of kind c modulo their number,
 # counted among those with units in every arm.
 Expected = tuple[tuple[float, ...], ...]
@@ -97,7 +104,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         expected: What the owner expected outcomes of each block to be like, see `Expected`; None
             where nothing was declared.
         guarantee: What all blocks cost together.
-        notes: Remarks for whoever uses the release.
+        pooling: What was pooled into one cluster; None if nothing was.
+        aggregates: How several rows of a unit became one, by outcome; empty if each had one.
         provenance: Where it comes from.
         files: The other files, with their checksums.
         sha256: A checksum of all of the above.
@@ -105,7 +113,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
-    software: str
+    software: Software
     columns: ColumnNames
     arms: tuple[Label, ...]
     control: Label
@@ -120,7 +128,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     before_look: BeforeLook | None
     expected: tuple[Expected | None, ...]
     guarantee: GuaranteeTerms
-    notes: tuple[str, ...]
+    pooling: Pooling | None
+    aggregates: dict[str, Rule]
     provenance: Provenance
     files: dict[str, FileSum] = {}
     sha256: str = ""
@@ -137,7 +146,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row_order: RowOrderKind,
         expected: tuple[Expected | None, ...],
         before_look: BeforeLook | None,
-        notes: tuple[str, ...],
+        pooling: Pooling | None = None,
+        aggregates: Aggregates,
         provenance: Provenance,
     ) -> Manifest:
         """The manifest of a release, but for its files and its checksum."""
@@ -170,7 +180,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             expected=expected,
             before_look=before_look,
             guarantee=terms.guarantee,
-            notes=notes,
+            pooling=pooling,
+            aggregates={name: cast("Rule", rule) for name, rule in aggregates.items()},
             provenance=provenance,
         )
 
@@ -238,7 +249,7 @@ def unseal(content: bytes) -> Manifest:
         raise FormatError(foreign)
     if head.format_version != FORMAT_VERSION:
         newer = head.format_version is None or head.format_version > FORMAT_VERSION
-        remedy = "upgrade clusterdp" if newer else "read it with clusterdp 0.1"
+        remedy = "upgrade clusterdp" if newer else "read it with the version that wrote it"
         raise FormatError(
             f"the folder has format {head.format_version}, this software reads format "
             f"{FORMAT_VERSION}; {remedy}"
@@ -246,10 +257,14 @@ def unseal(content: bytes) -> Manifest:
     manifest = _decode(content, Manifest, "manifest.json does not hold together")
     if _with_checksum(manifest) != content:
         raise FormatError("manifest.json was edited after it was published")
+    if not all(is_plain(letter) for text in _texts(manifest) for letter in text):
+        raise FormatError("manifest.json has text with control characters")
     manifest.terms.check()
     _check_labels(manifest)
     _check_expected(manifest)
     _check_assignment(manifest)
+    if manifest.aggregates and set(manifest.aggregates) != set(manifest.terms.outcome_names):
+        raise FormatError("manifest.json does not hold together: see 'aggregates'")
     if (manifest.before_look is None) != (manifest.terms.look is None):
         raise FormatError("manifest.json does not hold together: see 'before_look'")
     return manifest
@@ -271,6 +286,16 @@ def _with_checksum(manifest: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(signed), indent=2) + b"\n"
 
 
+def _texts(content: Any) -> Iterator[str]:
+    """Every text in a manifest, at any depth."""
+    held = msgspec.to_builtins(content) if isinstance(content, Struct) else content
+    if isinstance(held, str):
+        yield held
+    elif isinstance(held, dict | list | tuple):
+        for one in (*held, *held.values()) if isinstance(held, dict) else held:
+            yield from _texts(one)
+
+
 def _check_labels(manifest: Manifest) -> None:
     try:
         columns = manifest.to_columns()
@@ -280,8 +305,6 @@ def _check_labels(manifest: Manifest) -> None:
         raise FormatError("manifest.json does not hold together: see 'columns' and 'breakdowns'")
     if repr(manifest.control) not in map(repr, manifest.arms):  # not "0" where 0 is an arm
         raise FormatError("manifest.json does not hold together: see 'control'")
-    if not all(is_plain(letter) for arm in manifest.arms for letter in str(arm)):
-        raise FormatError("manifest.json has arms with control characters: see 'arms'")
     if len(manifest.arms) < 2 or (manifest.row_order is None) == manifest.terms.releases_rows:
         raise FormatError("manifest.json does not hold together: see 'arms' and 'row_order'")
 

@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from clusterdp._tables import aligned
-from clusterdp._words import is_plain
+from clusterdp._words import plain_text
 from clusterdp.experiment.layout import units_in_words
 from clusterdp.experiment.spaces import space_in_words
 from clusterdp.privacy.accounting import shown
@@ -19,7 +19,7 @@ from clusterdp.published.recipes import RowFiles, recipes
 from clusterdp.storage.files import ERRATA, MANIFEST, README
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.sights import Visible
@@ -34,13 +34,16 @@ _BLOCKS = (
 )
 
 
-def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) -> str:
+def write_readme(
+    manifest: Manifest, row_files: Collection[str], seen: Visible, notes: Sequence[str]
+) -> str:
     """The text.
 
     Args:
         manifest: Of the release.
         row_files: The names of the files of rows.
         seen: What to expect of effects.
+        notes: What a reader should know.
     """
     head = f"""# {in_markdown(title_of(manifest))}
 
@@ -50,13 +53,13 @@ def write_readme(manifest: Manifest, row_files: Collection[str], seen: Visible) 
 
 {_outcomes(manifest)}
 """
-    notes = "".join(f"- {note}\n" for note in manifest.notes)
+    listed = "".join(f"- {note}\n" for note in notes)
     body = (_rows if manifest.terms.releases_rows else _aggregates)(
         manifest, RowFiles.of(row_files)
     )
     return (
         head
-        + (f"\nNotes:\n{notes}" if notes else "")
+        + (f"\nNotes:\n{listed}" if listed else "")
         + body
         + _visible(seen)
         + _provenance(manifest)
@@ -250,4 +253,4 @@ def in_markdown(text: str) -> str:
 
 def _in_block(text: str) -> str:
     """A text that stays in its line, and in its block."""
-    return "".join(letter if is_plain(letter) and letter != "`" else " " for letter in text)
+    return plain_text(text).replace("`", " ")

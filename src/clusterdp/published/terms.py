@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from clusterdp.channels.label_response import LabelResponse  # noqa: TC001 - for msgspec
@@ -35,12 +34,18 @@ LOOK_OF_ONE_BLOCK = (
 
 
 class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the whole release costs, in numbers and in words."""
+    """What the whole release costs."""
 
     epsilon: float
     delta: float
     neighbours: Neighbours
-    in_words: str
+
+    @property
+    def in_words(self) -> str:
+        """The guarantee as a sentence for people."""
+        return in_words(
+            Guarantee(epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
+        )
 
 
 class BlockTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,7 +133,6 @@ class Terms(Struct, frozen=True, kw_only=True):
                 epsilon=guarantee.epsilon,
                 delta=guarantee.delta,
                 neighbours=guarantee.neighbours,
-                in_words=in_words(guarantee),
             ),
         )
 
@@ -181,9 +185,7 @@ class Terms(Struct, frozen=True, kw_only=True):
             again = Terms.of(self.spaces, self.mechanisms, self.labels)
         except ParameterError as error:
             raise FormatError(f"the parameters are of no mechanism of ours: {error}") from None
-        # Words for people may change.
-        words = msgspec.structs.replace(again.guarantee, in_words=self.guarantee.in_words)
-        if words != self.guarantee:
+        if again.guarantee != self.guarantee:
             raise FormatError(
                 f"the stated guarantee does not follow from the parameters, which cost "
                 f"{again.to_guarantee()}"

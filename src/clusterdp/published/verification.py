@@ -10,13 +10,16 @@ from clusterdp._named import column, unnamed
 from clusterdp.channels.base import Check
 from clusterdp.errors import ClusterDPError
 from clusterdp.experiment.published_names import debiased_names
+from clusterdp.mechanisms.catalogue import usual_name
 from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.mechanisms.settling import settle
 from clusterdp.privacy.accounting import shown
 from clusterdp.published.card import write_card
 from clusterdp.published.cells import cells_of_blocks
 from clusterdp.published.folder import read_files, unit_files
+from clusterdp.published.footers import unknown_metadata
 from clusterdp.published.manifest import software_name
+from clusterdp.published.notes import release_notes
 from clusterdp.published.readme import write_readme
 from clusterdp.published.row_counts import (
     collect_rows,
@@ -29,6 +32,7 @@ from clusterdp.published.sights import what_is_visible
 from clusterdp.rows.columns import FOLD
 from clusterdp.rows.debiased import debiased_columns
 from clusterdp.rows.keys import fold_numbers
+from clusterdp.rows.labels import look_for_unplain
 from clusterdp.rows.unit_ids import UnitIds
 from clusterdp.storage.files import ERRATA, INDEX, MANIFEST, README
 from clusterdp.storage.reading import open_files
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
 # Machines may add up a prior in another order.
 _SAME_PRIOR = 1e-6
+_SEALED = "manifest, checksums and schema"
 
 
 def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
@@ -54,13 +59,13 @@ def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
         folder = open_files(path)
         release, manifest = read_files(folder)
     except ClusterDPError as error:
-        return [Check("manifest, checksums and schema", str(error))]
+        return [Check(_SEALED, str(error))]
     listed = {MANIFEST, *manifest.files}
-    if not folder.is_link(ERRATA):
+    if folder.size(ERRATA) is not None and not folder.is_link(ERRATA):
         listed.add(ERRATA)
     foreign = sorted(name for name in folder.names() if name not in listed)
     checks = [
-        Check("manifest, checksums and schema", None),
+        Check(_SEALED, None),
         Check(
             "nothing else is in the folder",
             f"{foreign[0]} is not part of the release" if foreign else None,
@@ -68,6 +73,7 @@ def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
         # read_release refuses a guarantee that does not follow.
         Check("the guarantee follows from the parameters", None),
         *_check_response(manifest),
+        Check("files hold columns and nothing else", _check_metadata(folder, release, manifest)),
         *_check_pages(folder, release, manifest),
     ]
     if release.units is None:
@@ -96,6 +102,30 @@ def verify_folder(path: str | os.PathLike[str]) -> list[Check]:
     return checks
 
 
+def owners_words(manifest: Manifest) -> list[str]:
+    """What a manifest states that nothing else in the folder shows: nobody but its owner knows."""
+    known, named = manifest.provenance, manifest.columns
+    declared = {
+        "software": manifest.software != software_name(),
+        "control": True,
+        "assigned_by": named.assigned_by is not None,
+        "assignment": manifest.assignment is not None,
+        # With a look, it is what the look shows.
+        "expected": manifest.before_look is None and any(manifest.expected),
+        "prior": manifest.before_look is None
+        and any(one.prior is not None for one in manifest.terms.mechanisms),
+        "weights": any(block.outcomes.declared.weights for block in manifest.blocks),
+        "pooling": manifest.pooling is not None,
+        "aggregates": bool(manifest.aggregates),
+        "the name of the mechanism": any(
+            one.name != usual_name(one) for one in manifest.terms.mechanisms
+        ),
+        "names of columns": not manifest.terms.releases_rows,
+    }
+    said = [name for name, there in declared.items() if there]
+    return [*said, *(name for name in known.__struct_fields__ if getattr(known, name) is not None)]
+
+
 def _check_response(manifest: Manifest) -> list[Check]:
     """What the integers of the response of private clusters cost; nothing where they are public."""
     if manifest.labels is None:
@@ -106,22 +136,47 @@ def _check_response(manifest: Manifest) -> list[Check]:
     return [Check(name, None)]
 
 
+def _check_metadata(folder: Files, release: Release, manifest: Manifest) -> str | None:
+    """What a Parquet file holds that no reader shows; None if there is nothing."""
+    rows, pages = unit_files(manifest), (README, INDEX)
+    for name in manifest.files:
+        if name in pages:
+            continue
+        # Of other tables, columns were compared with those of such a release.
+        columns = (
+            release.columns.published
+            if name in rows
+            else folder.scan_parquet([name]).collect_schema().names()
+        )
+        problem = unknown_metadata(folder, name, columns)
+        if problem is not None:
+            return problem
+    return None
+
+
 def _check_pages(folder: Files, release: Release, manifest: Manifest) -> list[Check]:
-    """The texts for people, if this version of the software wrote them: words may change."""
-    if manifest.software != software_name():
-        names = f"{README} and {INDEX} are of another version of clusterdp"
-        return [Check(f"{names}, and were not checked beyond their checksums", None)]
+    """The texts for people, also where another version is said to have written them.
+
+    Whoever forges them could claim that. So other words are a problem in either case.
+    """
     channels = [block.channel for block in release.blocks]
     seen = what_is_visible(manifest, release.layout, channels)
+    notes = release_notes(manifest, release.layout, channels)
     pages = {
-        README: ("the README", write_readme(manifest, unit_files(manifest), seen)),
-        INDEX: (INDEX, write_card(manifest, manifest.files, seen)),
+        README: ("the README", write_readme(manifest, unit_files(manifest), seen, notes)),
+        INDEX: (INDEX, write_card(manifest, manifest.files, seen, notes)),
     }
+    problem = "{} is not what was published"
+    if manifest.software != software_name():
+        problem = (
+            f"{{}} is not what {software_name()} writes, and {MANIFEST} names {manifest.software}: "
+            "nothing is known of its words; verify with that version"
+        )
     return [
         Check.of(
             f"{called} follows from the manifest",
-            f"{name} is not what was published",
-            holds=folder.read(name) == written.encode(),
+            problem.format(name),
+            holds=folder.read(name, manifest.files[name].bytes) == written.encode(),
         )
         for name, (called, written) in pages.items()
     ]
@@ -141,8 +196,12 @@ def _check_look(release: Release, manifest: Manifest) -> list[Check]:
     priors = [np.array(one.prior or ()) for one in (settled.mechanism, block.mechanism)]
     same = settled.space == block.space and len(priors[0]) == len(priors[1])
     same = same and bool((np.abs(priors[0] - priors[1]) < _SAME_PRIOR).all())
-    same = same and set(settled.notes) <= set(manifest.notes)
-    problem = "the outcomes, the prior or notes in manifest.json are not what look.parquet leads to"
+    shown = block.mechanism.settled_rows(block.space).public_prior(block.space)
+    same = same and manifest.expected == ((tuple(shown.tolist()),),)
+    problem = (
+        "the outcomes, the prior or what is expected in manifest.json are not what look.parquet "
+        "leads to"
+    )
     return [Check.of(name, problem, holds=same)]
 
 
@@ -165,10 +224,14 @@ def _cells_of_blocks(release: Release) -> list[pl.DataFrame]:
 
 
 def _check_readable(release: Release) -> str | None:
-    """Kept columns, too, which no other check reads."""
+    """Kept columns, too, which no other check reads; and whether their texts can be shown."""
     import polars as pl
 
-    collect_rows(scan_units(release).select(pl.all().null_count()))
+    rows = scan_units(release)
+    collect_rows(rows.select(pl.all().null_count()))
+    for held in collect_rows(look_for_unplain(rows, release.columns.kept)):
+        if held.any():
+            return f"rows have values of {held.name!r} with control characters"
     return None
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ParameterError
-from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.mechanisms.draw import (
     check_exact,
     draw_statistics,
     public_channel,
     release_cells,
 )
+from clusterdp.published.manifest import Manifest, software_name
 from clusterdp.published.terms import Terms
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.draw import CellRelease, Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.published.manifest import BeforeLook
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.statistics.base import CellTotals
     from clusterdp.statistics.noise import NoiseSource
@@ -43,11 +44,24 @@ def check_blocks(prepared: Prepared, mechanisms: Sequence[Mechanism]) -> None:
         )
 
 
-def release_notes(prepared: Prepared, mechanisms: Sequence[Mechanism]) -> tuple[str, ...]:
-    """What a reader of a release should know: of the table, and of rows that reveal much."""
-    pairs = zip(prepared.table.spaces, mechanisms, strict=True)
-    disclosed = [note for space, one in pairs for note in disclosure_notes(one, space)]
-    return (*prepared.notes, *dict.fromkeys(disclosed))
+def describe(
+    prepared: Prepared, mechanisms: Sequence[Mechanism], before: BeforeLook | None
+) -> Manifest:
+    """The manifest of a release, but for its files: all that is known before noise is drawn."""
+    table = prepared.table
+    return Manifest.of(
+        software=software_name(),
+        columns=table.columns,
+        layout=prepared.layout,
+        terms=Terms.of(table.spaces, mechanisms, prepared.response),
+        assignment=prepared.assignment,
+        pooling=prepared.pooling,
+        aggregates=table.aggregates,
+        row_order=table.row_order,
+        expected=prepared.expected,
+        before_look=before,
+        provenance=prepared.provenance,
+    )
 
 
 def draw_blocks(

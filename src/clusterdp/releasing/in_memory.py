@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import TableChangedError, notify_owner
 from clusterdp.published.cells import cells_table
+from clusterdp.published.notes import release_notes
 from clusterdp.published.release import Block, Release
-from clusterdp.published.terms import total_guarantee
-from clusterdp.releasing.blocks import channels_of, check_blocks, draw_blocks, release_notes
+from clusterdp.releasing.blocks import channels_of, check_blocks, describe, draw_blocks
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.looking import look_first
@@ -58,9 +58,11 @@ def release_in_memory(
     if prepared.labelling is not None:
         prepared = label_first(prepared, Unrecorded(key))
         check_blocks(prepared, mechanisms)
-    prepared, mechanisms, look, *_ = look_first(prepared, mechanisms, Unrecorded(key), add_noise)
+    prepared, mechanisms, look, before, _ = look_first(
+        prepared, mechanisms, Unrecorded(key), add_noise
+    )
     table, layout, encoder = prepared.table, prepared.layout, prepared.encoder
-    notes = release_notes(prepared, mechanisms)
+    manifest = describe(prepared, mechanisms, before)
     asked = [asked_of(mechanism, layout, key) for mechanism in mechanisms]
     found = table.count(layout, encoder, asked=asked)
     for notice in found.notices:
@@ -80,10 +82,10 @@ def release_in_memory(
             Block(space=space, mechanism=mechanism, statistics=one.statistics, channel=one.channel)
             for space, mechanism, one in zip(table.spaces, mechanisms, drawn, strict=True)
         ),
-        guarantee=total_guarantee(table.spaces, mechanisms, prepared.response),
+        guarantee=manifest.terms.to_guarantee(),
         columns=table.columns,
         layout=layout,
-        notes=notes,
+        notes=release_notes(manifest, layout, [one.channel for one in drawn]),
         look=look,
         response=prepared.response,
         assignment=prepared.assignment,

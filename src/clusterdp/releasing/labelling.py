@@ -92,20 +92,6 @@ class Labelling:
                 "min_cell_size (--min-cell-size)"
             )
 
-    def in_words(self, cluster: str) -> str:
-        """What effects rest on, for readers of the release."""
-        if self.assignment is None:
-            return (
-                f"{cluster} is private, and arms are compared within its noisy labels: this is "
-                "right if arms had the same probabilities in all true clusters, as nothing else "
-                "was declared"
-            )
-        return (
-            f"{cluster} is private, and arms had different probabilities in true clusters, which "
-            "were declared: plain means of arms are biased, also within noisy labels. Means need "
-            "weights (stratified_weight of clusterdp calibrate), as clusterdp estimate has them"
-        )
-
     def pool(self, layout: Layout) -> Pooled:
         """The cells after small ones were pooled, by given labels; checked."""
         if self.assignment is not None:
@@ -140,7 +126,7 @@ def label_first(prepared: Prepared, journal: Journal, progress: Progress = no_pr
         prepared,
         layout=pooled.layout,
         encoder=replace(encoder, pooled=pooled.regroup),
-        notes=(labelling.in_words(cluster), *pooled.notes, *prepared.notes),
+        pooling=pooled.pooling,
     )
 
 

@@ -13,7 +13,7 @@ from clusterdp.engines.base import no_progress
 from clusterdp.errors import DataError
 from clusterdp.experiment.layout import EVERYONE
 from clusterdp.experiment.look_bins import look_space
-from clusterdp.mechanisms.settling import settle
+from clusterdp.mechanisms.settling import look_notes, settle
 from clusterdp.published.manifest import BeforeLook
 from clusterdp.releasing.journal import KeptLook
 from clusterdp.rows.labels import ANOTHER_TABLE
@@ -73,10 +73,10 @@ def look_first(
         prepared,
         table=replace(prepared.table, spaces=(settled.space,)),
         expected=((tuple(rows.public_prior(settled.space).tolist()),),),
-        notes=(*prepared.notes, *settled.notes),
     )
     before = BeforeLook.of(declared, mechanism)
-    return Followed(after, (settled.mechanism,), drawn, before, settled.notes)
+    found = look_notes(declared, mechanism.prior, settled)
+    return Followed(after, (settled.mechanism,), drawn, before, found)
 
 
 def _draw(

@@ -13,7 +13,7 @@ from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.engines.named_source import NamedSource, named_source
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.aggregates import aggregation_notes
-from clusterdp.experiment.pooling import check_assignment, pool_small_clusters
+from clusterdp.experiment.pooling import check_assignment, pool_small_clusters, pooling_notes
 from clusterdp.published.provenance import Provenance
 from clusterdp.releasing.labelling import Labelling
 from clusterdp.rows.counting import Asked
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clusterdp.experiment.assignment import AssignmentProbs
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.pooling import Pooled
+    from clusterdp.experiment.pooling import Pooled, Pooling
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.published.manifest import Expected
     from clusterdp.published.provenance import Spent
@@ -50,7 +50,7 @@ class Prepared:
         table: The table.
         layout: Its cells.
         encoder: How its rows are assigned to cells.
-        notes: What a reader of the release should know.
+        pooling: Which clusters were pooled; None if none were.
         expected: What the owner expects outcomes of each block to be like, which is published;
             None where nothing was declared.
         provenance: Where the release comes from.
@@ -61,10 +61,17 @@ class Prepared:
     table: Table
     layout: Layout
     encoder: CellEncoder
-    notes: tuple[str, ...]
+    pooling: Pooling | None = None
     expected: tuple[Expected | None, ...]
     provenance: Provenance
     labelling: Labelling | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is known of its cells and rows before units are given labels, for its owner."""
+        private = self.labelling is not None
+        of_cells = () if private else pooling_notes(self.layout, self.pooling)
+        return (*of_cells, *aggregation_notes(self.table.aggregates))
 
     @property
     def response(self) -> LabelResponse | None:
@@ -162,7 +169,7 @@ def _pooled(
         table=table,
         layout=pooled.layout,
         encoder=encoder,
-        notes=(*pooled.notes, *aggregation_notes(table.aggregates)),
+        pooling=pooled.pooling,
         expected=(None,) * len(table.spaces),
         provenance=Provenance(),
     )
@@ -181,7 +188,6 @@ def _unlabelled(
         table=table,
         layout=labels.expected(layout),
         encoder=encoder,
-        notes=aggregation_notes(table.aggregates),
         expected=(None,) * len(table.spaces),
         provenance=Provenance(),
         labelling=labelling,

@@ -11,12 +11,11 @@ from clusterdp.errors import OutputError
 from clusterdp.published.block_tables import stacked
 from clusterdp.published.card import write_card
 from clusterdp.published.cells import cells_table
-from clusterdp.published.manifest import Manifest, software_name
+from clusterdp.published.notes import release_notes
 from clusterdp.published.readme import write_readme
 from clusterdp.published.sights import what_is_visible
-from clusterdp.published.terms import Terms
 from clusterdp.published.totals import totals_table
-from clusterdp.releasing.blocks import check_blocks, release_notes
+from clusterdp.releasing.blocks import check_blocks, describe
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import label_first
 from clusterdp.releasing.looking import look_first
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from clusterdp.engines.base import Stages
     from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.published.manifest import BeforeLook
     from clusterdp.releasing.journal import Drawn, Journal
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.statistics.look import DrawnLook
@@ -98,7 +96,7 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
         prepared, mechanisms, look, before, found = look_first(
             prepared, mechanisms, journal, add_noise, _look_progress(mechanisms, layout, progress)
         )
-        manifest = _describe(prepared, mechanisms, before)
+        manifest = describe(prepared, mechanisms, before)
         passes = TablePasses(prepared, mechanisms, journal, progress, add_noise)
         drawn, rows = passes.run(staged.rows)
         files = {} if rows is None else dict(rows.files)
@@ -109,12 +107,15 @@ def write_with(  # noqa: PLR0913 - as `write_release`, and where noise comes fro
             for name, held in _tables(prepared, drawn, look).items()
             if held is not None
         }
-        seen = what_is_visible(manifest, layout, [one.channel for one in drawn.blocks])
-        readme = write_readme(manifest, files, seen)
+        channels = [one.channel for one in drawn.blocks]
+        seen = what_is_visible(manifest, layout, channels)
+        notes = release_notes(manifest, layout, channels)
+        readme = write_readme(manifest, files, seen, notes)
         private_file(folder / README).write_text(readme, encoding="utf-8")
         files |= tables | {README: FileSum.of(folder / README)}
         # After all others, whose checksums it shows.
-        private_file(folder / INDEX).write_text(write_card(manifest, files, seen), encoding="utf-8")
+        page = write_card(manifest, files, seen, notes)
+        private_file(folder / INDEX).write_text(page, encoding="utf-8")
         files[INDEX] = FileSum.of(folder / INDEX)
         sealed = manifest.sealed(files)
         journal.seal(sealed)
@@ -159,24 +160,6 @@ def _look_progress(
     if all(mechanism.look is None for mechanism in mechanisms):
         return no_progress
     return progress.stage("taking a look", layout.n_units)
-
-
-def _describe(
-    prepared: Prepared, mechanisms: Sequence[Mechanism], before: BeforeLook | None
-) -> Manifest:
-    table = prepared.table
-    return Manifest.of(
-        software=software_name(),
-        columns=table.columns,
-        layout=prepared.layout,
-        terms=Terms.of(table.spaces, mechanisms, prepared.response),
-        assignment=prepared.assignment,
-        row_order=table.row_order,
-        expected=prepared.expected,
-        before_look=before,
-        notes=release_notes(prepared, mechanisms),
-        provenance=prepared.provenance,
-    )
 
 
 @contextmanager

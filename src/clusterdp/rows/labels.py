@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp._named import unnamed
+from clusterdp._words import NOT_PLAIN
 from clusterdp.errors import TableChangedError
 from clusterdp.rows.column_types import plain_type
 from clusterdp.rows.label_index import LabelIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import numpy.typing as npt
     import polars as pl
@@ -124,6 +125,26 @@ def plain_column(column: pl.Series) -> pl.Series:
     """Categories by their text, so that a column reads the same whatever encodes it."""
     kind = plain_type(column.dtype)
     return column if kind == column.dtype else column.cast(kind)
+
+
+def has_plain_texts(column: pl.Series) -> bool:
+    """Whether a column, if it is text, holds nothing but what can be shown anywhere."""
+    import polars as pl
+
+    texts = plain_column(column)
+    return texts.dtype != pl.String or not texts.str.contains(NOT_PLAIN).any()
+
+
+def look_for_unplain(rows: pl.LazyFrame, names: Iterable[str]) -> pl.LazyFrame:
+    """One row with, for each of some columns that is text, whether a value cannot be shown."""
+    import polars as pl
+
+    schema = rows.collect_schema()
+    texts = [name for name in names if plain_type(schema[name]) == pl.String]
+    # By their places: names of columns may read as patterns.
+    places = [schema.names().index(name) for name in texts]
+    held = (pl.nth(place).cast(pl.String).str.contains(NOT_PLAIN).any() for place in places)
+    return rows.select(*held)
 
 
 class EncodedCells(NamedTuple):

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from clusterdp.errors import DataError, OutputError
-from clusterdp.storage.files import MANIFEST, PARTIAL_SUFFIX, SCRATCH_SUFFIX
+from clusterdp.storage.files import (
+    MANIFEST,
+    MOST_OF_MANIFEST,
+    PARTIAL_SUFFIX,
+    SCRATCH_SUFFIX,
+    read_regular,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +101,7 @@ class LocalFolder:
     def manifest(self) -> bytes | None:
         """The manifest of the release that is there; None if there is none."""
         try:
-            return (self.path / MANIFEST).read_bytes()
+            return read_regular(self.path / MANIFEST, MOST_OF_MANIFEST)
         except OSError:
             return None
 

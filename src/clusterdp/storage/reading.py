@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from clusterdp.errors import FormatError, OutputError
 from clusterdp.storage.access import is_store
-from clusterdp.storage.files import CLAIM, FileSum
+from clusterdp.storage.files import CLAIM, MOST_OF_TEXT, FileSum, open_regular, read_regular
 from clusterdp.storage.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import polars as pl
 
 
@@ -44,8 +47,16 @@ class Files(Protocol):
         """Whether there is anything of that name: a file, a folder or a link."""
         ...
 
-    def read(self, name: str) -> bytes | None:
-        """A file as it is; None if it cannot be read."""
+    def read(self, name: str, most: int) -> bytes | None:
+        """A file of at most so many bytes as it is; None if there is none of that name.
+
+        Raises:
+            FormatError: If it is larger, no regular file, or cannot be read.
+        """
+        ...
+
+    def end(self, name: str, n_bytes: int) -> bytes:
+        """The last bytes of a file, all if it has fewer."""
         ...
 
     def sum(self, name: str) -> FileSum:
@@ -109,16 +120,34 @@ class LocalFiles:
         """Whether there is anything of that name: a file, a folder or a link."""
         return os.path.lexists(self.path / name)
 
-    def read(self, name: str) -> bytes | None:
-        """A file as it is; None if it cannot be read."""
+    def read(self, name: str, most: int) -> bytes | None:
+        """A file of at most so many bytes as it is; None if there is none of that name."""
         try:
-            return (self.path / name).read_bytes()
-        except OSError:
+            with self._reading(name):
+                return read_regular(self.path / name, most)
+        except FileNotFoundError:
             return None
+
+    def end(self, name: str, n_bytes: int) -> bytes:
+        """The last bytes of a file, all if it has fewer."""
+        with self._reading(name), open_regular(self.path / name) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - n_bytes))
+            return file.read(n_bytes)
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Errors of reading a file in a line; that it is not there stays what it is."""
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError from None
+        except OSError as error:
+            raise FormatError(f"cannot read {self.path / name}: {error.strerror}") from None
 
     def sum(self, name: str) -> FileSum:
         """The size and checksum of a file."""
-        return FileSum.of(self.path / name)
+        with self._reading(name):
+            return FileSum.of(self.path / name)
 
     def scan_parquet(self, names: list[str]) -> pl.LazyFrame:
         """A query over Parquet files."""
@@ -170,9 +199,13 @@ class StoreFiles:
         """Whether there is an object of that name."""
         return self.size(name) is not None
 
-    def read(self, name: str) -> bytes | None:
-        """An object as it is; None if there is none of that name."""
-        return self.store.read(name)
+    def read(self, name: str, most: int) -> bytes | None:
+        """An object of at most so many bytes as it is; None if there is none of that name."""
+        return self.store.read(name, most)
+
+    def end(self, name: str, n_bytes: int) -> bytes:
+        """The last bytes of an object, all if it has fewer."""
+        return self.store.end(name, n_bytes)
 
     def sum(self, name: str) -> FileSum:
         """The size and checksum of an object."""
@@ -184,7 +217,7 @@ class StoreFiles:
 
     def append(self, name: str, text: str) -> None:
         """Write an object again with more at its end: nothing can be added to one."""
-        before = self.store.read(name)
+        before = self.store.read(name, MOST_OF_TEXT)
         content = (before or b"") + text.encode()
         if before is not None:
             self.store.replace(name, content)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp.errors import ClusterDPError, raise_alone
 from clusterdp.storage.access import AMAZON, NOT_INSTALLED, AccessError, find_access
-from clusterdp.storage.files import FileSum
+from clusterdp.storage.files import MOST_OF_MANIFEST, FileSum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,16 +105,28 @@ class Store:
                 self._check_bucket(error)
                 return None
 
-    def read(self, name: str) -> bytes | None:
-        """An object as it is; None if there is none of that name."""
+    def read(self, name: str, most: int = MOST_OF_MANIFEST) -> bytes | None:
+        """An object of at most so many bytes as it is; None if there is none of that name."""
         import obstore
 
         with self._plain_errors():
             try:
-                return bytes(obstore.get(self._objects, name).bytes())
+                found = obstore.get(self._objects, name)
+                if found.meta["size"] > most:
+                    raise self.errors(f"cannot read {self}/{name}: larger than {most:,} bytes")
+                return bytes(found.bytes())
             except FileNotFoundError as error:
                 self._check_bucket(error)
                 return None
+
+    def end(self, name: str, n_bytes: int) -> bytes:
+        """The last bytes of an object, all if it has fewer."""
+        import obstore
+
+        with self._plain_errors():
+            size = obstore.head(self._objects, name)["size"]
+            start = max(0, size - n_bytes)
+            return bytes(obstore.get_range(self._objects, name, start=start, end=size))
 
     def sum(self, name: str) -> FileSum:
         """The size and checksum of an object, which is read in pieces."""

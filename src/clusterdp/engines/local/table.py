@@ -32,7 +32,7 @@ from clusterdp.rows.column_types import check_types, plain_type
 from clusterdp.rows.counting import RowCounter
 from clusterdp.rows.fingerprint import id_hashes
 from clusterdp.rows.id_order import in_order_of_ids, one_by_one
-from clusterdp.rows.labels import CellEncoder, plain_column
+from clusterdp.rows.labels import CellEncoder, look_for_unplain, plain_column
 from clusterdp.rows.sorted_ids import sorted_rows
 from clusterdp.storage.files import UNITS, FileSum, SummedFile
 from clusterdp.storage.folder import private_file
@@ -84,6 +84,12 @@ class LocalTable(Table):
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of the table, and how to encode its rows: no other column is read."""
         return read_layout(self.rows, asked)
+
+    def unplain_columns(self) -> list[str]:
+        """Which kept columns are texts that cannot be shown everywhere; no other is read."""
+        with read_errors():
+            found = look_for_unplain(self.rows, self.columns.kept).collect(engine="streaming")
+        return [column.name for column in found if column.any()]
 
     @contextmanager
     def first_pass(

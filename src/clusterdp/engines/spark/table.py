@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusterdp._words import NOT_PLAIN
 from clusterdp.engines.base import (
     COUNTING,
     RANDOMIZING,
@@ -128,6 +129,21 @@ class SparkTable(Table):
     def read_cells(self, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of the table, and how to encode its rows: no other column is read."""
         return read_layout(self.rows, asked)
+
+    def unplain_columns(self) -> list[str]:
+        """Which kept columns are texts that cannot be shown everywhere; no other is read."""
+        from pyspark.sql import functions as sf
+        from pyspark.sql.types import StringType
+
+        kinds = {one.name: one.dataType for one in self.rows.schema.fields}
+        texts = [name for name in self.columns.kept if isinstance(kinds[name], StringType)]
+        if not texts:
+            return []
+        kept = select(self.rows, *texts)
+        held = [sf.max(sf.col(name).rlike(NOT_PLAIN)) for name in kept.columns]
+        with running(self.spark, "reading kept columns"):
+            found = kept.agg(*held).collect()[0]
+        return [name for name, is_there in zip(texts, found, strict=True) if is_there]
 
     @contextmanager
     def first_pass(

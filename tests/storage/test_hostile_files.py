@@ -1,0 +1,159 @@
+"""Files of a folder that never begin, never end, or are far too large: refused at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+from cli_runs import PARTS, assert_refused, run
+from clusterdp.errors import FormatError
+from clusterdp.published.verification import verify_folder
+from clusterdp.storage.files import MOST_OF_MANIFEST, MOST_OF_TEXT, read_regular
+from clusterdp.storage.folder import LocalFolder
+from clusterdp.storage.reading import open_files
+from forging import seal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+# Whatever takes longer waits for something.
+_SECONDS = 20
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Fail a test that waits, however it does."""
+
+    def stop(*_: Any) -> None:
+        raise AssertionError("it waited for a file")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link_to_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def link_to_pipe(path: Path) -> None:
+    elsewhere = path.parent.parent / f"pipe for {path.name}"
+    os.mkfifo(elsewhere)
+    path.symlink_to(elsewhere)
+
+
+def giant(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2**40)  # it takes no room on the disk
+
+
+KINDS = (pipe, link_to_device, link_to_pipe, giant)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    number = pl.int_range(80)
+    rows = pl.select(user=number, treated=number % 2, market=number // 2 % 2, clicks=number % 3)
+    folder = tmp_path_factory.mktemp("sound") / "out"
+    parts: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market"}
+    cdp.publish(rows, out=folder, outcomes={"clicks": "0..2"}, epsilon=2, **parts)
+    return folder
+
+
+@pytest.fixture
+def folder(sound: Path, tmp_path: Path) -> Path:
+    shutil.copytree(sound, tmp_path / "out")
+    return tmp_path / "out"
+
+
+FILES = ("manifest.json", "README.md", "index.html", "cells.parquet", "units.parquet")
+
+
+@pytest.mark.parametrize("name", [*FILES, "channels.parquet"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_no_file_is_refused_at_once(
+    kind: Callable[[Path], None], name: str, folder: Path, tmp_path: Path
+) -> None:
+    (folder / name).unlink()
+    kind(folder / name)
+    with at_once():
+        for command in ("inspect", "verify", "estimate"):
+            assert run(command, folder).exit_code == 2
+        assert run("calibrate", folder, "--out", tmp_path / "rows.csv").exit_code == 2
+        if name == "manifest.json":
+            assert LocalFolder(folder).manifest() is None
+            with pytest.raises(FormatError, match=r"cannot read .*manifest\.json: it is"):
+                cdp.read_release(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errata_that_are_no_file_are_not_read(kind: Callable[[Path], None], folder: Path) -> None:
+    kind(folder / "errata.md")
+    with at_once():
+        assert run("estimate", folder).exit_code == 0
+        found = [check.problem for check in verify_folder(folder) if check.problem]
+    assert found == ([] if kind is giant else ["errata.md is not part of the release"])
+
+
+def test_a_table_or_a_page_of_any_size_is_not_read(folder: Path) -> None:
+    """Also if the manifest states that size."""
+
+    giant(folder / "cells.parquet")
+    content = json.loads((folder / "manifest.json").read_bytes())
+    content["files"]["cells.parquet"]["bytes"] = 2**40
+    seal(folder, content)
+    with at_once():
+        assert_refused(run("estimate", folder), "states more than 4,294,967,296 bytes of cells")
+
+
+def test_links_to_files_are_read(folder: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for path in folder.iterdir():
+        (linked / path.name).symlink_to(path)
+    assert run("estimate", linked).exit_code == 0
+    assert LocalFolder(linked).manifest() == (folder / "manifest.json").read_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plans_and_lists_of_labels_are_files(kind: Callable[[Path], None], tmp_path: Path) -> None:
+    place = tmp_path / "given"
+    place.mkdir()
+    kind(place / "plan.toml")
+    out = ("--out", tmp_path / "out")
+    with at_once():
+        planned = run("release", tmp_path / "t.parquet", "--plan", place / "plan.toml", *out)
+        assert_refused(planned, "plan.toml: it is")
+        private = ("--private-cluster", 0.5, "--labels-from", place / "plan.toml", "--epsilon", 2)
+        listed = run("release", tmp_path / "t.parquet", *PARTS, *private, *out)
+        assert_refused(listed, "plan.toml cannot be read")
+
+
+def test_no_more_is_read_than_may_be(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    path.write_bytes(b"x" * 100)
+    assert read_regular(path, 100) == open_files(tmp_path).read("manifest.json", 100) == b"x" * 100
+    with pytest.raises(OSError, match="larger than 99 bytes"):
+        read_regular(path, 99)
+    with pytest.raises(FormatError, match="larger than 99 bytes"):
+        open_files(tmp_path).read("manifest.json", 99)
+    assert open_files(tmp_path).read("README.md", 99) is None
+    assert open_files(tmp_path).end("manifest.json", 3) == b"xxx"
+    assert MOST_OF_TEXT < MOST_OF_MANIFEST

@@ -1,0 +1,86 @@
+"""Folders that were changed and sealed anew, by whoever can write them and has this software."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from clusterdp.errors import FormatError
+from clusterdp.published.card import write_card
+from clusterdp.published.folder import read_files, unit_files
+from clusterdp.published.notes import release_notes
+from clusterdp.published.readme import write_readme
+from clusterdp.published.sights import what_is_visible
+from clusterdp.storage.files import INDEX, MANIFEST, README, FileSum
+from clusterdp.storage.reading import open_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Place = tuple[str | int, ...]
+
+
+def forge(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _: None) -> None:
+    """Change the manifest; name all files as they are now; write both pages anew if possible."""
+    content = json.loads((folder / MANIFEST).read_bytes())
+    change(content)
+    for name in content["files"]:
+        content["files"][name] = _sum(folder / name)
+    seal(folder, content)
+    try:
+        release, manifest = read_files(open_files(folder))
+    except FormatError:
+        return
+    channels = [block.channel for block in release.blocks]
+    seen = what_is_visible(manifest, release.layout, channels)
+    notes = release_notes(manifest, release.layout, channels)
+    (folder / README).write_text(write_readme(manifest, unit_files(manifest), seen, notes))
+    content["files"][README] = _sum(folder / README)
+    files = {name: FileSum(**one) for name, one in content["files"].items()}
+    (folder / INDEX).write_text(write_card(manifest, files, seen, notes))
+    content["files"][INDEX] = _sum(folder / INDEX)
+    seal(folder, content)
+
+
+def _sum(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(FileSum.of(path))
+    return found
+
+
+def seal(folder: Path, content: dict[str, Any]) -> None:
+    """Write a manifest with the checksum that it should have."""
+    unsigned = msgspec.json.encode({**content, "sha256": ""})
+    signed = {**content, "sha256": hashlib.sha256(unsigned).hexdigest()}
+    sealed = msgspec.json.format(msgspec.json.encode(signed), indent=2) + b"\n"
+    (folder / MANIFEST).write_bytes(sealed)
+
+
+def leaves(content: Any, place: Place = ()) -> Iterator[Place]:
+    """Where a manifest has texts and numbers."""
+    pairs = content.items() if isinstance(content, dict) else enumerate(content)
+    for key, one in pairs:
+        if isinstance(one, dict | list):
+            yield from leaves(one, (*place, key))
+        elif one is not None:
+            yield (*place, key)
+
+
+def put_other(content: dict[str, Any], place: Place) -> None:
+    """Put another text or number in a place."""
+    *above, last = place
+    held: Any = content
+    for key in above:
+        held = held[key]
+    before = held[last]
+    if place == ("software",):
+        held[last] = "clusterdp 9.9.9"
+    elif isinstance(before, bool):
+        held[last] = not before
+    elif isinstance(before, str):
+        held[last] = f"{before}x"
+    else:
+        held[last] = before + 1 if isinstance(before, int) else before / 2 or 0.25
