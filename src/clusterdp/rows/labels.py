@@ -131,7 +131,7 @@ def has_plain_texts(column: pl.Series) -> bool:
     """Whether a column, if it is text, holds nothing but what can be shown anywhere."""
     import polars as pl
 
-    texts = plain_column(column)
+    texts = unnamed(plain_column(column))
     return texts.dtype != pl.String or not texts.str.contains(NOT_PLAIN).any()
 
 
