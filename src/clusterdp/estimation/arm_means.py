@@ -115,12 +115,14 @@ def weighted_rows(
 ) -> Functional:
     """Weighted means of arms as sums over rows: the rows of a cell have one weight."""
     each = spread_cells(weights.of_units(), profiles, arms)
-    sizes, sums, noise = (
-        terms[..., np.newaxis, :] for terms in (part.sizes, part.sums, part.noise)
+    sizes, sums, squares, noise = (
+        terms[..., np.newaxis, :] for terms in (part.sizes, part.sums, part.squares, part.noise)
     )
     return Functional(
         values=(each * sums).sum(axis=-1),
         weights=each * sizes,
+        sums=each * sums,
+        squares=each * (squares - noise),
         noise=each * noise,
         square_noise=(each**2 * noise).sum(axis=-1),
         square_weights=(each**2 * sizes).sum(axis=-1),
