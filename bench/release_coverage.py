@@ -100,7 +100,9 @@ def number_table(
     )
 
 
-def rare_table(rng: np.random.Generator, n_units: int = 20_000, share: float = 0.01) -> pl.DataFrame:
+def rare_table(
+    rng: np.random.Generator, n_units: int = 20_000, share: float = 0.01
+) -> pl.DataFrame:
     """Few conversions."""
     arms = rng.permutation(np.arange(n_units) % 2)
     sold = (rng.random(n_units) < share).astype(np.int64)
@@ -115,9 +117,7 @@ def group_table(rng: np.random.Generator, n_groups: int, n_units: int = 4000) ->
     arms = rng.permutation(np.arange(n_groups) % 2)[villages]
     levels = rng.normal(0, 7, n_groups)
     scores = np.clip(np.rint(50 + levels[villages] + rng.normal(0, 21, n_units)), 0, 100)
-    return pl.DataFrame(
-        {_ID: np.arange(n_units), "village": villages, _ARM: arms, "score": scores}
-    )
+    return pl.DataFrame({_ID: np.arange(n_units), "village": villages, _ARM: arms, "score": scores})
 
 
 def missing_table(rng: np.random.Generator, share: float, n_units: int = 4000) -> pl.DataFrame:
@@ -174,7 +174,7 @@ STUDIES = (
         Study(
             name=f"{n_groups} groups assigned as a whole",
             table=lambda rng, n_groups=n_groups: group_table(rng, n_groups),  # type: ignore[misc]  # a default binds the number
-            options=_SCORE | {"assigned_by": "village"},
+            options=_SCORE | {"assigned_by": "village", "keep": "village"},
             purposes=(None, "overall"),
         )
         for n_groups in (12, 30, 80)
@@ -292,8 +292,9 @@ def true_numbers(table: pl.DataFrame, study: Study) -> list[tuple[float, ...]]:
             values = residuals(part[study.asked["adjust"]].to_numpy(), values, arms)
         strata = part[options["cluster"]].to_numpy() if "cluster" in options else 0 * arms
         groups = part[options["assigned_by"]].to_numpy() if "assigned_by" in options else None
-        for arm in np.unique(arms)[1:]:
-            found.append(compare(values, arms == arm, arms == 0, strata, groups))
+        found += [
+            compare(values, arms == arm, arms == 0, strata, groups) for arm in np.unique(arms)[1:]
+        ]
     return found
 
 
@@ -329,7 +330,9 @@ def compare(
             variances.append((more * weights**2) @ (values - centres) ** 2)
             degrees.append(chosen.sum() - 1)
         else:
-            scores = group_scores(np.bincount(groups, weights), np.bincount(groups, weights * values))
+            scores = group_scores(
+                np.bincount(groups, weights), np.bincount(groups, weights * values)
+            )
             variances.append(scores.variance)
             degrees.append(scores.degrees)
     variance = sum(variances)
@@ -355,9 +358,7 @@ def _numbers(effects: list[Effect]) -> list[tuple[float, ...]]:
     return [(one.effect, one.std_error, *one.ci()) for one in effects]
 
 
-def _line(
-    what: tuple[str, ...], private: FloatArray, plain: FloatArray, tests: list[bool]
-) -> Line:
+def _line(what: tuple[str, ...], private: FloatArray, plain: FloatArray, tests: list[bool]) -> Line:
     """Axes of arrays: `[replicate, effect, 4]`."""
 
     def measured(numbers: FloatArray) -> tuple[float, FloatArray, float]:
@@ -365,18 +366,19 @@ def _line(
         covered = (numbers[..., 2] <= 0) & (numbers[..., 3] >= 0)
         deviations = np.nanstd(numbers[..., 0], axis=0, ddof=1)
         ratios = (numbers[..., 1] / deviations)[known]
-        return float(covered[known].mean()), ratios, float(np.sqrt((deviations**2).mean()))
+        share = float(covered[known].mean()) if known.any() else math.nan
+        return share, ratios, float(np.sqrt((deviations**2).mean()))
 
     coverage, ratios, deviation = measured(private)
     without, plain_ratios, plain_deviation = measured(plain)
-    low, high = np.quantile(ratios, [0.05, 0.95])
+    low, high = np.quantile(ratios, [0.05, 0.95]) if ratios.size else (math.nan, math.nan)
     plain_low, plain_high = np.quantile(plain_ratios, [0.05, 0.95])
     return Line(
         what=what,
         n_replicates=len(private),
         coverage=coverage,
         without=without,
-        ratio=float(ratios.mean()),
+        ratio=float(ratios.mean()) if ratios.size else math.nan,
         low=float(low),
         high=float(high),
         plain_spread=float(plain_high - plain_low) / 2,

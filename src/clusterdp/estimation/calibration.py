@@ -12,7 +12,8 @@ Outcomes are distances from the middle of a metric's values, so that constants a
 The variance of sampling is made of squares, Σ s²(y − τ̂)², which rows tell with the noise of rows.
 What calibration takes off that noise has the weights g = s² − (s − Xb)². Squares are published as
 sums are, so Xc stands for g, c = (X'X + W₂/v₂)⁻¹X'g: that part is read from published squares, all
-of them around the same τ̂, so that rows cancel where X spans s. See `_spread_shift` for g − Xc.
+of them around the same τ̂, so that rows cancel where X spans s. For g − Xc see
+`Calibration._spread`.
 """
 
 from __future__ import annotations
@@ -75,6 +76,57 @@ class Functional(NamedTuple):
     square_weights: FloatArray
     places: IntArray | None = None
 
+    @classmethod
+    def of_rows(
+        cls, part: ProfileSums, each: FloatArray, places: IntArray | None = None
+    ) -> Functional:
+        """Sums over rows whose weights are the same within a profile.
+
+        Args:
+            part: The rows.
+            each: s; axes `[..., functional, profile]`.
+            places: The profiles that rows are in; None for all of them.
+        """
+        sizes, sums, squares, noise = (
+            terms[..., np.newaxis, :] for terms in (part.sizes, part.sums, part.squares, part.noise)
+        )
+        return cls(
+            values=(each * sums).sum(axis=-1),
+            weights=each * sizes,
+            sums=each * sums,
+            squares=each * (squares - noise),
+            noise=each * noise,
+            square_noise=(each**2 * noise).sum(axis=-1),
+            square_weights=(each**2 * sizes).sum(axis=-1),
+            places=places,
+        )
+
+
+class Spread(NamedTuple):
+    """What published squares make of an estimate of the spread of outcomes, Σ s²(y − τ̂)².
+
+    Attributes:
+        shift: What they add to an estimate that was made from rows.
+        noise: The variance that noise of privacy gives to the sum; from public numbers, about.
+        slope: How the spread follows the mean, where units have two values; else zero.
+        most: What the spread is at most, whatever outcomes are.
+    """
+
+    shift: FloatArray
+    noise: FloatArray
+    slope: FloatArray
+    most: FloatArray
+
+    def error(self, sampling: FloatArray) -> FloatArray:
+        """The variance of the estimated spread beyond what numbers of units tell.
+
+        Where units have two values, it is as uncertain as their mean: a few events decide both.
+
+        Args:
+            sampling: The variance of sampling of the mean.
+        """
+        return np.asarray(self.noise + self.slope**2 * np.maximum(sampling, 0.0))
+
 
 class Calibrated(NamedTuple):
     """Weighted sums over rows after calibration; axes `[..., functional]` unless stated.
@@ -83,8 +135,7 @@ class Calibrated(NamedTuple):
         values: τ̂.
         privacy: Their estimated privacy variances.
         saved_share: The share of the noise of rows that calibration takes off.
-        spread_shift: What calibration adds to an estimate of the spread of outcomes that was made
-            from rows: the errors of squares, weighted like what calibration saves.
+        spread: What published squares make of an estimate of the spread of outcomes.
         coefficients: b; axes `[..., functional, sum]`.
         noise_sums: X's·v̂, how noise of rows goes with sums; axes as those of coefficients.
     """
@@ -92,7 +143,7 @@ class Calibrated(NamedTuple):
     values: FloatArray
     privacy: FloatArray
     saved_share: FloatArray
-    spread_shift: FloatArray
+    spread: Spread
     coefficients: FloatArray
     noise_sums: FloatArray
 
@@ -178,7 +229,7 @@ class Calibration:
             values=values,
             privacy=np.maximum(one.square_noise - saved, least) + known,
             saved_share=_saved_share(saved, one.square_noise),
-            spread_shift=self._spread_shift(one, values, moved, saved_weights),
+            spread=self._spread(one, values, moved, saved_weights),
             coefficients=coefficients,
             noise_sums=noise_sums,
         )
@@ -212,16 +263,16 @@ class Calibration:
         shared = coefficients @ (gram @ coefficients.T)
         return np.asarray(shared - crossed - crossed.T + known), np.asarray(known)
 
-    def _spread_shift(
+    def _spread(
         self, one: Functional, values: FloatArray, moved: FloatArray, saved: FloatArray
-    ) -> FloatArray:
+    ) -> Spread:
         """What published squares add to Σ s²((ỹ − τ̂)² − v̂), an estimate of spread from rows.
 
-        Xc is told by published squares instead of rows. What is left, g − Xc, is zero where units of
-        a sum count alike. Rows tell its squares with noise. A ratio of totals does without rows, and
-        takes the spread to be the same for all units; it is off by as much as spreads differ. Both
-        are weighed by the inverse of their mean squared errors, which follow from public numbers but
-        for the spread.
+        Xc is told by published squares instead of rows. What is left, g − Xc, is zero where units
+        of a sum count alike. Rows tell its squares with noise. A ratio of totals does without rows,
+        and takes the spread to be the same for all units; it is off by as much as spreads differ.
+        Both are weighed by the inverse of their mean squared errors, which follow from public
+        numbers but for the spread.
 
         Args:
             one: The functional.
@@ -229,41 +280,44 @@ class Calibration:
             moved: Xb; axes `[..., functional, profile]`.
             saved: g, summed over the rows of each profile; axes the same.
         """
-        known, noise = self.squares, self.unit_noise
+        known, unit = self.squares, self.unit_noise
+        linear = 4 * values**2
+        of_row = unit.square_variance + linear * unit.variance
+        slope = 2 * values * one.square_weights if unit.two_values else np.zeros(values.shape)
+        most = unit.most_spread * one.square_weights
         if known is None:
-            return np.zeros(values.shape)
-        design, each = known.solver.design, values[..., np.newaxis]
+            return Spread(np.zeros(values.shape), of_row * one.square_weights**3, slope, most)
+        design, centre = known.solver.design, values[..., np.newaxis]
         by_squares = known.solver.solve(times(saved, design))  # c
         spanned = times(by_squares, known.solver.transposed)  # Xc
+        whole, left = spanned @ self.sizes, saved - self.sizes * spanned
 
-        def around(squares: FloatArray, sums: FloatArray, sizes: FloatArray) -> FloatArray:
+        def around(
+            squares: FloatArray, sums: FloatArray, sizes: FloatArray | IntArray
+        ) -> FloatArray:
             """Sums of squares around τ̂, from those around the middle."""
-            return np.asarray(squares - 2 * each * sums + each**2 * sizes)
+            return np.asarray(squares - 2 * centre * sums + centre**2 * sizes)
 
         rows = (self.rows.squares - self.rows.noise, self.rows.sums, self.sizes)
         of_rows = around(*(part[..., np.newaxis, :] for part in rows))
         every = slice(None) if one.places is None else one.places
-        told = (2 * moved[..., every] * around(one.squares, one.sums, one.weights)).sum(axis=-1)
-        by_rows = told - ((moved**2 + spanned) * of_rows).sum(axis=-1)  # of g − Xc
+        own = 2 * moved[..., every] * around(one.squares, one.sums, one.weights)
+        by_rows = own.sum(axis=-1) - ((moved**2 + spanned) * of_rows).sum(axis=-1)  # of g − Xc
         sums = self.sums.values[..., np.newaxis, known.chosen]
         published = around(known.values[..., np.newaxis, :], sums, self.sizes @ design)
         published = (by_squares * published).sum(axis=-1)
-        whole = spanned @ self.sizes
-        left = saved - self.sizes * spanned
-        ratio = _ratio(left.sum(axis=-1), whole)
-        # Mean squared errors: of rows, and of the ratio of totals.
-        linear = 4 * values**2
-        of_rows_alone = (known.noise + linear * noise.variance) * (
-            left**2 / np.maximum(self.sizes, 1)
-        ).sum(axis=-1)
-        uneven = _UNEVEN_SPREAD * _ratio(published, whole) * np.abs(left).sum(axis=-1)
         drawn = by_squares**2 @ known.variances
         drawn = drawn + linear * (by_squares**2 @ self.sums.variances[known.chosen])
-        of_ratio = uneven**2 + ratio**2 * drawn
-        trusted = 1 - _ratio(of_rows_alone, of_rows_alone + of_ratio)  # rows
-        by_ratio = ratio * np.maximum(published, 0.0)
+        ratio = _ratio(left.sum(axis=-1), whole)
+        # Mean squared errors: of rows, and of the ratio of totals.
+        in_rows = of_row * (left**2 / np.maximum(self.sizes, 1)).sum(axis=-1)
+        uneven = _UNEVEN_SPREAD * _ratio(published, whole) * np.abs(left).sum(axis=-1)
+        by_ratio = _ratio(in_rows, in_rows + uneven**2 + ratio**2 * drawn)  # its share
         replaced = (spanned * of_rows).sum(axis=-1) - published
-        return np.asarray((1 - trusted) * (by_ratio - by_rows) - replaced)
+        shift = by_ratio * (ratio * np.maximum(published, 0.0) - by_rows) - replaced
+        unsaved = np.maximum(one.square_weights - saved.sum(axis=-1), 0.0)
+        noise = of_row * unsaved**3 + (1 - by_ratio) ** 2 * in_rows
+        return Spread(shift, noise + (1 + by_ratio * ratio) ** 2 * drawn, slope, most)
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
@@ -279,14 +333,12 @@ class PublishedSquares(NamedTuple):
         values: The sums; axes `[..., sum]`.
         variances: The variances of their noise; axes `[sum]`.
         chosen: Which of all sums have squares.
-        noise: v₂, the public noise variance of the square that a row tells.
     """
 
     solver: SumSolver
     values: FloatArray
     variances: FloatArray
     chosen: BoolArray
-    noise: float
 
     @classmethod
     def of(
@@ -306,7 +358,7 @@ class PublishedSquares(NamedTuple):
             sizes = profiles.sizes @ solver.design
             every = np.ones(len(sizes), dtype=np.bool_)
             square = (noise.ends.span / 2) ** 2
-            return cls(solver, square * sizes, np.zeros(len(sizes)), every, 0.0)
+            return cls(solver, square * sizes, np.zeros(len(sizes)), every)
         if not squared:
             return None
         sums = PublishedSums.of_squares(squared, profiles)
@@ -319,7 +371,6 @@ class PublishedSquares(NamedTuple):
             sums.values,
             sums.variances,
             np.repeat([one.squares is not None for one in readings], n_sums(readings)),
-            noise.square_variance,
         )
 
 
@@ -345,6 +396,11 @@ class UnitNoise(NamedTuple):
     kurtosis: float
     two_values: bool
     origin: float
+
+    @property
+    def most_spread(self) -> float:
+        """The largest estimated variance of outcomes: (span/2)², times n/(n − 1) of two units."""
+        return self.ends.span**2 / 2
 
     def is_unseen(self, square_weights: FloatArray) -> BoolArray:
         """Whether weighted means of rows, from Σ s², may lack the rows that carry their noise."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.estimation import adjustment
-from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
-from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.arm_means import to_means, weigh
+from clusterdp.estimation.calibration import Functional, calibrate
 from clusterdp.estimation.cell_weights import weigh_by_labels
 from clusterdp.estimation.checks import Check
 from clusterdp.estimation.differences import Differences, SegmentEffect, compare_segments
@@ -235,8 +235,8 @@ class Part(NamedTuple):
     def pair_means(self, arms: list[int], weights: CellWeights) -> PairMeans:
         """The means of two arms, cells weighed as given."""
         profiles = self.profiles
-        rows = weighted_rows(self.sums, weights, arms, profiles)
-        found = self.whole.calibration.apply(rows._replace(places=self.places))
+        each = spread_cells(weights.of_units(), profiles, arms)
+        found = self.whole.calibration.apply(Functional.of_rows(self.sums, each, self.places))
         # Cells are no strata where units count by their labels.
         known = None if self.segment or self.factors is not None else self.whole.calibration.cells
         if known is not None:
@@ -244,9 +244,9 @@ class Part(NamedTuple):
         both = to_means(found, self.moments.of_arms(arms), weights, known=known)
         if profiles.assigned is None:
             return PairMeans(found, both)
-        totals = spread_cells(weights.of_units(), profiles, arms) * self.sums.sums
-        scores = profile_scores(profiles.assigned, rows.weights, totals)
-        return PairMeans(found, both.between_groups(scores, rows.square_noise), scores)
+        rows, calibration = (self.sums, self.places), self.whole.calibration
+        scores = tuple(profile_scores(profiles.assigned, *rows, one, calibration) for one in each)
+        return PairMeans(found, both.between_groups(scores), scores)
 
     def adjusted(self, every: RowsBySegment, counted: Counted) -> list[SegmentEffect]:
         """Effects arm by arm, adjusted for covariates; `counted` are the rows of the segment."""

@@ -25,7 +25,8 @@ LARGEST_WEIGHT = 256
 def stratified_weights(layout: Layout, noise_in_rows: float) -> IntArray:
     """x_ac in 1…256, proportional to n_c/n_ac up to a cap in each arm; axes `[cluster, arm]`.
 
-    They are zero in clusters that lack an arm. Weights follow from public numbers alone. Those of an arm have a scale of their own.
+    They are zero in clusters that lack an arm. Weights follow from public numbers alone. Those of
+    an arm have a scale of their own.
 
     Args:
         layout: The cells.
