@@ -262,19 +262,25 @@ HEADER = (
 )
 
 
+def plan_study(
+    study: Study, purpose: str | None, epsilon: float, rng: np.random.Generator
+) -> cdp.Plan:
+    """The plan of one line."""
+    named = {"unit": _ID, "arm": _ARM, "epsilon": epsilon, "purpose": purpose}
+    return cdp.plan(study.table(rng), **named, **study.options)
+
+
 def measure(
     study: Study, purpose: str | None, epsilon: float, n_replicates: int, *, seconds: float = 1e9
 ) -> Line:
     """Replicates of one line, as many as there is time for."""
     rng, end = np.random.default_rng(), time.monotonic() + seconds
-    plan = cdp.plan(
-        study.table(rng), unit=_ID, arm=_ARM, epsilon=epsilon, purpose=purpose, **study.options
-    )
+    plan = plan_study(study, purpose, epsilon, rng)
     private, plain, tests = [], [], []
     while len(private) < n_replicates and (len(private) < 2 or time.monotonic() < end):
         table = study.table(rng)
         estimate = cdp.estimate(cdp.release(table, plan), **study.asked)
-        private.append(_numbers(_chosen(estimate, study.segment)))
+        private.append(_numbers(chosen_effects(estimate, study)))
         plain.append(true_numbers(table, study))
         tests += [one.p_value < 0.05 for one in estimate.tests]
     what = (study.name, purpose or "everything", f"{epsilon:g}")
@@ -342,7 +348,7 @@ def compare(
     return effect, error, effect - reach, effect + reach
 
 
-def _chosen(estimate: cdp.Estimate, segment: tuple[str, ...]) -> list[Effect]:
+def chosen_effects(estimate: cdp.Estimate, study: Study) -> list[Effect]:
     """The effects that are looked at: those to report, of the first metric."""
     return [
         one
@@ -350,7 +356,7 @@ def _chosen(estimate: cdp.Estimate, segment: tuple[str, ...]) -> list[Effect]:
         if one.to_report
         and one.of.metric == estimate.effects[0].of.metric
         and one.of.against is None
-        and tuple(name for name, _ in one.of.segment) == segment
+        and tuple(name for name, _ in one.of.segment) == study.segment
     ]
 
 

@@ -153,7 +153,7 @@ def to_means(
         sampling=sampling,
         privacy=found.privacy,
         degrees=weights.degrees(n_slopes),
-        errors=found.spread.error(sampling),
+        errors=found.spread.error(sampling, found.privacy, n_slopes),
     )
 
 

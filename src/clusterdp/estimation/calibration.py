@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 # How much the spread of outcomes is thought to differ between units that count more and that count
 # less, as a share of it: what a ratio of totals may be off by.
 _UNEVEN_SPREAD = 0.5
+# What is explained by slopes is taken off a variance if the variance of its error is at most so
+# many squares of what is left.
+_MOST_UNEXPLAINED = 0.5
 # Rows with less noise than this share of that of a sum are taken to have as much.
 _LEAST_NOISE = 1e-12
 
@@ -110,22 +113,40 @@ class Spread(NamedTuple):
         noise: The variance that noise of privacy gives to the sum; from public numbers, about.
         slope: How the spread follows the mean, where units have two values; else zero.
         most: What the spread is at most, whatever outcomes are.
+        weights: Σ s².
+        unit_noise: The public noise variance of a row.
+        of_units: The variance of outcomes, about.
     """
 
     shift: FloatArray
     noise: FloatArray
     slope: FloatArray
     most: FloatArray
+    weights: FloatArray
+    unit_noise: float
+    of_units: FloatArray
 
-    def error(self, sampling: FloatArray) -> FloatArray:
+    def error(self, sampling: FloatArray, privacy: FloatArray, n_slopes: int) -> FloatArray:
         """The variance of the estimated spread beyond what numbers of units tell.
 
         Where units have two values, it is as uncertain as their mean: a few events decide both.
+        What k slopes explain of the variance, which is taken off, is told by rows alone. A slope
+        has noise of variance q = v·Σ s², in units of outcomes, so that β² has 2q² + 4β²q. That is
+        too much where it exceeds half of the squared variance that is left if slopes explain half;
+        the error is then infinite.
 
         Args:
             sampling: The variance of sampling of the mean.
+            privacy: The variance of privacy of the mean.
+            n_slopes: k.
         """
-        return np.asarray(self.noise + self.slope**2 * np.maximum(sampling, 0.0))
+        of_slope = self.unit_noise * self.weights
+        explained = 2 * n_slopes * of_slope**2 + 4 * min(n_slopes, 1) * of_slope * self.of_units
+        explained = self.weights**2 * explained
+        left = self.weights * self.of_units / 2 + privacy
+        too_much = explained > _MOST_UNEXPLAINED * left**2
+        few = self.slope**2 * np.maximum(sampling, 0.0)
+        return np.where(too_much, np.inf, self.noise + few + explained)
 
 
 class Calibrated(NamedTuple):
@@ -284,9 +305,18 @@ class Calibration:
         linear = 4 * values**2
         of_row = unit.square_variance + linear * unit.variance
         slope = 2 * values * one.square_weights if unit.two_values else np.zeros(values.shape)
-        most = unit.most_spread * one.square_weights
+        weights = one.square_weights
+        spread = Spread(
+            shift=np.zeros(values.shape),
+            noise=of_row * weights**3,
+            slope=slope,
+            most=unit.most_spread * weights,
+            weights=weights,
+            unit_noise=unit.variance,
+            of_units=np.full(values.shape, unit.most_spread / 8),
+        )
         if known is None:
-            return Spread(np.zeros(values.shape), of_row * one.square_weights**3, slope, most)
+            return spread
         design, centre = known.solver.design, values[..., np.newaxis]
         by_squares = known.solver.solve(times(saved, design))  # c
         spanned = times(by_squares, known.solver.transposed)  # Xc
@@ -317,7 +347,11 @@ class Calibration:
         shift = by_ratio * (ratio * np.maximum(published, 0.0) - by_rows) - replaced
         unsaved = np.maximum(one.square_weights - saved.sum(axis=-1), 0.0)
         noise = of_row * unsaved**3 + (1 - by_ratio) ** 2 * in_rows
-        return Spread(shift, noise + (1 + by_ratio * ratio) ** 2 * drawn, slope, most)
+        return spread._replace(
+            shift=shift,
+            noise=noise + (1 + by_ratio * ratio) ** 2 * drawn,
+            of_units=np.clip(_ratio(published, whole), 0.0, unit.most_spread),
+        )
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:

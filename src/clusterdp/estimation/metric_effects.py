@@ -165,8 +165,10 @@ class MetricRows:
             found.notes.extend(part.notes(every) if segment else [])
             if self.rows.covariates is not None and not part.empty_arms:
                 every += part.adjusted(self.rows.covariates, counted)
+            values = [one.to_value() for one in every]
+            found.effects.extend(values)
+            found.notes.extend(_interval_notes(values))
             for one in every:
-                found.effects.append(one.to_value())
                 if segment and self.wanted.differences:
                     names = tuple(name for name, _ in segment)
                     compared.setdefault((names, one.of.arm, one.of.adjusted), []).append(one)
@@ -185,6 +187,20 @@ class MetricRows:
         profiles = self.rows.profiles.chosen(places)
         sums = ProfileSums.of_rows(counted._replace(profiles=found), profiles, self.outputs)
         return Part(self, segment, places, profiles, sums, sums.cell_moments(profiles))
+
+
+def _interval_notes(effects: list[Effect]) -> list[Note]:
+    """What to say of effects that are known, but not how well."""
+    return [
+        Note(
+            f"{one.of.metric}{', adjusted' * one.of.adjusted} has no interval: what was published "
+            "does not tell how uncertain it is. A release with more of epsilon for rows would",
+            Weight.SCOPE,
+            segment_label(one.of.segment) if one.of.segment else None,
+        )
+        for one in effects
+        if math.isnan(one.std_error) and not math.isnan(one.effect)
+    ]
 
 
 class PairMeans(NamedTuple):
