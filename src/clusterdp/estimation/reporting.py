@@ -2,9 +2,9 @@
 
 Adjusting takes off what covariates explain of the variance of sampling, and adds noise of privacy:
 slopes are fitted to noisy rows, and published totals hardly calibrate them. How much they explain
-is not known. If half of it, adjusting pays while the noise it adds is less than half of the variance
-of sampling. So the choice follows from numbers of units, from known noise and from how much outcomes
-vary, never from the effects or from what covariates seem to explain.
+is not known. If half of it, adjusting pays while the noise it adds is less than half of the
+variance of sampling. So the choice follows from numbers of units, from known noise and from how
+much outcomes vary, never from the effects or from what covariates seem to explain.
 """
 
 from __future__ import annotations
