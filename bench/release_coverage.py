@@ -266,7 +266,7 @@ def plan_study(
     study: Study, purpose: str | None, epsilon: float, rng: np.random.Generator
 ) -> cdp.Plan:
     """The plan of one line."""
-    named = {"unit": _ID, "arm": _ARM, "epsilon": epsilon, "purpose": purpose}
+    named: dict[str, Any] = {"unit": _ID, "arm": _ARM, "epsilon": epsilon, "purpose": purpose}
     return cdp.plan(study.table(rng), **named, **study.options)
 
 
@@ -276,7 +276,9 @@ def measure(
     """Replicates of one line, as many as there is time for."""
     rng, end = np.random.default_rng(), time.monotonic() + seconds
     plan = plan_study(study, purpose, epsilon, rng)
-    private, plain, tests = [], [], []
+    private: list[list[tuple[float, ...]]] = []
+    plain: list[list[tuple[float, ...]]] = []
+    tests: list[bool] = []
     while len(private) < n_replicates and (len(private) < 2 or time.monotonic() < end):
         table = study.table(rng)
         estimate = cdp.estimate(cdp.release(table, plan), **study.asked)
@@ -336,15 +338,16 @@ def compare(
             variances.append((more * weights**2) @ (values - centres) ** 2)
             degrees.append(chosen.sum() - 1)
         else:
-            scores = group_scores(
-                np.bincount(groups, weights), np.bincount(groups, weights * values)
+            shares, totals = (
+                np.bincount(groups, one).astype(np.float64) for one in (weights, weights * values)
             )
+            scores = group_scores(shares, totals)
             variances.append(scores.variance)
             degrees.append(scores.degrees)
     variance = sum(variances)
     freedom = variance**2 / sum(one**2 / n for one, n in zip(variances, degrees, strict=True))
-    effect, error = means[0] - means[1], math.sqrt(variance)
-    reach = stats.t.ppf(0.975, freedom) * error
+    effect, error = float(means[0] - means[1]), math.sqrt(variance)
+    reach = float(stats.t.ppf(0.975, freedom)) * error
     return effect, error, effect - reach, effect + reach
 
 

@@ -30,7 +30,7 @@ def find_study(name: str) -> Study:
     return next(one for one in STUDIES if name in one.name)
 
 
-def release(study: Study, table: Any, epsilon: float, **shares: float) -> cdp.Release:
+def release(study: Study, table: Any, epsilon: float, **shares: Any) -> cdp.Release:
     return cdp.release(table, unit="id", arm="arm", epsilon=epsilon, **study.options, **shares)
 
 

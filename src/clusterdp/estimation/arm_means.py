@@ -56,7 +56,7 @@ class ArmMeans(NamedTuple):
         A variance V that is estimated with variance 2V²/ν has ν of them.
         """
         more = self.errors / (2 * np.maximum(self.variances, np.finfo(float).tiny) ** 2)
-        return np.maximum(1 / (1 / self.degrees + more), 1.0)
+        return np.asarray(np.maximum(1 / (1 / self.degrees + more), 1.0))
 
     def between_groups(self, scores: tuple[GroupScores, ...]) -> ArmMeans:
         """The same, where groups were assigned to arms as a whole; `scores` are arm by arm."""

@@ -328,7 +328,8 @@ class Calibration:
             """Sums of squares around τ̂, from those around the middle."""
             return np.asarray(squares - 2 * centre * sums + centre**2 * sizes)
 
-        rows = (self.rows.squares - self.rows.noise, self.rows.sums, self.sizes)
+        every_row = self.sizes.astype(np.float64)
+        rows = (self.rows.squares - self.rows.noise, self.rows.sums, every_row)
         of_rows = around(*(part[..., np.newaxis, :] for part in rows))
         every = slice(None) if one.places is None else one.places
         own = 2 * moved[..., every] * around(one.squares, one.sums, one.weights)

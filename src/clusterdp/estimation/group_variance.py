@@ -66,12 +66,14 @@ def profile_scores(
         calibration: By published sums.
     """
     labels, groups = np.unique(assigned, return_inverse=True)
-    shares = np.bincount(groups, each * part.sizes)
+
+    def by_group(terms: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(groups, terms), np.float64)
+
+    shares = by_group(each * part.sizes)
     if len(labels) > _MOST_CALIBRATED:
-        totals, noise = (
-            np.bincount(groups, one) for one in (each * part.sums, each**2 * part.noise)
-        )
-        covariances = np.diag(noise)
+        totals = by_group(each * part.sums)
+        covariances = np.diag(by_group(each**2 * part.noise))
     else:
         mine = groups == np.arange(len(labels))[:, np.newaxis]
         found = calibration.apply(Functional.of_rows(part, np.where(mine, each, 0.0), places))

@@ -159,7 +159,7 @@ def combined(
     found = readings[0]._replace(value=value, variance=variance, squares=None)
     if squares is None:
         return found
-    parts = [(one.value, one.variance) for one in readings]
+    parts: list[tuple[FloatArray | None, float]] = [(one.value, one.variance) for one in readings]
     parts += [(one.squares, one.squares_variance) for one in readings]
     total, noise = _added(np.concatenate([squares.metrics, squares.squares]), parts)
     total = np.broadcast_to(total, value.shape)  # there may be a constant alone
