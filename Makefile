@@ -45,9 +45,10 @@ bench-look: .venv/dev ## What looks and noisy counts cost, and what they find: d
 	$(BIN)/python -m bench.look
 	$(BIN)/python -m bench.learned_priors
 
-bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md. Minutes.
+bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md. An hour, and minutes.
 	$(BIN)/python -m bench.interval_coverage
 	$(BIN)/python -m bench.attrition
+	$(BIN)/python -m bench.release_coverage
 
 bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios and effects on those exposed cover: docs/metric_coverage.md, docs/exposure_coverage.md. Minutes.
 	$(BIN)/python -m bench.metric_coverage

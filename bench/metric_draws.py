@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
-from clusterdp.estimation.calibration import calibrate, public_ridge
+from clusterdp.estimation.arm_means import to_means, weigh
+from clusterdp.estimation.calibration import Functional, calibrate, public_ridge
 from clusterdp.estimation.cell_weights import arm_variances
 from clusterdp.estimation.composed import ArmEstimates
 from clusterdp.estimation.intervals import EVERYTHING, ArmPair, quantile
 from clusterdp.estimation.levels import ArmLevels, Levels
 from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.moments import CellMoments
-from clusterdp.estimation.profiles import Profiles, ProfileSums
+from clusterdp.estimation.profiles import Profiles, ProfileSums, spread_cells
 from clusterdp.estimation.quantile_pairs import QuantilePair
 from clusterdp.estimation.quantiles import ArmQuantile
 from clusterdp.estimation.ratio import ArmRatio
@@ -303,7 +303,8 @@ def means_of_arms(
     """Means of both arms, as `Part.pair_means` makes them."""
     moments = part.cell_moments(profiles)
     weights = weigh(moments.sizes, layout, [0, 1])
-    rows = calibration.apply(weighted_rows(part, weights, [0, 1], profiles))
+    each = spread_cells(weights.of_units(), profiles, [0, 1])
+    rows = calibration.apply(Functional.of_rows(part, each))
     known = calibration.cells if everyone else None
     return to_means(rows, moments, weights, known=known)
 

@@ -13,6 +13,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.estimation.measured import CategoryFunction, Measured, channel_priors
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
+from clusterdp.statistics.base import SquareTerms
 from joint_populations import game_space
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def test_a_declared_metric_is_the_combination_of_itself(rng: np.random.Generator
 
 
 def test_sums_of_two_metrics_combine(rng: np.random.Generator) -> None:
-    """Noise is independent, so variances add up; nothing tells the products of both."""
+    """Noise is independent, so variances add up. Who spends visits: visit·spend is spend."""
     release = released(rng, **MECHANISMS["optimal, sums"])
     (block,) = release.blocks
     visit, spend = (CategoryFunction.declared(str(place), block.space, place) for place in range(2))
@@ -114,7 +115,21 @@ def test_sums_of_two_metrics_combine(rng: np.random.Generator) -> None:
     for ours, first, second in zip(*readings, strict=True):
         np.testing.assert_allclose(ours.value, first.value - 1.5 * second.value)
         assert ours.variance == pytest.approx(first.variance + 2.25 * second.variance)
-        assert ours.squares is None
+        # With s and v from their middles, (s − 1.5v)² has the terms s², s and v, v being 0 or 1.
+        assert ours.squares is not None
+        assert ours.squares_variance > first.squares_variance
+    terms = SquareTerms.of(both.values, block.space.metric_values(), (False, True))
+    assert terms is not None
+    metrics = block.space.metric_values()
+    middles = (metrics.min(axis=1) + metrics.max(axis=1)) / 2
+    distances = (metrics - middles[:, np.newaxis]) ** 2
+    middle = (both.values.min() + both.values.max()) / 2
+    np.testing.assert_allclose(
+        terms.constant + terms.metrics @ metrics + terms.squares @ distances,
+        (both.values - middle) ** 2,
+        atol=1e-9,
+    )
+    assert SquareTerms.of(visit.values * spend.values**3, metrics, (False, True)) is None
     found = CategoryFunction.of("found", both.values, block.space)
     assert found.combination is not None
     np.testing.assert_allclose(found.combination, [-1.5, 1], atol=1e-12)

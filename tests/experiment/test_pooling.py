@@ -95,6 +95,14 @@ def test_weights_are_stratified_rounded_and_capped() -> None:
         np.testing.assert_allclose(scale, scale.mean(), rtol=0.06)  # rounding of at least 10
 
 
+def test_units_of_a_cluster_that_lacks_an_arm_are_in_no_total() -> None:
+    """They have no weight, and the cap of the others is as if they were not there."""
+    sizes = [[100, 50], [40, 60], [30, 0]]
+    weights = stratified_weights(layout_of(sizes), 4.0)
+    assert (weights[2] == 0).all()
+    np.testing.assert_array_equal(weights[:2], stratified_weights(layout_of(sizes[:2]), 4.0))
+
+
 def test_one_tiny_cell_does_not_decide_the_weights() -> None:
     sizes = np.full((50, 2), 100)
     sizes[0] = [199, 1]

@@ -12,7 +12,7 @@ import pytest
 import clusterdp as cdp
 from clusterdp.experiment.layout import Breakdown
 from clusterdp.owner.declaring import Declaration, choose_outcomes
-from clusterdp.planning.assumptions import Scenario, histogram_reference
+from clusterdp.planning.assumptions import Scenario, histogram_reference, uniform_reference
 from clusterdp.planning.choose import Request, choose, plan_mechanism
 from clusterdp.planning.merging import compare_clusters, merged
 from clusterdp.planning.plan import compare, to_options
@@ -262,6 +262,35 @@ def test_clusters_are_compared_with_fewer_and_none(rng: np.random.Generator) -> 
     assert errors[2] ** 2 == pytest.approx(0.25 * 2 / sizes[:, 0].sum(), rel=0.02)
     alone = merged(scenario, np.zeros(110, dtype=np.int64))
     assert compare_clusters(request, alone, ()) == ()
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+def test_rows_keep_a_tenth_of_the_budget(epsilon: float, rng: np.random.Generator) -> None:
+    """Variances need them; the overall effect loses a percent at most."""
+    scenario = binary(in_folds(hillstrom(2, rng)), 0.15)
+    made = choose(Request(epsilon=epsilon, purpose="overall"), scenario)
+    assert made.row_epsilon(BINARY) >= 0.099 * epsilon
+    starved = choose(Request(epsilon=epsilon, totals_share=0.97, sums_share=0.0), scenario)
+    assert starved.row_epsilon(BINARY) < 0.04 * epsilon  # given shares are taken as they are
+    ours, least = (expect(one, scenario)[0].overall.std_error for one in (made, starved))
+    assert ours < 1.01 * least
+
+
+def test_outcomes_without_a_reference_are_not_taken_to_vary_as_much_as_they_can(
+    rng: np.random.Generator,
+) -> None:
+    """Else noise would seem to matter little overall, and totals would get less of it."""
+    layout = in_folds(hillstrom(2, rng))
+    nothing = Scenario(layout, BINARY, uniform_reference(BINARY))
+    shares = [
+        next(
+            one.epsilon
+            for one in choose(Request(epsilon=2), scenario).statistics
+            if isinstance(one, NoisyTotals)
+        )
+        for scenario in (nothing, binary(layout, 0.5))
+    ]
+    assert shares[0] > shares[1]
 
 
 def test_merging_keeps_units_and_outcomes() -> None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
-from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.arm_means import to_means, weigh
+from clusterdp.estimation.calibration import Functional, calibrate
 from clusterdp.estimation.differences import SegmentEffect
 from clusterdp.estimation.measured import declared_noise
-from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums
+from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums, spread_cells
 from clusterdp.estimation.published_sums import of_fold
 from clusterdp.estimation.target import Target
 from clusterdp.experiment.layout import Breakdown, Layout
@@ -62,7 +62,8 @@ class SegmentRelease:
         )
         moments, arms = part.cell_moments(self.profiles), [0, 1]
         weights = weigh(moments.sizes, self.layout, arms)
-        found = self.calibration.apply(weighted_rows(part, weights, arms, self.profiles))
+        each = spread_cells(weights.of_units(), self.profiles, arms)
+        found = self.calibration.apply(Functional.of_rows(part, each))
         means = to_means(found, moments, weights)
         return SegmentEffect(
             of=Target("outcome", 1, 0, (("segment", label),)),

@@ -154,7 +154,8 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         groups = tuple(encoder.breakdowns[name].texts() for name in names)
         _check_groups(names, math.prod(map(len, groups)))
         found = count(encoder.groups(sizes, names), math.prod(map(len, groups)))
-        if (found > 0).sum(axis=1).max() < 2:
+        # Groups that were assigned as a whole tell how much groups differ.
+        if (found > 0).sum(axis=1).max() < 2 and names != (asked.assigned_by,):
             raise DataError(
                 f"every group of the breakdown by {','.join(names)} has units in one arm alone, so "
                 "that no effect can be seen there; leave it out (breakdown=..., --breakdown)"

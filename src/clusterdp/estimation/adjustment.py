@@ -141,9 +141,12 @@ def adjusted_means(
     def by_profile(terms: FloatArray) -> FloatArray:
         return np.asarray(np.bincount(rows.profiles, terms, n_profiles), np.float64)
 
+    squares = rows.outcomes**2 - rows.noise
     functional = Functional(
         values=np.array([fit.weights @ rows.outcomes for fit in fits]),
         weights=np.stack([by_profile(fit.weights) for fit in fits]),
+        sums=np.stack([by_profile(fit.weights * rows.outcomes) for fit in fits]),
+        squares=np.stack([by_profile(fit.weights * squares) for fit in fits]),
         noise=np.stack([by_profile(fit.weights * rows.noise) for fit in fits]),
         square_noise=np.array([fit.square_weights @ rows.noise for fit in fits]),
         square_weights=np.array([fit.square_weights.sum() for fit in fits]),

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from clusterdp.experiment.layout import Layout
 
 
+# An effect has an interval unless noise of privacy gives its variance V an error of variance above
+# this times V²: as much as one degree of freedom.
+_MOST_ERROR = 2.0
+
+
 class ArmMeans(NamedTuple):
     """Means of arms with the parts of their variances; axes `[..., arm]`.
 
@@ -28,46 +33,61 @@ class ArmMeans(NamedTuple):
         means: As distances from any one number.
         sampling: Estimated variances of sampling; they can be negative by chance.
         privacy: Estimated variances of privacy.
-        degrees: Degrees of freedom of the variances.
+        degrees: Degrees of freedom of the variances, from numbers of units or groups.
+        errors: What else there is in the variances of the variances: noise of privacy, and events
+            that are few.
     """
 
     means: FloatArray
     sampling: FloatArray
     privacy: FloatArray
     degrees: FloatArray
+    errors: FloatArray
 
-    def between_groups(self, scores: tuple[GroupScores, ...], square_noise: FloatArray) -> ArmMeans:
-        """The same, where groups were assigned to arms as a whole.
+    @property
+    def variances(self) -> FloatArray:
+        """Of sampling and privacy together, arm by arm."""
+        return np.asarray(np.maximum(self.sampling, 0.0) + self.privacy)
 
-        Args:
-            scores: Of the groups, arm by arm.
-            square_noise: What the noise of rows adds to the variances of means of rows.
+    @property
+    def effective_degrees(self) -> FloatArray:
+        """Degrees of freedom of the variances, whatever they are uncertain from.
+
+        A variance V that is estimated with variance 2V²/ν has ν of them.
         """
-        by_rows = np.array([one.variance for one in scores])
-        sampling = np.maximum(by_rows - square_noise, 0.0)
-        # What is subtracted is known, so the error of the rest is as large and counts for more.
-        share = (sampling + self.privacy) / by_rows
-        degrees = np.array([one.degrees for one in scores]) * np.minimum(share, 1.0) ** 2
-        return self._replace(sampling=sampling, degrees=np.maximum(degrees, 1.0))
+        more = self.errors / (2 * np.maximum(self.variances, np.finfo(float).tiny) ** 2)
+        return np.asarray(np.maximum(1 / (1 / self.degrees + more), 1.0))
+
+    def between_groups(self, scores: tuple[GroupScores, ...]) -> ArmMeans:
+        """The same, where groups were assigned to arms as a whole; `scores` are arm by arm."""
+        spread, noise, most, degrees = np.array(
+            [(one.variance, one.noise, one.most, one.degrees) for one in scores]
+        ).T
+        sampling = np.minimum(spread - noise, most)
+        # What is subtracted is known, so that the error of the rest is as large.
+        errors = 2 * (spread**2 - np.maximum(sampling, 0.0) ** 2) / degrees
+        return self._replace(sampling=sampling, degrees=degrees, errors=np.maximum(errors, 0.0))
 
     def effects(self, layout: Layout, origin: float = 0.0) -> EffectArrays:
         """Differences against control; `origin` is the number that means are distances from.
 
-        Parts of the variance are added up before what falls below zero is set to zero.
+        Parts of the variance are added up before what falls below zero is set to zero. A variance
+        is infinite where it is not estimated better than to about its own size.
         """
         control, treated = [layout.control], list(layout.treatments)
         sampling = self.sampling[..., treated] + self.sampling[..., control]
         privacy = self.privacy[..., treated] + self.privacy[..., control]
-        of_arms = np.maximum(self.sampling, 0.0) + self.privacy
+        errors = self.errors[..., treated] + self.errors[..., control]
+        of_arms, variances = self.variances, np.maximum(sampling, 0.0) + privacy
         return EffectArrays(
             effects=self.means[..., treated] - self.means[..., control],
-            variances=np.maximum(sampling, 0.0) + privacy,
+            variances=np.where(errors > _MOST_ERROR * variances**2, np.inf, variances),
             privacy_variances=privacy,
             control_means=self.means[..., layout.control] + origin,
             control_variances=of_arms[..., layout.control],
             treated_means=self.means[..., treated] + origin,
             treated_variances=of_arms[..., treated],
-            degrees=welch_degrees(of_arms, self.degrees, layout),
+            degrees=welch_degrees(of_arms, self.effective_degrees, layout),
         )
 
 
@@ -105,26 +125,10 @@ def true_effects(moments: CellMoments, layout: Layout, estimator: Estimator) -> 
             sampling=sampling,
             privacy=np.zeros_like(sampling),
             degrees=weights.degrees(n_slopes=0),
+            errors=np.zeros_like(sampling),
         )
         pairs.append(means.effects(layout.of_arms(arms)))
     return _joined(pairs)
-
-
-def weighted_rows(
-    part: ProfileSums, weights: CellWeights, arms: list[int], profiles: Profiles
-) -> Functional:
-    """Weighted means of arms as sums over rows: the rows of a cell have one weight."""
-    each = spread_cells(weights.of_units(), profiles, arms)
-    sizes, sums, noise = (
-        terms[..., np.newaxis, :] for terms in (part.sizes, part.sums, part.noise)
-    )
-    return Functional(
-        values=(each * sums).sum(axis=-1),
-        weights=each * sizes,
-        noise=each * noise,
-        square_noise=(each**2 * noise).sum(axis=-1),
-        square_weights=(each**2 * sizes).sum(axis=-1),
-    )
 
 
 def to_means(
@@ -143,11 +147,13 @@ def to_means(
         n_slopes: How many slopes were fitted in each arm.
         known: Better means of the same cells, if there are any.
     """
+    sampling = np.minimum(_sampling(found, moments, weights, known), found.spread.most)
     return ArmMeans(
         means=found.values,
-        sampling=_sampling(found, moments, weights, known),
+        sampling=sampling,
         privacy=found.privacy,
         degrees=weights.degrees(n_slopes),
+        errors=found.spread.error(sampling, found.privacy, n_slopes),
     )
 
 
@@ -168,7 +174,7 @@ def _sampling(
     distances = moments.means - found.values[..., np.newaxis, :]
     around = (each * (moments.squares + moments.sizes * distances**2)).sum(axis=-2)
     between = around - within
-    widest = around - (each * moments.noise).sum(axis=-2) + found.spread_shift
+    widest = around - (each * moments.noise).sum(axis=-2) + found.spread.shift
     noise = found.saved_share**2 * _between_noise(moments, weights, distances)
     lost = np.zeros(())  # of the spread within cells, to their own means
     if known is not None:
@@ -236,7 +242,8 @@ def arm_effects(  # noqa: PLR0913 - the parts of a release
     for arm in layout.treatments:
         arms = [layout.control, arm]
         weights = weigh(moments.sizes, layout, arms, estimator)
-        found = calibration.apply(weighted_rows(part, weights, arms, profiles))
+        each = spread_cells(weights.of_units(), profiles, arms)
+        found = calibration.apply(Functional.of_rows(part, each))
         known = None if calibration.cells is None else calibration.cells.of_arms(arms)
         means = to_means(found, moments.of_arms(arms), weights, known=known)
         pairs.append(means.effects(layout.of_arms(arms), origin))

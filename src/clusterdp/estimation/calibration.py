@@ -8,6 +8,12 @@ variance W are published, X public. Then
 is unbiased, since X'ỹ − Z is noise alone: b follows from public numbers, v̄ the public noise
 variance of a unit among them. Its privacy variance is Σ (s − Xb)²v + b'Wb, v that of a unit's row.
 Outcomes are distances from the middle of a metric's values, so that constants are not estimated.
+
+The variance of sampling is made of squares, Σ s²(y − τ̂)², which rows tell with the noise of rows.
+What calibration takes off that noise has the weights g = s² − (s − Xb)². Squares are published as
+sums are, so Xc stands for g, c = (X'X + W₂/v₂)⁻¹X'g: that part is read from published squares, all
+of them around the same τ̂, so that rows cancel where X spans s. For g − Xc see
+`Calibration._spread`.
 """
 
 from __future__ import annotations
@@ -32,6 +38,12 @@ if TYPE_CHECKING:
     from clusterdp.experiment.category_space import Ends
     from clusterdp.statistics.base import SumReading
 
+# How much the spread of outcomes is thought to differ between units that count more and that count
+# less, as a share of it: what a ratio of totals may be off by.
+_UNEVEN_SPREAD = 0.5
+# What is explained by slopes is taken off a variance if the variance of its error is at most so
+# many squares of what is left.
+_MOST_UNEXPLAINED = 0.5
 # Rows with less noise than this share of that of a sum are taken to have as much.
 _LEAST_NOISE = 1e-12
 
@@ -50,7 +62,9 @@ class Functional(NamedTuple):
     Attributes:
         values: Σ s·ỹ, ỹ as distances from the middle.
         weights: Σ s over the rows of each profile; axes `[..., functional, profile]`.
-        noise: Σ s·v̂, v̂ the estimated noise variance of a row; axes as those of weights.
+        sums: Σ s·ỹ, the same; axes as those of weights.
+        squares: Σ s·(ỹ² − v̂), v̂ the estimated noise variance of a row; axes as those of weights.
+        noise: Σ s·v̂; axes as those of weights.
         square_noise: Σ s²·v̂ over all rows.
         square_weights: Σ s² over all rows.
         places: The profiles that rows are in, which these axes are of; None for all of them.
@@ -58,10 +72,81 @@ class Functional(NamedTuple):
 
     values: FloatArray
     weights: FloatArray
+    sums: FloatArray
+    squares: FloatArray
     noise: FloatArray
     square_noise: FloatArray
     square_weights: FloatArray
     places: IntArray | None = None
+
+    @classmethod
+    def of_rows(
+        cls, part: ProfileSums, each: FloatArray, places: IntArray | None = None
+    ) -> Functional:
+        """Sums over rows whose weights are the same within a profile.
+
+        Args:
+            part: The rows.
+            each: s; axes `[..., functional, profile]`.
+            places: The profiles that rows are in; None for all of them.
+        """
+        sizes, sums, squares, noise = (
+            terms[..., np.newaxis, :] for terms in (part.sizes, part.sums, part.squares, part.noise)
+        )
+        return cls(
+            values=(each * sums).sum(axis=-1),
+            weights=each * sizes,
+            sums=each * sums,
+            squares=each * (squares - noise),
+            noise=each * noise,
+            square_noise=(each**2 * noise).sum(axis=-1),
+            square_weights=(each**2 * sizes).sum(axis=-1),
+            places=places,
+        )
+
+
+class Spread(NamedTuple):
+    """What published squares make of an estimate of the spread of outcomes, Σ s²(y − τ̂)².
+
+    Attributes:
+        shift: What they add to an estimate that was made from rows.
+        noise: The variance that noise of privacy gives to the sum; from public numbers, about.
+        slope: How the spread follows the mean, where units have two values; else zero.
+        most: What the spread is at most, whatever outcomes are.
+        weights: Σ s².
+        unit_noise: The public noise variance of a row.
+        of_units: The variance of outcomes, about.
+    """
+
+    shift: FloatArray
+    noise: FloatArray
+    slope: FloatArray
+    most: FloatArray
+    weights: FloatArray
+    unit_noise: float
+    of_units: FloatArray
+
+    def error(self, sampling: FloatArray, privacy: FloatArray, n_slopes: int) -> FloatArray:
+        """The variance of the estimated spread beyond what numbers of units tell.
+
+        Where units have two values, it is as uncertain as their mean: a few events decide both.
+        What k slopes explain of the variance, which is taken off, is told by rows alone. A slope
+        has noise of variance q = v·Σ s², in units of outcomes, so that β² has 2q² + 4β²q. That is
+        too much where it exceeds half of the squared variance that is left if slopes explain half;
+        the error is then infinite.
+
+        Args:
+            sampling: The variance of sampling of the mean.
+            privacy: The variance of privacy of the mean.
+            n_slopes: k.
+        """
+        of_slope = self.unit_noise * self.weights
+        explained = 2 * n_slopes * of_slope**2 + 4 * min(n_slopes, 1) * of_slope * self.of_units
+        explained = self.weights**2 * explained
+        left = self.weights * self.of_units / 2 + privacy
+        too_much = explained > _MOST_UNEXPLAINED * left**2
+        few = self.slope**2 * np.maximum(sampling, 0.0)
+        return np.where(too_much, np.inf, self.noise + few + explained)
 
 
 class Calibrated(NamedTuple):
@@ -71,8 +156,7 @@ class Calibrated(NamedTuple):
         values: τ̂.
         privacy: Their estimated privacy variances.
         saved_share: The share of the noise of rows that calibration takes off.
-        spread_shift: What calibration adds to an estimate of the spread of outcomes that was made
-            from rows: the errors of squares, weighted like what calibration saves.
+        spread: What published squares make of an estimate of the spread of outcomes.
         coefficients: b; axes `[..., functional, sum]`.
         noise_sums: X's·v̂, how noise of rows goes with sums; axes as those of coefficients.
     """
@@ -80,7 +164,7 @@ class Calibrated(NamedTuple):
     values: FloatArray
     privacy: FloatArray
     saved_share: FloatArray
-    spread_shift: FloatArray
+    spread: Spread
     coefficients: FloatArray
     noise_sums: FloatArray
 
@@ -131,9 +215,9 @@ class Calibration:
         sums: The sums; there may be none.
         solver: Finds b.
         gaps: X'ỹ − Z; axes `[..., sum]`.
-        noise: Σ v̂ over all rows of each profile; axes `[..., profile]`.
+        rows: Sums over all rows of each profile.
         sizes: Numbers of all rows of each profile; axes `[profile]`.
-        squares: How far rows are from published squares; None if none are known.
+        squares: Published squares; None if none are known.
         unit_noise: What is public of the noise of a row.
         cells: Means of cells by sums of cells and rows together; None without such sums.
     """
@@ -141,9 +225,9 @@ class Calibration:
     sums: PublishedSums
     solver: SumSolver
     gaps: FloatArray
-    noise: FloatArray
+    rows: ProfileSums
     sizes: IntArray
-    squares: SquareGaps | None
+    squares: PublishedSquares | None
     unit_noise: UnitNoise
     cells: KnownMeans | None = None
 
@@ -154,20 +238,19 @@ class Calibration:
         coefficients = self.solver.solve(times(one.weights, within))
         moved = times(coefficients, self.solver.transposed)  # Xb
         noise_sums = times(one.noise, within)
-        gaps = self.gaps[..., np.newaxis, :]
-        shared = (self.noise[..., np.newaxis, :] * moved**2).sum(axis=-1)
+        values = one.values - (coefficients * self.gaps[..., np.newaxis, :]).sum(axis=-1)
+        shared = (self.rows.noise[..., np.newaxis, :] * moved**2).sum(axis=-1)
         saved = 2 * (coefficients * noise_sums).sum(axis=-1) - shared
         known = coefficients**2 @ self.sums.variances
         # What calibration saves has the weights g = 2s·Xb − (Xb)².
-        both = 2 * moved[..., every] * one.weights
-        saved_sums = times(both, within) - times(self.sizes * moved**2, design)
-        saved_weights = both.sum(axis=-1) - (self.sizes * moved**2).sum(axis=-1)
-        least = self._least_noise(one.square_weights, saved_weights)
+        saved_weights = -self.sizes * moved**2
+        saved_weights[..., every] += 2 * moved[..., every] * one.weights
+        least = self._least_noise(one.square_weights, saved_weights.sum(axis=-1))
         return Calibrated(
-            values=one.values - (coefficients * gaps).sum(axis=-1),
+            values=values,
             privacy=np.maximum(one.square_noise - saved, least) + known,
             saved_share=_saved_share(saved, one.square_noise),
-            spread_shift=self._spread_shift(saved_sums),
+            spread=self._spread(one, values, moved, saved_weights),
             coefficients=coefficients,
             noise_sums=noise_sums,
         )
@@ -195,38 +278,135 @@ class Calibration:
         """
         from scipy.sparse import diags_array
 
-        gram = self.solver.transposed @ diags_array(self.noise) @ self.solver.design
+        gram = self.solver.transposed @ diags_array(self.rows.noise) @ self.solver.design
         known = (coefficients * self.sums.variances) @ coefficients.T
         crossed = coefficients @ noise_sums.T
         shared = coefficients @ (gram @ coefficients.T)
         return np.asarray(shared - crossed - crossed.T + known), np.asarray(known)
 
-    def _spread_shift(self, saved_sums: FloatArray) -> FloatArray:
-        """−c'D, D the gaps of squares; `saved_sums` is X'g, g the weights of what is saved.
+    def _spread(
+        self, one: Functional, values: FloatArray, moved: FloatArray, saved: FloatArray
+    ) -> Spread:
+        """What published squares add to Σ s²((ỹ − τ̂)² − v̂), an estimate of spread from rows.
 
-        An estimate of spread from rows exceeds Σ s²v̂ by the variance of outcomes. Calibration
-        takes off Σ g·v̂. That is noisy where v̂ is large. Squares of rows minus v̂ estimate squares
-        of outcomes, which are published: c replaces one by the other, with weights g.
+        Xc is told by published squares instead of rows. What is left, g − Xc, is zero where units
+        of a sum count alike. Rows tell its squares with noise. A ratio of totals does without rows,
+        and takes the spread to be the same for all units; it is off by as much as spreads differ.
+        Both are weighed by the inverse of their mean squared errors, which follow from public
+        numbers but for the spread.
+
+        Args:
+            one: The functional.
+            values: τ̂, its calibrated values.
+            moved: Xb; axes `[..., functional, profile]`.
+            saved: g, summed over the rows of each profile; axes the same.
         """
-        if self.squares is None:
-            return np.zeros(saved_sums.shape[:-1])
-        by_squares = self.squares.solver.solve(saved_sums[..., self.squares.chosen])
-        return np.asarray(-(by_squares * self.squares.gaps[..., np.newaxis, :]).sum(axis=-1))
+        known, unit = self.squares, self.unit_noise
+        linear = 4 * values**2
+        of_row = unit.square_variance + linear * unit.variance
+        slope = 2 * values * one.square_weights if unit.two_values else np.zeros(values.shape)
+        weights = one.square_weights
+        spread = Spread(
+            shift=np.zeros(values.shape),
+            noise=of_row * weights**3,
+            slope=slope,
+            most=unit.most_spread * weights,
+            weights=weights,
+            unit_noise=unit.variance,
+            of_units=np.full(values.shape, unit.most_spread / 8),
+        )
+        if known is None:
+            return spread
+        design, centre = known.solver.design, values[..., np.newaxis]
+        by_squares = known.solver.solve(times(saved, design))  # c
+        spanned = times(by_squares, known.solver.transposed)  # Xc
+        whole, left = spanned @ self.sizes, saved - self.sizes * spanned
+
+        def around(
+            squares: FloatArray, sums: FloatArray, sizes: FloatArray | IntArray
+        ) -> FloatArray:
+            """Sums of squares around τ̂, from those around the middle."""
+            return np.asarray(squares - 2 * centre * sums + centre**2 * sizes)
+
+        every_row = self.sizes.astype(np.float64)
+        rows = (self.rows.squares - self.rows.noise, self.rows.sums, every_row)
+        of_rows = around(*(part[..., np.newaxis, :] for part in rows))
+        every = slice(None) if one.places is None else one.places
+        own = 2 * moved[..., every] * around(one.squares, one.sums, one.weights)
+        by_rows = own.sum(axis=-1) - ((moved**2 + spanned) * of_rows).sum(axis=-1)  # of g − Xc
+        sums = self.sums.values[..., np.newaxis, known.chosen]
+        published = around(known.values[..., np.newaxis, :], sums, self.sizes @ design)
+        published = (by_squares * published).sum(axis=-1)
+        drawn = by_squares**2 @ known.variances
+        drawn = drawn + linear * (by_squares**2 @ self.sums.variances[known.chosen])
+        ratio = _ratio(left.sum(axis=-1), whole)
+        # Mean squared errors: of rows, and of the ratio of totals.
+        in_rows = of_row * (left**2 / np.maximum(self.sizes, 1)).sum(axis=-1)
+        uneven = _UNEVEN_SPREAD * _ratio(published, whole) * np.abs(left).sum(axis=-1)
+        by_ratio = _ratio(in_rows, in_rows + uneven**2 + ratio**2 * drawn)  # its share
+        replaced = (spanned * of_rows).sum(axis=-1) - published
+        shift = by_ratio * (ratio * np.maximum(published, 0.0) - by_rows) - replaced
+        unsaved = np.maximum(one.square_weights - saved.sum(axis=-1), 0.0)
+        noise = of_row * unsaved**3 + (1 - by_ratio) ** 2 * in_rows
+        return spread._replace(
+            shift=shift,
+            noise=noise + (1 + by_ratio * ratio) ** 2 * drawn,
+            of_units=np.clip(_ratio(published, whole), 0.0, unit.most_spread),
+        )
 
 
-class SquareGaps(NamedTuple):
-    """How far rows are from published sums in squared distances from the mean of each sum's units.
+def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+    """A ratio, or zero where the denominator is."""
+    return np.asarray(above / np.where(below == 0, 1.0, below))
+
+
+class PublishedSquares(NamedTuple):
+    """Published sums of squared distances from the middle, or what is known of them.
 
     Attributes:
         solver: Finds the coefficients of squares.
-        gaps: D = X'((ỹ − m)² − v̂) minus the same by published sums, m the mean of a sum's units;
-            axes `[..., sum]`.
+        values: The sums; axes `[..., sum]`.
+        variances: The variances of their noise; axes `[sum]`.
         chosen: Which of all sums have squares.
     """
 
     solver: SumSolver
-    gaps: FloatArray
+    values: FloatArray
+    variances: FloatArray
     chosen: BoolArray
+
+    @classmethod
+    def of(
+        cls,
+        readings: Sequence[SumReading],
+        profiles: Profiles,
+        noise: UnitNoise,
+        solver: SumSolver,
+    ) -> PublishedSquares | None:
+        """Those of some readings; None if none are known.
+
+        Units with two values are as far from the middle as each other: squares are known, and c
+        follows from the noise of sums.
+        """
+        squared = [one for one in readings if one.squares is not None]
+        if readings and noise.two_values:
+            sizes = profiles.sizes @ solver.design
+            every = np.ones(len(sizes), dtype=np.bool_)
+            square = (noise.ends.span / 2) ** 2
+            return cls(solver, square * sizes, np.zeros(len(sizes)), every)
+        if not squared:
+            return None
+        sums = PublishedSums.of_squares(squared, profiles)
+        # Squares that c leaves out cost the noise of rows, or what a ratio of totals is off by.
+        some = profiles.sizes.sum() / max(np.count_nonzero(profiles.sizes), 1)
+        off = _UNEVEN_SPREAD**2 * (noise.ends.span / 4) ** 4 * some
+        ridge = _ridge(sums, min(noise.square_variance, off))
+        return cls(
+            SumSolver(sums.design, profiles.sizes, ridge, *n_sums(squared)[:1]),
+            sums.values,
+            sums.variances,
+            np.repeat([one.squares is not None for one in readings], n_sums(readings)),
+        )
 
 
 class UnitNoise(NamedTuple):
@@ -251,6 +431,11 @@ class UnitNoise(NamedTuple):
     kurtosis: float
     two_values: bool
     origin: float
+
+    @property
+    def most_spread(self) -> float:
+        """The largest estimated variance of outcomes: (span/2)², times n/(n − 1) of two units."""
+        return self.ends.span**2 / 2
 
     def is_unseen(self, square_weights: FloatArray) -> BoolArray:
         """Whether weighted means of rows, from Σ s², may lack the rows that carry their noise."""
@@ -279,30 +464,13 @@ def calibrate(
     ridge = _ridge(sums, noise.variance) if ridge is None else ridge
     solver = SumSolver(sums.design, profiles.sizes, ridge, *n_sums(readings)[:1])
     gaps = times(whole.sums, sums.design) - sums.values
-    # (ỹ − m)² − v̂ is (ỹ² − v̂) − 2mỹ + m², distances from the middle; the last is no gap.
-    means = _means(sums, gaps, profiles.sizes, noise.variance, noise.ends.span / 2)
-    linear, squares = -2 * means * gaps, None
-    if readings and noise.two_values:
-        every = np.ones(len(sums.variances), dtype=np.bool_)
-        squares = SquareGaps(solver, linear, every)  # the first is known
-    elif any(one.squares is not None for one in readings):
-        squared = [one for one in readings if one.squares is not None]
-        of_squares = PublishedSums.of_squares(squared, profiles)
-        of_squares_ridge = _ridge(of_squares, noise.square_variance)
-        rows = times(whole.squares - whole.noise, of_squares.design)
-        chosen = np.repeat([one.squares is not None for one in readings], n_sums(readings))
-        squares = SquareGaps(
-            SumSolver(of_squares.design, profiles.sizes, of_squares_ridge, *n_sums(squared)[:1]),
-            rows - of_squares.values + linear[..., chosen],
-            chosen,
-        )
     return Calibration(
         sums=sums,
         solver=solver,
         gaps=gaps,
-        noise=whole.noise,
+        rows=whole,
         sizes=profiles.sizes,
-        squares=squares,
+        squares=PublishedSquares.of(readings, profiles, noise, solver),
         unit_noise=noise,
         cells=_known_means(readings, profiles, whole, noise.origin, noise.variance),
     )
@@ -327,19 +495,6 @@ def _known_means(
         precision = precision + known
         total = total + known * (one.value[..., 0, :] / sizes - middle)
     return KnownMeans(np.asarray(total / precision), 1 / precision)
-
-
-def _means(
-    sums: PublishedSums, gaps: FloatArray, sizes: IntArray, unit_noise: float, furthest: float
-) -> FloatArray:
-    """The mean of each sum's units, by rows and the sum together; axes `[..., sum]`.
-
-    The sum is moved towards rows so far that its error and the gap are uncorrelated.
-    """
-    by_rows = unit_noise * (sizes @ sums.design.power(2))
-    known = sums.variances / np.maximum(by_rows + sums.variances, np.finfo(float).tiny)
-    means = (sums.values + known * gaps) / np.maximum(sizes @ sums.design, 1.0)
-    return np.asarray(np.clip(means, -furthest, furthest))
 
 
 def public_ridge(

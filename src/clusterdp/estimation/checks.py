@@ -63,7 +63,7 @@ def segment_size_check(effects: Sequence[Effect]) -> list[Check]:
     arm_sizes: dict[str, int] = {}
     for one in effects:
         if one.of.segment and one.of.against is None:
-            n_units = 0 if math.isnan(one.std_error) else min(one.n_treated, one.n_control)
+            n_units = 0 if math.isnan(one.effect) else min(one.n_treated, one.n_control)
             label = segment_label(one.of.segment)
             arm_sizes[label] = min(arm_sizes.get(label, n_units), n_units)
     if not arm_sizes:

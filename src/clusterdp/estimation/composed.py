@@ -119,9 +119,14 @@ class PairedArms(NamedTuple):
             return Compared(self.of, None, None, n_control, n_treated)
         origins = np.array([part.whole.outputs.middle for part in self.parts])
         every = [one.means for one in found]
+        # Of a share that is near 0 or 1 few events are known; others may be known well.
+        known = [
+            one.means.degrees if one.scores is None else one.means.effective_degrees
+            for one in found
+        ]
 
         def estimates(place: int, n_units: int) -> ArmEstimates:
-            degrees = min(float(one.degrees[place]) for one in every)
+            degrees = min(float(one[place]) for one in known)
             return ArmEstimates(
                 means=origins + np.array([one.means[place] for one in every]),
                 sampling=np.array([one.sampling[place] for one in every]),

@@ -180,7 +180,7 @@ def compare_segments(
 
     Segments without an effect or a standard error are left out.
     """
-    segments = [one for one in segments if one.effect.variances[0] > 0]
+    segments = [one for one in segments if 0 < one.effect.variances[0] < np.inf]
     means = [one.found for one in segments if one.found is not None]
     if len(segments) < 2:
         return [], None

@@ -18,7 +18,8 @@ def to_effect(
 ) -> Effect:
     """One effect as a value, with the degrees of freedom that its interval needs.
 
-    Where units are too few for an interval, no number is reported.
+    Where units are too few for an interval, no number is reported. Where the variance is infinite,
+    as it cannot be estimated, the effect has no standard error.
 
     Args:
         arrays: Without axes of replicates.
@@ -37,6 +38,9 @@ def to_effect(
     treated = _mean(arrays.treated_means, arrays.treated_variances, (position,))
     if math.isnan(variance):
         effect, privacy, control, treated = math.nan, math.nan, (None, None), (None, None)
+    if math.isinf(variance):
+        variance, privacy = math.nan, math.nan
+        control, treated = (control[0], None), (treated[0], None)
     return Effect(
         of=of,
         effect=effect,

@@ -58,8 +58,10 @@ def arm_label(estimate: Estimate, arm: object) -> str:
 def _sentence(effect: Effect, estimate: Estimate) -> str:
     unit, metric = Unit.of(estimate, effect.of.metric), plain_label(effect.of.metric)
     arm = arm_label(estimate, effect.of.arm)
-    if math.isnan(effect.std_error):
+    if math.isnan(effect.effect):
         return f"{arm}: nothing can be said of {metric}; an arm has too few units."
+    if math.isnan(effect.std_error):
+        return f"{arm}: no interval for {metric}; what was published does not tell how it varies."
     level = f"{100 * estimate.level:.4g}% interval"
     low, high = effect.ci(estimate.level)
     gap = effect.ci_gap(estimate.level)

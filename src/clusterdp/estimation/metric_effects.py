@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp.estimation import adjustment
-from clusterdp.estimation.arm_means import to_means, weigh, weighted_rows
-from clusterdp.estimation.calibration import calibrate
+from clusterdp.estimation.arm_means import to_means, weigh
+from clusterdp.estimation.calibration import Functional, calibrate
 from clusterdp.estimation.cell_weights import weigh_by_labels
 from clusterdp.estimation.checks import Check
 from clusterdp.estimation.differences import Differences, SegmentEffect, compare_segments
@@ -165,8 +165,10 @@ class MetricRows:
             found.notes.extend(part.notes(every) if segment else [])
             if self.rows.covariates is not None and not part.empty_arms:
                 every += part.adjusted(self.rows.covariates, counted)
+            values = [one.to_value() for one in every]
+            found.effects.extend(values)
+            found.notes.extend(_interval_notes(values))
             for one in every:
-                found.effects.append(one.to_value())
                 if segment and self.wanted.differences:
                     names = tuple(name for name, _ in segment)
                     compared.setdefault((names, one.of.arm, one.of.adjusted), []).append(one)
@@ -185,6 +187,20 @@ class MetricRows:
         profiles = self.rows.profiles.chosen(places)
         sums = ProfileSums.of_rows(counted._replace(profiles=found), profiles, self.outputs)
         return Part(self, segment, places, profiles, sums, sums.cell_moments(profiles))
+
+
+def _interval_notes(effects: list[Effect]) -> list[Note]:
+    """What to say of effects that are known, but not how well."""
+    return [
+        Note(
+            f"{one.of.metric}{', adjusted' * one.of.adjusted} has no interval: what was published "
+            "does not tell how uncertain it is. A release with more of epsilon for rows would",
+            Weight.SCOPE,
+            segment_label(one.of.segment) if one.of.segment else None,
+        )
+        for one in effects
+        if math.isnan(one.std_error) and not math.isnan(one.effect)
+    ]
 
 
 class PairMeans(NamedTuple):
@@ -235,8 +251,8 @@ class Part(NamedTuple):
     def pair_means(self, arms: list[int], weights: CellWeights) -> PairMeans:
         """The means of two arms, cells weighed as given."""
         profiles = self.profiles
-        rows = weighted_rows(self.sums, weights, arms, profiles)
-        found = self.whole.calibration.apply(rows._replace(places=self.places))
+        each = spread_cells(weights.of_units(), profiles, arms)
+        found = self.whole.calibration.apply(Functional.of_rows(self.sums, each, self.places))
         # Cells are no strata where units count by their labels.
         known = None if self.segment or self.factors is not None else self.whole.calibration.cells
         if known is not None:
@@ -244,9 +260,9 @@ class Part(NamedTuple):
         both = to_means(found, self.moments.of_arms(arms), weights, known=known)
         if profiles.assigned is None:
             return PairMeans(found, both)
-        totals = spread_cells(weights.of_units(), profiles, arms) * self.sums.sums
-        scores = profile_scores(profiles.assigned, rows.weights, totals)
-        return PairMeans(found, both.between_groups(scores, rows.square_noise), scores)
+        rows, calibration = (self.sums, self.places), self.whole.calibration
+        scores = tuple(profile_scores(profiles.assigned, *rows, one, calibration) for one in each)
+        return PairMeans(found, both.between_groups(scores), scores)
 
     def adjusted(self, every: RowsBySegment, counted: Counted) -> list[SegmentEffect]:
         """Effects arm by arm, adjusted for covariates; `counted` are the rows of the segment."""

@@ -51,9 +51,12 @@ class PublishedSums:
     def of_squares(cls, readings: Sequence[SumReading], profiles: Profiles) -> PublishedSums:
         """Sums of squared distances of outcomes from the middle, all of them published."""
         squares = [one.squares for one in readings if one.squares is not None]
+        design = sum_design(readings, profiles)
+        constants = _repeated(readings, [one.squares_constant for one in readings])
+        parts = [one.reshape(*one.shape[:-3], -1) for one in squares]
         return cls(
-            design=sum_design(readings, profiles),
-            values=_joined([one.reshape(*one.shape[:-3], -1) for one in squares]),
+            design=design,
+            values=_joined(parts) + constants * (profiles.sizes @ design),
             variances=_repeated(readings, [one.squares_variance for one in readings]),
         )
 
@@ -94,8 +97,17 @@ def _merged(readings: list[SumReading]) -> SumReading:
     if not squared:
         return readings[0]._replace(value=value, variance=variance)
     squares, squares_variance = _weighted(squared)
+    constants = [
+        (np.asarray(one.squares_constant), one.squares_variance)
+        for one in readings
+        if one.squares is not None
+    ]
     return readings[0]._replace(
-        value=value, variance=variance, squares=squares, squares_variance=squares_variance
+        value=value,
+        variance=variance,
+        squares=squares,
+        squares_variance=squares_variance,
+        squares_constant=float(_weighted(constants)[0]),
     )
 
 

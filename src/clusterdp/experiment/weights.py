@@ -3,6 +3,9 @@
 The stratified mean of an arm weighs a unit by n_c/(n·n_ac). A sum of outcomes with these weights is
 that mean but for a factor. Its noise grows with the largest weight, which one tiny cell decides, so
 weights are capped. Estimates cover the rest by rows, without bias.
+
+Units of clusters that lack an arm are in no effect, so they have weight zero: in totals, they would
+have to be taken out by their rows.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ LARGEST_WEIGHT = 256
 def stratified_weights(layout: Layout, noise_in_rows: float) -> IntArray:
     """x_ac in 1…256, proportional to n_c/n_ac up to a cap in each arm; axes `[cluster, arm]`.
 
-    Weights follow from public numbers alone. Those of an arm have a scale of their own.
+    They are zero in clusters that lack an arm. Weights follow from public numbers alone. Those of
+    an arm have a scale of their own.
 
     Args:
         layout: The cells.
@@ -31,10 +35,12 @@ def stratified_weights(layout: Layout, noise_in_rows: float) -> IntArray:
     """
     sizes = layout.sizes
     whole = sizes.sum(axis=1, keepdims=True)
-    inverse = np.where(sizes > 0, whole / np.maximum(sizes, 1), 1.0)
+    compared = layout.complete[:, np.newaxis]
+    inverse = np.where(compared, whole / np.maximum(sizes, 1), 0.0)
     caps = np.array([_cap(*arm, noise_in_rows) for arm in zip(inverse.T, sizes.T, strict=True)])
     shares = np.minimum(inverse / caps, 1.0)
-    return np.asarray(np.maximum(np.rint(LARGEST_WEIGHT * shares), 1.0), dtype=np.int64)
+    rounded = np.maximum(np.rint(LARGEST_WEIGHT * shares), 1.0)
+    return np.asarray(np.where(compared, rounded, 0.0), dtype=np.int64)
 
 
 def _cap(inverse: FloatArray, sizes: IntArray, noise_in_rows: float) -> float:

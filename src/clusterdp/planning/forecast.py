@@ -37,6 +37,10 @@ _KEPT = (1.0, 0.93, 0.87, 0.81, 0.75, 0.68, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 
 # At smaller ε of rows, and at less than half of the largest, their noise goes with Warner's. Where
 # every cell has a channel of its own, which takes long to design, from half of the largest on.
 _AS_WARNER, _HALF = 0.25, 0.5
+# Uniform outcomes vary more than most: where nothing is declared, variances of sampling are taken
+# to be this share of theirs, as those of outcomes with a standard deviation of a seventh of the
+# range. Else noise of privacy would seem to matter little.
+_LIKELY_SPREAD = 0.25
 # Slightly more than the least ε of rows, which rounding must not take away.
 _LEAST_ROWS = 1.01 * SMALLEST_ROW_EPSILON
 # Clusters that are looked at: the largest, and some of the rest that stand for all of it.
@@ -100,8 +104,10 @@ class Forecast:
         self._cells: dict[float, list[ArmCells]] = {}
         everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
         metrics = range(len(space.metric_values()))
+        likely = 1.0 if reference.is_declared else _LIKELY_SPREAD
         self._sampling = [
-            against_control(
+            likely
+            * against_control(
                 sampling_variances(layout, everywhere, space.metric_values()[metric]), layout
             )
             for metric in metrics

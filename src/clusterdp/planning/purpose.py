@@ -46,7 +46,11 @@ def parse_purpose(text: str | None, layout: Layout | None = None) -> tuple[Purpo
     """
     kind, _, share = (text or "").partition(":")
     breakdowns = () if layout is None else layout.breakdowns
-    every = tuple(Purpose(_BREAKDOWNS, place=place) for place in range(len(breakdowns)))
+    every = tuple(
+        Purpose(_BREAKDOWNS, place=place)
+        for place, one in enumerate(breakdowns)
+        if (one.sizes > 0).all(axis=1).any()
+    )
     if text is None:
         return (Purpose(_OVERALL), *every, Purpose(_SEGMENTS, USUAL_SEGMENT))
     if text == _OVERALL:

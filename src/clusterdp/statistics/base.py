@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Exact sums and their noise must stay below this.
 LARGEST_INTEGER = 2**62
+# A term that adds less than this share to a square is rounding.
+_NEGLIGIBLE = 1e-9
 
 
 class MetricSums(NamedTuple):
@@ -81,8 +83,9 @@ class SumReading(NamedTuple):
         value: Σ x·y with noise; axes `[..., group, fold, arm]`. Of one fold where sums are not
             split by fold.
         variance: The variance of its noise, alike for all.
-        squares: Σ x·(y − middle)² with noise, axes as `value`; None if not published.
+        squares: Σ x·((y − middle)² − c) with noise, axes as `value`; None if not published.
         squares_variance: The variance of the noise on squares.
+        squares_constant: c.
     """
 
     by: tuple[str, ...] | None
@@ -91,26 +94,85 @@ class SumReading(NamedTuple):
     variance: float
     squares: FloatArray | None = None
     squares_variance: float = 0.0
+    squares_constant: float = 0.0
 
 
-def combined(readings: Sequence[SumReading], coefficients: FloatArray) -> SumReading:
-    """A weighted sum of readings of different metrics, whose noise is uncorrelated.
+class SquareTerms(NamedTuple):
+    """The squared distance of a function from its middle, by what is published of metrics.
+
+    It is a constant, a weighted sum of metrics and one of their squared distances. So it is of one
+    metric; and of R·y − r·R, R being 0 or 1, as R² is R.
+
+    Attributes:
+        constant: The constant.
+        metrics: The weights of metrics; axes `[metric]`.
+        squares: The weights of squared distances; axes the same.
+    """
+
+    constant: float
+    metrics: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def of(
+        cls, values: FloatArray, metrics: FloatArray, squared: Sequence[bool]
+    ) -> SquareTerms | None:
+        """The terms of a function; None if it has none.
+
+        Args:
+            values: The function; axes `[category]`.
+            metrics: The metrics; axes `[metric, category]`.
+            squared: For each metric whether its squares are published.
+        """
+        distances = (np.stack([*metrics, values]) - _middles([*metrics, values])) ** 2
+        terms = [np.ones(len(values)), *metrics, *distances[:-1][list(squared)]]
+        scales = np.array([np.abs(one).max() or 1.0 for one in terms])
+        weights, *_ = np.linalg.lstsq(np.stack(terms, axis=1) / scales, distances[-1], rcond=None)
+        largest = _NEGLIGIBLE * distances[-1].max()
+        weights = np.where(np.abs(weights) > largest, weights, 0.0) / scales
+        if np.abs(weights @ np.stack(terms) - distances[-1]).max() > largest * len(terms):
+            return None
+        squares = np.zeros(len(metrics))
+        squares[list(squared)] = weights[1 + len(metrics) :]
+        return cls(float(weights[0]), weights[1 : 1 + len(metrics)], squares)
+
+
+def _middles(rows: list[FloatArray]) -> FloatArray:
+    """The middle of each row's values; axes `[row, 1]`."""
+    return np.array([[(one.min() + one.max()) / 2] for one in rows])
+
+
+def combined(
+    readings: Sequence[SumReading], coefficients: FloatArray, squares: SquareTerms | None
+) -> SumReading:
+    """A weighted sum of readings of all metrics, whose noise is uncorrelated.
 
     Noise that metrics have together is: the sign of each is as likely as the other, whatever the
     rest.
 
-    Squares are known of one metric alone: those of a sum need products.
+    Args:
+        readings: Of every metric.
+        coefficients: The weights; axes `[metric]`.
+        squares: How squares of the sum follow from what is published; None if they do not.
     """
-    value = sum(each * one.value for each, one in zip(coefficients, readings, strict=True))
-    variances = np.array([one.variance for one in readings])
-    first, (scale, *others) = readings[0], coefficients**2
-    squares = None if others or first.squares is None else scale * first.squares
-    return first._replace(
-        value=np.asarray(value),
-        variance=float(coefficients**2 @ variances),
-        squares=squares,
-        squares_variance=0.0 if squares is None else float(scale**2 * first.squares_variance),
-    )
+    value, variance = _added(coefficients, [(one.value, one.variance) for one in readings])
+    found = readings[0]._replace(value=value, variance=variance, squares=None)
+    if squares is None:
+        return found
+    parts: list[tuple[FloatArray | None, float]] = [(one.value, one.variance) for one in readings]
+    parts += [(one.squares, one.squares_variance) for one in readings]
+    total, noise = _added(np.concatenate([squares.metrics, squares.squares]), parts)
+    total = np.broadcast_to(total, value.shape)  # there may be a constant alone
+    return found._replace(squares=total, squares_variance=noise, squares_constant=squares.constant)
+
+
+def _added(
+    weights: FloatArray, parts: Sequence[tuple[FloatArray | None, float]]
+) -> tuple[FloatArray, float]:
+    """A weighted sum of independent readings, and its variance."""
+    used = [(weight, *part) for weight, part in zip(weights.tolist(), parts, strict=True) if weight]
+    value = sum((weight * one for weight, one, _ in used if one is not None), np.zeros(()))
+    return np.asarray(value), float(sum(weight**2 * variance for weight, _, variance in used))
 
 
 class ClusterContrasts(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from clusterdp.errors import FormatError
 from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon
-from clusterdp.statistics.base import DrawnStatistic, NoisyStatistic, combined
+from clusterdp.statistics.base import DrawnStatistic, NoisyStatistic, SquareTerms, combined
 from clusterdp.statistics.sum_noise import MetricScale, SumNoise, sum_noise
 
 if TYPE_CHECKING:
@@ -152,16 +152,15 @@ class DrawnMetricSums(DrawnStatistic):
         ]
 
     def readings_of(
-        self,
-        values: FloatArray,  # noqa: ARG002 - for other kinds
-        combination: FloatArray | None,
+        self, values: FloatArray, combination: FloatArray | None
     ) -> tuple[SumReading, ...]:
         """The same weighted sum of the sums of metrics; nothing of other functions."""
         if combination is None:
             return ()
-        places = np.flatnonzero(combination)
-        parts = [self.sum_readings(int(place)) for place in places]
-        return tuple(combined(one, combination[places]) for one in zip(*parts, strict=True))
+        metrics, squared = self.space.metric_values(), self.space.metric_lattice().squared
+        squares = SquareTerms.of(values, metrics, squared)
+        readings = [self.sum_readings(place)[0] for place in range(len(metrics))]
+        return (combined(readings, combination, squares),)
 
     def squares_of(self, metric: int) -> IntArray | None:
         """The squares of one metric; None if they are not published."""

@@ -113,7 +113,8 @@ def excess_variance(  # noqa: PLR0913 - what to predict, by name
 
     def draw() -> FloatArray:
         per_unit = unit_noise(counts, layout, space, mechanism, rng)[metric]
-        known = replace(calibration, noise=(layout.sizes * per_unit).ravel(), squares=None)
+        rows = replace(no_rows, noise=(layout.sizes * per_unit).ravel())
+        known = replace(calibration, rows=rows, squares=None)
         means = known.apply(_shares_of_cells(per_unit, layout, segment_share))
         return _both_arms(means.privacy, layout)
 
@@ -131,6 +132,8 @@ def _shares_of_cells(per_unit: FloatArray, layout: Layout, segment_share: float)
     return Functional(
         values=np.zeros(len(arms)),
         weights=spread_cells(shares, profiles, arms),
+        sums=np.zeros((len(arms), layout.sizes.size)),
+        squares=np.zeros((len(arms), layout.sizes.size)),
         noise=spread_cells(shares * per_unit, profiles, arms),
         square_noise=squares.sum(axis=0),
         square_weights=(shares**2 / (segment_share * layout.sizes)).sum(axis=0),
