@@ -13,6 +13,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.estimation import segments as cutting
 from clusterdp.estimation.asked import Source, parse_metrics
 from clusterdp.estimation.checks import arms_check, segment_size_check
+from clusterdp.estimation.covariate_balance import balance_notes, difference_notes, report_plain
 from clusterdp.estimation.crossing import AskedExposure
 from clusterdp.estimation.cuts import Cuts, parse_dimensions, parse_names
 from clusterdp.estimation.effect_values import to_effect
@@ -184,6 +185,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         tests=tuple(found.tests),
         distributions=tuple(found.distributions),
         bounds=tuple(found.bounds),
+        adjusted_for=covariates,
         checks=(arms_check(layout, ratio_notes), *found.checks, *segment_size_check(effects)),
     )
 
@@ -248,6 +250,11 @@ def _from_rows(
             )
     if rows.covariates is not None:
         found.effects[:] = mark_reported(found.effects, len(rows.covariates.given.regressors))
+        suspect = [*balance_notes(rows.covariates), *difference_notes(found.effects)]
+        fine = "they do not, as far as can be seen"
+        found.check("Do covariates follow from treatment?", suspect, fine=fine)
+        if suspect:
+            found.effects[:] = report_plain(found.effects)
     return found
 
 
@@ -292,17 +299,13 @@ def _check_pairs(rows: cutting.RowCounts) -> None:
 def _segment_sizes(rows: cutting.RowCounts, private: str | None) -> list[tuple[str, IntArray]]:
     """Segments, and units without a value, with the units of their cells; no true clusters."""
 
-    def cell_sizes(places: IntArray, counts: IntArray | None = None) -> IntArray:
+    def cell_sizes(places: IntArray, counts: IntArray) -> IntArray:
         return _cell_sizes(rows.profiles, np.bincount(places, counts, len(rows.profiles.cells)))
 
     known = (pair for pair in rows.segments if private not in dict(pair[0]))
     parts = [(segment_label(segment), one) for segment, one in known]
     parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
-    segments = [(name, cell_sizes(one.profiles, one.counts)) for name, one in parts]
-    if rows.covariates is not None:
-        missing = rows.covariates.missing_profiles()
-        segments += [(f"no {name}", cell_sizes(places)) for name, places in missing.items()]
-    return segments
+    return [(name, cell_sizes(one.profiles, one.counts)) for name, one in parts]
 
 
 def _cell_sizes(profiles: Profiles, sizes: IntArray | None = None) -> IntArray:

@@ -112,8 +112,12 @@ def bound_lines(estimate: Estimate) -> list[str]:
 
 def reported_lines(estimate: Estimate) -> list[str]:
     """Which effects to report, where some are adjusted, and why."""
-    is_adjusted = any(effect.of.adjusted for effect in estimate.effects)
-    return [f"* {WHY_REPORTED}"] if is_adjusted else []
+    adjusted = [effect for effect in estimate.effects if effect.of.adjusted]
+    if not adjusted:
+        return []
+    is_reported = any(effect.to_report for effect in adjusted)
+    why = WHY_REPORTED if is_reported else "to report: the plain effect"
+    return [f"adjusted for {', '.join(map(plain_label, estimate.adjusted_for))}", f"* {why}"]
 
 
 def family_lines(estimate: Estimate) -> list[str]:

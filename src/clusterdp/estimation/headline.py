@@ -42,7 +42,7 @@ class Unit(NamedTuple):
 def headline(estimate: Estimate) -> list[str]:
     """A sentence for each metric and arm, on the overall effect to report."""
     return [
-        _sentence(effect, estimate)
+        _sentence(effect, estimate) + _adjusted_for(effect, estimate)
         for effect in estimate.effects
         if not effect.of.segment and effect.to_report
     ]
@@ -76,6 +76,12 @@ def _sentence(effect: Effect, estimate: Estimate) -> str:
         between = f"more than {unit.told(ends[0])}"
     said = f"{arm} {verb} {metric} by {unit.told(size)}{unit.noun} ({level} {between})."
     return said + _judged_together(effect, estimate)
+
+
+def _adjusted_for(effect: Effect, estimate: Estimate) -> str:
+    if not effect.of.adjusted:
+        return ""
+    return f" Adjusted for {', '.join(map(plain_label, estimate.adjusted_for))}."
 
 
 def _possible(low: float, high: float, unit: Unit) -> str:

@@ -217,6 +217,7 @@ class Estimate:
         bounds: Of overall effects on outcomes that may be missing, for those who would be observed
             in either arm.
         checks: What was checked of the data, with verdicts.
+        adjusted_for: The covariates of adjusted effects.
     """
 
     effects: tuple[Effect, ...]
@@ -233,6 +234,7 @@ class Estimate:
     distributions: tuple[ArmDistribution, ...] = ()
     bounds: tuple[AttritionBounds, ...] = ()
     checks: tuple[Check, ...] = ()
+    adjusted_for: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -282,6 +284,7 @@ class Estimate:
             "homogeneity": [test.to_dict() for test in self.tests],
             "distributions": [row for one in self.distributions for row in one.to_rows()],
             "attrition_bounds": [one.to_dict() for one in self.bounds],
+            "adjusted_for": list(self.adjusted_for),
             "family": list(self.family),
             "checks": [check.to_dict() for check in self.checks],
             "warnings": list(self.warnings),
