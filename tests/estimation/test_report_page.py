@@ -210,5 +210,4 @@ def test_checks_have_verdicts(release: cdp.Release) -> None:
     (warned,) = [check.found for check in found.checks if check.verdict == "warning"]
     assert set(warned) <= set(found.warnings)
     assert found.to_dict()["checks"][0]["verdict"] == "warning"
-    (arms,) = cdp.estimate(release).checks
-    assert arms.verdict == "fine"
+    assert {check.verdict for check in cdp.estimate(release).checks} == {"fine"}

@@ -15,6 +15,7 @@ from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.metric_effects import Found, MetricRows
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.observed import AskedOfObserved
+from clusterdp.estimation.possible import MetricRange
 from clusterdp.estimation.quantiles import quantile_effects
 from clusterdp.estimation.ratio import RatioRows
 from clusterdp.estimation.share_bounds import ShareBounds
@@ -107,6 +108,7 @@ class AskedMean(NamedTuple):
         if source.exposure is not None:
             found.add(source.exposure.beside(self.function, source))
         found.shares.extend([measured.name] * self.function.is_share(source.block.space))
+        found.ranges.append(MetricRange.of(measured.name, self.function.values))
         return found
 
 
@@ -120,6 +122,7 @@ class AskedBounds(NamedTuple):
         measured = [source.measured(one) for one in self.bounds.functions]
         found, name = self.bounds.effects(source.read(measured)), self.bounds.name
         found.shares.append(name)
+        found.ranges.append(MetricRange(name, 0.0, 1.0))
         found.notes.extend([*source.notes_on(name), *source.noise_notes(name, measured)])
         return found
 
@@ -150,6 +153,7 @@ class AskedQuantile(NamedTuple):
         measured = [source.measured(one) for one in self.levels.functions]
         found = quantile_effects(source.read(measured), self.levels, self.share, self.name)
         found.notes.extend([*source.notes_on(self.name), *source.noise_notes(self.name, measured)])
+        found.ranges.append(MetricRange.of(self.name, self.levels.values))
         return found
 
 

@@ -28,6 +28,7 @@ from clusterdp.estimation.moments import contrast_effects
 from clusterdp.estimation.notes import Note, Weight, sorted_notes
 from clusterdp.estimation.observed import attrition_notes, missing_notes, tells_attrition
 from clusterdp.estimation.origin import Origin, call_text, file_name
+from clusterdp.estimation.possible import MetricRange, fold_notes, range_notes, within_ranges
 from clusterdp.estimation.profiling import Profiling
 from clusterdp.estimation.reporting import mark_reported
 from clusterdp.estimation.results import Effect, Estimate, check_level
@@ -158,7 +159,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
     else:
         found = _from_statistics(release, wanted)
-    effects = sorted(found.effects, key=_kind)
+    effects = within_ranges(sorted(found.effects, key=_kind), found.ranges)
+    found.check("Are means possible?", range_notes(effects), fine="they are")
     notes = [*ratio_notes, *found.notes, *_group_notes(release)]
     notes += scope_notes(layout, estimator, labels)
     missing = [note for one in release.blocks for note in missing_notes(one.space.declared)]
@@ -241,6 +243,13 @@ def _from_rows(
         found.add(one.estimate(sources[place]._replace(exposure=exposure)))
     if exposure is not None:
         found.add(exposure.effects(found.effects))
+    if rows.segments and release.layout.folds > 1 and wanted.holdout is None:
+        n_segments = sum(bool(one.of.segment) for one in found.effects)
+        found.check(
+            "Do segments have the same effects in all folds?",
+            fold_notes(found.folds, n_segments),
+            fine="they do, as far as can be seen",
+        )
     for declared in (block.space.declared for block in release.blocks):
         if tells_attrition(declared, found.effects):
             found.check(
@@ -324,6 +333,8 @@ def _from_statistics(release: Release, wanted: Wanted) -> Found:
             arrays = contrast_effects(contrasts, layout, Ends.of(block.space, place))
             function = CategoryFunction.declared(str(metric), block.space, place)
             found.shares.extend([function.name] * function.is_share(block.space))
+            if block.space.declared.observed_place(place) is None:
+                found.ranges.append(MetricRange.of(function.name, function.values))
             found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
             found.effects.extend(overall_effects(arrays, layout, str(metric)))
     return found

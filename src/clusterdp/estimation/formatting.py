@@ -186,7 +186,7 @@ def effect_columns(estimate: Estimate, effects: Sequence[Effect]) -> list[Column
 
     columns = [
         *_labels(estimate, effects),
-        Column("effect", numbers(lambda one: one.effect)),
+        Column("effect", numbers(lambda one: _within(one.effect, (-one.largest, one.largest)))),
         Column("std error", numbers(lambda one: one.std_error)),
         Column(f"{percent} interval", intervals(lambda _: estimate.level)),
         Column("p-value", each(lambda one: p_value_text(one.p_value)), rank=1),
@@ -200,9 +200,13 @@ def effect_columns(estimate: Estimate, effects: Sequence[Effect]) -> list[Column
         ]
     if any(effect.treated_mean is not None for effect in effects):
         columns += [
-            Column("arm mean", numbers(lambda one: one.treated_mean), starts_line=True),
+            Column(
+                "arm mean",
+                numbers(lambda one: _within(one.treated_mean, one.possible)),
+                starts_line=True,
+            ),
             Column("arm error", numbers(lambda one: one.treated_std_error), rank=8),
-            Column("control mean", numbers(lambda one: one.control_mean)),
+            Column("control mean", numbers(lambda one: _within(one.control_mean, one.possible))),
             Column("control error", numbers(lambda one: one.control_std_error), rank=9),
         ]
     if any(effect.lift(estimate.level) for effect in effects):
@@ -300,7 +304,18 @@ def p_value_text(p_value: float) -> str:
 
 def _lift(effect: Effect, level: float) -> str:
     lift = effect.lift(level)
-    return f"{lift[0]:+.1%} [{lift[1]:+.1%}, {lift[2]:+.1%}]" if lift else _NOTHING
+    if lift is None:
+        return _NOTHING
+    ratio, low, high = lift
+    limits = f"above {low:+.1%}" if math.isinf(high) else f"[{low:+.1%}, {high:+.1%}]"
+    return f"{ratio:+.1%} {limits}"
+
+
+def _within(number: float | None, bounds: tuple[float, float] | None) -> float | None:
+    """A number as people are shown it: what is possible, where noise took it further."""
+    if number is None or bounds is None or math.isnan(number):
+        return number
+    return min(max(number, bounds[0]), bounds[1])
 
 
 def _share(effect: Effect) -> str:

@@ -70,6 +70,7 @@ def _sentence(effect: Effect, estimate: Estimate) -> str:
     if low <= 0 <= high:
         return f"{arm}: no clear effect on {metric}. {_possible(low, high, unit)} ({level})."
     verb, size = ("raised", effect.effect) if low > 0 else ("lowered", -effect.effect)
+    size = min(size, effect.largest)
     ends = sorted((abs(low), abs(high)))
     between = f"{unit.told(ends[0])} to {unit.told(ends[1])}"
     if math.isinf(ends[1]):
