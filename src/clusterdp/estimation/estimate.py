@@ -76,7 +76,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         metrics: What to measure, every declared metric by default. A text or a list of them:
             `rounds` (the mean), `rounds>=10` (a share), `p90(rounds)`, `median(rounds)`,
             `dist(rounds)` (the distribution in every arm), `spend/visit` (a ratio of means). Or a
-            mapping of a name to values by category, for the mean of any function.
+            mapping of a name to values by category, for the mean of any function; or to an outcome
+            and a function of arrays, `{"log": ("spend", numpy.log1p)}`.
         control: The arm to compare with; the release's own by default.
         estimator: "stratified" compares within clusters and weights clusters by size;
             "unstratified" compares overall means.
