@@ -167,6 +167,22 @@ def test_a_function_of_a_number_is_bounded(rng: np.random.Generator) -> None:
         )
 
 
+def test_one_metric_that_rows_do_not_tell_leaves_the_others(rng: np.random.Generator) -> None:
+    """A joint channel of twelve categories has a span of fewer dimensions."""
+    table = pl.DataFrame({"user": np.arange(600), "arm": rng.permutation(600) % 2}).with_columns(
+        pl.Series(name, rng.integers(0, n_values, 600))
+        for name, n_values in {"a": 2, "b": 2, "c": 3}.items()
+    )
+    outcomes = {"a": "0,1", "b": "0,1", "c": "0..2"}
+    options: dict[str, Any] = {"unit": "user", "arm": "arm", "mechanism": cdp.optimal(epsilon=1)}
+    release = cdp.release(table, outcomes=outcomes, **options)
+    found = cdp.estimate(release, metrics=["a*b", "c", "a"])
+    assert found.metrics == ("c", "a")
+    assert any('--metric "a*b"' in one and "left out: " in one for one in found.warnings)
+    with pytest.raises(cdp.ParameterError, match=r'--metric "a\*b"'):
+        cdp.estimate(release, metrics=["a*b"])
+
+
 def test_distributions_are_shown(release: Release, visits: pl.DataFrame) -> None:
     found = cdp.estimate(release, metrics="dist(spend)", by="tier")
     assert not found.effects

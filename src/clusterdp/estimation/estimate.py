@@ -83,7 +83,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             "unstratified" compares overall means.
         use: "everything" combines rows with noisy sums and counts of their cells, if the release
             has them; "rows" uses rows alone, which is valid too and less precise.
-        segments: The analyst's own table. It is joined to the rows by unit id.
+        segments: The analyst's own table, or the path of its file. It is joined to the rows by unit
+            id.
         on: The column of ids in that table; by default named as in the release.
         by: Columns to cut by, kept or joined. Several in one entry are crossed: `["tier",
             "tier,region"]`.
@@ -110,6 +111,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     """
     given = dict(locals())
     release = open_release(release)
+    if isinstance(segments, str | os.PathLike):
+        given["segments"] = file_name(segments)
     _check_choice("estimator", estimator, ("stratified", "unstratified"))
     _check_choice("use", use, ("everything", "rows"))
     check_level(level)
@@ -240,8 +243,9 @@ def _from_rows(
         _check_pairs(rows)
     _check_joined(release, rows, found, wanted.labels)
     exposure = None if cuts.exposure is None else Exposure.of(cuts.exposure, sources)
-    for place, one in asked:
-        found.add(one.estimate(sources[place]._replace(exposure=exposure)))
+    _estimate_asked(
+        [(one, sources[place]._replace(exposure=exposure)) for place, one in asked], found
+    )
     if exposure is not None:
         found.add(exposure.effects(found.effects))
     if rows.segments and release.layout.folds > 1 and wanted.holdout is None:
@@ -266,6 +270,23 @@ def _from_rows(
         if suspect:
             found.effects[:] = report_plain(found.effects)
     return found
+
+
+def _estimate_asked(asked: list[tuple[Asked, Source]], found: Found) -> None:
+    """Estimate each metric. One that cannot be is left out, unless it is the only one.
+
+    Raises:
+        ParameterError: If none can be estimated.
+    """
+    refused = []
+    for one, source in asked:
+        try:
+            found.add(one.estimate(source))
+        except ParameterError as error:
+            refused.append(error)
+    if len(refused) == len(asked):
+        raise refused[0]
+    found.notes.extend(Note(f"left out: {error}", Weight.WARNING) for error in refused)
 
 
 def _check_joined(
