@@ -106,6 +106,7 @@ def bound_lines(estimate: Estimate) -> list[str]:
         f"{show(one.low)} and {show(one.high)}, {one.level:.0%} limits "
         f"{_interval(one.limits, show)}, if the arm moves who is observed in one direction only"
         + ("; from the declared ends, as rows do not tell the distribution" * one.from_ends)
+        + ("; widened to hold the effect on those observed, which noise had outside" * one.widened)
         for one in estimate.bounds
     ]
 

@@ -236,8 +236,8 @@ def _visible(seen: Visible) -> str:
     """What to expect of effects, metric by metric."""
     about = (
         f"Standard errors to expect of effects, {seen.assumed}. Detectable is the smallest effect "
-        "that a two-sided 5% test finds with 80% probability. Of several arms, it is the least "
-        "certain one."
+        "that a two-sided 5% test finds with 80% probability; beside it, the same without "
+        "privacy. Of several arms, it is the least certain one."
     )
     parts = ["", "## What can be seen", *textwrap.wrap(about, _WIDTH)]
     for metric, rows in seen.tables().items():
