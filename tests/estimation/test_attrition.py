@@ -111,7 +111,7 @@ def test_bounds_hold_the_effect_on_those_observed(scenario: str) -> None:
             )
             for one in (control, treated)
         ]
-        found = _bounds(Target("y", 1, 0), *noisy, 0.95, from_ends=False)
+        found = _bounds(Target("y", 1, 0), noisy[0], noisy[1], 0.95, from_ends=False)
         assert found.limits[0] <= found.low <= effect <= found.high <= found.limits[1]
         assert found.widened == (error < 0)
 

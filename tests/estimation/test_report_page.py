@@ -196,7 +196,7 @@ def test_a_notebook_gets_a_part_with_a_style_of_its_own(release: cdp.Release) ->
     assert part.rstrip().endswith("</div>")
     for tag in ("<html", "<body", "<script", "<head"):
         assert tag not in part
-    assert "@scope (.clusterdp)" in part
+    assert ".clusterdp.clusterdp.clusterdp {" in part
     assert ":root" not in part
 
 

@@ -92,7 +92,9 @@ def published(rng: np.random.Generator, folder: Path, design: dict[str, Any]) ->
 
 
 def code(readme: str, language: str) -> str:
-    return re.findall(rf"```{language}\n(.*?)```", readme, re.DOTALL)[0]
+    found = re.search(rf"```{language}\n(.*?)```", readme, re.DOTALL)
+    assert found is not None
+    return found[1]
 
 
 def by_sql(readme: str) -> dict[str, tuple[float, float]]:

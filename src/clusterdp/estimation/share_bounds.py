@@ -127,11 +127,11 @@ class MeanBounds(NamedTuple):
         if comparison.sign in {"<", "<="}:
             shares = [1 - shares[1], 1 - shares[0]]
         functions = [CategoryFunction.of(str(comparison), one, space) for one in shares]
-        low, high = (shown(float(grid.values[place])) for place in (upper - 1, upper))
+        before, beyond = (shown(float(grid.values[place])) for place in (upper - 1, upper))
         name = str(comparison)
         why = (
-            f"numbers between {low} and {high} were rounded to one of them, so shares are known up "
-            "to bounds; estimates are half way, and intervals hold both; the owner could declare "
+            f"numbers between {before} and {beyond} were rounded to one of them, so shares are "
+            "known up to bounds; estimates are half way, and intervals hold both; the owner could declare "
             f'--metric "{name}"'
         )
         return cls(name, (functions[0], functions[1]), why, MetricRange(name, 0.0, 1.0))
@@ -152,7 +152,8 @@ class MeanBounds(NamedTuple):
         least, most = every.min(), every.max()
         for low, (first, last) in enumerate(pairwise(grid.points)):
             inside = np.arange(first, last + 1)
-            values = function((number.first_multiple + inside) * float(number.unit))
+            steps = np.asarray(number.first_multiple + inside, np.float64)
+            values = function(steps * float(number.unit))
             line = every[low] + (inside - first) / (last - first) * (every[low + 1] - every[low])
             off, ends = values - line, slice(low, low + 2)
             above[ends] = np.maximum(above[ends], off.max())
