@@ -23,7 +23,7 @@ from clusterdp.estimation.quantile_pairs import QuantilePair
 from clusterdp.estimation.quantiles import ArmQuantile
 from clusterdp.estimation.ratio import ArmRatio
 from clusterdp.estimation.results import FEW_UNITS
-from clusterdp.estimation.share_bounds import ArmBounds, ShareBounds
+from clusterdp.estimation.share_bounds import ArmBounds, MeanBounds
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.expressions import Comparison
@@ -166,7 +166,7 @@ def number_questions(points: Sequence[float]) -> list[tuple[Experiment, Question
         space, np.stack([grid.rounded(Density(steps=steps, probs=each)) for each in probs])
     )
     levels = Levels.of("rounds", space)
-    bounds = ShareBounds.of(Comparison(outcome="rounds", sign=">=", threshold=25.0), space)
+    bounds = MeanBounds.of_share(Comparison(outcome="rounds", sign=">=", threshold=25.0), space)
     shares = probs @ (values >= 25)
     between = Question(
         "share between", bounds.functions, ArmBounds, (float(shares[0]), float(shares[1]))

@@ -226,6 +226,7 @@ def test_specs_that_make_no_sense(line: str, message: str, source: Path, tmp_pat
         (("--level", 95), "level must be a number strictly between"),
         (("--plot", "forest.jpg"), ".svg, .png or .pdf"),
         (("--csv", "/nowhere/x.csv"), "cannot write"),
+        (("--csv", "x.xlsx"), "writes text, got 'x.xlsx'; name it .csv"),
         (("--control", "B"), "is not an arm"),
         (("--shares", "half"), "shares reads"),
         (("--segments", "none.csv"), "there is no file"),

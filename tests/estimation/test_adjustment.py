@@ -29,7 +29,7 @@ def release(table: pl.DataFrame) -> cdp.Release:
 
 @pytest.fixture
 def known(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
-    """What an analyst knows: earlier clicks, a region, a plan; some values are missing."""
+    """What an analyst knows: clicks, a region, a plan; some values are missing."""
     nth = np.arange(len(table))
     return table.select(
         "user",
@@ -177,7 +177,7 @@ def test_one_of_two_is_to_be_reported(release: cdp.Release, known: pl.DataFrame)
     """The adjusted one, or where units are few the plain one: outcomes do not decide it."""
     ids = known["user"]
     small = known.with_columns(vip=pl.Series(np.arange(len(ids)) < 30))
-    found = cdp.estimate(release, segments=small, adjust="before", by="vip")
+    found = cdp.estimate(release, segments=small, adjust="gaps", by="vip")
     assert [(one.of.label, one.to_report) for one in found.effects] == [
         ("overall", False),
         ("overall (adjusted)", True),

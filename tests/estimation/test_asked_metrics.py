@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from assertions import ALPHA
 from cli_runs import run
 
 if TYPE_CHECKING:
@@ -132,6 +133,54 @@ def test_values_by_outcomes(release: Release) -> None:
     keys = [(0, 0), (1, 0), (1, 1), (1, 2), (1, 3)]
     mapped = cdp.estimate(release, metrics={"odd": dict(zip(keys, [0, 1, 0, 1, 0], strict=True))})
     assert listed.effects == mapped.effects
+
+
+def test_a_function_of_a_number_is_bounded(rng: np.random.Generator) -> None:
+    """However many units there are, the interval holds the truth; values at grid points do not."""
+    n_units, middle = 40_000, 7.5
+    amount = np.where(rng.random(n_units) < 0.5, middle, 0.0)
+    table = pl.DataFrame(
+        {"user": np.arange(n_units), "arm": rng.integers(0, 2, n_units), "spend": amount}
+    ).with_columns(spend=pl.col("spend") * pl.col("arm"))
+    options: dict[str, Any] = {"outcomes": {"spend": cdp.Number(0, 60)}, "unit": "user"}
+    release = cdp.release(table, arm="arm", mechanism="uniform-prior-dp", epsilon=6, **options)
+    (effect,) = cdp.estimate(release, metrics={"log": ("spend", np.log1p)}).effects
+    low, high = effect.ci(1 - ALPHA)
+    assert low <= np.log1p(amount).mean() <= high
+    found = cdp.estimate(
+        release, metrics={"log": ("spend", np.log1p), "same": ("spend", np.asarray)}
+    )
+    assert any(one.startswith("log: numbers were rounded to") for one in found.notes)
+    same, spend = found["same"], cdp.estimate(release)["spend"]
+    assert same.effect == pytest.approx(spend.effect)
+    assert same.ci() == pytest.approx(spend.ci())
+    points = [float(one) for one in release.blocks[0].space.grids[0].values]
+    with pytest.raises(cdp.ParameterError, match="give the function itself"):
+        cdp.estimate(release, metrics={"log": list(np.log1p(points))})
+    twice = cdp.estimate(release, metrics={"twice": [2 * one for one in points]})
+    assert twice.effects[0].effect == pytest.approx(2 * spend.effect)
+    with pytest.raises(cdp.ParameterError, match="no declared outcome"):
+        cdp.estimate(release, metrics={"log": ("spent", np.log1p)})
+    with pytest.raises(cdp.ParameterError, match="a finite number for each"):
+        cdp.estimate(
+            release, metrics={"log": ("spend", lambda values: np.full_like(values, np.nan))}
+        )
+
+
+def test_one_metric_that_rows_do_not_tell_leaves_the_others(rng: np.random.Generator) -> None:
+    """A joint channel of twelve categories has a span of fewer dimensions."""
+    table = pl.DataFrame({"user": np.arange(600), "arm": rng.permutation(600) % 2}).with_columns(
+        pl.Series(name, rng.integers(0, n_values, 600))
+        for name, n_values in {"a": 2, "b": 2, "c": 3}.items()
+    )
+    outcomes = {"a": "0,1", "b": "0,1", "c": "0..2"}
+    options: dict[str, Any] = {"unit": "user", "arm": "arm", "mechanism": cdp.optimal(epsilon=1)}
+    release = cdp.release(table, outcomes=outcomes, **options)
+    found = cdp.estimate(release, metrics=["a*b", "c", "a"])
+    assert found.metrics == ("c", "a")
+    assert any('--metric "a*b"' in one and "left out: " in one for one in found.warnings)
+    with pytest.raises(cdp.ParameterError, match=r'--metric "a\*b"'):
+        cdp.estimate(release, metrics=["a*b"])
 
 
 def test_distributions_are_shown(release: Release, visits: pl.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,38 @@ def test_a_share_that_differs_is_warned_of(rng: np.random.Generator) -> None:
     alone = cdp.estimate(released, use="rows", estimator="unstratified")["y"]
     assert alone.effect == pytest.approx(by_rows[1] - by_rows[0])
     assert alone.control_mean == pytest.approx(by_rows[0])
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_bounds_hold_the_effect_on_those_observed(scenario: str) -> None:
+    """Whatever noise does to them: it lies between the true ones. That they were moved is said."""
+    units = make_units(scenario, "0..5")
+    control, treated = exact_arm(units, 0), exact_arm(units, 1)
+    effect = treated.ratio.value - control.ratio.value
+    for error in (-0.9, 0.9):
+        noisy = [
+            one._replace(
+                tails={
+                    sign: [_Tail(tail.threshold, tail.mean + error, 1e-4) for tail in tails]
+                    for sign, tails in one.tails.items()
+                }
+            )
+            for one in (control, treated)
+        ]
+        found = _bounds(Target("y", 1, 0), noisy[0], noisy[1], 0.95, from_ends=False)
+        assert found.limits[0] <= found.low <= effect <= found.high <= found.limits[1]
+        assert found.widened == (error < 0)
+
+
+def test_bounds_that_were_widened_are_said_to_be(rng: np.random.Generator) -> None:
+    table = make_units("by arm", "0..5").table(rng).head(400)
+    released = cdp.release(table, outcomes={"y": "0..5"}, mechanism=cdp.optimal(epsilon=2), **PARTS)
+    estimate = cdp.estimate(released)
+    (bounds,), said = estimate.bounds, "widened to hold the effect on those observed"
+    assert bounds.low - 1e-9 <= estimate["y"].effect <= bounds.high + 1e-9
+    for is_widened in (False, True):
+        changed = replace(estimate, bounds=(replace(bounds, widened=is_widened),))
+        assert (said in repr(changed)) == is_widened
 
 
 def test_thresholds_are_of_those_observed(rng: np.random.Generator) -> None:

@@ -21,7 +21,7 @@ from clusterdp.estimation.intervals import ArmPair
 from clusterdp.estimation.levels import ArmLevels, Levels
 from clusterdp.estimation.quantile_pairs import QuantilePair
 from clusterdp.estimation.quantiles import ArmQuantile
-from clusterdp.estimation.share_bounds import ArmBounds, ShareBounds
+from clusterdp.estimation.share_bounds import ArmBounds, MeanBounds
 from clusterdp.experiment.categories import Categories
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.expressions import Comparison
@@ -147,7 +147,7 @@ def test_shares_of_numbers_lie_within_their_bounds(
     space = number_space()
     rounded = space.grids[0].rounded(Density(steps=steps, probs=probs))
     comparison = Comparison(outcome="y", sign=sign, threshold=threshold)
-    low, high = (one.values @ rounded for one in ShareBounds.of(comparison, space).functions)
+    low, high = (one.values @ rounded for one in MeanBounds.of_share(comparison, space).functions)
     holds = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": np.less}[sign]
     true = probs[holds(steps, threshold)].sum()
     assert low - 1e-12 <= true <= high + 1e-12

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
+# What JupyterLab and nbconvert say of tables and drawings in outputs.
+JUPYTER = """
+.jp-RenderedHTMLCommon { font-size: 14px; line-height: 1.6; width: 860px; }
+.jp-RenderedHTMLCommon table { border: none; font-size: 13px; table-layout: fixed;
+  margin-left: auto; margin-bottom: 1em; margin-right: auto; }
+.jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th, .jp-RenderedHTMLCommon tr {
+  vertical-align: middle; padding: 0.5em; white-space: normal; max-width: none; border: none; }
+:not(.jp-RenderedMarkdown).jp-RenderedHTMLCommon th { text-align: right; font-weight: bold; }
+.jp-RenderedHTMLCommon img, .jp-RenderedHTMLCommon svg { max-width: 100%; height: auto; }
+"""
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +52,28 @@ def test_a_report_fits_and_is_accessible(browser: Browser, report: Path) -> None
         page.set_viewport_size({"width": WIDTHS[0], "height": 900})
         wider = "tables => tables.map(table => table.scrollWidth - table.clientWidth)"
         assert set(page.locator(".forest").evaluate_all(wider)) == {0}
+
+
+def test_a_notebook_shows_columns_side_by_side(browser: Browser, tmp_path: Path) -> None:
+    """Within the sheet of JupyterLab: no cell prints over the next, and charts stay small."""
+    part = many_segments(3, "a place called number {}")._repr_html_()
+    page_text = (
+        f"<!doctype html><html lang='en'><head><title>A</title><style>{JUPYTER}</style></head>"
+        f"<body><div class='jp-RenderedHTMLCommon'>{part}</div></body></html>"
+    )
+    path = tmp_path / "notebook.html"
+    path.write_text(page_text, encoding="utf-8")
+    over = "cells => cells.filter(one => one.scrollWidth > one.clientWidth + 1).length"
+    with opened(browser, path, 1000) as page:
+        assert page.locator("details").count() > 0
+        assert page.locator("table:visible thead").first.locator("th").count() <= 6
+        page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+        assert page.locator("td, th").evaluate_all(over) == 0
+        widths = page.locator("svg.chart").evaluate_all(
+            "all => all.map(one => one.getBoundingClientRect().width)"
+        )
+        assert widths
+        assert max(widths) <= 33 * 16
 
 
 def test_rows_are_sorted(browser: Browser, report: Path) -> None:

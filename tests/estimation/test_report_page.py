@@ -196,7 +196,7 @@ def test_a_notebook_gets_a_part_with_a_style_of_its_own(release: cdp.Release) ->
     assert part.rstrip().endswith("</div>")
     for tag in ("<html", "<body", "<script", "<head"):
         assert tag not in part
-    assert "@scope (.clusterdp)" in part
+    assert ".clusterdp.clusterdp.clusterdp {" in part
     assert ":root" not in part
 
 
@@ -210,5 +210,4 @@ def test_checks_have_verdicts(release: cdp.Release) -> None:
     (warned,) = [check.found for check in found.checks if check.verdict == "warning"]
     assert set(warned) <= set(found.warnings)
     assert found.to_dict()["checks"][0]["verdict"] == "warning"
-    (arms,) = cdp.estimate(release).checks
-    assert arms.verdict == "fine"
+    assert {check.verdict for check in cdp.estimate(release).checks} == {"fine"}

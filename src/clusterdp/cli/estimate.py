@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Options that change what is written, and no number.
 _OUTPUTS = ("as_json", "csv", "plot", "html")
+# How files of text may be called; places such as /dev/stdout have no ending.
+_CSV = (".csv", ".txt", "")
 
 
 @errors_in_one_line()
@@ -128,8 +130,14 @@ def estimate(
 
     clusterdp estimate published/ --exposure clicked --metric spend
     """
+    # What cannot be written later is refused now.
     if plot is not None:
-        new_figure(plot, (1, 1))  # refused now if it cannot be drawn later
+        new_figure(plot, (1, 1))
+    if csv is not None and csv.suffix.lower() not in _CSV:
+        raise ParameterError(f"csv (--csv) writes text, got {csv.name!r}; name it .csv")
+    written = [path for path in (csv, plot, html) if path is not None]
+    for path in written:
+        _check_not_input(path, folder, segments)
     result = estimate_effects(
         folder,
         metrics=metric or None,
@@ -147,9 +155,6 @@ def estimate(
         shares=None if shares is None else _parse_shares(shares),
         level=level,
     )
-    written = [path for path in (csv, plot, html) if path is not None]
-    for path in written:
-        _check_not_input(path, folder, segments)
     if csv is not None:
         _write_csv(result, csv)
     if plot is not None:

@@ -15,16 +15,18 @@ from clusterdp.estimation.measured import CategoryFunction, Measured
 from clusterdp.estimation.metric_effects import Found, MetricRows
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.observed import AskedOfObserved
+from clusterdp.estimation.possible import MetricRange
 from clusterdp.estimation.quantiles import quantile_effects
 from clusterdp.estimation.ratio import RatioRows
-from clusterdp.estimation.share_bounds import ShareBounds
+from clusterdp.estimation.share_bounds import MeanBounds
 from clusterdp.experiment import questions
 from clusterdp.experiment.expressions import Comparison, Metric
 from clusterdp.experiment.number import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from clusterdp._arrays import FloatArray
     from clusterdp.estimation.exposure import Exposure
     from clusterdp.estimation.metric_effects import Wanted
     from clusterdp.estimation.segments import RowCounts
@@ -107,19 +109,21 @@ class AskedMean(NamedTuple):
         if source.exposure is not None:
             found.add(source.exposure.beside(self.function, source))
         found.shares.extend([measured.name] * self.function.is_share(source.block.space))
+        found.ranges.append(MetricRange.of(measured.name, self.function.values))
         return found
 
 
 class AskedBounds(NamedTuple):
-    """A share that is known up to bounds."""
+    """A share, or the mean of a function of a number, that is known up to bounds."""
 
-    bounds: ShareBounds
+    bounds: MeanBounds
+    is_share: bool
 
     def estimate(self, source: Source) -> Found:
         """Effects on the share."""
         measured = [source.measured(one) for one in self.bounds.functions]
         found, name = self.bounds.effects(source.read(measured)), self.bounds.name
-        found.shares.append(name)
+        found.shares.extend([name] * self.is_share)
         found.notes.extend([*source.notes_on(name), *source.noise_notes(name, measured)])
         return found
 
@@ -150,6 +154,7 @@ class AskedQuantile(NamedTuple):
         measured = [source.measured(one) for one in self.levels.functions]
         found = quantile_effects(source.read(measured), self.levels, self.share, self.name)
         found.notes.extend([*source.notes_on(self.name), *source.noise_notes(self.name, measured)])
+        found.ranges.append(MetricRange.of(self.name, self.levels.values))
         return found
 
 
@@ -171,7 +176,7 @@ def parse_metrics(given: Any, spaces: Sequence[Categories]) -> list[tuple[int, A
 
     Args:
         given: None; or a text such as `rounds>=10` or `p90(rounds)`, a mapping of a name to values
-            by category, or a list of these.
+            by category or to an outcome and a function of it, or a list of these.
         spaces: The categories of the release, block by block.
 
     Raises:
@@ -191,7 +196,12 @@ def parse_metrics(given: Any, spaces: Sequence[Categories]) -> list[tuple[int, A
 
 def _parse(entry: Any, spaces: Sequence[Categories]) -> list[tuple[int, Asked]]:
     if isinstance(entry, Mapping):
-        return [_asked_values(name, values, spaces) for name, values in entry.items()]
+        return [
+            _asked_function(str(name), *values, spaces)
+            if isinstance(values, tuple) and len(values) == 2 and callable(values[1])
+            else _asked_values(name, values, spaces)
+            for name, values in entry.items()
+        ]
     if isinstance(entry, str):
         question = questions.parse_question(entry)
         block = _block_of(question, spaces)
@@ -244,7 +254,7 @@ def _mean(metric: Metric, space: Categories) -> Asked:
     if metric.valued & set(space.declared.missing):
         return AskedOfObserved.of(metric, _function(metric, space), space)
     if (comparison := _uncut(metric, space)) is not None:
-        return AskedBounds(ShareBounds.of(comparison, space))
+        return AskedBounds(MeanBounds.of_share(comparison, space), is_share=True)
     return AskedMean(_function(metric, space))
 
 
@@ -285,13 +295,48 @@ def _function(metric: Metric, space: Categories) -> CategoryFunction:
     return CategoryFunction.of(name, values, space)
 
 
+def _asked_function(
+    name: str, outcome: Any, function: Callable[..., Any], spaces: Sequence[Categories]
+) -> tuple[int, Asked]:
+    """A function of one outcome, given as such."""
+    held = [place for place, space in enumerate(spaces) if outcome in space.declared.names]
+    if not held:
+        names = [repr(one) for space in spaces for one in space.declared.names]
+        raise ParameterError(
+            f"metric {name!r} is of {outcome!r}, which is no declared outcome; the outcomes are "
+            f"{', '.join(names)}"
+        )
+    space = spaces[held[0]]
+    if outcome in space.declared.missing:
+        raise ParameterError(
+            f"metric {name!r} is of {outcome!r}, which may be missing; ask for {outcome!r} itself"
+        )
+
+    def of_array(values: FloatArray) -> FloatArray:
+        found = np.asarray(function(values), dtype=np.float64)
+        if found.shape != values.shape or not np.isfinite(found).all():
+            raise ParameterError(
+                f"metric {name!r} needs a function that gives a finite number for each of an array "
+                "of numbers, such as numpy.log1p"
+            )
+        return found
+
+    if outcome in space.declared.numbers:
+        bounds = MeanBounds.of_function(name, outcome, of_array, space)
+        if bounds.is_exact:
+            return held[0], AskedMean(bounds.functions[0])
+        return held[0], AskedBounds(bounds, is_share=False)
+    values = space.outcome_values()[space.declared.names.index(outcome)]
+    return held[0], AskedMean(_given_values(name, of_array(values), space))
+
+
 def _asked_values(name: Any, values: Any, spaces: Sequence[Categories]) -> tuple[int, Asked]:
     """A function given by its value in each category, of the one block that has such categories."""
-    found: list[tuple[int, Asked]] = []
+    found: list[tuple[int, CategoryFunction]] = []
     refused: list[ParameterError] = []
     for block, space in enumerate(spaces):
         try:
-            found.append((block, AskedMean(_given_values(name, values, space))))
+            found.append((block, _given_values(name, values, space)))
         except ParameterError as error:
             refused.append(error)
     if not found:
@@ -301,7 +346,10 @@ def _asked_values(name: Any, values: Any, spaces: Sequence[Categories]) -> tuple
             f"metric {name!r} has values that fit the categories of {len(found)} blocks; ask for "
             "it by a text that names outcomes, such as 'rounds>=10'"
         )
-    return found[0]
+    ((block, function),) = found
+    if function.combination is None:
+        _check_between(function, spaces[block])
+    return block, AskedMean(function)
 
 
 def _given_values(name: Any, values: Any, space: Categories) -> CategoryFunction:
@@ -321,6 +369,25 @@ def _given_values(name: Any, values: Any, space: Categories) -> CategoryFunction
     if not np.ptp(numbers):
         raise ParameterError(f"metric {name!r} is the same in every category; give other values")
     return CategoryFunction.of(str(name), numbers, space)
+
+
+def _check_between(function: CategoryFunction, space: Categories) -> None:
+    """Raise a ParameterError if values change between grid points that numbers were rounded to."""
+    name, values = function.name, function.values.tolist()
+    known = dict(zip(map(tuple, space.levels.T.tolist()), values, strict=True))
+    for outcome, grid in zip(space.declared.numbers, space.grids, strict=True):
+        place = space.declared.names.index(outcome)
+        for levels, value in known.items():
+            level = levels[place]
+            if level + 1 >= len(grid.points) or grid.points[level + 1] - grid.points[level] == 1:
+                continue
+            above = (*levels[:place], level + 1, *levels[place + 1 :])
+            if known.get(above, value) != value:
+                raise ParameterError(
+                    f"metric {name!r} has values at the grid points of {outcome!r}, and none "
+                    "between them, from where numbers were rounded; give the function itself: "
+                    f"metrics={{{name!r}: ({outcome!r}, numpy.log1p)}}"
+                )
 
 
 def _by_key(name: Any, values: Mapping[Any, Any], space: Categories) -> list[Any]:

@@ -3,7 +3,8 @@
 If treatment moves who is observed in one direction only, the arm with the smaller share observed,
 π, has observed exactly those who are observed in either arm. They are the share π of everyone in
 the other arm, too, but not known there. At worst they have its lowest, or its highest, outcomes.
-The mean of the lowest is the largest of
+So the effect on those observed, where neither arm is trimmed, lies between both bounds. The mean
+of the lowest is the largest of
 
     t − E[R·(t − y)₊]/π    over all t,
 
@@ -60,6 +61,8 @@ class AttritionBounds:
         trimmed_share: The share of its observed that is left out.
         from_ends: Whether only the declared ends of the outcome were used, as rows do not tell how
             it is distributed.
+        widened: Whether noise had the bounds in another order, or the effect on those observed
+            outside. That effect lies between the true bounds, so they were moved to hold it.
     """
 
     of: Target
@@ -70,6 +73,7 @@ class AttritionBounds:
     trimmed: Any
     trimmed_share: float
     from_ends: bool
+    widened: bool
 
     def to_dict(self) -> dict[str, Any]:
         """Everything about these bounds as plain values."""
@@ -85,6 +89,7 @@ class AttritionBounds:
             "trimmed": self.trimmed,
             "trimmed_share": self.trimmed_share,
             "from_ends": self.from_ends,
+            "widened": self.widened,
         }
 
 
@@ -186,15 +191,17 @@ def _bounds(
     low, high = (
         _best(trimmed, kept.ratio, level, sign=1 if more else -1, side=side) for side in (-1, 1)
     )
+    effect = treated.ratio.value - control.ratio.value
     return AttritionBounds(
         of=of,
-        low=low.value,
-        high=high.value,
-        limits=(low.limit, high.limit),
+        low=min(low.value, effect),
+        high=max(high.value, effect),
+        limits=(min(low.limit, effect), max(high.limit, effect)),
         level=level,
         trimmed=of.arm if more else of.control,
         trimmed_share=1 - kept.ratio.below / trimmed.ratio.below,
         from_ends=from_ends,
+        widened=low.value > effect or high.value < effect,
     )
 
 

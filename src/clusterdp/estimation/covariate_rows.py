@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from clusterdp.estimation.coded_rows import CodedRows, GroupedRows, parts_of
-from clusterdp.estimation.covariates import MISSING, read_covariates
+from clusterdp.estimation.covariates import read_covariates
 from clusterdp.estimation.cuts import columns_of
 from clusterdp.estimation.response_leak import ColumnCounts
 from clusterdp.published.grouped_counts import KeyCounts
@@ -198,13 +198,6 @@ class RowsBySegment:
             arms = of_entries.astype(np.min_scalar_type(n_arms))[self.entries]
             self._cuts[dimension] = Cut.of(grouped, arms, n_arms)
         return self._cuts[dimension]
-
-    def missing_profiles(self) -> dict[str, IntArray]:
-        """The profiles of the units that lack each covariate."""
-        return {
-            name: self.entries[classes == MISSING].astype(np.int64) // self.n_responses
-            for name, classes in self.given.classes.items()
-        }
 
     def class_counts(self, groups: IntArray) -> list[ColumnCounts]:
         """Rows counted by the classes of each covariate.

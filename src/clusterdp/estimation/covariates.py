@@ -38,11 +38,13 @@ class Covariates(NamedTuple):
         regressors: The columns that have a slope: numbers, and indicators as truth values.
         classes: The values of each covariate as a few classes, from 1 on; `MISSING` where it is.
         n_missing: How many units lack each covariate.
+        numbers: Which are numbers; the others are categories.
     """
 
     regressors: tuple[FloatArray | BoolArray, ...]
     classes: dict[str, CodeArray]
     n_missing: dict[str, int]
+    numbers: frozenset[str]
 
     def chosen(self, rows: BoolArray) -> Covariates:
         """Some of the rows."""
@@ -113,6 +115,7 @@ def read_covariates(
         regressors=tuple(regressors),
         classes=classes,
         n_missing={name: int((one == MISSING).sum()) for name, one in classes.items()},
+        numbers=frozenset(covariates) & frozenset(columns.numbers),
     )
 
 

@@ -190,10 +190,13 @@ def compare_segments(
 
 
 def _against_rest(errors: SegmentErrors, segments: Sequence[SegmentEffect]) -> list[Effect]:
-    """Each segment against the mean effect of the others, weighted by their units."""
+    """Each segment against the mean effect of the others, weighted by their units.
+
+    Of two segments, the first alone: the second one against the rest is the same question.
+    """
     sizes = np.array([one.n_units for one in segments])
     effects = []
-    for place, one in enumerate(segments):
+    for place, one in enumerate(segments if len(segments) > 2 else segments[:1]):
         rest = np.where(np.arange(len(segments)) == place, 0, sizes)
         weights = -rest / rest.sum()
         weights[place] = 1.0

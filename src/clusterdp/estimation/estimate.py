@@ -13,6 +13,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.estimation import segments as cutting
 from clusterdp.estimation.asked import Source, parse_metrics
 from clusterdp.estimation.checks import arms_check, segment_size_check
+from clusterdp.estimation.covariate_balance import balance_notes, difference_notes, report_plain
 from clusterdp.estimation.crossing import AskedExposure
 from clusterdp.estimation.cuts import Cuts, parse_dimensions, parse_names
 from clusterdp.estimation.effect_values import to_effect
@@ -27,6 +28,7 @@ from clusterdp.estimation.moments import contrast_effects
 from clusterdp.estimation.notes import Note, Weight, sorted_notes
 from clusterdp.estimation.observed import attrition_notes, missing_notes, tells_attrition
 from clusterdp.estimation.origin import Origin, call_text, file_name
+from clusterdp.estimation.possible import MetricRange, fold_notes, range_notes, within_ranges
 from clusterdp.estimation.profiling import Profiling
 from clusterdp.estimation.reporting import mark_reported
 from clusterdp.estimation.results import Effect, Estimate, check_level
@@ -74,13 +76,15 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         metrics: What to measure, every declared metric by default. A text or a list of them:
             `rounds` (the mean), `rounds>=10` (a share), `p90(rounds)`, `median(rounds)`,
             `dist(rounds)` (the distribution in every arm), `spend/visit` (a ratio of means). Or a
-            mapping of a name to values by category, for the mean of any function.
+            mapping of a name to values by category, for the mean of any function; or to an outcome
+            and a function of arrays, `{"log": ("spend", numpy.log1p)}`.
         control: The arm to compare with; the release's own by default.
         estimator: "stratified" compares within clusters and weights clusters by size;
             "unstratified" compares overall means.
         use: "everything" combines rows with noisy sums and counts of their cells, if the release
             has them; "rows" uses rows alone, which is valid too and less precise.
-        segments: The analyst's own table. It is joined to the rows by unit id.
+        segments: The analyst's own table, or the path of its file. It is joined to the rows by unit
+            id.
         on: The column of ids in that table; by default named as in the release.
         by: Columns to cut by, kept or joined. Several in one entry are crossed: `["tier",
             "tier,region"]`.
@@ -107,6 +111,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     """
     given = dict(locals())
     release = open_release(release)
+    if isinstance(segments, str | os.PathLike):
+        given["segments"] = file_name(segments)
     _check_choice("estimator", estimator, ("stratified", "unstratified"))
     _check_choice("use", use, ("everything", "rows"))
     check_level(level)
@@ -157,7 +163,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         )
     else:
         found = _from_statistics(release, wanted)
-    effects = sorted(found.effects, key=_kind)
+    effects = within_ranges(sorted(found.effects, key=_kind), found.ranges)
+    found.check("Are means possible?", range_notes(effects), fine="they are")
     notes = [*ratio_notes, *found.notes, *_group_notes(release)]
     notes += scope_notes(layout, estimator, labels)
     missing = [note for one in release.blocks for note in missing_notes(one.space.declared)]
@@ -184,6 +191,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         tests=tuple(found.tests),
         distributions=tuple(found.distributions),
         bounds=tuple(found.bounds),
+        adjusted_for=covariates,
         checks=(arms_check(layout, ratio_notes), *found.checks, *segment_size_check(effects)),
     )
 
@@ -235,10 +243,18 @@ def _from_rows(
         _check_pairs(rows)
     _check_joined(release, rows, found, wanted.labels)
     exposure = None if cuts.exposure is None else Exposure.of(cuts.exposure, sources)
-    for place, one in asked:
-        found.add(one.estimate(sources[place]._replace(exposure=exposure)))
+    _estimate_asked(
+        [(one, sources[place]._replace(exposure=exposure)) for place, one in asked], found
+    )
     if exposure is not None:
         found.add(exposure.effects(found.effects))
+    if rows.segments and release.layout.folds > 1 and wanted.holdout is None:
+        n_segments = sum(bool(one.of.segment) for one in found.effects)
+        found.check(
+            "Do segments have the same effects in all folds?",
+            fold_notes(found.folds, n_segments),
+            fine="they do, as far as can be seen",
+        )
     for declared in (block.space.declared for block in release.blocks):
         if tells_attrition(declared, found.effects):
             found.check(
@@ -248,7 +264,29 @@ def _from_rows(
             )
     if rows.covariates is not None:
         found.effects[:] = mark_reported(found.effects, len(rows.covariates.given.regressors))
+        suspect = [*balance_notes(rows.covariates), *difference_notes(found.effects)]
+        fine = "they do not, as far as can be seen"
+        found.check("Do covariates follow from treatment?", suspect, fine=fine)
+        if suspect:
+            found.effects[:] = report_plain(found.effects)
     return found
+
+
+def _estimate_asked(asked: list[tuple[Asked, Source]], found: Found) -> None:
+    """Estimate each metric. One that cannot be is left out, unless it is the only one.
+
+    Raises:
+        ParameterError: If none can be estimated.
+    """
+    refused = []
+    for one, source in asked:
+        try:
+            found.add(one.estimate(source))
+        except ParameterError as error:
+            refused.append(error)
+    if len(refused) == len(asked):
+        raise refused[0]
+    found.notes.extend(Note(f"left out: {error}", Weight.WARNING) for error in refused)
 
 
 def _check_joined(
@@ -292,17 +330,13 @@ def _check_pairs(rows: cutting.RowCounts) -> None:
 def _segment_sizes(rows: cutting.RowCounts, private: str | None) -> list[tuple[str, IntArray]]:
     """Segments, and units without a value, with the units of their cells; no true clusters."""
 
-    def cell_sizes(places: IntArray, counts: IntArray | None = None) -> IntArray:
+    def cell_sizes(places: IntArray, counts: IntArray) -> IntArray:
         return _cell_sizes(rows.profiles, np.bincount(places, counts, len(rows.profiles.cells)))
 
     known = (pair for pair in rows.segments if private not in dict(pair[0]))
     parts = [(segment_label(segment), one) for segment, one in known]
     parts += [(f"no {' or '.join(names)}", one) for names, one in rows.without]
-    segments = [(name, cell_sizes(one.profiles, one.counts)) for name, one in parts]
-    if rows.covariates is not None:
-        missing = rows.covariates.missing_profiles()
-        segments += [(f"no {name}", cell_sizes(places)) for name, places in missing.items()]
-    return segments
+    return [(name, cell_sizes(one.profiles, one.counts)) for name, one in parts]
 
 
 def _cell_sizes(profiles: Profiles, sizes: IntArray | None = None) -> IntArray:
@@ -321,6 +355,8 @@ def _from_statistics(release: Release, wanted: Wanted) -> Found:
             arrays = contrast_effects(contrasts, layout, Ends.of(block.space, place))
             function = CategoryFunction.declared(str(metric), block.space, place)
             found.shares.extend([function.name] * function.is_share(block.space))
+            if block.space.declared.observed_place(place) is None:
+                found.ranges.append(MetricRange.of(function.name, function.values))
             found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
             found.effects.extend(overall_effects(arrays, layout, str(metric)))
     return found

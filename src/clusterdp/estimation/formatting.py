@@ -107,14 +107,19 @@ def bound_lines(estimate: Estimate) -> list[str]:
         f"{show(one.low)} and {show(one.high)}, {one.level:.0%} limits "
         f"{_interval(one.limits, show)}, if the arm moves who is observed in one direction only"
         + ("; from the declared ends, as rows do not tell the distribution" * one.from_ends)
+        + ("; widened to hold the effect on those observed, which noise had outside" * one.widened)
         for one in estimate.bounds
     ]
 
 
 def reported_lines(estimate: Estimate) -> list[str]:
     """Which effects to report, where some are adjusted, and why."""
-    is_adjusted = any(effect.of.adjusted for effect in estimate.effects)
-    return [f"* {WHY_REPORTED}"] if is_adjusted else []
+    adjusted = [effect for effect in estimate.effects if effect.of.adjusted]
+    if not adjusted:
+        return []
+    is_reported = any(effect.to_report for effect in adjusted)
+    why = WHY_REPORTED if is_reported else "to report: the plain effect"
+    return [f"adjusted for {', '.join(map(plain_label, estimate.adjusted_for))}", f"* {why}"]
 
 
 def family_lines(estimate: Estimate) -> list[str]:
@@ -183,7 +188,7 @@ def effect_columns(estimate: Estimate, effects: Sequence[Effect]) -> list[Column
 
     columns = [
         *_labels(estimate, effects),
-        Column("effect", numbers(lambda one: one.effect)),
+        Column("effect", numbers(lambda one: _within(one.effect, (-one.largest, one.largest)))),
         Column("std error", numbers(lambda one: one.std_error)),
         Column(f"{percent} interval", intervals(lambda _: estimate.level)),
         Column("p-value", each(lambda one: p_value_text(one.p_value)), rank=1),
@@ -197,9 +202,13 @@ def effect_columns(estimate: Estimate, effects: Sequence[Effect]) -> list[Column
         ]
     if any(effect.treated_mean is not None for effect in effects):
         columns += [
-            Column("arm mean", numbers(lambda one: one.treated_mean), starts_line=True),
+            Column(
+                "arm mean",
+                numbers(lambda one: _within(one.treated_mean, one.possible)),
+                starts_line=True,
+            ),
             Column("arm error", numbers(lambda one: one.treated_std_error), rank=8),
-            Column("control mean", numbers(lambda one: one.control_mean)),
+            Column("control mean", numbers(lambda one: _within(one.control_mean, one.possible))),
             Column("control error", numbers(lambda one: one.control_std_error), rank=9),
         ]
     if any(effect.lift(estimate.level) for effect in effects):
@@ -297,7 +306,18 @@ def p_value_text(p_value: float) -> str:
 
 def _lift(effect: Effect, level: float) -> str:
     lift = effect.lift(level)
-    return f"{lift[0]:+.1%} [{lift[1]:+.1%}, {lift[2]:+.1%}]" if lift else _NOTHING
+    if lift is None:
+        return _NOTHING
+    ratio, low, high = lift
+    limits = f"above {low:+.1%}" if math.isinf(high) else f"[{low:+.1%}, {high:+.1%}]"
+    return f"{ratio:+.1%} {limits}"
+
+
+def _within(number: float | None, bounds: tuple[float, float] | None) -> float | None:
+    """A number as people are shown it: what is possible, where noise took it further."""
+    if number is None or bounds is None or math.isnan(number):
+        return number
+    return min(max(number, bounds[0]), bounds[1])
 
 
 def _share(effect: Effect) -> str:

@@ -42,7 +42,7 @@ class Unit(NamedTuple):
 def headline(estimate: Estimate) -> list[str]:
     """A sentence for each metric and arm, on the overall effect to report."""
     return [
-        _sentence(effect, estimate)
+        _sentence(effect, estimate) + _adjusted_for(effect, estimate)
         for effect in estimate.effects
         if not effect.of.segment and effect.to_report
     ]
@@ -72,12 +72,19 @@ def _sentence(effect: Effect, estimate: Estimate) -> str:
     if low <= 0 <= high:
         return f"{arm}: no clear effect on {metric}. {_possible(low, high, unit)} ({level})."
     verb, size = ("raised", effect.effect) if low > 0 else ("lowered", -effect.effect)
+    size = min(size, effect.largest)
     ends = sorted((abs(low), abs(high)))
     between = f"{unit.told(ends[0])} to {unit.told(ends[1])}"
     if math.isinf(ends[1]):
         between = f"more than {unit.told(ends[0])}"
     said = f"{arm} {verb} {metric} by {unit.told(size)}{unit.noun} ({level} {between})."
     return said + _judged_together(effect, estimate)
+
+
+def _adjusted_for(effect: Effect, estimate: Estimate) -> str:
+    if not effect.of.adjusted:
+        return ""
+    return f" Adjusted for {', '.join(map(plain_label, estimate.adjusted_for))}."
 
 
 def _possible(low: float, high: float, unit: Unit) -> str:

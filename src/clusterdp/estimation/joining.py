@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clusterdp._named import column, columns
+from clusterdp._named import column, columns, unnamed
+from clusterdp._words import counted
 from clusterdp.errors import DataError
 from clusterdp.estimation.coded_rows import CodedRows
 from clusterdp.estimation.id_places import find_places
@@ -19,6 +21,7 @@ from clusterdp.rows.labels import plain_column
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    import narwhals as nw
     import polars as pl
 
     from clusterdp._arrays import CodeArray, FloatArray
@@ -29,18 +32,32 @@ if TYPE_CHECKING:
 MATCHED = "__clusterdp_matched"
 
 
+class TableSize(NamedTuple):
+    """What the analyst's table has.
+
+    Attributes:
+        n_ids: Its ids.
+        n_without: Rows without an id, which are left out.
+        n_repeated: Rows that repeat another one, which are left out, too.
+    """
+
+    n_ids: int
+    n_without: int
+    n_repeated: int
+
+
 class Joined(NamedTuple):
     """How the analyst's table was joined to the rows.
 
     Attributes:
         n_units: Released units.
-        n_ids: Ids of the table.
+        size: What the table has.
         n_matched: Units that are in both.
         n_nulls: Of the units in both, those without a value in a column.
     """
 
     n_units: int
-    n_ids: int
+    size: TableSize
     n_matched: int
     n_nulls: dict[str, int]
 
@@ -52,10 +69,20 @@ class Joined(NamedTuple):
                 f"{self.n_units - self.n_matched:,} of {self.n_units:,} released units are not in "
                 "the segments table; they count overall and in no segment"
             )
-        if self.n_matched < self.n_ids:
+        n_ids, n_without, n_repeated = self.size
+        if self.n_matched < n_ids:
             texts.append(
-                f"{self.n_ids - self.n_matched:,} of {self.n_ids:,} ids of the segments table are "
-                "not in the release"
+                f"{n_ids - self.n_matched:,} of {n_ids:,} ids of the segments table are not in the "
+                "release"
+            )
+        if n_without:
+            texts.append(
+                f"{counted(n_without, 'row')} of the segments table without an id: left out"
+            )
+        if n_repeated:
+            texts.append(
+                f"{counted(n_repeated, 'row')} of the segments table the same as another one: "
+                "left out"
             )
         texts += [
             f"{n_units:,} units of the segments table have no {name}; they are in no segment by it"
@@ -75,7 +102,7 @@ def read_table(
 
     Args:
         release: The release.
-        segments: A frame of any library.
+        segments: A frame of any library, or the path of a file.
         on: Its column of ids; that of the release by default.
         used: The columns to cut by and to adjust for, of either.
 
@@ -85,6 +112,8 @@ def read_table(
     import polars as pl
 
     unit, key = release.columns.unit, on or release.columns.unit
+    if isinstance(segments, str | os.PathLike):
+        segments = _opened(os.fspath(segments), key)
     there = column_names(segments, "segments")
     if key not in there:
         raise DataError(f"the segments table has no column {key!r} to join units on")
@@ -92,17 +121,38 @@ def read_table(
         raise DataError(
             f"the segments table has both {key!r} and {unit!r}; drop the one that is not the id"
         )
-    released = scan_units(release).collect_schema().names()
-    # Columns that both have are refused, and so are those that neither has, after all are listed.
-    read = {key, *used, *released} if set(used) <= {*there, *released} else set(there)
-    names = [name for name in there if name in read]
+    released = scan_units(release).collect_schema()
+    # What neither has is refused after all columns are listed.
+    others = set() if set(used) <= {*there, *released} else set(there) - set(released)
+    names = [name for name in there if name in {key, *used, *others}]
     if isinstance(segments, pl.LazyFrame):
         texts = pl.selectors.string() - columns([key])
         typed = texts.cast(pl.Categorical(pl.Categories.random()))
         segments = evaluated(segments.select(columns(names)).with_columns(typed), "segments")
     table = _as_polars(segments, names)
     ids = plain_column(table[key]).alias(unit)
+    if released[unit].is_integer():
+        ids = _whole(ids)
     return table.drop(columns([key])).insert_column(0, ids)
+
+
+def _opened(path: str, key: str) -> pl.LazyFrame:
+    """The table of a file, read as the command line reads it."""
+    from clusterdp.engines.local.sources.opening import open_unstored
+    from clusterdp.engines.named_source import NamedSource, Wanted
+
+    return open_unstored(NamedSource(name=path), Wanted(unit=key))
+
+
+def _whole(ids: pl.Series) -> pl.Series:
+    """Ids that pandas made floats of, because some are missing, as the integers that they are."""
+    import polars as pl
+
+    if not ids.dtype.is_float():
+        return ids
+    known = unnamed(ids).fill_nan(None)
+    is_whole = (known.drop_nulls() == known.drop_nulls().round()).all()
+    return known.cast(pl.Int64, strict=False).alias(ids.name) if is_whole else ids
 
 
 def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
@@ -110,12 +160,30 @@ def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
     import narwhals as nw
     import polars as pl
 
-    frame = read_frame(segments, "segments", names)[names]
+    frame = _with_text_categories(read_frame(segments, "segments", names)[names])
     return frame.to_polars().with_columns(
         column(name).cast(pl.Enum(kind.categories))
         for name, kind in frame.schema.items()
         if isinstance(kind, nw.Enum)
     )
+
+
+def _with_text_categories(frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
+    """The same; categories of pandas that are no text, such as intervals of `cut`, become text.
+
+    Other libraries have no such categories. Their order stays.
+    """
+    import narwhals as nw
+
+    if not frame.implementation.is_pandas():
+        return frame
+    native, texts = nw.to_native(frame), {}
+    for name, kind in native.dtypes.items():
+        if kind == "category" or str(kind).startswith("interval"):
+            values = native[name] if kind == "category" else native[name].astype("category")
+            ordered = values if kind == "category" else values.cat.as_ordered()
+            texts[name] = ordered.cat.rename_categories(str)
+    return nw.from_native(native.assign(**texts), eager_only=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,16 +197,13 @@ class JoinedTable:
         places: Where each unit stands in the table; axes `[unit]`.
         codes: Columns to count by, with `MATCHED`; axes `[id + 1]`.
         numbers: Columns to adjust for, NaN where missing; axes `[id + 1]`.
+        size: What the table has.
     """
 
     places: CodeArray
     codes: Mapping[str, CodeArray]
     numbers: Mapping[str, FloatArray]
-
-    @property
-    def n_ids(self) -> int:
-        """How many ids the table has."""
-        return len(self.codes[MATCHED]) - 1
+    size: TableSize
 
     def rows(self, first: int, n_rows: int) -> CodedRows:
         """The columns of some units, which follow each other in the release."""
@@ -180,17 +245,23 @@ def join_table(
         wanted: Which columns are wanted, and as what; some are of the rows.
 
     Raises:
-        DataError: If the table repeats an id.
+        DataError: If the table repeats an id, with other values.
     """
     import polars as pl
 
-    unit = table.columns[0]
-    ids = table[unit]
+    unit, n_rows = table.columns[0], len(table)
+    kind, n_without = units.collect_schema()[unit], table[unit].null_count()
+    table = table.drop_nulls(unit) if n_without else table
     # An id that does not fit the release's type becomes null, and no unit has it.
-    typed = ids.cast(units.collect_schema()[unit], strict=False)
-    places = None if ids.null_count() > 1 else find_places(units, typed)
+    places = find_places(units, table[unit].cast(kind, strict=False))
     if places is None:
-        raise DataError(f"column {key!r} of the segments table repeats an id")
+        table = table.unique(maintain_order=True)
+        places = find_places(units, table[unit].cast(kind, strict=False))
+    if places is None:
+        raise DataError(
+            f"column {key!r} of the segments table repeats an id, with other values; keep one row "
+            "for each id"
+        )
     with_matched = table.with_columns(pl.lit(value=True).alias(MATCHED))
     chosen = wanted.chosen(with_matched.columns)
     rows = chosen.encode(with_matched.select(chosen.typed()))
@@ -198,6 +269,7 @@ def join_table(
         places=places,
         codes={name: np.append(one, one.dtype.type(0)) for name, one in rows.codes.items()},
         numbers={name: np.append(one, np.nan) for name, one in rows.numbers.items()},
+        size=TableSize(len(table), n_without, n_rows - n_without - len(table)),
     )
 
 

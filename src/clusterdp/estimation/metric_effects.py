@@ -21,7 +21,8 @@ from clusterdp.estimation.label_weights import group_notes
 from clusterdp.estimation.measured import Measured
 from clusterdp.estimation.moments import NO_EFFECT
 from clusterdp.estimation.notes import Note, Weight
-from clusterdp.estimation.profiles import ProfileSums, spread_cells
+from clusterdp.estimation.possible import FoldEffects, MetricRange, stands_out
+from clusterdp.estimation.profiles import Counted, ProfileSums, spread_cells
 from clusterdp.estimation.target import Target
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from clusterdp.estimation.label_weights import LabelWeights
     from clusterdp.estimation.measured import CategoryFunction
     from clusterdp.estimation.moments import CellMoments, Estimator
-    from clusterdp.estimation.profiles import Counted, Outputs, Profiles
+    from clusterdp.estimation.profiles import Outputs, Profiles
     from clusterdp.estimation.results import Effect
     from clusterdp.estimation.segments import RowCounts
     from clusterdp.experiment.layout import Layout
@@ -89,6 +90,8 @@ class Found:
         bounds: Bounds for attrition.
         checks: Checks of the data.
         shares: The metrics that are shares of units.
+        ranges: What metrics can be.
+        folds: Effects in segments, fold by fold.
     """
 
     effects: list[Effect] = field(default_factory=list)
@@ -98,6 +101,8 @@ class Found:
     bounds: list[AttritionBounds] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     shares: list[str] = field(default_factory=list)
+    ranges: list[MetricRange] = field(default_factory=list)
+    folds: list[FoldEffects] = field(default_factory=list)
 
     def add(self, other: Found) -> None:
         """Take in what was found of another metric."""
@@ -163,6 +168,7 @@ class MetricRows:
             part = self.part(segment, counted)
             every = part.plain()
             found.notes.extend(part.notes(every) if segment else [])
+            found.folds.extend(self._by_fold(segment, counted, every) if segment else [])
             if self.rows.covariates is not None and not part.empty_arms:
                 every += part.adjusted(self.rows.covariates, counted)
             values = [one.to_value() for one in every]
@@ -180,6 +186,25 @@ class MetricRows:
                 found.effects.extend(effects)
                 found.tests.extend([] if test is None else [test])
         return found
+
+    def _by_fold(
+        self, segment: Segment, counted: Counted, effects: list[SegmentEffect]
+    ) -> list[FoldEffects]:
+        """Effects of each arm in a segment, fold by fold; nothing where none stands out."""
+        folds = self.rows.profiles.folds
+        if folds is None or self.wanted.holdout is not None or not any(map(stands_out, effects)):
+            return []
+        of_rows, every = folds[counted.profiles], np.unique(folds)
+        if len(np.unique(of_rows)) < len(every):
+            return []
+        parts = [
+            self.part(segment, Counted(*(terms[of_rows == fold] for terms in counted)))
+            for fold in every
+        ]
+        if any(part.is_group or part.empty_arms for part in parts):
+            return []
+        by_arm = zip(*(part.plain() for part in parts), strict=True)
+        return [FoldEffects(tuple(one.to_value() for one in of_arm)) for of_arm in by_arm]
 
     def part(self, segment: Segment, counted: Counted) -> Part:
         """The rows of a segment, or of everyone."""

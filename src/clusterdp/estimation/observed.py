@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from clusterdp.estimation.attrition import attrition_bounds
 from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.notes import Note, Weight
+from clusterdp.estimation.possible import MetricRange
 from clusterdp.estimation.ratio import RatioRows
 from clusterdp.experiment.expressions import OBSERVED
 
@@ -73,6 +74,8 @@ class AskedOfObserved(NamedTuple):
         found = ratio.estimate()
         found.notes.extend(source.notes_on(self.name))
         found.shares.extend([self.name] * self.above.is_share(source.block.space))
+        values = self.above.values[self.below.values > 0]
+        found.ranges.append(MetricRange.of(self.name, values))
         if self.outcome is not None:
             parts = source.block, source.rows, source.wanted
             found.bounds.extend(attrition_bounds(ratio, *parts, self.outcome))

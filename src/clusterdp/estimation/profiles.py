@@ -34,7 +34,7 @@ class Profiles:
         cells: Places in a flat `[cluster, arm]` array.
         sizes: Numbers of units, all of them released.
         shape: How many clusters and arms there are.
-        folds: The fold of each; None where no sum is split by fold.
+        folds: The fold of each; None where there is one.
         groups: The group of each, for every breakdown that sums are published of.
         assigned: The group that was assigned to an arm as a whole; None if units were.
     """

@@ -30,7 +30,7 @@ class Profiling(NamedTuple):
     Attributes:
         release: The release that rows are of.
         levels: The breakdowns that sums are published of.
-        by_fold: Whether sums are split by fold.
+        by_fold: Whether there are folds.
         holdout: The fold whose rows are used alone; None for all rows.
         assigned: The groups that were assigned to arms as a whole, once they are known; None if
             units were.
@@ -59,9 +59,8 @@ class Profiling(NamedTuple):
             raise ParameterError(f"holdout must be a fold from 0 to {n_folds - 1}, got {holdout!r}")
         statistics = (one for block in release.blocks for one in block.statistics)
         levels = dict.fromkeys(one.level for one in statistics if one.level is not None)
-        by_fold = use_sums and bool(levels) and n_folds > 1
         used = tuple(level for level in levels if level) if use_sums else ()
-        return cls(release, used, by_fold, holdout)
+        return cls(release, used, n_folds > 1, holdout)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,7 +107,7 @@ class Profiling(NamedTuple):
         return table if self.holdout is None else table.filter(pl.col(FOLD) == self.holdout)
 
     def _parts(self, table: pl.DataFrame) -> list[IntArray]:
-        """Cell, fold and groups of each row; the fold is 0 where sums are not split by it."""
+        """Cell, fold and groups of each row; the fold is 0 where there is one."""
         cells = released_cells(table, self.release.columns, self.release.layout)
         folds = np.zeros_like(cells)
         if self.by_fold and self.holdout is None:

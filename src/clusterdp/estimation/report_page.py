@@ -30,6 +30,8 @@ _PACKAGE = "clusterdp.estimation"
 _CHART_LETTERS = 58
 # Columns of the first table of a metric, beside intervals; the others are in a second one.
 _FIRST = ("effect", "p-value", "arm mean", "control mean", "lift")
+# The same in a notebook, which is narrower.
+_NARROW = _FIRST[:-1]
 
 
 class PageTable(NamedTuple):
@@ -81,14 +83,14 @@ def report_page(estimate: Estimate) -> str:
 
 
 def notebook_part(estimate: Estimate) -> str:
-    """What a notebook shows: sentences, charts, all tables, warnings and notes."""
+    """What a notebook shows: sentences, charts, tables with the rest folded, warnings and notes."""
     return render(
         _PACKAGE,
         "notebook.html",
         **_shared(estimate),
         heading=formatting.heading(estimate),
         blocks=[
-            _table(block.title or "Effects", block.columns)
+            _split(estimate, block.title or "Effects", block.columns, _NARROW)
             for block in formatting.as_blocks(estimate)
         ],
         remarks=[*formatting.reported_lines(estimate), *formatting.family_lines(estimate)],
@@ -128,23 +130,23 @@ def _metric_part(estimate: Estimate, metric: str) -> MetricPart:
     numbers = _numbers(estimate, every, overall)
     labels = tuple(_row_label(estimate, effect) for effect in overall)
     label = Column(estimate.treatment, labels, is_label=True)
-    wanted = (*_FIRST, f"{100 * estimate.level:.4g}% interval")
     name = formatting.plain_label(metric)
     return MetricPart(
         name=name,
         chart=_chart(estimate, name, overall, numbers),
         caption=_caption(estimate, metric),
-        tables=(
-            _table(
-                f"Means and effects on {name}",
-                [label, *(column for column in numbers if column.name in wanted)],
-            ),
-            _table(
-                f"More numbers on {name}",
-                [label, *(column for column in numbers if column.name not in wanted)],
-            ),
-        ),
+        tables=_split(estimate, f"Means and effects on {name}", [label, *numbers]),
     )
+
+
+def _split(
+    estimate: Estimate, caption: str, columns: Sequence[Column], first_names: Sequence[str] = _FIRST
+) -> tuple[PageTable, PageTable]:
+    """A table of what most people read, and one of all other numbers."""
+    wanted = (*first_names, f"{100 * estimate.level:.4g}% interval")
+    first = [one for one in columns if one.is_label or one.name in wanted]
+    rest = [one for one in columns if one.is_label or one.name not in wanted]
+    return _table(caption, first), _table(f"{caption}: more numbers", rest)
 
 
 def _numbers(estimate: Estimate, every: Sequence[Effect], chosen: Sequence[Effect]) -> list[Column]:

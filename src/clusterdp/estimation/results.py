@@ -59,6 +59,8 @@ class Effect:
         holm_p_value: Holm's p-value in the family: of any false alarm; NaN without an interval.
         bh_p_value: Benjamini and Hochberg's: of the share of false alarms.
         to_report: Whether to report this one, where there is an adjusted effect beside a plain one.
+        possible: The least and the largest value of the metric, which intervals and lifts are cut
+            to; None if they are not known. Estimates themselves are unbiased, and are not cut.
     """
 
     of: Target
@@ -78,6 +80,7 @@ class Effect:
     holm_p_value: float = math.nan
     bh_p_value: float = math.nan
     to_report: bool = True
+    possible: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         return plain_text(report.effect_in_short(self))
@@ -95,8 +98,19 @@ class Effect:
             return self.interval.p_value
         return two_sided(self.effect, self.std_error, self.degrees)
 
+    @property
+    def largest(self) -> float:
+        """The largest possible effect in either direction; infinite if that is not known."""
+        if self.possible is None:
+            return math.inf
+        return (self.possible[1] - self.possible[0]) * (1 if self.of.against is None else 2)
+
     def ci(self, level: float = 0.95) -> tuple[float, float]:
         """A confidence interval: normal, or Student's t where an arm has few units."""
+        low, high = self._uncut_ci(level)
+        return cut(low, -self.largest, self.largest), cut(high, -self.largest, self.largest)
+
+    def _uncut_ci(self, level: float) -> tuple[float, float]:
         if self.interval is not None:
             check_level(level)
             return self.interval.ci(level)
@@ -128,8 +142,18 @@ class Effect:
         Var(effect − θ·control) = Var(effect) + (2θ + θ²)Var(control).
 
         None where control's mean or the standard error is unknown, or where control's mean is not
-        above zero at this level: such a set of ratios has no bounds.
+        above zero at this level: such a set of ratios has no bounds. Limits are cut to what is
+        possible: above what the largest value of the metric would be, there is none (infinity).
         """
+        found = self._uncut_lift(level)
+        if found is None or self.possible is None or not self.control_mean:
+            return found
+        lowest, highest = (end / self.control_mean - 1 for end in self.possible)
+        ratio, low, high = found
+        high = math.inf if high > highest else high
+        return cut(ratio, lowest, highest), max(low, -1.0) if self.possible[0] >= 0 else low, high
+
+    def _uncut_lift(self, level: float) -> tuple[float, float, float] | None:
         if self.interval is not None:
             return self.interval.lift(level)
         if self.control_mean is None or self.control_std_error is None:
@@ -183,7 +207,7 @@ class Effect:
             "control_std_error": self.control_std_error,
             "lift": lift[0],
             "lift_ci_low": lift[1],
-            "lift_ci_high": lift[2],
+            "lift_ci_high": None if lift[2] is None else _bounded(lift[2]),
             "sampling_variance": self.sampling_variance,
             "privacy_variance": self.privacy_variance,
             "privacy_share": self.privacy_share,
@@ -218,6 +242,7 @@ class Estimate:
         bounds: Of overall effects on outcomes that may be missing, for those who would be observed
             in either arm.
         checks: What was checked of the data, with verdicts.
+        adjusted_for: The covariates of adjusted effects.
     """
 
     effects: tuple[Effect, ...]
@@ -234,6 +259,7 @@ class Estimate:
     distributions: tuple[ArmDistribution, ...] = ()
     bounds: tuple[AttritionBounds, ...] = ()
     checks: tuple[Check, ...] = ()
+    adjusted_for: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -283,6 +309,7 @@ class Estimate:
             "homogeneity": [test.to_dict() for test in self.tests],
             "distributions": [row for one in self.distributions for row in one.to_rows()],
             "attrition_bounds": [one.to_dict() for one in self.bounds],
+            "adjusted_for": list(self.adjusted_for),
             "family": list(self.family),
             "checks": [check.to_dict() for check in self.checks],
             "warnings": list(self.warnings),
@@ -362,6 +389,11 @@ class Estimate:
                 "estimate[metric], estimate[arm] or estimate[metric, arm]"
             )
         return overall[0]
+
+
+def cut(number: float, low: float, high: float) -> float:
+    """A number within bounds."""
+    return min(max(number, low), high)
 
 
 def check_level(level: Any) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp.estimation.cuts import Cuts
-    from clusterdp.estimation.joining import JoinedTable
+    from clusterdp.estimation.joining import JoinedTable, TableSize
     from clusterdp.published.release import Release
 
 
@@ -33,13 +33,13 @@ class Passed(NamedTuple):
         tables: Rows counted by the responses of each block, and by each of the finest dimensions.
         columns: What the codes of rows stand for.
         rows: The rows themselves, if anything is adjusted for.
-        n_ids: How many ids the analyst's table has; None without one.
+        size: What the analyst's table has; None without one.
     """
 
     tables: list[list[pl.DataFrame]]
     columns: RowColumns
     rows: CodedRows | None
-    n_ids: int | None
+    size: TableSize | None
 
 
 def pass_rows(release: Release, cuts: Cuts, public: tuple[str, ...]) -> Passed:
@@ -59,7 +59,7 @@ def pass_rows(release: Release, cuts: Cuts, public: tuple[str, ...]) -> Passed:
     groupings = [Grouping(one, of) for of in release.columns.responses for one in several]
     source = _open(release, cuts, groupings)
     batches: Iterable[CodedRows] = joined_rows(source.units, source.joined, source.wanted)
-    n_ids = None if source.joined is None else source.joined.n_ids
+    size = None if source.joined is None else source.joined.size
     wanted, rows = source.wanted, None
     if cuts.covariates:
         # A regression reads rows several times. What they were joined to is let go.
@@ -69,7 +69,7 @@ def pass_rows(release: Release, cuts: Cuts, public: tuple[str, ...]) -> Passed:
     codes = (part for batch in batches for part in batch.parts())
     tables = iter(count_together(codes, wanted.codes, groupings))
     by_block = [[next(tables) for _ in several] for _ in release.blocks]
-    return Passed(by_block, wanted, rows, n_ids)
+    return Passed(by_block, wanted, rows, size)
 
 
 class _Source(NamedTuple):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import IntArray
     from clusterdp.estimation.cuts import Cuts, Segment
+    from clusterdp.estimation.joining import TableSize
     from clusterdp.estimation.profiles import Counted, Profiles
     from clusterdp.estimation.profiling import Profiling
     from clusterdp.published.release import Release
@@ -89,8 +90,8 @@ def read_rows(release: Release, cuts: Cuts, profiling: Profiling) -> list[RowCou
         check_whole(counted_rows[0], release, block)
     _check_number(passed.tables[0], cuts.known)
     joined = None
-    if passed.n_ids is not None:
-        joined = _joined(passed.tables[0], release, passed.n_ids, cuts.known)
+    if passed.size is not None:
+        joined = _joined(passed.tables[0], release, passed.size, cuts.known)
         if joined.n_matched == 0:
             raise DataError(
                 f"no id in column {cuts.on or release.columns.unit!r} of the segments table is in "
@@ -165,7 +166,7 @@ def _block_counts(
 def _joined(
     tables: list[pl.DataFrame],
     release: Release,
-    n_ids: int,
+    size: TableSize,
     dimensions: list[tuple[str, ...]],
 ) -> Joined:
     """What is in the rows and in the analyst's table, from counts of joined rows."""
@@ -175,7 +176,7 @@ def _joined(
 
     return Joined(
         n_units=release.layout.n_units,
-        n_ids=n_ids,
+        size=size,
         n_matched=n_matched(tables[0]),
         n_nulls={
             name: n_matched(_without(holding(tables, (name,)), (name,)))

@@ -1,4 +1,6 @@
-"""Shares of a number beyond a value that is no cut: bounds, and intervals that hold both.
+"""Shares of a number beyond a value that is no cut, and means of functions of a number: bounds.
+
+Intervals hold both bounds.
 
 With grid points l < c ≤ u beside the value c, d the lattice point before c, and R the number after
 rounding to the grid, four means of R bound the share of units with y ≥ c:
@@ -14,10 +16,15 @@ at c; it is never below zero, and from u on it is at least one. At a cut d = l a
 bounds of the second line are P(R ≥ u). Which bound is used follows from the grid alone: that of
 the second line if its factor is at most one. (P(R ≥ u) by itself is no bound: part of the units
 between l and c are rounded up.)
+
+A function f of y is not that of R, either: f(R) has the mean of what is linear between grid points
+and equal to f at them. Let e be how far f is above that at most, between two grid points. With e_g
+the larger one of both sides of g, f(R) + e_R has a mean of at least f(y), and likewise from below.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,11 +34,13 @@ from clusterdp.estimation.intervals import quantile
 from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.metric_effects import Found
 from clusterdp.estimation.notes import Note
+from clusterdp.estimation.possible import MetricRange
 from clusterdp.experiment.decimals import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from clusterdp._arrays import FloatArray
     from clusterdp.estimation.composed import ArmEstimates
     from clusterdp.estimation.intervals import Limits
     from clusterdp.estimation.metric_effects import MetricRows
@@ -39,8 +48,12 @@ if TYPE_CHECKING:
     from clusterdp.experiment.expressions import Comparison
 
 
+# Bounds that differ by less than this share of what they span are the same.
+_SAME = 1e-9
+
+
 class ArmBounds(NamedTuple):
-    """A share of an arm that is known up to bounds.
+    """A mean of an arm that is known up to bounds.
 
     Attributes:
         arm: Estimates of both bounds, the lower one first.
@@ -80,21 +93,23 @@ class ArmBounds(NamedTuple):
         return int(self.arm.variances.argmax())
 
 
-class ShareBounds(NamedTuple):
-    """A comparison of a number with a value that is no cut.
+class MeanBounds(NamedTuple):
+    """A mean that is known up to bounds.
 
     Attributes:
-        name: The comparison.
-        functions: What bounds its share from below and from above.
-        beside: The grid points beside the value.
+        name: The metric.
+        functions: What bounds its mean from below and from above.
+        why: Why it is not known.
+        possible: What the metric can be.
     """
 
     name: str
     functions: tuple[CategoryFunction, CategoryFunction]
-    beside: tuple[float, float]
+    why: str
+    possible: MetricRange
 
     @classmethod
-    def of(cls, comparison: Comparison, space: Categories) -> ShareBounds:
+    def of_share(cls, comparison: Comparison, space: Categories) -> MeanBounds:
         """The bounds of a comparison by `>=`, `>`, `<=` or `<`."""
         names = space.declared.names
         number = space.declared.numbers[comparison.outcome]
@@ -112,16 +127,57 @@ class ShareBounds(NamedTuple):
         if comparison.sign in {"<", "<="}:
             shares = [1 - shares[1], 1 - shares[0]]
         functions = [CategoryFunction.of(str(comparison), one, space) for one in shares]
-        beside = (float(grid.values[upper - 1]), float(grid.values[upper]))
-        return cls(str(comparison), (functions[0], functions[1]), beside)
+        before, beyond = (shown(float(grid.values[place])) for place in (upper - 1, upper))
+        name = str(comparison)
+        why = (
+            f"numbers between {before} and {beyond} were rounded to one of them, so shares are "
+            "known up to bounds; estimates are half way, and intervals hold both; the owner could "
+            f'declare --metric "{name}"'
+        )
+        return cls(name, (functions[0], functions[1]), why, MetricRange(name, 0.0, 1.0))
+
+    @classmethod
+    def of_function(
+        cls,
+        name: str,
+        outcome: str,
+        function: Callable[[FloatArray], FloatArray],
+        space: Categories,
+    ) -> MeanBounds:
+        """The bounds of the mean of a function of a number, which takes and gives arrays."""
+        place = list(space.declared.numbers).index(outcome)
+        grid, number = space.grids[place], space.declared.numbers[outcome]
+        above, below = np.zeros((2, len(grid.points)))
+        every = np.asarray(function(np.array([float(one) for one in grid.values])), np.float64)
+        least, most = every.min(), every.max()
+        for low, (first, last) in enumerate(pairwise(grid.points)):
+            inside = np.arange(first, last + 1)
+            steps = np.asarray(number.first_multiple + inside, np.float64)
+            values = function(steps * float(number.unit))
+            line = every[low] + (inside - first) / (last - first) * (every[low + 1] - every[low])
+            off, ends = values - line, slice(low, low + 2)
+            above[ends] = np.maximum(above[ends], off.max())
+            below[ends] = np.maximum(below[ends], -off.min())
+            least, most = min(least, values.min()), max(most, values.max())
+        levels = space.levels[space.declared.names.index(outcome)]
+        bounds = [
+            CategoryFunction.of(name, one[levels], space) for one in (every - below, every + above)
+        ]
+        why = (
+            f"numbers were rounded to {len(grid.points)} grid points, and the mean of a function "
+            "of them is known up to bounds; estimates are half way, and intervals hold both"
+        )
+        return cls(name, (bounds[0], bounds[1]), why, MetricRange(name, float(least), float(most)))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both bounds are the same but for rounding errors."""
+        low, high = (one.values for one in self.functions)
+        return bool(np.abs(high - low).max() <= _SAME * max(np.ptp(low), np.ptp(high)))
 
     def effects(self, rows: Sequence[MetricRows]) -> Found:
-        """Effects on the share, overall and in every segment; `rows` are of both functions."""
+        """Effects on the mean, overall and in every segment; `rows` are of both functions."""
         effects = [composed_effect(one, ArmBounds) for one in compared_arms(rows, self.name)]
-        low, high = map(shown, self.beside)
-        note = (
-            f"{self.name}: numbers between {low} and {high} were rounded to one of them, so shares "
-            "are known up to bounds; estimates are half way, and intervals hold both; the owner "
-            f'could declare --metric "{self.name}"'
+        return Found(
+            effects=effects, notes=[Note(f"{self.name}: {self.why}")], ranges=[self.possible]
         )
-        return Found(effects=effects, notes=[Note(note)])

@@ -60,17 +60,20 @@ def sights(precisions: Sequence[Precision], layout: Layout) -> list[Sight]:
 
 
 def sight_rows(seen: Sequence[Sight], metric: int) -> list[tuple[str, ...]]:
-    """The table of one metric: a header, then a row for each sight."""
+    """The table of one metric: a header, then a row for each sight.
+
+    Detectable effects are beside those that could be detected without privacy.
+    """
     rows = [
         (
             one.name,
             f"{one.predictions[metric].std_error:.4g}",
-            f"{one.predictions[metric].sampling_std_error:.4g}",
             f"{one.predictions[metric].detectable_effect:.4g}",
+            f"{one.predictions[metric].detectable_without_privacy:.4g}",
         )
         for one in seen
     ]
-    return [("", "std error", "without privacy", "detectable"), *rows]
+    return [("", "std error", "detectable", "without privacy"), *rows]
 
 
 def group_name(breakdown: Breakdown, group: int) -> str:

@@ -120,7 +120,7 @@ def _rows(manifest: Manifest, rows: RowFiles) -> str:
 any group of them that was not chosen by looking at outcomes. Use it like any outcome; its spread,
 {spread}includes the noise of privacy. It is right for means and for
 nothing else (see below), and values can lie far outside the range of
-outcomes.{_missing(manifest)}{_assigned(manifest)}{_weighted(manifest)}
+outcomes.{_within(manifest)}{_missing(manifest)}{_assigned(manifest)}{_weighted(manifest)}
 
 SQL (DuckDB):
 ```sql
@@ -159,6 +159,18 @@ def _cautions(manifest: Manifest) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _within(manifest: Manifest) -> str:
+    """A warning where arms may have different shares in clusters."""
+    cluster = manifest.columns.cluster
+    if cluster is None or manifest.assignment is not None:
+        return ""
+    return (
+        f"\n\n**Compare arms within `{cluster}`.** Plain means of arms mix the effect with\n"
+        "differences between clusters, if arms have different shares in them. In recipes below\n"
+        "units have weights, so that every arm represents the same mix of clusters."
+    )
+
+
 def _missing(manifest: Manifest) -> str:
     """How outcomes are used that may be missing."""
     columns = manifest.to_columns()
@@ -168,9 +180,9 @@ def _missing(manifest: Manifest) -> str:
     above = columns.debiased[columns.outcomes.index(name)]
     below = columns.debiased[len(columns.outcomes)]
     return (
-        f"\n\n**`{name}` may be missing.** Its mean among those who have it is a ratio of means:\n"
-        f"of `{above}`, which is 0 where it is missing, over\n"
-        f"`{below}`, whether it was observed: `avg(a) / avg(b)`, never `avg(a / b)`.\n"
+        f"\n\n**`{name}` may be missing.** Its mean among those who have it is a ratio of means,\n"
+        f"weighted alike: of `{above}`, which is 0 where it is missing,\n"
+        f"over `{below}`, whether it was observed. Never take ratios row by row.\n"
         "Arms may differ in who is observed: `clusterdp estimate .` tests that, and gives bounds."
     )
 
@@ -182,7 +194,8 @@ def _assigned(manifest: Manifest) -> str:
         return ""
     return (
         f"\n\n**Arms were assigned by `{group}`, not unit by unit.** Standard errors must be of\n"
-        "how its groups differ: the recipes below compare means of groups."
+        "how its groups differ, as in the recipes below. Other tools need standard errors\n"
+        f"clustered by `{group}`; those of single units are far too small."
     )
 
 
@@ -192,8 +205,8 @@ def _weighted(manifest: Manifest) -> str:
         return ""
     return (
         "\n\n**Arms had different probabilities in true clusters, which are private.** Means of\n"
-        "arms need weights: the recipes below are right only for rows of `clusterdp calibrate`,\n"
-        "each counted by `stratified_weight`."
+        "arms need weights: the recipes below take rows of `clusterdp calibrate`, each counted by\n"
+        "`stratified_weight`."
     )
 
 
@@ -226,8 +239,8 @@ def _visible(seen: Visible) -> str:
     """What to expect of effects, metric by metric."""
     about = (
         f"Standard errors to expect of effects, {seen.assumed}. Detectable is the smallest effect "
-        "that a two-sided 5% test finds with 80% probability. Of several arms, it is the least "
-        "certain one."
+        "that a two-sided 5% test finds with 80% probability; beside it, the same without "
+        "privacy. Of several arms, it is the least certain one."
     )
     parts = ["", "## What can be seen", *textwrap.wrap(about, _WIDTH)]
     for metric, rows in seen.tables().items():

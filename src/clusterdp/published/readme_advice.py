@@ -118,18 +118,21 @@ def sum_queries(manifest: Manifest, rows: str) -> str:
         rows: The files of rows, as a name in SQL.
     """
     for place, block in enumerate(manifest.blocks):
+        declared = block.outcomes.categories().declared
+        if manifest.assignment is not None or declared.observed_place(0) is not None:
+            continue  # Means need weights of rows, or are ratios.
         queries = [
             query
             for query in (_of_cells(manifest, place), _of_totals(manifest, place, rows))
             if query
         ]
         if queries:
-            metrics = ", ".join(f"`{one}`" for one in block.outcomes.categories().declared.metrics)
+            metrics = ", ".join(f"`{one}`" for one in declared.metrics)
             listed = "\n".join(f"```sql\n{query}\n```" for query in queries)
             return f"""
 Noisy sums are in the units of their metrics, one number for each: {metrics}. They have less noise
-than a sum over rows, and no spread that would give a standard error. In totals, a unit counts as
-often as the `weight` of its cell says.
+than a sum over rows, and no spread that would give a standard error. Means of cells count by the
+sizes of clusters. In totals, a unit counts as often as the `weight` of its cell says.
 
 {listed}
 """
@@ -143,8 +146,17 @@ def _of_cells(manifest: Manifest, place: int) -> str | None:
     of_cells = (one for one in block.mechanism.statistics if one.level is None)
     if not any("noisy_sum" in one.column_types(space) for one in of_cells):
         return None
-    return f"""select {arm}, sum(noisy_sum{ending}[1]) / sum(size) as mean
-from 'cells.parquet'
+    mean, source = f"sum(noisy_sum{ending}[1]) / sum(size)", "'cells.parquet'"
+    if manifest.columns.cluster is not None:
+        mean = f"sum(whole * noisy_sum{ending}[1] / size) / sum(whole)"
+        within = f"over (partition by {sql_name(manifest.columns.cluster)})"
+        source = f"""(
+    select *, sum(size) {within} as whole
+    from 'cells.parquet'
+    qualify count(nullif(size, 0)) {within} = {len(manifest.arms)}  -- has every arm
+)"""
+    return f"""select {arm}, {mean} as mean
+from {source}
 group by {arm}
 order by {arm};"""
 

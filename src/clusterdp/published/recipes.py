@@ -1,4 +1,10 @@
-"""How rows are used with no software of ours: means and standard errors in SQL, pandas and R."""
+"""How rows are used with no software of ours: means and standard errors in SQL, pandas and R.
+
+The mean of an arm is r = Σ wy/Σ wx, with x = 1, or whether y was observed. Units have weights w, so
+that every arm represents the same mix of clusters: n_c/n_ac, as `estimate` weighs them. Its error
+is that of the sum of the scores u = w(y − rx)/Σ wx: scores vary within cells, or from group to
+group where arms were assigned to groups.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from clusterdp.published.manifest import Label, Manifest
+
+# The rows of `clusterdp calibrate`, as READMEs name them, and what units count in them.
+_WEIGHED_ROWS, _WEIGHT = "../rows.parquet", "stratified_weight"
 
 
 class RowFiles(NamedTuple):
@@ -36,42 +45,190 @@ class Recipes(NamedTuple):
     in_r: str
 
 
+class _Compared(NamedTuple):
+    """What a recipe compares.
+
+    Attributes:
+        rows: Their files.
+        unit: The column of ids.
+        arm: The column of arms.
+        value: The column of the outcome, 0 where it is missing.
+        observed: The column that says whether it was observed; None if it cannot be missing.
+        cluster: The column that arms are compared within; None if there is none.
+        group: The column of groups that arms were assigned to; None if there is none.
+        weighed: Whether weights are those of calibrated rows, as shares of arms are private.
+        n_arms: How many arms there are.
+        control: The arm to compare with.
+        place: Its place among the arms.
+    """
+
+    rows: RowFiles
+    unit: str
+    arm: str
+    value: str
+    observed: str | None
+    cluster: str | None
+    group: str | None
+    weighed: bool
+    n_arms: int
+    control: Label
+    place: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether plain means and their usual standard errors are right."""
+        return not (self.observed or self.cluster or self.group or self.weighed)
+
+
 def recipes(manifest: Manifest, rows: RowFiles) -> Recipes:
-    """How to compare arms; by means of groups, where these were assigned as a whole."""
-    columns, first = manifest.columns, manifest.to_columns().debiased[0]
-    arm, group = columns.arm, columns.assigned_by
-    in_sql, first_sql = sql_name(arm), sql_name(first)
-    source, table, fitted, counted_as = f"'{rows.glob}'", "mine", "units", "units"
-    if group is not None:
-        # One row per group: units of a group were not assigned one by one.
-        source = (
-            f"(select {in_sql}, {sql_name(group)}, avg({first_sql}) as {first_sql}\n"
-            f"      from '{rows.glob}' group by all)"
-        )
-        table = f"mine.groupby([{arm!r}, {group!r}], as_index=False)[{first!r}].mean()"
-        fitted = f"aggregate({_r_name(first)} ~ arm + {_r_name(group)}, units, mean)"
-        counted_as = "groups"
-    place = [repr(one) for one in manifest.arms].index(repr(manifest.control))
-    return Recipes(
-        sql=f"""select {in_sql}, avg({first_sql}) as mean,
-       stddev({first_sql}) / sqrt(count(*)) as std_error, count(*) as {counted_as}
-from {source}
-group by {in_sql}
-order by {in_sql};""",
-        pandas=f"""import pandas as pd
-units = pd.read_parquet("{rows.glob.split("/")[0]}")
-mine = units  # .merge(my_segments, on={columns.unit!r})
-arms = {table}.groupby({arm!r})[{first!r}].agg(["mean", "sem", "size"])
-control = arms.iloc[{place}]  # {manifest.control!r}
-arms["effect"] = arms["mean"] - control["mean"]
-arms["std_error"] = (arms["sem"] ** 2 + control["sem"] ** 2) ** 0.5
-print(arms.drop(index=control.name))""",
-        in_r=f"""units <- as.data.frame(arrow::{rows.in_r})
-units$arm <- relevel(factor(units${_r_name(arm)}), ref = {_r_text(manifest.control)})
-fit <- lm({_r_name(first)} ~ arm, data = {fitted})
-coefficients(fit)  # beside control's mean, the effects
-sqrt(diag(sandwich::vcovHC(fit, "HC2")))""",
+    """How to compare arms: within clusters, by groups that were assigned, among those observed."""
+    columns, named = manifest.columns, manifest.to_columns()
+    weighed, is_missing = manifest.assignment is not None, named.outcomes[0] in named.missing
+    compared = _Compared(
+        rows=RowFiles(_WEIGHED_ROWS, _WEIGHED_ROWS, f'read_parquet("{_WEIGHED_ROWS}")')
+        if weighed
+        else rows,
+        unit=columns.unit,
+        arm=columns.arm,
+        value=named.debiased[0],
+        observed=named.debiased[len(named.outcomes)] if is_missing else None,
+        cluster=None if weighed else columns.cluster,
+        group=columns.assigned_by,
+        weighed=weighed,
+        n_arms=len(manifest.arms),
+        control=manifest.control,
+        place=[repr(one) for one in manifest.arms].index(repr(manifest.control)),
     )
+    return Recipes(
+        sql=_in_sql(compared),
+        pandas=_in_pandas(compared),
+        in_r=_in_r(compared),
+    )
+
+
+def _in_sql(of: _Compared) -> str:
+    arm, value, source = sql_name(of.arm), sql_name(of.value), f"'{of.rows.glob}'"
+    if of.is_plain:
+        return f"""select {arm}, avg({value}) as mean,
+       stddev({value}) / sqrt(count(*)) as std_error, count(*) as units
+from {source}
+group by {arm}
+order by {arm};"""
+    weight, cell, kept = _WEIGHT if of.weighed else "1", "arm", ""
+    if of.cluster is not None:
+        cluster, cell = sql_name(of.cluster), "cell"
+        whole, part = f"over (partition by {cluster})", f"over (partition by {cluster}, {arm})"
+        weight = f"count(*) {whole} / count(*) {part}"
+        kept = f"\n    qualify count(distinct {arm}) {whole} = {of.n_arms}  -- has every arm"
+    named = [f"{arm} as arm", f"{value} as value"]
+    named += [f"{'1' if of.observed is None else sql_name(of.observed)} as observed"]
+    named += [f"{sql_name(of.cluster)} as cell"] if of.cluster else []
+    named += [f"{sql_name(of.group)} as assigned"] if of.group else []
+    score, by = "weight * (value - mean * observed) / total as score", f"arm, {cell}"
+    scores, by_group, counted_as = f"select {by}, {score}", "", "units"
+    if of.group is not None:
+        # Units of a group were not assigned one by one.
+        scores, by = "select arm, sum(weight * (value - mean * observed) / total) as score", "arm"
+        by_group, counted_as = "\n    group by arm, assigned", "groups"
+    return f"""with weighed as (
+    select {", ".join(named)},
+        {weight} as weight
+    from {source}{kept}
+), means as (
+    select arm, sum(weight * observed) as total, sum(weight * value) / total as mean
+    from weighed
+    group by arm
+), scores as (
+    {scores}
+    from weighed join means using (arm){by_group}
+), cells as (
+    select arm, count(*) as n,
+        coalesce(n * var_samp(score), sum(score * score)) as variance
+    from scores
+    group by {by}
+)
+select arm, mean, sqrt(sum(variance)) as std_error, sum(n) as {counted_as}
+from cells join means using (arm)
+group by arm, mean
+order by arm;"""
+
+
+def _in_pandas(of: _Compared) -> str:
+    arm, value, cluster = repr(of.arm), repr(of.value), repr(of.cluster)
+    head = f"""import pandas as pd
+units = pd.read_parquet("{of.rows.glob.removesuffix("/*.parquet")}")
+mine = units  # .merge(my_segments, on={of.unit!r})"""
+    tail = f"""
+control = arms.iloc[{of.place}]  # {of.control!r}
+arms["effect"] = arms["mean"] - control["mean"]
+arms["effect_error"] = (arms["std_error"] ** 2 + control["std_error"] ** 2) ** 0.5
+print(arms.drop(index=control.name))"""
+    if of.is_plain:
+        return f"""{head}
+arms = mine.groupby({arm})[{value}].agg(mean="mean", std_error="sem"){tail}"""
+    weight, cells = "pd.Series(1, mine.index)", "score.groupby(arm)"
+    if of.weighed:
+        weight = f"mine[{_WEIGHT!r}]"
+    elif of.cluster is not None:
+        head += f"""
+n_arms = mine.groupby({cluster})[{arm}].transform("nunique")
+mine = mine[n_arms == {of.n_arms}]  # clusters that have every arm
+whole = mine.groupby({cluster})[{arm}].transform("size")"""
+        weight = f"whole / mine.groupby([{cluster}, {arm}])[{arm}].transform('size')"
+        cells = f"score.groupby([arm, mine[{cluster}]])"
+    if of.group is not None:
+        cells = f"score.groupby([arm, mine[{of.group!r}]]).sum().groupby(level=0)"
+    return f"""{head}
+arm, value = mine[{arm}], mine[{value}]
+weight = {weight}
+weighed = weight{"" if of.observed is None else f" * mine[{of.observed!r}]"}
+total = weighed.groupby(arm).sum()
+mean = (weight * value).groupby(arm).sum() / total
+score = (weight * value - weighed * arm.map(mean)) / arm.map(total)
+cells = {cells}
+variance = (cells.size() * cells.var()).fillna(cells.sum() ** 2).groupby(level=0).sum()
+arms = pd.DataFrame({{"mean": mean, "std_error": variance**0.5}}){tail}"""
+
+
+def _in_r(of: _Compared) -> str:
+    def column(name: str) -> str:
+        return f"units${_r_name(name)}"
+
+    head = f"units <- as.data.frame(arrow::{of.rows.in_r})"
+    arm = f"arm <- relevel(factor({column(of.arm)}), ref = {_r_text(of.control)})"
+    if of.is_plain:
+        return f"""{head}
+{arm}
+fit <- lm({_r_name(of.value)} ~ arm, data = units)
+coefficients(fit)  # beside control's mean, the effects
+sqrt(diag(sandwich::vcovHC(fit, "HC2")))"""
+    weight, cells, groups = "rep(1, nrow(units))", "list(arm)", ""
+    if of.weighed:
+        weight = column(_WEIGHT)
+    elif of.cluster is not None:
+        head += f"""
+n_arms <- tapply({column(of.arm)}, {column(of.cluster)}, function(a) length(unique(a)))
+units <- units[n_arms[as.character({column(of.cluster)})] == {of.n_arms}, ]  # have every arm
+cluster <- factor({column(of.cluster)})"""
+        weight = "as.vector(table(cluster)[cluster] / table(cluster, arm)[cbind(cluster, arm)])"
+        cells = "list(arm, cluster)"
+    if of.group is not None:
+        cells = "list(groups$arm)"
+        groups = f"""
+groups <- aggregate(list(score = score), list(arm = arm, group = {column(of.group)}), sum)
+score <- groups$score"""
+    return f"""{head}
+{arm}
+weight <- {weight}
+weighed <- weight{"" if of.observed is None else f" * {column(of.observed)}"}
+total <- tapply(weighed, arm, sum)
+mean <- tapply(weight * {column(of.value)}, arm, sum) / total
+score <- (weight * {column(of.value)} - weighed * mean[arm]) / total[arm]{groups}
+spread <- function(u) if (length(u) > 1) length(u) * var(u) else u^2
+variance <- rowSums(as.matrix(tapply(score, {cells}, spread)), na.rm = TRUE)
+std_error <- sqrt(variance + variance[1])
+effects <- data.frame(effect = mean - mean[1], std_error)[-1, ]
+print(effects)"""
 
 
 def sql_name(name: str) -> str:

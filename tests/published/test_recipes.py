@@ -1,0 +1,147 @@
+"""The recipes of a folder give what `estimate` gives of rows, however arms were assigned."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+
+ARMS = ["a", "b", "c"]
+N_UNITS = 3000
+DESIGNS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "clusters": {"cluster": "market"},
+    "missing": {"missing": ["score"]},
+    "missing in clusters": {"cluster": "market", "missing": ["score"]},
+    "assigned groups": {"assigned_by": "school"},
+    "assigned groups in clusters": {"cluster": "market", "assigned_by": "school"},
+    "assigned groups, missing": {"assigned_by": "school", "missing": ["score"]},
+    "noisy labels": {
+        "cluster": "market",
+        "private_cluster": 1.0,
+        "labels": ["north", "south", "west"],
+    },
+    "noisy labels, probabilities": {
+        "cluster": "market",
+        "private_cluster": 1.0,
+        "labels": ["north", "south", "west"],
+        "assignment": "north=a:0.2/c:0.2,south=a:0.4/c:0.4,west=a:0.3/c:0.3",
+    },
+}
+
+
+def people(rng: np.random.Generator, *, by_school: bool, with_few: bool) -> pl.DataFrame:
+    """Three arms with other shares in each market; scores follow markets and schools, not arms."""
+    market = np.arange(N_UNITS) % 3
+    school = market + 3 * rng.integers(0, 20, N_UNITS)
+    shares = np.array([[0.2, 0.6, 0.2], [0.4, 0.2, 0.4], [0.3, 0.4, 0.3]])
+    drawn = school % 60 / 60 if by_school else rng.random(N_UNITS)
+    arm = (drawn[:, np.newaxis] > shares.cumsum(axis=1)[market][:, :2]).sum(axis=1)
+    chance = 0.15 + 0.3 * market + 0.1 * (school % 2)
+    score = rng.binomial(4, chance) + 1
+    is_observed = rng.random(N_UNITS) < 0.9 - 0.2 * market
+    frame = pl.DataFrame(
+        {
+            "user": rng.permutation(N_UNITS),
+            "my arm": pl.Series(ARMS).gather(arm),
+            "market": pl.Series(["north", "south", "west"]).gather(market),
+            "school": school,
+            "score": score,
+            "observed": is_observed,
+        }
+    )
+    if not with_few:
+        return frame
+    # A market that lacks an arm, and one with a single unit in one.
+    few = frame.head(9).with_columns(
+        user=pl.int_range(9) + N_UNITS,
+        market=pl.Series(["east"] * 4 + ["far"] * 5),
+        **{"my arm": pl.Series(["a", "b", "b", "a", "a", "b", "b", "c", "c"])},
+    )
+    return pl.concat([frame, few])
+
+
+def published(rng: np.random.Generator, folder: Path, design: dict[str, Any]) -> str:
+    table = people(
+        rng,
+        by_school="assigned_by" in design,
+        with_few="private_cluster" not in design and "assigned_by" not in design,
+    )
+    if "missing" in design:
+        table = table.with_columns(score=pl.when("observed").then("score"))
+    cdp.publish(
+        table,
+        out=folder,
+        unit="user",
+        arm="my arm",
+        control="b",
+        outcomes={"score": "1..5"},
+        mechanism=cdp.optimal(epsilon=4),
+        **design,
+    )
+    return (folder / "README.md").read_text()
+
+
+def code(readme: str, language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", readme, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def by_sql(readme: str) -> dict[str, tuple[float, float]]:
+    rows = duckdb.execute(code(readme, "sql")).fetchall()
+    means = {arm: (mean, error) for arm, mean, error, _ in rows}
+    base, base_error = means.pop("b")
+    return {arm: (mean - base, np.hypot(error, base_error)) for arm, (mean, error) in means.items()}
+
+
+def by_pandas(readme: str) -> dict[str, tuple[float, float]]:
+    names: dict[str, Any] = {"print": lambda _: None}
+    exec(code(readme, "python"), names)  # noqa: S102 - our own page
+    rows = names["arms"].drop(index="b")[["effect", "effect_error"]]
+    return {arm: tuple(row) for arm, row in zip(rows.index, rows.to_numpy(), strict=True)}
+
+
+def by_r(readme: str) -> dict[str, tuple[float, float]]:
+    """The recipe, with rows from a file that R reads without packages."""
+    text = code(readme, "r")
+    (source,) = re.findall(r'arrow::read_parquet\("(.*)"\)', text)
+    pl.read_parquet(source).write_csv("rows.csv")
+    text = text.replace(f'arrow::read_parquet("{source}")', 'read.csv("rows.csv", check.names = F)')
+    Path("recipe.R").write_text(f"{text}\nwrite.csv(effects, 'effects.csv')\n")
+    subprocess.run(["Rscript", "recipe.R"], check=True, capture_output=True)  # noqa: S607
+    rows = pl.read_csv("effects.csv").rows()
+    return {arm: (effect, error) for arm, effect, error in rows}
+
+
+@pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS)
+def test_every_recipe_gives_the_effects_of_estimate(
+    design: dict[str, Any],
+    rng: np.random.Generator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "published"
+    readme = published(rng, folder, design)
+    monkeypatch.chdir(folder)
+    if "assignment" in design:
+        cdp.calibrated_rows(folder).collect().write_parquet(tmp_path / "rows.parquet")
+    found = cdp.estimate(folder, use="rows")
+    expected = {one.of.arm: one for one in found.effects if str(one.of.metric) == "score"}
+    assert list(expected) == ["a", "c"]
+    # Without anything special, the recipe for R needs a package that is not everywhere.
+    has_r = bool(design) and shutil.which("Rscript") is not None
+    recipes = [by_sql, by_pandas, *([by_r] if has_r else [])]
+    for recipe in recipes:
+        for arm, (effect, error) in recipe(readme).items():
+            assert effect == pytest.approx(expected[arm].effect, abs=1e-9), recipe
+            assert error == pytest.approx(expected[arm].std_error, rel=0.2), recipe
