@@ -17,6 +17,7 @@ from clusterdp.experiment.lists import parse_numbers
 from clusterdp.experiment.margins import parse_margins
 from clusterdp.planning.blocks import best_partition, fits_one_block, shares_of
 from clusterdp.planning.past_table import TABLES, past_categories, past_shares, read_past
+from clusterdp.rows.written_numbers import PLAIN, Notation
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
@@ -45,6 +46,7 @@ class Declaration:
         block: Such as `visit,conversion` or `visit,conversion=0.4`; empty if outcomes are to be put
             into blocks.
         epsilon: The budget that blocks are chosen for; None if there is none yet.
+        notation: How outcomes that are text have numbers.
     """
 
     outcomes: tuple[str, ...]
@@ -56,6 +58,7 @@ class Declaration:
     missing: tuple[str, ...] = ()
     block: tuple[str, ...] = ()
     epsilon: float | None = None
+    notation: Notation = PLAIN
 
     @property
     def declared(self) -> DeclaredOutcomes:
@@ -155,7 +158,7 @@ def _chosen(declaration: Declaration, changed: int | None) -> ChosenOutcomes:
     past, columns = None if changed is None else declaration.past, None
     margins: dict[str, Margin] = {}
     if past is not None:
-        columns = read_past(past, declared)
+        columns = read_past(past, declared, declaration.notation)
     else:
         margins = declaration.margins(declared)
     chosen, notes = _blocks(declaration, declared, margins)

@@ -34,6 +34,8 @@ class _Keywords(TypedDict, total=False):
 
     query: str | None
     delimiter: str | None
+    decimal: str | None
+    thousands: str | None
     outcomes: Mapping[str, Number | OutcomeSpace | str | Sequence[float]] | Sequence[str] | None
     implies: str | Sequence[str] | None
     missing: str | Sequence[str] | None

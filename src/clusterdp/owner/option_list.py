@@ -62,6 +62,15 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Text,
         "What separates the fields of a CSV file, such as ';'. By default what its header tells.",
     ] = None
+    decimal: Annotated[
+        Text,
+        "What separates decimals in outcomes that are text: '.', which is the default, or ','.",
+    ] = None
+    thousands: Annotated[
+        Text,
+        "What may separate thousands in outcomes that are text: ',', '.', a space or an "
+        "apostrophe. By default nothing.",
+    ] = None
     unit: Annotated[Column, "Column of ids: integers or strings."] = None
     arm: Annotated[Column, "Column of treatment arms."] = None
     cluster: Annotated[
@@ -116,7 +125,8 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     missing: Annotated[
         Named,
-        "Outcomes that may be missing (null or NaN). Who has an outcome is then private, too. "
+        "Outcomes that may be missing: null or NaN; in text also an empty field, NA, N/A or None. "
+        "Who has an outcome is then private, too. "
         "Effects are of those observed, and the share observed is an outcome beside them.",
     ] = None
     metric: Annotated[

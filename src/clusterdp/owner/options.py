@@ -21,6 +21,7 @@ from clusterdp.privacy.composition import split_budget
 from clusterdp.published.provenance import LONGEST, Provenance
 from clusterdp.published.terms import LOOK_OF_ONE_BLOCK
 from clusterdp.rows.columns import MOST_FOLDS, Columns
+from clusterdp.rows.written_numbers import Notation
 
 if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
@@ -39,7 +40,13 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         if self.reference == []:
             raise ParameterError("reference is empty; leave it out, or say what you expect")
         texts = {name: tuple(getattr(self, name) or ()) for name in DECLARATION}
-        return Declaration(**texts, epsilon=self.for_outcomes(self.epsilon))
+        epsilon = self.for_outcomes(self.epsilon)
+        return Declaration(**texts, epsilon=epsilon, notation=self.notation)
+
+    @property
+    def notation(self) -> Notation:
+        """How outcomes that are text have numbers."""
+        return Notation(decimal=self.decimal or ".", thousands=self.thousands)
 
     @property
     def chosen(self) -> ChosenOutcomes:

@@ -82,6 +82,7 @@ class Task:
             keep_order=bool(options.keep_order),
             verbose=bool(options.verbose),
             aggregates=options.aggregates,
+            notation=options.notation,
             labels=options.private_labels,
             engine=engine,
             out=out,

@@ -17,6 +17,7 @@ from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.experiment.grid import Density
 from clusterdp.rows.column_types import outcome_array
 from clusterdp.rows.labelled import with_numbers
+from clusterdp.rows.written_numbers import texts_as_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.declared import DeclaredOutcomes
+    from clusterdp.rows.written_numbers import Notation
 
     Columns = Mapping[str, npt.NDArray[Any]]
 
@@ -33,14 +35,16 @@ if TYPE_CHECKING:
 TABLES = ENDINGS
 
 
-def read_past(name: str, declared: DeclaredOutcomes) -> dict[str, npt.NDArray[Any]]:
-    """The outcome columns of a past experiment.
+def read_past(
+    name: str, declared: DeclaredOutcomes, notation: Notation
+) -> dict[str, npt.NDArray[Any]]:
+    """The outcome columns of a past experiment, whose text has numbers in this notation.
 
     Raises:
         DataError: If there is no such table, or it lacks an outcome.
     """
     labels = declared.labels
-    wanted = Wanted(public=(), outcomes=declared.names, labelled=labels)
+    wanted = Wanted(public=(), outcomes=declared.names, labelled=labels, decimal=notation.decimal)
     table = open_unstored(NamedSource(name=name), wanted)
     held = table.collect_schema().names()
     missing = [outcome for outcome in declared.names if outcome not in held]
@@ -48,7 +52,9 @@ def read_past(name: str, declared: DeclaredOutcomes) -> dict[str, npt.NDArray[An
         raise DataError(
             f"reference {name} has no column {missing[0]!r}; it needs a column for every outcome"
         )
-    read = with_numbers(table, labels).select(declared.names).collect(engine="streaming")
+    numeric = [outcome for outcome in declared.names if outcome not in labels]
+    rows = texts_as_numbers(with_numbers(table, labels), numeric, notation)
+    read = rows.select(declared.names).collect(engine="streaming")
     return {column.name: outcome_array(column) for column in read}
 
 
@@ -94,6 +100,6 @@ def past_shares(name: str, categories: Categories, columns: Columns) -> FloatArr
 
 def _unusable(name: str) -> str:
     return (
-        f"reference {name} has no rows, or rows with outcomes that are missing or outside the "
-        "declared ones; leave those rows out"
+        f"reference {name} has no rows, or rows with outcomes that are missing, no numbers or "
+        "outside the declared ones; leave those rows out"
     )
