@@ -55,6 +55,7 @@ class _Keywords(TypedDict, total=False):
     folds: int | None
     aggregate: Mapping[str, str] | str | Sequence[str] | None
     control: Any
+    arm_shares: Mapping[Any, float] | str | Sequence[str] | None
     keep: str | Sequence[str] | None
     min_cell_size: int | None
     epsilon: float | None

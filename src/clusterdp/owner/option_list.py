@@ -144,6 +144,11 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "can serve them, and else are put into blocks.",
     ] = None
     control: Annotated[Label, "Control arm. Needed unless the arms are 0 and 1."] = None
+    arm_shares: Annotated[
+        ByLabel,
+        "Share of the units that each arm was planned to have: control=0.5,email=0.25,letter=0.25. "
+        "Their ratios count. It is published, and the sizes of arms are compared with it.",
+    ] = None
     keep: Annotated[
         Names, "Public columns to publish as they are, beside ids, arms and clusters."
     ] = None

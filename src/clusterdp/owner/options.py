@@ -9,6 +9,7 @@ import msgspec
 
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.aggregates import parse_aggregates
+from clusterdp.experiment.assignment import parse_arm_shares
 from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.lists import in_parts, parse_names, parse_numbers
 from clusterdp.owner.declaring import Declaration, choose_outcomes
@@ -128,6 +129,16 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
             n_blocks=len(self.spaces),
             private_cluster=self.private_cluster is not None,
         )
+
+    def with_arm_shares(self, layout: Layout) -> Layout:
+        """Cells with the planned shares of their arms, if these were declared."""
+        if self.arm_shares is None:
+            return layout
+        if self.assignment is not None:
+            raise ParameterError(
+                "assignment declares the probabilities of arms: leave out arm_shares (--arm-shares)"
+            )
+        return replace(layout, arm_shares=parse_arm_shares(self.arm_shares, layout.arms))
 
     @property
     def kept(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from clusterdp._tables import terminal_width
 from clusterdp.engines.cells import CellOptions
 from clusterdp.engines.named_source import named_source
 from clusterdp.errors import ParameterError
+from clusterdp.estimation.layout_notes import arm_share_notes
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.block_report import Report
 from clusterdp.owner.declaring import refuse_own_table
@@ -102,6 +103,7 @@ def make_plan(source: Any, options: Options) -> Plan:
     kept |= {"n_units": layout.n_units, "n_clusters": layout.n_clusters}
     every_note = (
         *notes,
+        *arm_share_notes(layout, options.assigned_by),
         *assignment_notes(options.assigned_by),
         *label_notes(options, layout),
         *cost_notes(options, layout, comparisons[0]),
@@ -170,7 +172,10 @@ def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]
     table = by_name(source, options)
     with ExitStack() as stack:
         engine = engine_for(table, options, stack)
-        return read_cells(table, asked, options.min_cell_size, engine, options.private_labels)
+        layout, notes = read_cells(
+            table, asked, options.min_cell_size, engine, options.private_labels
+        )
+    return options.with_arm_shares(layout), notes
 
 
 def by_name(source: Any, options: Options) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._tables import html_notes, html_pairs, listed
 from clusterdp._words import counted
+from clusterdp.estimation.layout_notes import arm_share_notes
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.layout import units_in_words
 from clusterdp.experiment.number import Number
@@ -131,6 +132,7 @@ def describe(
     terms = Terms.of(spaces, mechanisms, prepared.response)
     guarantee = terms.to_guarantee()
     notes = [*prepared.notes, *_planned_for(options, layout), *chosen_notes]
+    notes += arm_share_notes(layout, prepared.table.columns.assigned_by)
     notes += [*assignment_notes(prepared.table.columns.assigned_by), *label_notes(options, layout)]
     for mechanism, space in zip(mechanisms, spaces, strict=True):
         notes += [note for note in _advice(mechanism, space) if note not in notes]

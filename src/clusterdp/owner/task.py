@@ -88,7 +88,10 @@ class Task:
             out=out,
         )
         return replace(
-            prepared, expected=self._expected(prepared.layout), provenance=options.provenance
+            prepared,
+            layout=options.with_arm_shares(prepared.layout),
+            expected=self._expected(prepared.layout),
+            provenance=options.provenance,
         )
 
     def _expected(self, layout: Layout) -> tuple[Expected | None, ...]:

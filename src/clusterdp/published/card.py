@@ -14,7 +14,7 @@ from clusterdp.pages.scales import Logarithmic
 from clusterdp.privacy.accounting import shown
 from clusterdp.privacy.suspicion import SLACK, suspicions
 from clusterdp.published.contents import file_texts, outcomes_in_words, published_columns
-from clusterdp.published.manifest import title_of
+from clusterdp.published.manifest import arms_in_words, title_of
 from clusterdp.published.provenance import provenance_pairs
 from clusterdp.published.readme_advice import cautions
 from clusterdp.published.recipes import RowFiles, recipes
@@ -82,7 +82,7 @@ def write_card(manifest: Manifest, files: Mapping[str, FileSum], seen: Visible) 
         outcomes=_together([f"`{name}`" for name in manifest.terms.outcome_names]),
         units=counted(manifest.n_units, "unit"),
         clusters=f" in {counted(manifest.n_clusters, 'cluster')}" if manifest.n_clusters else "",
-        arms=_together([str(arm) for arm in manifest.arms]),
+        arms=_together(arms_in_words(manifest)),
         delta=shown(guarantee.delta) if guarantee.delta else None,
         slack=SLACK,
         suspicions=suspicions(guarantee),
