@@ -17,6 +17,7 @@ from clusterdp.owner.label_notes import label_notes
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.look_advice import advise_look, wide_ranges
 from clusterdp.planning.predictions import predict_metrics
+from clusterdp.precision.sights import unseen_notes
 from clusterdp.published.manifest import plain
 from clusterdp.published.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
@@ -138,7 +139,7 @@ def describe(
         notes += [note for note in _advice(mechanism, space) if note not in notes]
     if options.look is None and len(spaces) == 1:
         notes += _look_notes(mechanisms[0], scenarios[0], spaces[0], guarantee.epsilon)
-    notes += [*_layout_notes(layout), *_unsaid(options)]
+    notes += [*unseen_notes(metrics, expected), *_layout_notes(layout), *_unsaid(options)]
     content = {
         "mechanism": terms.mechanism_names,
         "parameters": _parameters(mechanisms, spaces),
