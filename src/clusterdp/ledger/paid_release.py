@@ -65,6 +65,11 @@ class Budget:
         """Raise a LedgerError if the population is new and unconfirmed, or the reverse."""
         self.ledger.check_population(self._named(), confirmed_new=self.confirmed_new)
 
+    def allows(self, epsilon: float | None) -> bool:
+        """Whether so much is left; False where it is not known how much a release takes."""
+        left = self.ledger.balance(self._named()).remaining
+        return epsilon is not None and epsilon <= left
+
     def describe(self, terms: Terms) -> dict[str, Any]:
         """The balance before and after a release; everything in it is public."""
         balance = self.ledger.balance(self._named())

@@ -75,7 +75,19 @@ class _Keywords(TypedDict, total=False):
     allow_unencrypted_spark: bool | None
 
 
-class PlanKeywords(_Keywords, total=False):
+class _Provenance(TypedDict, total=False):
+    """Where a release comes from, in the owner's words."""
+
+    title: str | None
+    description: str | None
+    collected: str | None
+    contact: str | None
+    licence: str | None
+    approved_by: str | None
+    reason: str | None
+
+
+class PlanKeywords(_Keywords, _Provenance, total=False):
     """What `plan` takes."""
 
     mechanism: str | None
@@ -101,20 +113,13 @@ class ReleaseKeywords(_Keywords, total=False):
     verbose: bool | None
 
 
-class PublishKeywords(ReleaseKeywords, total=False):
+class PublishKeywords(ReleaseKeywords, _Provenance, total=False):
     """What `publish` and `preview` take."""
 
     ledger: str | PathLike[str] | Ledger | None
     population: str | None
     new_population: bool | None
     ledger_key_file: str | PathLike[str] | None
-    title: str | None
-    description: str | None
-    collected: str | None
-    contact: str | None
-    licence: str | None
-    approved_by: str | None
-    reason: str | None
     engine: str | None
     master: str | None
 

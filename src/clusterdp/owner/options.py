@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from clusterdp.owner.declaring import ChosenOutcomes
     from clusterdp.releasing.labelling import DeclaredLabels
 
+# Of where a release comes from, what readers ask for first.
+_ASKED_FOR = ("title", "description", "contact", "licence")
+
 
 class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
     """Options with what follows from them."""
@@ -152,6 +155,11 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
     def provenance(self) -> Provenance:
         """Where the release comes from, as far as the owner says it."""
         return Provenance(**{name: getattr(self, name) for name in LONGEST})
+
+    @property
+    def unsaid(self) -> list[str]:
+        """What readers ask for first of where a release comes from, and nobody said."""
+        return [name for name in _ASKED_FOR if getattr(self, name) is None]
 
     @property
     def breakdowns(self) -> tuple[tuple[str, ...], ...]:

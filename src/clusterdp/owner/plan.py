@@ -108,6 +108,8 @@ def make_plan(source: Any, options: Options) -> Plan:
         *label_notes(options, layout),
         *cost_notes(options, layout, comparisons[0]),
         *_outcome_notes(source, options),
+        *options.declaration.declared.turned_label_notes,
+        *_later_notes(options),
         *chosen_notes,
     )
     pairs = zip(comparisons, options.spaces, strict=True)
@@ -148,6 +150,16 @@ def assignment_notes(assigned_by: str | None) -> list[str]:
     note = (
         f"arms are assigned by {assigned_by}: standard errors above are of units; those of "
         f"estimates are larger, by as much as the groups of {assigned_by} differ"
+    )
+    return [note]
+
+
+def _later_notes(options: Options) -> list[str]:
+    """A note about what a release publishes or records, and nobody can add to it later."""
+    unsaid = [f"--{name}" for name in options.unsaid]
+    note = (
+        f"what cannot be added after the release: {', '.join([*unsaid, '--ledger'])}; give it to "
+        "release, all but the ledger here as well"
     )
     return [note]
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from clusterdp.releasing.prepare import Prepared
 
 _SMALL_CELL = 5
-# Of where a release comes from, what readers ask for first.
-_ASKED_FOR = ("title", "description", "contact", "licence")
 _UNIFORM_ADVICE = (
     "the best prior floor is 1/K, at which the prior is uniform: uniform-prior-dp gives the same "
     "rows and saves the cost of the noisy counts, and optimal better ones"
@@ -229,7 +227,7 @@ def _look_notes(
 
 def _unsaid(options: Options) -> list[str]:
     """A note about what a reader of the folder will ask for: once it is sealed, it is too late."""
-    unsaid = [name for name in _ASKED_FOR if getattr(options, name) is None]
+    unsaid = options.unsaid
     if not unsaid:
         return []
     flags = ", ".join(f"--{name}" for name in unsaid)
