@@ -48,23 +48,10 @@ pytestmark = pytest.mark.spark
 
 
 def test_text_is_read_as_by_the_local_engine(spark: SparkSession) -> None:
-    words = [
-        "",
-        "  ",
-        "NA",
-        "n/a",
-        " null\t",
-        "None",
-        "NaN",
-        "True",
-        " false",
-        "unknown",
-        "?",
-        None,
-    ]
+    words = ["", "  ", "NA", "n/a", " null\t", "None", "NaN", "True", " false", "unknown", "?"]
     numbers = ["7", " 7 ", "-.5", "1.", "1e3", "1e999", "inf", "1d", "0x1p3", "1_000", "\u0661"]
     written = ["51,55", "1.234,5", "1,234.5", "1.23,5", "1\u202f234,5", "1 23", "1'234", "5%"]
-    texts = pl.DataFrame({"y": words + numbers + written}, schema={"y": pl.String})
+    texts = pl.DataFrame({"y": [*words, *numbers, *written, None]}, schema={"y": pl.String})
     given = spark.createDataFrame(texts.to_arrow())
     for notation in (PLAIN, Notation(decimal=",", thousands="."), Notation(thousands=" ")):
         ours = to_polars(spark_texts(given, ["y"], notation))["y"].to_list()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -120,3 +121,23 @@ def test_the_environment_can_make_a_ledger_compulsory(
     assert cdp.publish(table, out=tmp_path / "out", **whose, **asked).release_id
     monkeypatch.setenv("CLUSTERDP_REQUIRE_LEDGER", "0")
     assert cdp.release(table, **asked) is not None
+
+
+def test_an_audit_has_a_row_for_each_release_with_its_reason(
+    table: pl.DataFrame, tmp_path: Path
+) -> None:
+    where = tmp_path / "ledger.db"
+    cdp.Ledger.create(where, 4)
+    asked: dict[str, Any] = {"unit": "user", "arm": "treated", "outcomes": {"clicks": "0..3"}}
+    asked |= {"mechanism": cdp.optimal(epsilon=1), "ledger": where, "population": "us"}
+    said = {"reason": "as legal asked, in 2024", "approved_by": "Ada", "title": "Clicks"}
+    for place, more in enumerate(({"new_population": True, **said}, {})):
+        cdp.publish(table, out=tmp_path / f"out {place}", **asked, **more)
+    shown = run("ledger", "show", where, "--csv").stdout
+    rows = pl.read_csv(io.StringIO(shown))
+    assert rows.height == 2
+    assert rows["reason"].to_list() == [said["reason"], None]
+    assert rows["approved_by"].to_list() == ["Ada", None]
+    assert rows["status"].to_list() == ["committed"] * 2
+    assert rows["epsilon"].to_list() == [1.0, 1.0]
+    assert shown.strip() == cdp.Ledger(where).show().to_csv().strip()

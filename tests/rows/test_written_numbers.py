@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import polars as pl
@@ -189,7 +188,7 @@ def test_declared_separators_are_used() -> None:
     asked = {**ASKED, "epsilon": 50, "missing": None}
     made = cdp.release(texts, decimal=",", thousands=".", **asked)
     (arm,) = cdp.estimate(made).effects
-    assert math.isclose(arm.control_mean, 40, rel_tol=0.1)
+    assert arm.control_mean == pytest.approx(40, rel=0.1)
 
 
 def test_words_that_mean_missing_do_so_among_labels() -> None:

@@ -246,8 +246,7 @@ def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str
     if content["software"] != __version__:
         raise LedgerError(
             f"release {reservation.release_id} was begun with clusterdp {content['software']}; "
-            "only that version finishes it exactly: pip install "
-            f"clusterdp=={content['software']}"
+            "only that version finishes it exactly: install it from its source"
         )
     more = [key for key in given if given[key] is not None and key not in (*_PLACES, "ledger")]
     if more:

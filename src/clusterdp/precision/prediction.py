@@ -41,8 +41,12 @@ class Prediction(NamedTuple):
         """From variances of every treatment; axes `[treatment]`."""
         total = sampling + privacy
         worst = int(np.argmax(total))
-        variances = (total[worst], sampling[worst], privacy[worst])
-        return cls(*map(math.sqrt, variances), largest_effect)
+        return cls(
+            math.sqrt(total[worst]),
+            math.sqrt(sampling[worst]),
+            math.sqrt(privacy[worst]),
+            largest_effect,
+        )
 
     @property
     def detectable_effect(self) -> float:
