@@ -66,8 +66,8 @@ def test_giving_up_on_segments_that_cannot_be_seen_has_a_gain() -> None:
     (note,) = [one for one in told(plan) if "give up on them" in one]
     alone = cdp.plan(patients(120), purpose="overall", **asked)
     effect = alone.to_dict()["visible"]["everyone"]["died"]["detectable_effect"]
-    told = float(note.partition("detectable from ")[2].split()[0])
-    assert abs(told - effect) < 0.03 * effect
+    gained = float(note.partition("detectable from ")[2].split()[0])
+    assert abs(gained - effect) < 0.03 * effect
     for other in (alone, cdp.plan(patients(4000), **asked)):
         assert not any("give up on them" in one for one in told(other))
 
