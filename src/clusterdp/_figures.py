@@ -30,7 +30,7 @@ def new_figure(path: Path | None, size: tuple[float, float]) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ParameterError("plots need matplotlib: pip install 'clusterdp[plot]'") from None
+        raise ParameterError("plots need matplotlib: pip install '.[plot]'") from None
     if path is not None and path.suffix not in _WITHOUT_TIME:
         raise ParameterError(
             f"a plot is a .svg, .png or .pdf file, got {path.name!r}; name it {path.stem}.svg"

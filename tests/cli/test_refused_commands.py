@@ -94,7 +94,7 @@ BAD_TABLES: dict[str, tuple[Spoil, tuple[object, ...], str]] = {
     "csv that changes type": (
         late_text,
         (),
-        "'clicks' (outcome) has missing values, or values that are not numbers",
+        "'clicks' (outcome) is text and has",
     ),
     "csv with a field too many": (
         ragged,

@@ -15,6 +15,7 @@ from cli_runs import assert_refused, release
 from clusterdp.engines.local.sources.files import open_files
 from clusterdp.engines.named_source import NamedSource, Wanted
 from clusterdp.engines.text_files import find_delimiter
+from clusterdp.rows.written_numbers import NO_NUMBER, PLAIN, texts_as_numbers
 from source_forms import FORMS
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ def test_the_header_alone_tells_the_delimiter() -> None:
 
 # What one line may say of its outcome. Alone in a file, or beside others, it is read as itself.
 OUTCOMES = ("1", "2.5", '"word"', "true", "null", '[1, "a"]', '{"a": 1}', '{"a": {"b": []}}', "[]")
+NUMBERS = {"1": 1.0, "2.5": 2.5, "true": 1.0, "null": None}
 
 
 def test_types_of_other_lines_do_not_decide_how_a_json_outcome_is_read(tmp_path: Path) -> None:
@@ -133,12 +135,12 @@ def test_types_of_other_lines_do_not_decide_how_a_json_outcome_is_read(tmp_path:
         path = tmp_path / "t.ndjson"
         path.write_text("".join(f'{{"user": "a", "n": 1, "o": {line}}}\n' for line in lines))
         wanted = Wanted(public=("user", "n"), outcomes=("o",))
-        rows = open_files(NamedSource(name=str(path)), wanted).collect()
-        assert rows.schema == {"user": pl.String, "n": pl.Int64, "o": pl.Float64}
-        return rows["o"].fill_nan(-1.0).to_list()
+        rows = open_files(NamedSource(name=str(path)), wanted)
+        assert rows.collect_schema() == {"user": pl.String, "n": pl.Int64, "o": pl.String}
+        return texts_as_numbers(rows, ["o"], PLAIN).collect()["o"].to_list()
 
     alone = {line: outcomes_of([line])[0] for line in OUTCOMES}
-    assert alone == {**dict.fromkeys(OUTCOMES, -1.0), "1": 1, "2.5": 2.5, "true": 1, "null": None}
+    assert alone == {**dict.fromkeys(OUTCOMES, NO_NUMBER), **NUMBERS}
     for first in OUTCOMES:
         for second in OUTCOMES:
             assert outcomes_of([first, second]) == [alone[first], alone[second]]
@@ -170,7 +172,7 @@ def test_types_follow_from_all_rows_of_all_files(tmp_path: Path) -> None:
         (tmp_path / f"{part:02}.csv").write_text(f"user,score,o\n{odd[0]},{odd[1]},1\n")
     wanted = Wanted(public=("user", "score"), outcomes=("o",), unit="user")
     rows = open_files(NamedSource(name=str(tmp_path)), wanted).collect()
-    assert rows.schema == {"user": pl.String, "score": pl.String, "o": pl.Float64}
+    assert rows.schema == {"user": pl.String, "score": pl.String, "o": pl.String}
     assert rows["user"].to_list() == [*map(str, range(13)), "007"]
 
 
@@ -186,4 +188,4 @@ def test_what_is_not_installed_is_named_with_its_command(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     refused = release(source, tmp_path / "out", "--query", "select 1")
-    assert_refused(refused, f"pip install 'clusterdp[{extra}]'")
+    assert_refused(refused, f"pip install '.[{extra}]'")

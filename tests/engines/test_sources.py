@@ -19,6 +19,7 @@ from clusterdp.releasing.prepare import prepare
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.written_numbers import PLAIN, Notation
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
@@ -88,11 +89,16 @@ def find(
     return FORMS[form](table, folder)
 
 
-def release(source: NamedSource, out: Path) -> dict[str, str]:
+def release(source: NamedSource, out: Path, notation: Notation = PLAIN) -> dict[str, str]:
     """The checksums of what is published, with key and noise fixed."""
     with ExitStack() as stack:
         prepared = prepare(
-            source, columns=COLUMNS, spaces=(SPACE,), engine=LocalEngine(stack), out=str(out)
+            source,
+            columns=COLUMNS,
+            spaces=(SPACE,),
+            notation=notation,
+            engine=LocalEngine(stack),
+            out=str(out),
         )
         write_with(
             prepared,
@@ -118,6 +124,18 @@ def test_the_same_key_gives_the_same_bytes(
     assert set(units["zip"]) == set(people["zip"])
 
 
+@pytest.mark.parametrize("form", EVERYWHERE)
+def test_numbers_as_people_write_them_give_the_same_bytes(
+    form: str, people: pl.DataFrame, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    expected = release(find("parquet", people, tmp_path / "a", request), tmp_path / "expected")
+    words = pl.Series(["NA", "null", "", " NaN "])[pl.int_range(people.height, eager=True) % 4]
+    written = pl.col("spend").cast(pl.String).str.replace(".", ",", literal=True)
+    texts = people.with_columns(written.fill_null(words).alias("spend"))
+    source = find(form, texts, tmp_path / "b", request)
+    assert release(source, tmp_path / "found", Notation(decimal=",")) == expected
+
+
 def put(column: str, value: object) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """A table with another value in its last row."""
     last = pl.int_range(pl.len()) == pl.len() - 1
@@ -129,7 +147,15 @@ def put(column: str, value: object) -> Callable[[pl.DataFrame], pl.DataFrame]:
 REFUSED: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     "a third label": (put("visited", "maybe4321"), "have values outside the outcome space"),
     "an outcome outside": (put("sale", 4321), "have values outside the outcome space"),
-    "a missing outcome": (put("sale", None), "have missing values, or values that are not numbers"),
+    "a missing outcome": (put("sale", None), "have missing values; declare"),
+    "decimal commas": (
+        lambda table: put("spend", "43,21")(table.with_columns(pl.col("spend").cast(pl.String))),
+        "column 'spend' (outcome) is text and has decimal commas, as in 0,5; declare them",
+    ),
+    "other text": (
+        lambda table: put("spend", "4321?")(table.with_columns(pl.col("spend").cast(pl.String))),
+        "column 'spend' (outcome) is text and has values that are no numbers; leave",
+    ),
     "a missing arm": (put("treated", None), "'treated'"),
     "a repeated id": (put("user", "00007"), "repeats an id"),
     "a missing id": (put("user", None), "'user'"),

@@ -20,8 +20,9 @@ from cli_runs import PARTS, assert_refused, run
 from clusterdp.engines.spark import jobs as spark_jobs
 from clusterdp.engines.spark import table as spark_engine
 from clusterdp.engines.spark.files import settle_store, sum_files
-from clusterdp.engines.spark.jobs import running
+from clusterdp.engines.spark.jobs import running, to_polars
 from clusterdp.engines.spark.randomizing import RandomizeRows
+from clusterdp.engines.spark.sources import texts_as_numbers as spark_texts
 from clusterdp.engines.spark.store import HadoopFolder
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.ledger.ledger import Ledger
@@ -29,6 +30,8 @@ from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.to_folder import write_release
+from clusterdp.rows.written_numbers import PLAIN, Notation
+from clusterdp.rows.written_numbers import texts_as_numbers as local_texts
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
 from released import drawn_of
@@ -43,6 +46,18 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.spark
+
+
+def test_text_is_read_as_by_the_local_engine(spark: SparkSession) -> None:
+    words = ["", "  ", "NA", "n/a", " null\t", "None", "NaN", "True", " false", "unknown", "?"]
+    numbers = ["7", " 7 ", "-.5", "1.", "1e3", "1e999", "inf", "1d", "0x1p3", "1_000", "\u0661"]
+    written = ["51,55", "1.234,5", "1,234.5", "1.23,5", "1\u202f234,5", "1 23", "1'234", "5%"]
+    texts = pl.DataFrame({"y": [*words, *numbers, *written, None]}, schema={"y": pl.String})
+    given = spark.createDataFrame(texts.to_arrow())
+    for notation in (PLAIN, Notation(decimal=",", thousands="."), Notation(thousands=" ")):
+        ours = to_polars(spark_texts(given, ["y"], notation))["y"].to_list()
+        assert ours == local_texts(texts.lazy(), ["y"], notation).collect()["y"].to_list()
+        assert any(number is None for number in ours)
 
 
 def test_rows_never_reach_the_driver(

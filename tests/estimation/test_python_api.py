@@ -154,10 +154,10 @@ def test_shares_are_found_by_label_or_its_text(published: Path) -> None:
     given: list[dict[Any, float]] = [{0: 1, 1: 1}, {"0": 0.5, "1": 0.5}]
     for shares in given:
         assert not any(
-            "stated shares" in text for text in cdp.estimate(published, shares=shares).warnings
+            "planned to have" in text for text in cdp.estimate(published, shares=shares).warnings
         )
     uneven = cdp.estimate(published, shares={0: 1, 1: 3})
-    assert any("stated shares" in text for text in uneven.warnings)
+    assert any("planned to have" in text for text in uneven.warnings)
 
 
 def test_batches_change_nothing(three_arms: pl.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:

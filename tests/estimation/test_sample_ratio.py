@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA
 from clusterdp.estimation import sample_ratio as checks
+from clusterdp.estimation.notes import Weight
 from populations import make_layout
 
 SPACE = cdp.OutcomeSpace.binary()
@@ -70,5 +73,23 @@ def test_one_cluster_of_many_is_found(*, declared: bool) -> None:
 
 def test_one_cluster_has_nothing_to_be_compared_with() -> None:
     notes = checks.sample_ratio_notes(make_layout([[5000, 1000]]))
-    assert len(notes) == 1
-    assert "equal shares" in notes[0].text
+    assert [note.weight for note in notes] == [Weight.SCOPE]
+    assert "0 83.33%, 1 16.67% of the units: is that what was planned?" in notes[0].text
+
+
+def test_a_sound_test_of_unequal_arms_is_no_alarm() -> None:
+    """50/25/25: a question where nothing was declared, nothing where it was, an alarm if wrong."""
+    layout = make_layout([[5000, 2500, 2500]])
+    assert [note.weight for note in checks.sample_ratio_notes(layout)] == [Weight.SCOPE]
+    planned = replace(layout, arm_shares=(0.5, 0.25, 0.25))
+    assert checks.sample_ratio_notes(planned) == []
+    wrong = replace(layout, arm_shares=(0.4, 0.3, 0.3))
+    assert [note.weight for note in checks.sample_ratio_notes(wrong)] == [Weight.WARNING]
+    # What an analyst knows comes before what the owner said.
+    shares = {"0": 0.5, "1": 0.25, "2": 0.25}
+    assert checks.sample_ratio_notes(wrong, shares) == []
+
+
+def test_shares_go_with_their_arms() -> None:
+    layout = replace(make_layout([[5000, 2500, 2500]]), arm_shares=(0.5, 0.3, 0.2))
+    assert layout.of_arms([2, 0]).arm_shares == pytest.approx((2 / 7, 5 / 7))

@@ -465,7 +465,8 @@ def test_aggregates_cannot_be_cut(table: pl.DataFrame, segments: pl.DataFrame) -
 def test_sample_ratio_mismatch_is_reported(table: pl.DataFrame) -> None:
     uneven = table.filter((pl.col("treated") == 1) | (pl.int_range(pl.len()) % 4 == 0))
     estimate = cdp.estimate(cdp.release(uneven, mechanism=MECHANISM, **PARTS))
-    assert any("equal shares" in warning for warning in estimate.warnings)
+    assert any("is that what was planned?" in note for note in estimate.notes)
+    assert not any("sample-ratio" in warning for warning in estimate.warnings)
     n_control = uneven.filter(pl.col("treated") == 0).height
     shares = {"0": n_control / len(uneven), "1": 1 - n_control / len(uneven)}
     release = cdp.release(uneven, mechanism=MECHANISM, **PARTS)
@@ -479,7 +480,7 @@ def test_a_cluster_with_another_ratio_is_reported(table: pl.DataFrame) -> None:
         (pl.col("market") > 0) | (pl.col("treated") == 1) | (pl.int_range(pl.len()) < 100)
     )
     estimate = cdp.estimate(cdp.release(skewed, mechanism=MECHANISM, **PARTS))
-    assert any("within 1 of 5 clusters: 0;" in warning for warning in estimate.warnings)
+    assert any("within 1 of 5 clusters: 0;" in warning for warning in estimate.notes)
 
 
 def test_differences_are_effects_of_their_own(release: cdp.Release, segments: pl.DataFrame) -> None:

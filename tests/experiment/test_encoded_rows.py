@@ -197,12 +197,17 @@ def test_rows_outside_stay_outside_when_numbers_are_rounded_up() -> None:
 
 
 def test_numbers_are_clipped_and_counted_and_others_where_asked() -> None:
-    table = {"one": [1, 9, 1], "rounds": [-np.inf, 1e300, FAR], "seven": [0.0, 1.0, 1.0]}
+    table = {"one": [1, 9, 1], "rounds": [-1e300, 1e300, FAR], "seven": [0.0, 1.0, 1.0]}
     assert encoded(table).n_outside == 1
     assert encoded(table).n_clipped == (0, 2, 0)
     rows = encoded(table, clip=("one", "seven"))
     assert (rows.n_outside, rows.n_clipped) == (0, (1, 2, 0))
     assert rows.steps.tolist() == [[0, 20, 0]]
+
+
+def test_what_is_infinite_is_in_no_space_and_never_clipped() -> None:
+    table = {"one": [1, np.inf, 1], "rounds": [-np.inf, np.inf, FAR], "seven": [0.0, 1.0, 1.0]}
+    assert encoded(table, clip=("one", "seven")).n_outside == 2
 
 
 def test_missing_outcomes_are_counted_by_row_and_nothing_is_encoded() -> None:

@@ -11,7 +11,8 @@ import clusterdp as cdp
 from cli_runs import assert_refused, release, run
 from clusterdp.experiment.declared import declare
 from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.rows.labelled import NEITHER, with_numbers
+from clusterdp.rows.labelled import with_numbers
+from clusterdp.rows.written_numbers import NO_NUMBER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +59,7 @@ def test_what_is_no_pair_of_labels_is_refused(given: str, message: str) -> None:
 
 def test_each_label_is_its_number() -> None:
     texts = ["no", " Yes", "YES ", "maybe", "", None]
-    expected = [0.0, 1.0, 1.0, NEITHER, NEITHER, None]
+    expected = [0.0, 1.0, 1.0, NO_NUMBER, None, None]
     for kind in (pl.String, pl.Categorical):
         rows = pl.LazyFrame({"visited": pl.Series(texts, dtype=kind)})
         assert with_numbers(rows, LABELS).collect()["visited"].to_list() == expected

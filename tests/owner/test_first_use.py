@@ -198,8 +198,8 @@ def test_a_missing_column_of_a_file_is_named_alike(source: Path) -> None:
 
 
 def test_errors_have_a_remedy(table: pl.DataFrame, tmp_path: Path) -> None:
-    text = table.with_columns(clicks=pl.lit("4321"))
-    with pytest.raises(cdp.DataError, match="holds String, not numbers; convert it") as caught:
+    text = table.with_columns(clicks=pl.lit("4,321"))
+    with pytest.raises(cdp.DataError, match=r"thousands=',' \(--thousands ,\)") as caught:
         cdp.release(text, **NAMES, epsilon=1)
     assert "4321" not in str(caught.value)
     with pytest.raises(cdp.FormatError, match=r"there is no folder .*pubb; check its name"):

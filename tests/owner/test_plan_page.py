@@ -104,8 +104,8 @@ def test_the_numbers_are_those_of_the_plan(one: Made) -> None:
     written = page_text(one.page)
     overall, segment = (one.text("2", f"change-0-0-{place}") for place in (0, 1))
     sentence = (
-        f"With ε = 2 you can detect a change of visit of {overall} percentage points overall , "
-        f"{segment} in a segment of 10%"
+        "With ε = 2 , the smallest detectable change of visit, in percentage points: overall "
+        f"{overall} , in a segment of 10% {segment}"
     )
     assert sentence.replace(" ,", ",") in written.replace("\xa0", " ").replace(" ,", ",")
     assert "whoever thought 50% beforehand may think at most 89% afterwards" in written

@@ -74,7 +74,7 @@ def test_a_plan_reads_no_outcome_of_a_text_file(table: pl.DataFrame, tmp_path: P
     planned = run("plan", path, *options, "--out", tmp_path / "plan.toml")
     assert planned.exit_code == 0, planned.output
     assert release(path, tmp_path / "out", "--dry-run").exit_code == 0
-    assert_refused(release(path, tmp_path / "out"), "'clicks' (outcome) has missing values")
+    assert_refused(release(path, tmp_path / "out"), "'clicks' (outcome) is text and has")
 
 
 LAZY: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
@@ -114,7 +114,7 @@ def test_mixed_objects_are_outcomes_each_by_itself(table: pl.DataFrame) -> None:
         mixed[0] = value
         assert release_in_memory(frame.assign(clicks=mixed)).layout.n_units == len(frame)
     mixed[0] = SECRET
-    with pytest.raises(cdp.DataError, match="has missing values") as caught:
+    with pytest.raises(cdp.DataError, match="is text and has values that are no numbers") as caught:
         release_in_memory(frame.assign(clicks=mixed))
     assert_alone(caught.value)
 
@@ -125,7 +125,7 @@ def test_the_parameters_of_a_type_are_not_shown(table: pl.DataFrame) -> None:
         pl.Series("clicks", [Decimal("81234.567")] * 600),
     ]
     for outcomes in kinds:
-        with pytest.raises(cdp.DataError, match="not numbers") as caught:
+        with pytest.raises(cdp.DataError, match=r"not numbers|no numbers") as caught:
             release_in_memory(table.with_columns(outcomes))
         assert not any(text in str(caught.value) for text in (SECRET, "8", "3"))
 
@@ -279,7 +279,7 @@ def test_objects_that_are_no_floats_are_refused_as_others_are(
     frame["clicks"] = frame["clicks"].astype(object)
     frame.loc[0, "clicks"] = value
     assert "600 units" in repr(cdp.preview(frame, **WHO))
-    with pytest.raises(cdp.DataError, match=r"has (missing values|values outside)") as caught:
+    with pytest.raises(cdp.DataError, match="has values that are no numbers") as caught:
         cdp.release(frame, **WHO)
     assert_alone(caught.value)
 

@@ -79,6 +79,7 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
         "disagree on the arms",
     ),
     "control": ("Cluster-DP", put("control", "0"), "see 'control'"),
+    "arm shares": ("Cluster-DP", put("arm_shares", [0.9, 0.3]), "see 'arm_shares'"),
     "neighbours": ("Contrasts", put("guarantee", "neighbours", "anyone"), "$.guarantee.neighbours"),
     "unknown key": ("Histogram", put("true_outcomes", [1, 2]), "unknown field `true_outcomes`"),
     "noise of sums": (

@@ -190,12 +190,12 @@ BROKEN: dict[str, tuple[Callable[[pl.DataFrame], Any], dict[str, Any], str]] = {
     "missing outcome": (
         lambda table: without_clicks(table, None),
         {},
-        r"'clicks' \(outcome\) has missing values,",
+        r"'clicks' \(outcome\) has missing values;",
     ),
     "missing as NaN": (
         lambda table: without_clicks(table, float("nan")),
         {},
-        r"'clicks' \(outcome\) has missing values,",
+        r"'clicks' \(outcome\) has missing values;",
     ),
     "missing arm": (
         lambda table: table.with_columns(treated=pl.col("treated").replace(1, None)),
@@ -213,9 +213,9 @@ BROKEN: dict[str, tuple[Callable[[pl.DataFrame], Any], dict[str, Any], str]] = {
         "has values outside",
     ),
     "text outcome": (
-        lambda table: table.with_columns(pl.col("clicks").cast(pl.String)),
+        lambda table: table.with_columns(pl.format("x{}", "clicks").alias("clicks")),
         {},
-        "not numbers",
+        "is text and has a currency sign or a unit beside the number",
     ),
     "float ids": (
         lambda table: table.with_columns(pl.col("user") + 0.77),
@@ -246,7 +246,7 @@ BROKEN: dict[str, tuple[Callable[[pl.DataFrame], Any], dict[str, Any], str]] = {
     "mixed types": (
         lambda table: table.to_pandas().astype({"clicks": object}).replace({"clicks": {3: "x77"}}),
         {},
-        r"'clicks' \(outcome\) has missing values, or values that are not numbers",
+        r"'clicks' \(outcome\) is text and has a currency sign or a unit beside the number",
     ),
     "pool of nothing": (lambda table: table, {"min_cell_size": 0}, "min_cell_size must be at"),
 }
@@ -324,9 +324,9 @@ def test_pandas_strings_and_nullable_columns() -> None:
     )
     assert len(release(frame).units) == 4
     frame.loc[0, "clicks"] = pd.NA
-    with pytest.raises(cdp.DataError, match="has missing values,"):
+    with pytest.raises(cdp.DataError, match="has missing values;"):
         release(frame)
-    with pytest.raises(cdp.DataError, match="missing values in 1 row,"):
+    with pytest.raises(cdp.DataError, match="missing values in 1 row;"):
         release(frame, verbose=True)
 
 

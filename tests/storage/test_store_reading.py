@@ -182,7 +182,7 @@ def test_packages_that_are_missing_are_named(
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.setitem(sys.modules, name, None)
-    needed = "needs more packages: pip install 'clusterdp[stores]'"
+    needed = "needs more packages: pip install '.[stores]'"
     assert_refused(release(source, "s3://bucket/out"), f"s3://bucket/out {needed}")
     assert_refused(release("s3://bucket/t.csv", "out"), needed)
     assert_refused(run("estimate", "s3://bucket/out"), needed)

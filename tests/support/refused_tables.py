@@ -34,10 +34,18 @@ REFUSALS = {
     "no id": Refusal(some("user", None), "'user' (unit) has 3 missing values"),
     "no arm": Refusal(some("treated", None), "'treated' (arm) has 3 missing values"),
     "no cluster": Refusal(some("market", None), "'market' (cluster) has 3 missing values"),
-    "no outcome": Refusal(some("clicks", None), "'clicks' (outcome) has missing values,"),
+    "no outcome": Refusal(some("clicks", None), "'clicks' (outcome) has missing values;"),
     "not a number": Refusal(
         lambda t: some("clicks", float("nan"))(t.with_columns(pl.col("clicks").cast(float))),
-        "'clicks' (outcome) has missing values,",
+        "'clicks' (outcome) has missing values;",
+    ),
+    "decimal commas": Refusal(
+        lambda t: some("clicks", "4,321")(t.with_columns(pl.col("clicks").cast(str))),
+        "'clicks' (outcome) is text and has commas before three digits",
+    ),
+    "a text that is no number": Refusal(
+        lambda t: some("clicks", "about 4321")(t.with_columns(pl.col("clicks").cast(str))),
+        "'clicks' (outcome) is text and has values that are no numbers",
     ),
     "outside": Refusal(some("clicks", 4321), "has values outside the outcome space"),
     "repeated": Refusal(some("user", 4321), "repeats an id in 2 rows"),
@@ -77,7 +85,7 @@ REFUSALS = {
     ),
     "a number is missing": Refusal(
         lambda t: some("spend", None)(with_visits(t)),
-        "'visit', 'sale', 'spend' (outcomes) have missing values,",
+        "'visit', 'sale', 'spend' (outcomes) have missing values;",
         SEVERAL,
     ),
     "no rows": Refusal(lambda t: t.head(0), "the table has no rows"),

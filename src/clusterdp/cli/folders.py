@@ -28,7 +28,7 @@ from clusterdp.experiment.spaces import space_in_words
 from clusterdp.privacy.accounting import shown
 from clusterdp.published.errata import add_erratum, read_errata
 from clusterdp.published.folder import read_files, read_manifest
-from clusterdp.published.manifest import what_is_public
+from clusterdp.published.manifest import arms_in_words, what_is_public
 from clusterdp.published.notes import release_notes
 from clusterdp.published.provenance import provenance_pairs
 from clusterdp.published.sights import what_is_visible
@@ -121,7 +121,7 @@ def _lines(manifest: Manifest) -> list[tuple[str, str]]:
         f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
         for one in manifest.breakdowns
     ]
-    arms = ", ".join(map(str, manifest.arms))
+    arms = ", ".join(arms_in_words(manifest))
     published = columns.published if terms.releases_rows else columns.cell
     files = [f"{name} ({_size(file.bytes)})" for name, file in manifest.files.items()]
     about = manifest.provenance

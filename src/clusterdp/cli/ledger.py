@@ -89,10 +89,18 @@ def show(
     where: Where,
     population: Annotated[str | None, typer.Option(help="Only this population.")] = None,
     as_json: AsJson = False,
+    as_csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv", help="Print a row for each release: who approved it, why, and how it ended."
+        ),
+    ] = False,
 ) -> None:
     """Show what was spent, by which releases, and what is left."""
     statement = Ledger(where).show(population)
-    if as_json:
+    if as_csv:
+        print_line(statement.to_csv().rstrip("\n"))
+    elif as_json:
         print_json(statement.to_dict())
     else:
         print_text(str(statement))

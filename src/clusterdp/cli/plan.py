@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from clusterdp.cli.console import (
 from clusterdp.cli.options import OUTPUT, OwnerJson, Spec, options_of, with_options
 from clusterdp.errors import OutputError
 from clusterdp.owner import plan as owner
+from clusterdp.owner.plan_command import in_lines, later_options
 
 if TYPE_CHECKING:
     from clusterdp.owner.plan import Plan
@@ -75,11 +77,12 @@ def plan(
         return
     print_text(repr(made))
     missing = ["--unit ..."] if options.unit is None else []
+    missing += later_options(options)
     words = ["clusterdp release", *(["TABLE"] if options.size else []), f"--plan {out}"]
     if html is not None:
         print_line(f"wrote {html}; open it in a browser")
     print_line(f"wrote {out}; carry it out with:")
-    print_line(f"  {' '.join([*words, *missing, '--out ...'])}")
+    print_line(textwrap.indent(in_lines([*words, *missing, "--out ..."]), "  "))
 
 
 def _write_page(plan: Plan, path: Path) -> None:

@@ -11,12 +11,18 @@ import numpy as np
 
 from clusterdp.engines.cells import CellOptions, unplain
 from clusterdp.engines.named_source import Wanted
-from clusterdp.engines.refusals import clipping_notices, refuse_repeated, refuse_unsound
+from clusterdp.engines.refusals import (
+    clipping_notices,
+    refuse_repeated,
+    refuse_text,
+    refuse_unsound,
+)
 from clusterdp.engines.source_names import crossed_parts, possible_parts
 from clusterdp.errors import DataError, ParameterError, TableChangedError
 from clusterdp.experiment.aggregates import COMMON
 from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.counting import Asked, RowCounter
+from clusterdp.rows.written_numbers import PLAIN, Notation, found_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,6 +152,7 @@ class TableOptions:
             declares public, and not in the order of ids.
         verbose: Whether messages to the owner may count rows by what their outcomes are.
         aggregates: How several rows of a unit become one, by outcome; empty if each unit has one.
+        notation: How outcomes that are text have numbers.
     """
 
     columns: Columns
@@ -154,6 +161,7 @@ class TableOptions:
     keep_order: bool = False
     verbose: bool = False
     aggregates: Aggregates = field(default_factory=dict)
+    notation: Notation = PLAIN
 
     def __post_init__(self) -> None:
         if self.aggregates and self.keep_order:
@@ -187,8 +195,14 @@ class TableOptions:
             public={*columns.public, *possible_parts(columns.cluster)} - private,
             outcomes=columns.secrets,
             labelled={*self.labels, *private},
+            decimal=self.notation.decimal,
             unit=columns.unit,
         )
+
+    @property
+    def numeric(self) -> tuple[str, ...]:
+        """The outcomes that are numbers."""
+        return tuple(name for name in self.columns.outcomes if name not in self.labels)
 
     @property
     def rules(self) -> Aggregates:
@@ -298,6 +312,9 @@ class Table(TableOptions, ABC):
 
     def _refuse_rows(self, found: FirstPass) -> None:
         """Raise a DataError unless every row can be used."""
+        if not found.tally.in_space:
+            shapes = ((name, found_shape(name, n)) for name, n in self.text_shapes().items())
+            refuse_text({name: shape for name, shape in shapes if shape is not None}, self)
         refuse_unsound(found.tally, self)
         refuse_repeated(found.count_repeated(), self)
 
@@ -324,6 +341,10 @@ class Table(TableOptions, ABC):
         self, counter: RowCounter, layout: Layout, progress: Progress
     ) -> AbstractContextManager[FirstPass]:
         """Read every row once. What was found can be used within the block."""
+
+    @abstractmethod
+    def text_shapes(self) -> dict[str, list[int]]:
+        """Of each outcome that is text, how many rows have each kind of text that is no number."""
 
     @abstractmethod
     def write_rows(

@@ -28,13 +28,15 @@ class Wanted:
         outcomes: The sensitive outcomes, and a private cluster. Where types are found from rows,
             theirs are not: each value is read by itself. If many rows decided the type, those would
             decide whether another row can be read.
-        labelled: Those of them that are labels, and stay text.
+        labelled: Those of them that are labels.
+        decimal: What separates the decimals of numbers that are written as text.
         unit: The column of ids: text, unless each of them is written as a whole number is.
     """
 
     public: Collection[str] | None = None
     outcomes: tuple[str, ...] = ()
     labelled: Collection[str] = ()
+    decimal: str = "."
     unit: str | None = None
 
     @property

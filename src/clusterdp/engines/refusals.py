@@ -9,9 +9,28 @@ from clusterdp.engines.cells import refuse_missing
 from clusterdp.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from clusterdp.engines.base import TableOptions
     from clusterdp.experiment.categories import Categories
     from clusterdp.rows.counting import BlockTally, Tally
+    from clusterdp.rows.written_numbers import FoundShape
+
+
+def refuse_text(shapes: Mapping[str, FoundShape], table: TableOptions) -> None:
+    """Raise a DataError if a column of outcomes has text that is no number.
+
+    The message names a kind of text, of a fixed list, and shows no value.
+
+    Args:
+        shapes: What is wrong with each column that has such text.
+        table: What is declared about the table.
+    """
+    for name, shape in shapes.items():
+        raise DataError(
+            f"column {name!r} (outcome) is text and has {shape.named}"
+            f"{_in_rows(shape.n_rows, table)}; {shape.remedy}"
+        )
 
 
 def refuse_unsound(tally: Tally, table: TableOptions) -> None:
@@ -37,8 +56,8 @@ def _refuse_outcomes(tally: BlockTally, space: Categories, table: TableOptions) 
     named = _outcomes_in_words(space)
     if tally.n_missing:
         raise DataError(
-            f"{named} missing values{_in_rows(tally.n_missing, table)}, or values that are not "
-            "numbers; declare which outcomes may be missing (missing=[...], --missing NAME)"
+            f"{named} missing values{_in_rows(tally.n_missing, table)}; declare which outcomes "
+            "may be missing (missing=[...], --missing NAME)"
         )
     if tally.n_outside:
         # Labels are never clipped.

@@ -54,7 +54,8 @@ def arms_check(layout: Layout, notes: Sequence[Note]) -> Check:
     shares = [
         f"{arm} {size / layout.n_units:.1%}" for arm, size in zip(layout.arms, sizes, strict=True)
     ]
-    fine = f"they do, as far as can be seen, in all clusters: {', '.join(shares)}"
+    like = "equal ones, as nothing was declared" if layout.arm_shares is None else "as declared"
+    fine = f"they do, as far as can be seen ({like}), in all clusters: {', '.join(shares)}"
     return Check.of("Do arms have their planned shares?", notes, fine=fine)
 
 

@@ -21,7 +21,7 @@ from clusterdp.estimation.exposure import Exposure
 from clusterdp.estimation.families import VARYING, parse_family, with_families
 from clusterdp.estimation.formatting import segment_label
 from clusterdp.estimation.label_weights import LabelWeights
-from clusterdp.estimation.layout_notes import arm_share_notes, check_weighted, scope_notes
+from clusterdp.estimation.layout_notes import check_weighted, estimate_share_notes, scope_notes
 from clusterdp.estimation.measured import CategoryFunction
 from clusterdp.estimation.metric_effects import Found, Wanted
 from clusterdp.estimation.moments import contrast_effects
@@ -101,7 +101,8 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
             hold for all effects of a family.
         holdout: Use the rows of this fold alone, with the sums of this fold alone. Segments may
             then be chosen by looking at the other folds.
-        shares: The planned share of each arm, for the check of sample ratios.
+        shares: The planned share of each arm, for the check of sample ratios; by default as the
+            owner declared them.
         level: The confidence level of the intervals that are shown.
 
     Raises:
@@ -125,7 +126,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     varying = parse_family(family)
     layout = release.layout if control is None else release.layout.with_control(control)
     labels = LabelWeights.of(release)
-    ratio_notes = arm_share_notes(layout, shares, labels)
+    ratio_notes = estimate_share_notes(layout, shares, labels, release.columns.assigned_by)
     asked = parse_metrics(metrics, [block.space for block in release.blocks])
     dimensions = parse_dimensions(by, release)
     covariates = parse_names("adjust", adjust)

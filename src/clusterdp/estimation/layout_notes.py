@@ -9,7 +9,12 @@ import numpy as np
 from clusterdp.errors import ParameterError
 from clusterdp.estimation.notes import Note, Weight
 from clusterdp.estimation.results import FEW_UNITS
-from clusterdp.estimation.sample_ratio import PRIVATE_CLUSTERS_DIFFER, sample_ratio_notes
+from clusterdp.estimation.sample_ratio import (
+    OWNER_DECLARES,
+    PRIVATE_CLUSTERS_DIFFER,
+    arm_notes,
+    sample_ratio_notes,
+)
 
 if TYPE_CHECKING:
     from clusterdp.estimation.crossing import AskedExposure
@@ -20,10 +25,27 @@ if TYPE_CHECKING:
     from clusterdp.published.release import Release
 
 
-def arm_share_notes(
-    layout: Layout, shares: dict[Any, float] | None, labels: LabelWeights | None
+def arm_share_notes(layout: Layout, assigned_by: str | None) -> list[str]:
+    """What an owner should know of the shares of arms before a release."""
+    if assigned_by is not None:
+        return []
+    shares = None if layout.arm_shares is None else np.array(layout.arm_shares)
+    return [note.text for note in arm_notes(layout, shares, OWNER_DECLARES)]
+
+
+def estimate_share_notes(
+    layout: Layout,
+    shares: dict[Any, float] | None,
+    labels: LabelWeights | None,
+    assigned_by: str | None,
 ) -> list[Note]:
     """What the check of sample ratios finds, by declared probabilities of arms if there are any."""
+    if assigned_by is not None:
+        text = (
+            f"arms were assigned by {assigned_by} as a whole, so how many units they have follows "
+            "from the groups, and is not compared with planned shares"
+        )
+        return [Note(text)]
     if labels is None:
         return sample_ratio_notes(layout, shares)
     if labels.probs is None:

@@ -23,6 +23,11 @@ _CLUSTERS_SHOWN = 3
 PUBLIC_CLUSTERS_DIFFER = (
     "expected if planned shares differ between clusters, else an error in assignment or logging"
 )
+# How shares are declared, by an owner before a release and by an analyst after it.
+OWNER_DECLARES = "declare it: arm_shares=... (--arm-shares {})"
+ANALYST_DECLARES = (
+    "the owner declared no shares; compare with those planned by shares=... (--shares)"
+)
 PRIVATE_CLUSTERS_DIFFER = (
     "these are noisy labels, which mix true clusters, so effects are biased; the owner has to "
     "declare the probabilities of arms (assignment=..., --assignment) and publish again"
@@ -38,28 +43,21 @@ def sample_ratio_notes(
 
     Args:
         layout: The cells.
-        expected: The planned share of each arm, by label. Without it arms are compared with
-            equal shares, and clusters with the shares of all clusters together.
-        if_clusters_differ: What a warning says of clusters whose shares are not as planned.
+        expected: The planned share of each arm, by label; by default as the owner declared them.
+            Where nobody did, unequal shares are a question and no alarm, and clusters are compared
+            with the shares of all clusters together.
+        if_clusters_differ: What is said of clusters whose shares are not as planned.
     """
     shares = _expected_shares(layout, expected)
+    notes = arm_notes(layout, shares, ANALYST_DECLARES)
+    if len(layout.clusters) == 1:
+        return notes
     arm_sizes, cluster_sizes = layout.sizes.sum(axis=0), layout.sizes.sum(axis=1, keepdims=True)
-    p_value = float(for_all_arms(binomial_p_values(arm_sizes, layout.n_units, shares)))
-    if expected:
+    if shares is not None:
         cell_p_values = binomial_p_values(layout.sizes, cluster_sizes, shares)
     else:
         cell_p_values = hypergeometric_p_values(layout.sizes, cluster_sizes, arm_sizes)
-    p_values = for_all_arms(cell_p_values)
-    notes = []
-    if p_value < _LEVEL / 2:
-        planned = "the stated shares" if expected else "equal shares, if these were planned"
-        found = ", ".join(
-            f"{arm}: {size / layout.n_units:.2%}"
-            for arm, size in zip(layout.arms, arm_sizes, strict=True)
-        )
-        text = f"sample-ratio mismatch: arms have {found}, not {planned} (p = {p_value:.2g})"
-        notes.append(Note(text, Weight.WARNING))
-    off = np.flatnonzero(p_values < _LEVEL / 2 / len(layout.clusters))
+    off = np.flatnonzero(for_all_arms(cell_p_values) < _LEVEL / 2 / len(layout.clusters))
     if len(off):
         named = ", ".join(str(layout.clusters[index]) for index in off[:_CLUSTERS_SHOWN])
         more = f" and {len(off) - _CLUSTERS_SHOWN} more" if len(off) > _CLUSTERS_SHOWN else ""
@@ -67,8 +65,33 @@ def sample_ratio_notes(
             f"sample-ratio mismatch within {len(off)} of {len(layout.clusters)} clusters: "
             f"{named}{more}; {if_clusters_differ}"
         )
-        notes.append(Note(text, Weight.WARNING))
+        harmless = shares is None and if_clusters_differ == PUBLIC_CLUSTERS_DIFFER
+        notes.append(Note(text, Weight.SCOPE if harmless else Weight.WARNING))
     return notes
+
+
+def arm_notes(layout: Layout, shares: FloatArray | None, declare: str) -> list[Note]:
+    """A warning if arms do not have their planned shares; a question if none were declared.
+
+    Args:
+        layout: The cells.
+        shares: The planned shares; None if they are not known.
+        declare: How to declare them.
+    """
+    n_arms, sizes = len(layout.arms), layout.sizes.sum(axis=0)
+    meant = np.full(n_arms, 1 / n_arms) if shares is None else shares
+    p_value = float(for_all_arms(binomial_p_values(sizes, layout.n_units, meant)))
+    if p_value >= _LEVEL / 2:
+        return []
+    pairs = list(zip(layout.arms, sizes / layout.n_units, strict=True))
+    found = ", ".join(f"{arm} {share:.2%}" for arm, share in pairs)
+    if shares is None:
+        example = ",".join(f"{arm}={share:.2g}" for arm, share in pairs)
+        text = f"arms have {found} of the units: is that what was planned? "
+        return [Note(text + declare.format(example), Weight.SCOPE)]
+    planned = ", ".join(f"{share:.2%}" for share in shares)
+    text = f"sample-ratio mismatch: arms have {found}, and were planned to have {planned}"
+    return [Note(f"{text} (p = {p_value:.2g})", Weight.WARNING)]
 
 
 def binomial_p_values(found: IntArray, n_units: IntArray | int, shares: FloatArray) -> FloatArray:
@@ -128,10 +151,10 @@ def for_all_arms(p_values: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(n_tests * p_values.min(axis=-1), 1.0))
 
 
-def _expected_shares(layout: Layout, expected: dict[Any, float] | None) -> FloatArray:
+def _expected_shares(layout: Layout, expected: dict[Any, float] | None) -> FloatArray | None:
     """Shares that add up to one; arms are found by the text of their labels."""
     if expected is None:
-        return np.full(len(layout.arms), 1 / len(layout.arms))
+        return None if layout.arm_shares is None else np.array(layout.arm_shares)
     arms = [str(arm) for arm in layout.arms]
     if isinstance(expected, dict):
         given = {str(arm): share for arm, share in expected.items()}

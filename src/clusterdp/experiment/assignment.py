@@ -1,9 +1,9 @@
-"""Declared probabilities of arms, where they differ between clusters that are private."""
+"""Declared shares of arms; and their probabilities where they differ between private clusters."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,18 +21,23 @@ AssignmentProbs = tuple[tuple[float, ...], ...]
 _SYNTAX = "north=0.2,south=0.5; of several arms north=email:0.3/letter:0.2, control having the rest"
 
 
-def parse_by_label(parameter: str, texts: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
+def parse_by_label(
+    parameter: str, texts: Sequence[str], labels: Sequence[str], syntax: str = _SYNTAX
+) -> dict[str, str]:
     """What is given for every label, as text, from `north=0.2,south=0.5`.
 
     Raises:
         ParameterError: If a label is unknown, or one of them is left out or given twice.
     """
     found: dict[str, str] = {}
-    for entry in (part.strip() for text in texts for part in text.split(",")):
+    # A label may have a comma, if it is given alone.
+    alone = [[text] if text.rpartition("=")[0] in labels else text.split(",") for text in texts]
+    for entry in (part.strip() for parts in alone for part in parts):
         label, _, value = entry.rpartition("=")
         if label not in labels or label in found:
             raise ParameterError(
-                f"{parameter} reads {_SYNTAX}; {entry!r} names no declared label, or one twice"
+                f"{parameter} reads {syntax}; {entry!r} names none of {', '.join(labels)}, or one "
+                "of them twice"
             )
         found[label] = value
     missing = [label for label in labels if label not in found]
@@ -53,6 +58,24 @@ def to_number(parameter: str, text: str) -> float:
     if not (math.isfinite(number) and number > 0):
         raise ParameterError(f"{parameter} must have numbers above 0, got {text!r}")
     return number
+
+
+def parse_arm_shares(texts: Sequence[str], arms: Sequence[Any]) -> tuple[float, ...]:
+    """The planned share of each arm, from `control=0.5,email=0.5`; their ratios count.
+
+    Raises:
+        ParameterError: If an arm is unknown, left out or given twice, or a share is not above 0.
+    """
+    labels = [str(arm) for arm in arms]
+    syntax = ",".join(f"{label}=SHARE" for label in labels)
+    given = parse_by_label("arm_shares", texts, labels, syntax)
+    shares = [to_number("arm_shares", given[label]) for label in labels]
+    return tuple(share / math.fsum(shares) for share in shares)
+
+
+def are_arm_shares(shares: tuple[float, ...], n_arms: int) -> bool:
+    """Whether numbers are shares of arms."""
+    return len(shares) == n_arms and min(shares) > 0 and math.isclose(math.fsum(shares), 1)
 
 
 def assignment_probs(given: Mapping[str, str], layout: Layout) -> AssignmentProbs:
@@ -89,9 +112,7 @@ def _arm_probs(label: str, text: str, layout: Layout) -> tuple[float, ...]:
 
 def are_assignment_probs(probs: AssignmentProbs, n_labels: int, n_arms: int) -> bool:
     """Whether numbers are probabilities of arms, label by label."""
-    return len(probs) == n_labels and all(
-        len(one) == n_arms and min(one) > 0 and math.isclose(math.fsum(one), 1) for one in probs
-    )
+    return len(probs) == n_labels and all(are_arm_shares(one, n_arms) for one in probs)
 
 
 def expected_sizes(

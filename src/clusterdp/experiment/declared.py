@@ -13,6 +13,7 @@ from clusterdp.experiment.decimals import exact
 from clusterdp.experiment.expressions import OBSERVED, Metric
 from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.implications import Implication
+from clusterdp.experiment.labels import AFFIRMATIVE, folded
 from clusterdp.experiment.number import Number
 from clusterdp.experiment.outcomes import OutcomeSpace
 from clusterdp.experiment.spaces import Space, parse_space, space_in_words
@@ -138,6 +139,16 @@ class DeclaredOutcomes:
         return [
             f"{name} is {first!r} or {second!r}: its mean is the share of {second!r}"
             for name, (first, second) in self.labels.items()
+        ]
+
+    @property
+    def turned_label_notes(self) -> list[str]:
+        """Notes on labels whose first one affirms: it counts as 0, which may not be meant."""
+        return [
+            f"{name}={first},{second} counts {first!r} as 0 and {second!r} as 1, so that effects "
+            f"are on the share of {second!r}; if you mean {first!r}: {name}={second},{first}"
+            for name, (first, second) in self.labels.items()
+            if folded(first) in AFFIRMATIVE and folded(second) not in AFFIRMATIVE
         ]
 
     @property

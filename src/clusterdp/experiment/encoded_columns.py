@@ -124,12 +124,16 @@ class Column:
     missing: int | None = None
 
     def encode(self, observed: npt.NDArray[Any]) -> EncodedColumn:
-        """The level of each row."""
+        """The level of each row. What is infinite is outside every space, and is never clipped."""
         absent = missing_rows(observed)
-        if self.missing is None or absent is None:
+        if absent is None:
             return self.values.encode(observed)
-        known = np.where(absent, observed.dtype.type(0), observed)
-        return self.values.encode(known).with_missing(absent, self.missing)
+        known = (
+            observed if self.missing is None else np.where(absent, observed.dtype.type(0), observed)
+        )
+        encoded = self.values.encode(known)
+        encoded = encoded._replace(outside=encoded.outside | np.isinf(observed))
+        return encoded if self.missing is None else encoded.with_missing(absent, self.missing)
 
 
 def missing_rows(observed: npt.NDArray[Any]) -> BoolArray | None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 40
 _MARKS = frozenset(" -_./+")
+# Labels that are usually meant to count as 1.
+AFFIRMATIVE = frozenset({"true", "t", "yes", "y", "on"})
 # What begins the text of another space.
 _OTHER_FORMS = ("bins:", "number:")
 

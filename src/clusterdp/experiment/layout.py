@@ -58,6 +58,7 @@ class Layout:
         sizes: n_{a,c}, the number of units in each cell; axes `[cluster, arm]`.
         breakdowns: What effects are going to be cut by.
         folds: How many public folds units are in, by a hash of their ids.
+        arm_shares: The share of units that each arm was planned to have; None if none was declared.
     """
 
     clusters: tuple[Any, ...]
@@ -66,6 +67,7 @@ class Layout:
     sizes: IntArray
     breakdowns: tuple[Breakdown, ...] = ()
     folds: int = 1
+    arm_shares: tuple[float, ...] | None = None
 
     @property
     def n_units(self) -> int:
@@ -148,12 +150,14 @@ class Layout:
 
     def of_arms(self, arms: list[int]) -> Layout:
         """Some of the arms, of which the first is control."""
+        planned = None if self.arm_shares is None else [self.arm_shares[arm] for arm in arms]
         return replace(
             self,
             arms=tuple(self.arms[arm] for arm in arms),
             control=0,
             sizes=self.sizes[:, arms],
             breakdowns=tuple(replace(one, sizes=one.sizes[:, arms]) for one in self.breakdowns),
+            arm_shares=None if planned is None else tuple(one / sum(planned) for one in planned),
         )
 
     def with_control(self, label: Any) -> Layout:

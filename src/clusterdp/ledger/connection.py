@@ -59,7 +59,7 @@ def resolve(where: str) -> tuple[str, sa.URL]:
     try:
         import sqlalchemy as sa
     except ImportError:
-        raise LedgerError("ledgers need SQLAlchemy: pip install 'clusterdp[ledger]'") from None
+        raise LedgerError("ledgers need SQLAlchemy: pip install '.[ledger]'") from None
 
     if "://" not in where and not where.startswith(tuple(f"{name}:" for name in _POSTGRES)):
         return where, sa.URL.create("sqlite", database=os.path.abspath(where))  # noqa: PTH100 - resolve() would follow links

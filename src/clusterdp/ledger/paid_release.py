@@ -65,6 +65,11 @@ class Budget:
         """Raise a LedgerError if the population is new and unconfirmed, or the reverse."""
         self.ledger.check_population(self._named(), confirmed_new=self.confirmed_new)
 
+    def allows(self, epsilon: float | None) -> bool:
+        """Whether so much is left; False where it is not known how much a release takes."""
+        left = self.ledger.balance(self._named()).remaining
+        return epsilon is not None and epsilon <= left
+
     def describe(self, terms: Terms) -> dict[str, Any]:
         """The balance before and after a release; everything in it is public."""
         balance = self.ledger.balance(self._named())
@@ -246,8 +251,7 @@ def resumed_options(reservation: Reservation, given: dict[str, Any]) -> dict[str
     if content["software"] != __version__:
         raise LedgerError(
             f"release {reservation.release_id} was begun with clusterdp {content['software']}; "
-            "only that version finishes it exactly: pip install "
-            f"clusterdp=={content['software']}"
+            "only that version finishes it exactly: install it from its source"
         )
     more = [key for key in given if given[key] is not None and key not in (*_PLACES, "ledger")]
     if more:

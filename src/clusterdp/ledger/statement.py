@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import shlex
 from dataclasses import dataclass
@@ -20,6 +22,14 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 32
 _HEADER = ("release", "when (UTC)", "who", "outcomes", "mechanism", "epsilon", "delta", "status")
+
+# What an owner says of a release, and the columns of an audit.
+_SAID = ("title", "contact", "approved_by", "reason")
+_AUDITED = (
+    *("population", "release_id", "status", "at", "who", "outcomes", "mechanism"),
+    *("epsilon", "delta", "n_units", *_SAID, "folder", "manifest_sha256"),
+    *("ended_at", "ended_who", "ended_reason"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -64,6 +74,15 @@ class Statement:
             "decides": "tight" if self.tight else "basic",
             "populations": [_describe(balance) for balance in self.balances],
         }
+
+    def to_csv(self) -> str:
+        """Every release in a row, with who approved it, why, and how it ended: for an audit."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, _AUDITED, lineterminator="\n")
+        writer.writeheader()
+        for balance in self.balances:
+            writer.writerows(map(_audited, balance.releases))
+        return text.getvalue()
 
     def _title(self) -> str:
         nothing = "" if self.balances else "\nnothing was spent yet"
@@ -121,6 +140,16 @@ def _cells(one: ReleaseRecord) -> tuple[str, ...]:
         shown(one.guarantee.delta),
         "unfinished" if one.is_unfinished else one.status,
     )
+
+
+def _audited(one: ReleaseRecord) -> dict[str, Any]:
+    """A release as a row of an audit; what was not said is empty."""
+    options, ended = one.content.get("options") or {}, one.ended or {}
+    said = {name: options.get(name) for name in _SAID}
+    ending = {f"ended_{name}": ended.get(name) for name in ("at", "who", "reason")}
+    about = {**_describe_release(one), "population": one.population, **said, **ending}
+    cells = {name: about.get(name) for name in _AUDITED}
+    return cells | {"outcomes": ", ".join(one.outcomes)}
 
 
 def _bar(spent: float, cap: float) -> str:

@@ -140,7 +140,7 @@ class Store:
             if error.name != "psycopg":
                 raise
             raise LedgerError(
-                "PostgreSQL ledgers need psycopg: pip install 'clusterdp[postgres]'"
+                "PostgreSQL ledgers need psycopg: pip install '.[postgres]'"
             ) from None
         except UnicodeDecodeError:  # SQLite quotes damaged text in its message
             raise LedgerError(f"the ledger {self._shown} is damaged") from None

@@ -9,8 +9,8 @@ from clusterdp._tables import Table, html_lines, wrapped
 from clusterdp._words import counted, percent
 from clusterdp.mechanisms.disclosure import disclosure_notes
 from clusterdp.planning.outcomes_alone import predict_outcomes_alone
-from clusterdp.planning.plan import budget
-from clusterdp.precision.sights import sight_rows, sights
+from clusterdp.planning.plan import budget, unserved
+from clusterdp.precision.sights import detectable_in_words, sight_rows, sights, unseen_notes
 
 if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
@@ -300,8 +300,38 @@ class Report:
 
     def notes(self) -> tuple[str, ...]:
         """What the owner should know about the recommended mechanism."""
-        mechanism = self.comparison.choice.mechanism
-        return (*_look_notes(mechanism, self.space), *disclosure_notes(mechanism, self.space))
+        choice = self.comparison.choice
+        mechanism = choice.mechanism
+        return (
+            *unseen_notes(self.metrics, choice.overall),
+            *self._given_up(),
+            *(
+                f"the breakdown by {', '.join(by)} gets 0% of epsilon: effects in its groups come "
+                "from rows, as in any segment; --for breakdowns gives it some"
+                for by in unserved(mechanism, self.comparison.scenario.layout)
+            ),
+            *_look_notes(mechanism, self.space),
+            *disclosure_notes(mechanism, self.space),
+        )
+
+    def _given_up(self) -> list[str]:
+        """What it would gain to give up on segments in which no effect can be seen."""
+        compared, choice = self.comparison, self.comparison.choice
+        segment = choice.segment(compared.shown_share) or ()
+        regrets = {one.purpose.kind: one.regret for one in choice.losses}
+        purpose = compared.request.purpose or "segments"
+        seen = any(one.is_visible for one in segment) or not choice.overall[0].is_visible
+        if seen or not segment or not purpose.startswith("segments") or "overall" not in regrets:
+            return []
+        name, first = self.metrics[0], choice.overall[0]
+        share = f"{100 * compared.shown_share:.3g}%"
+        best = first._replace(std_error=first.std_error / regrets["overall"])
+        note = (
+            f"no effect can be seen in segments of {share}, however large: if you give up on them "
+            f"(--for overall), the overall effect on {name} is detectable from "
+            f"{best.detectable_effect:.3g} on, and now from {first.detectable_effect:.3g} on"
+        )
+        return [note]
 
 
 def _look_notes(mechanism: Mechanism, space: Categories) -> tuple[str, ...]:
@@ -325,7 +355,8 @@ def fitting(texts: list[str], width: int | None) -> list[str]:
 def _shown(overall: Prediction, segment: Prediction | None) -> tuple[str, ...]:
     """The cells of a row."""
     return (
-        *(f"{number:.4g}" for number in (*overall, overall.detectable_effect)),
+        *(f"{number:.4g}" for number in overall[:3]),
+        detectable_in_words(overall),
         "no rows" if segment is None else f"{segment.std_error:.4g}",
-        "" if segment is None else f"{segment.detectable_effect:.4g}",
+        "" if segment is None else detectable_in_words(segment),
     )

@@ -15,6 +15,7 @@ from clusterdp.experiment.declared import declare
 from clusterdp.experiment.lists import parse_numbers
 from clusterdp.experiment.margins import parse_margins
 from clusterdp.planning.blocks import best_partition, fits_one_block, shares_of
+from clusterdp.rows.written_numbers import PLAIN, Notation
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
@@ -42,6 +43,7 @@ class Declaration:
         block: Such as `visit,conversion` or `visit,conversion=0.4`; empty if outcomes are to be put
             into blocks.
         epsilon: The budget that blocks are chosen for; None if there is none yet.
+        notation: How outcomes that are text have numbers.
     """
 
     outcomes: tuple[str, ...]
@@ -53,6 +55,7 @@ class Declaration:
     missing: tuple[str, ...] = ()
     block: tuple[str, ...] = ()
     epsilon: float | None = None
+    notation: Notation = PLAIN
 
     @property
     def declared(self) -> DeclaredOutcomes:

@@ -34,6 +34,8 @@ class _Keywords(TypedDict, total=False):
 
     query: str | None
     delimiter: str | None
+    decimal: str | None
+    thousands: str | None
     outcomes: Mapping[str, Number | OutcomeSpace | str | Sequence[float]] | Sequence[str] | None
     implies: str | Sequence[str] | None
     missing: str | Sequence[str] | None
@@ -53,6 +55,7 @@ class _Keywords(TypedDict, total=False):
     folds: int | None
     aggregate: Mapping[str, str] | str | Sequence[str] | None
     control: Any
+    arm_shares: Mapping[Any, float] | str | Sequence[str] | None
     keep: str | Sequence[str] | None
     min_cell_size: int | None
     epsilon: float | None
@@ -67,7 +70,19 @@ class _Keywords(TypedDict, total=False):
     allow_unencrypted_spark: bool | None
 
 
-class PlanKeywords(_Keywords, total=False):
+class _Provenance(TypedDict, total=False):
+    """Where a release comes from, in the owner's words."""
+
+    title: str | None
+    description: str | None
+    collected: str | None
+    contact: str | None
+    licence: str | None
+    approved_by: str | None
+    reason: str | None
+
+
+class PlanKeywords(_Keywords, _Provenance, total=False):
     """What `plan` takes."""
 
     mechanism: str | None
@@ -93,20 +108,13 @@ class ReleaseKeywords(_Keywords, total=False):
     verbose: bool | None
 
 
-class PublishKeywords(ReleaseKeywords, total=False):
+class PublishKeywords(ReleaseKeywords, _Provenance, total=False):
     """What `publish` and `preview` take."""
 
     ledger: str | PathLike[str] | Ledger | None
     population: str | None
     new_population: bool | None
     ledger_key_file: str | PathLike[str] | None
-    title: str | None
-    description: str | None
-    collected: str | None
-    contact: str | None
-    licence: str | None
-    approved_by: str | None
-    reason: str | None
     engine: str | None
     master: str | None
 

@@ -62,6 +62,15 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
         Text,
         "What separates the fields of a CSV file, such as ';'. By default what its header tells.",
     ] = None
+    decimal: Annotated[
+        Text,
+        "What separates decimals in outcomes that are text: '.', which is the default, or ','.",
+    ] = None
+    thousands: Annotated[
+        Text,
+        "What may separate thousands in outcomes that are text: ',', '.', a space or an "
+        "apostrophe. By default nothing.",
+    ] = None
     unit: Annotated[Column, "Column of ids: integers or strings."] = None
     arm: Annotated[Column, "Column of treatment arms."] = None
     cluster: Annotated[
@@ -116,7 +125,8 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     missing: Annotated[
         Named,
-        "Outcomes that may be missing (null or NaN). Who has an outcome is then private, too. "
+        "Outcomes that may be missing: null or NaN; in text also an empty field, NA, N/A or None. "
+        "Who has an outcome is then private, too. "
         "Effects are of those observed, and the share observed is an outcome beside them.",
     ] = None
     metric: Annotated[
@@ -134,6 +144,11 @@ class OptionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "can serve them, and else are put into blocks.",
     ] = None
     control: Annotated[Label, "Control arm. Needed unless the arms are 0 and 1."] = None
+    arm_shares: Annotated[
+        ByLabel,
+        "Share of the units that each arm was planned to have: control=0.5,email=0.25,letter=0.25. "
+        "Their ratios count. It is published, and the sizes of arms are compared with it.",
+    ] = None
     keep: Annotated[
         Names, "Public columns to publish as they are, beside ids, arms and clusters."
     ] = None

@@ -9,6 +9,7 @@ import msgspec
 
 from clusterdp.errors import ParameterError
 from clusterdp.experiment.aggregates import parse_aggregates
+from clusterdp.experiment.assignment import parse_arm_shares
 from clusterdp.experiment.grammar import parse_metric
 from clusterdp.experiment.lists import in_parts, parse_names, parse_numbers
 from clusterdp.owner.declaring import Declaration, choose_outcomes
@@ -21,12 +22,16 @@ from clusterdp.privacy.composition import split_budget
 from clusterdp.published.provenance import LONGEST, Provenance
 from clusterdp.published.terms import LOOK_OF_ONE_BLOCK
 from clusterdp.rows.columns import MOST_FOLDS, Columns
+from clusterdp.rows.written_numbers import Notation
 
 if TYPE_CHECKING:
     from clusterdp.experiment.categories import Categories
     from clusterdp.experiment.layout import Layout
     from clusterdp.owner.declaring import ChosenOutcomes
     from clusterdp.releasing.labelling import DeclaredLabels
+
+# Of where a release comes from, what readers ask for first.
+_ASKED_FOR = ("title", "description", "contact", "licence")
 
 
 class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,7 +44,13 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         if self.reference == []:
             raise ParameterError("reference is empty; leave it out, or say what you expect")
         texts = {name: tuple(getattr(self, name) or ()) for name in DECLARATION}
-        return Declaration(**texts, epsilon=self.for_outcomes(self.epsilon))
+        epsilon = self.for_outcomes(self.epsilon)
+        return Declaration(**texts, epsilon=epsilon, notation=self.notation)
+
+    @property
+    def notation(self) -> Notation:
+        """How outcomes that are text have numbers."""
+        return Notation(decimal=self.decimal or ".", thousands=self.thousands)
 
     @property
     def chosen(self) -> ChosenOutcomes:
@@ -122,6 +133,16 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
             private_cluster=self.private_cluster is not None,
         )
 
+    def with_arm_shares(self, layout: Layout) -> Layout:
+        """Cells with the planned shares of their arms, if these were declared."""
+        if self.arm_shares is None:
+            return layout
+        if self.assignment is not None:
+            raise ParameterError(
+                "assignment declares the probabilities of arms: leave out arm_shares (--arm-shares)"
+            )
+        return replace(layout, arm_shares=parse_arm_shares(self.arm_shares, layout.arms))
+
     @property
     def kept(self) -> tuple[str, ...]:
         """The public columns that are published as they are."""
@@ -134,6 +155,11 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
     def provenance(self) -> Provenance:
         """Where the release comes from, as far as the owner says it."""
         return Provenance(**{name: getattr(self, name) for name in LONGEST})
+
+    @property
+    def unsaid(self) -> list[str]:
+        """What readers ask for first of where a release comes from, and nobody said."""
+        return [name for name in _ASKED_FOR if getattr(self, name) is None]
 
     @property
     def breakdowns(self) -> tuple[tuple[str, ...], ...]:

@@ -14,6 +14,7 @@ from clusterdp._tables import terminal_width
 from clusterdp.engines.cells import CellOptions
 from clusterdp.engines.named_source import named_source
 from clusterdp.errors import ParameterError
+from clusterdp.estimation.layout_notes import arm_share_notes
 from clusterdp.experiment.missing import missing_column
 from clusterdp.owner.block_report import Report
 from clusterdp.owner.keywords import PlanKeywords, takes
@@ -100,10 +101,13 @@ def make_plan(source: Any, options: Options) -> Plan:
     kept |= {"n_units": layout.n_units, "n_clusters": layout.n_clusters}
     every_note = (
         *notes,
+        *arm_share_notes(layout, options.assigned_by),
         *assignment_notes(options.assigned_by),
         *label_notes(options, layout),
         *cost_notes(options, layout, comparisons[0]),
         *_outcome_notes(source, options),
+        *options.declaration.declared.turned_label_notes,
+        *_later_notes(options),
         *chosen_notes,
     )
     pairs = zip(comparisons, options.spaces, strict=True)
@@ -148,6 +152,16 @@ def assignment_notes(assigned_by: str | None) -> list[str]:
     return [note]
 
 
+def _later_notes(options: Options) -> list[str]:
+    """A note about what a release publishes or records, and nobody can add to it later."""
+    unsaid = [f"--{name}" for name in options.unsaid]
+    note = (
+        f"what cannot be added after the release: {', '.join([*unsaid, '--ledger'])}; give it to "
+        "release, all but the ledger here as well"
+    )
+    return [note]
+
+
 def _outcome_notes(source: Any, options: Options) -> list[str]:
     """Notes on columns of outcomes that a frame lacks: it may be planned before there are any."""
     if options.size is not None or table_name(source) is not None:
@@ -168,7 +182,10 @@ def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]
     table = by_name(source, options)
     with ExitStack() as stack:
         engine = engine_for(table, options, stack)
-        return read_cells(table, asked, options.min_cell_size, engine, options.private_labels)
+        layout, notes = read_cells(
+            table, asked, options.min_cell_size, engine, options.private_labels
+        )
+    return options.with_arm_shares(layout), notes
 
 
 def by_name(source: Any, options: Options) -> Any:

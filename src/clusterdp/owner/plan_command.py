@@ -41,8 +41,14 @@ def plan_command(given: Options, epsilon: float) -> str:
 def release_command(given: Options) -> str:
     """The command that carries a plan out."""
     unit = "ID_COLUMN" if given.unit is None else shlex.quote(given.unit)
-    words = ["clusterdp release", TABLE, "--plan plan.toml", f"--unit {unit}", "--out published"]
-    return in_lines(words)
+    words = ["clusterdp release", TABLE, "--plan plan.toml", f"--unit {unit}"]
+    return in_lines([*words, *later_options(given), "--out published"])
+
+
+def later_options(given: Options) -> list[str]:
+    """What cannot be added after a release and was not given, for the owner to fill in."""
+    unsaid = [f"--{name} ..." for name in given.unsaid]
+    return [*unsaid, "--ledger ...", "--population ..."]
 
 
 def _option(name: str, value: Any) -> list[str]:

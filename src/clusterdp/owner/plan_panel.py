@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from clusterdp.pages.chart import Axis, Line, Marked, line_chart, mark_places
 from clusterdp.pages.scales import Logarithmic
 from clusterdp.planning.other_budgets import least_certain, targets
+from clusterdp.precision.prediction import UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 # Lines that can be told apart in a drawing.
 _MOST_LINES = 4
-# No share changes by more than this, in percentage points.
-_MOST_POINTS = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -116,27 +115,29 @@ class Panel:
         found = {}
         for (key, _), one in zip(self.targets, self.predictions[place], strict=True):
             detectable, limit = one.detectable_effect, one.detectable_without_privacy
-            found[key] = self._written(detectable)
-            found[f"{key}-limit"] = self._written(limit)
+            found[key] = self._written(detectable) if one.is_visible else UNSEEN
+            seen = one.is_visible_without_privacy
+            found[f"{key}-limit"] = self._written(limit) if seen else UNSEEN
             found[f"{key}-times"] = two_digits(detectable / limit) if limit else "∞"
         return found
 
     def _written(self, effect: float) -> str:
-        if self.is_share and 100 * effect > _MOST_POINTS:
-            return f"over {_MOST_POINTS:g}"
         return two_digits(100 * effect if self.is_share else effect)
 
-    def _drawn(self, effect: float) -> float:
-        return min(100 * effect, _MOST_POINTS) if self.is_share else effect
+    def _drawn(self, effect: float, largest: float) -> float:
+        """An effect in a drawing, which has none that is larger than possible."""
+        return min(effect, largest) * (100 if self.is_share else 1)
 
     @property
     def _lines(self) -> list[Line]:
         """Everyone, the segment, and between them the breakdowns that are least certain."""
         lines = []
         for place, (_, words) in enumerate(self.targets):
-            ys = [self._drawn(one[place].detectable_effect) for one in self.predictions]
-            limit = self.predictions[self.chosen][place].detectable_without_privacy
-            lines.append(Line(words, self.epsilons, ys, self._drawn(limit)))
+            found = [one[place] for one in self.predictions]
+            ys = [self._drawn(one.detectable_effect, one.largest_effect) for one in found]
+            now = found[self.chosen]
+            limit = self._drawn(now.detectable_without_privacy, now.largest_effect)
+            lines.append(Line(words, self.epsilons, ys, limit))
         between = sorted(lines[1:-1], key=lambda line: -line.ys[self.chosen])
         return [*lines[:1], *between[: _MOST_LINES - 2], *lines[1:][-1:]]
 

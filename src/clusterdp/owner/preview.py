@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterdp._tables import html_notes, html_pairs, listed
 from clusterdp._words import counted
+from clusterdp.estimation.layout_notes import arm_share_notes
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.layout import units_in_words
 from clusterdp.experiment.number import Number
@@ -16,6 +17,7 @@ from clusterdp.owner.label_notes import label_notes
 from clusterdp.owner.plan import assignment_notes
 from clusterdp.planning.look_advice import advise_look, wide_ranges
 from clusterdp.planning.predictions import predict_metrics
+from clusterdp.precision.sights import unseen_notes
 from clusterdp.published.manifest import plain
 from clusterdp.published.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from clusterdp.releasing.prepare import Prepared
 
 _SMALL_CELL = 5
-# Of where a release comes from, what readers ask for first.
-_ASKED_FOR = ("title", "description", "contact", "licence")
 _UNIFORM_ADVICE = (
     "the best prior floor is 1/K, at which the prior is uniform: uniform-prior-dp gives the same "
     "rows and saves the cost of the noisy counts, and optimal better ones"
@@ -131,12 +131,13 @@ def describe(
     terms = Terms.of(spaces, mechanisms, prepared.response)
     guarantee = terms.to_guarantee()
     notes = [*prepared.notes, *_planned_for(options, layout), *chosen_notes]
+    notes += arm_share_notes(layout, prepared.table.columns.assigned_by)
     notes += [*assignment_notes(prepared.table.columns.assigned_by), *label_notes(options, layout)]
     for mechanism, space in zip(mechanisms, spaces, strict=True):
         notes += [note for note in _advice(mechanism, space) if note not in notes]
     if options.look is None and len(spaces) == 1:
         notes += _look_notes(mechanisms[0], scenarios[0], spaces[0], guarantee.epsilon)
-    notes += [*_layout_notes(layout), *_unsaid(options)]
+    notes += [*unseen_notes(metrics, expected), *_layout_notes(layout), *_unsaid(options)]
     content = {
         "mechanism": terms.mechanism_names,
         "parameters": _parameters(mechanisms, spaces),
@@ -226,7 +227,7 @@ def _look_notes(
 
 def _unsaid(options: Options) -> list[str]:
     """A note about what a reader of the folder will ask for: once it is sealed, it is too late."""
-    unsaid = [name for name in _ASKED_FOR if getattr(options, name) is None]
+    unsaid = options.unsaid
     if not unsaid:
         return []
     flags = ", ".join(f"--{name}" for name in unsaid)

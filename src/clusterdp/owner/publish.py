@@ -191,7 +191,9 @@ class Ready(NamedTuple):
 
 @contextmanager
 def readied(task: Task, out: str | None) -> Iterator[Ready]:
-    """Open everything and choose the mechanism. Nothing is spent, and no outcome is read.
+    """Open everything and choose the mechanism. Nothing is spent.
+
+    No outcome is read, but for rows that are checked first where choosing is slow.
 
     Args:
         task: The release.
@@ -211,6 +213,8 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
         if out is None:
             source = without_secrets(source, options.columns.secrets)
         prepared = task.prepare(engine, out, source)
+        if out is not None:
+            task.check_rows(prepared, budget)
         mechanisms = task.choose_mechanisms(prepared.layout)
         check_blocks(prepared, mechanisms)
         cost = None

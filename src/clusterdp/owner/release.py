@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from clusterdp.errors import ParameterError
 from clusterdp.owner.keywords import ReleaseKeywords, takes
-from clusterdp.owner.task import python_task
+from clusterdp.owner.task import python_task, require_ledger
 from clusterdp.releasing.in_memory import release_in_memory
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import add_exact_noise
@@ -45,8 +45,10 @@ def release(
     """
     if isinstance(source, str | os.PathLike):
         raise ParameterError("release takes a frame, got the name of a table; publish takes names")
+    require_ledger("a release in memory spends from none; use clusterdp.publish(..., ledger=...)")
     task = python_task(source, plan, options)
     with ExitStack() as stack:
         prepared = task.prepare(task.open_engine(stack), None)
+        task.check_rows(prepared)
         mechanisms = task.choose_mechanisms(prepared.layout)
         return release_in_memory(prepared, mechanisms, ReleaseKey.from_system(), add_exact_noise)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.errors import ParameterError
+from clusterdp.errors import ParameterError, notify_owner
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.paid_release import Budget
 from clusterdp.ledger.passphrase import open_ledger
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from clusterdp.owner.plan import Plan
     from clusterdp.published.manifest import Expected
     from clusterdp.releasing.prepare import Prepared
+
+# The variable of the environment that makes a ledger compulsory, unless it is empty or 0.
+REQUIRE_LEDGER = "CLUSTERDP_REQUIRE_LEDGER"
+# Channels of more take from many seconds to minutes.
+_MANY_CATEGORIES = 18
 
 
 def _ignore(message: str) -> None:
@@ -70,6 +75,8 @@ class Task:
         """
         options = self.options
         options.require("unit")
+        for note in options.declaration.declared.turned_label_notes:
+            notify_owner(note)
         prepared = prepare(
             by_name(self.source if source is None else source, options),
             columns=options.columns,
@@ -80,13 +87,32 @@ class Task:
             keep_order=bool(options.keep_order),
             verbose=bool(options.verbose),
             aggregates=options.aggregates,
+            notation=options.notation,
             labels=options.private_labels,
             engine=engine,
             out=out,
         )
         return replace(
-            prepared, expected=self._expected(prepared.layout), provenance=options.provenance
+            prepared,
+            layout=options.with_arm_shares(prepared.layout),
+            expected=self._expected(prepared.layout),
+            provenance=options.provenance,
         )
+
+    def check_rows(self, prepared: Prepared, budget: Budget | None = None) -> None:
+        """Check every row before a mechanism is chosen, where choosing and designing it is slow.
+
+        Where it is not, rows are checked as they are counted. A release that its ledger does not
+        allow is refused without reading an outcome; private clusters are checked with their labels.
+
+        Raises:
+            DataError: If a row breaks a rule.
+        """
+        slow = any(space.n_categories > _MANY_CATEGORIES for space in self.options.spaces)
+        epsilon = None if self.options.delta else self.options.epsilon
+        affordable = budget is None or budget.allows(epsilon)
+        if slow and affordable and prepared.labelling is None:
+            prepared.table.count(prepared.layout, prepared.encoder)
 
     def _expected(self, layout: Layout) -> tuple[Expected | None, ...]:
         """What is expected of each block, to be published; None where nothing was declared."""
@@ -119,6 +145,7 @@ class Task:
                     "--new-population and --ledger-key-file) belong to a ledger: give ledger=... "
                     "(--ledger)"
                 )
+            require_ledger("give ledger=... and population=... (--ledger, --population)")
             return None
         if not options.population:
             raise ParameterError(
@@ -137,6 +164,14 @@ class Task:
             confirmed_new=bool(options.new_population),
             on_message=self.notify,
             resume_hint=self.resume_hint,
+        )
+
+
+def require_ledger(remedy: str) -> None:
+    """Raise a ParameterError if the environment makes ledgers compulsory."""
+    if os.environ.get(REQUIRE_LEDGER, "") not in {"", "0"}:
+        raise ParameterError(
+            f"{REQUIRE_LEDGER} is set, so that every release spends from a ledger: {remedy}"
         )
 
 

@@ -20,6 +20,7 @@ LISTED = (
     "aggregate",
     "label_shares",
     "assignment",
+    "arm_shares",
 )
 
 

@@ -19,9 +19,10 @@ from clusterdp.planning.purpose import USUAL_SEGMENT, parse_purpose
 from clusterdp.planning.quick import expect_quickly
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums
-from clusterdp.statistics.totals import NoisyTotals
+from clusterdp.statistics.totals import NoisyTotals, totals_label
 
 if TYPE_CHECKING:
+    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
     from clusterdp.planning.assumptions import Scenario
     from clusterdp.planning.look_advice import LookAdvice
@@ -285,12 +286,21 @@ def explain(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, .
 
 
 def budget(mechanism: Mechanism, scenario: Scenario) -> dict[str, float]:
-    """Where ε goes: shares of the whole, by what they are spent on."""
+    """Where ε goes: shares of the whole, by what they are spent on; breakdowns are always named."""
     spent = {one.label: float(one.loss()[0].loss) for one in mechanism.noisy}
     if mechanism.releases_rows:
         spent = {"rows": mechanism.row_epsilon(scenario.space), **spent}
+        spent |= {totals_label(by): 0.0 for by in unserved(mechanism, scenario.layout)}
     whole = sum(spent.values())
     return {name: part / whole for name, part in spent.items()}
+
+
+def unserved(mechanism: Mechanism, layout: Layout) -> list[tuple[str, ...]]:
+    """The breakdowns that get nothing of ε though rows are published, by their columns."""
+    if not mechanism.releases_rows:
+        return []
+    served = {one.level for one in mechanism.statistics}
+    return [one.columns for one in layout.breakdowns if one.columns not in served]
 
 
 def to_options(comparison: Comparison) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -36,11 +37,13 @@ class Precision:
         privacy: What privacy adds; axes `[target, treatment]`.
         by_rows: What privacy adds for everyone by rows alone, axes `[treatment]`; None if no rows
             are published.
+        largest_effect: The largest effect that is possible: the range of the metric.
     """
 
     sampling: FloatArray
     privacy: FloatArray
     by_rows: FloatArray | None
+    largest_effect: float = math.inf
 
     @property
     def overall(self) -> Prediction:
@@ -49,7 +52,7 @@ class Precision:
 
     def of_target(self, target: int) -> Prediction:
         """Of everyone (0), or of a group."""
-        return Prediction.of(self.sampling[target], self.privacy[target])
+        return Prediction.of(self.sampling[target], self.privacy[target], self.largest_effect)
 
     def segment(self, share: float) -> Prediction | None:
         """Of a segment with this share of every cell; None if no rows are published.
@@ -59,7 +62,7 @@ class Precision:
         if self.by_rows is None:
             return None
         privacy = self.privacy[0] + (1 / share - 1) * self.by_rows
-        return Prediction.of(self.sampling[0] / share, privacy)
+        return Prediction.of(self.sampling[0] / share, privacy, self.largest_effect)
 
 
 def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is thought of it
@@ -83,8 +86,10 @@ def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is t
             mechanism's own channel, which then is designed.
     """
     metrics = range(len(space.metric_values()))
+    ends = [Ends.of(space, metric) for metric in metrics]
     if unit_noise is None:
-        return tuple(_by_statistics(mechanism, layout, space, probs, one) for one in metrics)
+        alone = [_by_statistics(mechanism, layout, space, probs, one) for one in metrics]
+        return _within(alone, ends)
     cells = arm_cells(layout, mechanism.total_weights(layout))
     assumed = public_unit_noise(mechanism, space) if assumed is None else assumed
     found = []
@@ -109,7 +114,13 @@ def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is t
         )
     for place, one in space.of_observed().items():
         found[place] = _of_those_observed(found, place, one, layout, space, probs)
-    return tuple(found)
+    return _within(found, ends)
+
+
+def _within(found: list[Precision], ends: list[Ends]) -> tuple[Precision, ...]:
+    """What to expect of metrics, with the largest effects that their ends allow."""
+    pairs = zip(found, ends, strict=True)
+    return tuple(replace(one, largest_effect=own.span) for one, own in pairs)
 
 
 def _of_those_observed(  # noqa: PLR0913, PLR0917 - what is expected, and what it is made of

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp.precision.prediction import UNSEEN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 SEGMENTS = (0.5, 0.25, 0.1, 0.05, 0.01)
 # Of a breakdown with more groups than this, the largest are shown.
 _MOST_GROUPS = 12
-_LONGEST_NAME = 36
+_LONGEST_NAME = 34
 
 
 class Sight(NamedTuple):
@@ -68,12 +70,33 @@ def sight_rows(seen: Sequence[Sight], metric: int) -> list[tuple[str, ...]]:
         (
             one.name,
             f"{one.predictions[metric].std_error:.4g}",
-            f"{one.predictions[metric].detectable_effect:.4g}",
+            detectable_in_words(one.predictions[metric]),
             f"{one.predictions[metric].detectable_without_privacy:.4g}",
         )
         for one in seen
     ]
     return [("", "std error", "detectable", "without privacy"), *rows]
+
+
+def detectable_in_words(found: Prediction) -> str:
+    """The smallest effect that can be detected, if any effect can be as large."""
+    return f"{found.detectable_effect:.4g}" if found.is_visible else UNSEEN
+
+
+def unseen_notes(metrics: Sequence[str], overall: Sequence[Prediction]) -> list[str]:
+    """A note on each metric of which not even the overall effect can be detected."""
+    return [
+        f"too small: no effect on {name} can be seen, not even over everyone; the largest possible "
+        f"is {one.largest_effect:.4g}, and it takes {one.detectable_effect:.4g}"
+        + (
+            f" (without privacy {one.detectable_without_privacy:.4g}): give a larger epsilon, or "
+            "find more units"
+            if one.is_visible_without_privacy
+            else ", also without privacy: find more units"
+        )
+        for name, one in zip(metrics, overall, strict=True)
+        if not one.is_visible
+    ]
 
 
 def group_name(breakdown: Breakdown, group: int) -> str:

@@ -127,7 +127,7 @@ def to_distribution(
         from dp_accounting.pld import privacy_loss_distribution as pld
     except ImportError:
         raise ClusterDPError(
-            "the tight composition needs dp-accounting: pip install 'clusterdp[ledger]'"
+            "the tight composition needs dp-accounting: pip install '.[ledger]'"
         ) from None
     return pld.from_two_probability_mass_functions(
         lower,

@@ -11,10 +11,11 @@ from clusterdp._words import counted
 from clusterdp.pages.chart import Axis, Line, line_chart
 from clusterdp.pages.document import render
 from clusterdp.pages.scales import Logarithmic
+from clusterdp.precision.prediction import UNSEEN
 from clusterdp.privacy.accounting import shown
 from clusterdp.privacy.suspicion import SLACK, suspicions
 from clusterdp.published.contents import file_texts, outcomes_in_words, published_columns
-from clusterdp.published.manifest import title_of
+from clusterdp.published.manifest import arms_in_words, title_of
 from clusterdp.published.provenance import provenance_pairs
 from clusterdp.published.readme_advice import cautions
 from clusterdp.published.recipes import RowFiles, recipes
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from clusterdp.pages.svg import Svg
     from clusterdp.precision.expected import Precision
+    from clusterdp.precision.prediction import Prediction
     from clusterdp.published.manifest import Manifest
     from clusterdp.published.sights import Visible
     from clusterdp.storage.files import FileSum
@@ -86,7 +88,7 @@ def write_card(
         outcomes=_together([f"`{name}`" for name in manifest.terms.outcome_names]),
         units=counted(manifest.n_units, "unit"),
         clusters=f" in {counted(manifest.n_clusters, 'cluster')}" if manifest.n_clusters else "",
-        arms=_together([str(arm) for arm in manifest.arms]),
+        arms=_together(arms_in_words(manifest)),
         delta=shown(guarantee.delta) if guarantee.delta else None,
         slack=SLACK,
         suspicions=suspicions(guarantee),
@@ -139,24 +141,27 @@ def _view(manifest: Manifest, seen: Visible, metric: int) -> MetricView:
         (
             name if share is None else _share_name(share, manifest.n_units),
             _number(told.std_error),
-            _number(told.detectable_effect),
-            _number(told.detectable_without_privacy),
+            _number(told.detectable_effect) if told.is_visible else UNSEEN,
+            _number(told.detectable_without_privacy) if told.is_visible_without_privacy else UNSEEN,
         )
         for name, share, told in found
     ]
     precision, name = seen.precisions[metric], seen.metrics[metric]
-    sentence = (
-        f"Over everyone, effects of {_number(precision.overall.detectable_effect)} or more can "
-        "be detected."
-    )
+    sentence = f"Over everyone, {_detected(precision.overall)}."
     small = precision.segment(_SMALL_SEGMENT)
     if small is not None:
         sentence += (
             f" In a segment of {_SMALL_SEGMENT:.0%} of the units, the standard error is about "
-            f"{_number(small.std_error)}, and effects of {_number(small.detectable_effect)} or "
-            "more can be detected."
+            f"{_number(small.std_error)}, and {_detected(small)}."
         )
     return MetricView(name, sentence, rows, _chart(name, precision, sentence))
+
+
+def _detected(found: Prediction) -> str:
+    """What can be detected, in words."""
+    if found.is_visible:
+        return f"effects of {_number(found.detectable_effect)} or more can be detected"
+    return f"no effect can be seen: the largest possible is {_number(found.largest_effect)}"
 
 
 def _chart(metric: str, precision: Precision, told: str) -> Svg | None:
@@ -165,8 +170,9 @@ def _chart(metric: str, precision: Precision, told: str) -> Svg | None:
     found = [one for share in shares if (one := precision.segment(share)) is not None]
     if not found:
         return None
-    ours = [one.detectable_effect for one in found]
-    true = [one.detectable_without_privacy for one in found]
+    # No line goes beyond what is possible.
+    ours = [min(one.detectable_effect, one.largest_effect) for one in found]
+    true = [min(one.detectable_without_privacy, one.largest_effect) for one in found]
     return line_chart(
         [Line("from this release", shares, ours), Line("without privacy", shares, true)],
         Axis("segment, as a share of all units", Logarithmic.over(shares), "{:.0%}".format),

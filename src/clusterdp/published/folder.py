@@ -212,6 +212,7 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
         sizes=cells["size"].to_numpy().reshape(len(clusters), len(arms)),
         breakdowns=manifest.to_breakdowns(),
         folds=manifest.folds,
+        arm_shares=manifest.arm_shares,
     )
     layout.check()
     _check_clusters(layout, manifest)

@@ -19,7 +19,11 @@ from clusterdp._words import is_plain
 from clusterdp.channels.label_response import LabelResponse  # noqa: TC001 - for msgspec
 from clusterdp.errors import ClusterDPError, FormatError
 from clusterdp.experiment.aggregates import Rule  # noqa: TC001 - msgspec resolves hints
-from clusterdp.experiment.assignment import AssignmentProbs, are_assignment_probs
+from clusterdp.experiment.assignment import (
+    AssignmentProbs,
+    are_arm_shares,
+    are_assignment_probs,
+)
 from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - for msgspec
 from clusterdp.experiment.layout import Breakdown
 from clusterdp.experiment.pooling import Pooling  # noqa: TC001 - msgspec resolves hints
@@ -91,6 +95,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         columns: The published columns.
         arms: Labels of the arms, in order.
         control: The control arm.
+        arm_shares: The planned share of each arm; None if none was declared.
         n_units: How many units there are.
         n_clusters: How many clusters; 0 if there are none.
         breakdowns: What effects are going to be cut by.
@@ -117,6 +122,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     columns: ColumnNames
     arms: tuple[Label, ...]
     control: Label
+    arm_shares: tuple[float, ...] | None
     n_units: int
     n_clusters: int
     breakdowns: tuple[BreakdownRecord, ...]
@@ -162,6 +168,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ),
             arms=tuple(plain(arm) for arm in layout.arms),
             control=plain(layout.arms[layout.control]),
+            arm_shares=layout.arm_shares,
             n_units=layout.n_units,
             n_clusters=layout.n_clusters,
             breakdowns=tuple(
@@ -316,6 +323,8 @@ def _check_assignment(manifest: Manifest) -> None:
         raise FormatError("manifest.json does not hold together: see 'labels' and 'columns'")
     if probs is not None and (not n_labels or not are_assignment_probs(probs, n_labels, n_arms)):
         raise FormatError("manifest.json does not hold together: see 'assignment'")
+    if manifest.arm_shares is not None and not are_arm_shares(manifest.arm_shares, n_arms):
+        raise FormatError("manifest.json does not hold together: see 'arm_shares'")
 
 
 def _check_expected(manifest: Manifest) -> None:
@@ -342,6 +351,15 @@ def _are_distinct(labels: tuple[str, ...]) -> bool:
 def plain(label: Any) -> Label:
     """A label as JSON can hold it."""
     return label if isinstance(label, bool | int | float | str) else str(label)
+
+
+def arms_in_words(manifest: Manifest) -> list[str]:
+    """The arms, each with its planned share if that was declared."""
+    arms = [str(arm) for arm in manifest.arms]
+    if manifest.arm_shares is None:
+        return arms
+    pairs = zip(arms, manifest.arm_shares, strict=True)
+    return [f"{arm} (planned: {100 * share:.4g}%)" for arm, share in pairs]
 
 
 def software_name() -> str:

@@ -12,7 +12,7 @@ from clusterdp.experiment.layout import units_in_words
 from clusterdp.experiment.spaces import space_in_words
 from clusterdp.privacy.accounting import shown
 from clusterdp.published.contents import file_texts
-from clusterdp.published.manifest import title_of, what_is_public
+from clusterdp.published.manifest import arms_in_words, title_of, what_is_public
 from clusterdp.published.provenance import provenance_pairs
 from clusterdp.published.readme_advice import cautions, sum_queries
 from clusterdp.published.recipes import RowFiles, recipes
@@ -67,7 +67,7 @@ def write_readme(
 
 
 def _what(manifest: Manifest) -> str:
-    arms = ", ".join(in_markdown(str(arm)) for arm in manifest.arms)
+    arms = ", ".join(map(in_markdown, arms_in_words(manifest)))
     return (
         f"{units_in_words(manifest.n_units, manifest.n_clusters)}, "
         f"with arms {arms} (control: {in_markdown(str(manifest.control))}). Released by "

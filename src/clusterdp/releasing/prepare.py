@@ -19,6 +19,7 @@ from clusterdp.releasing.labelling import Labelling
 from clusterdp.rows.counting import Asked
 from clusterdp.rows.frames import is_spark
 from clusterdp.rows.publishing import BatchRandomizer
+from clusterdp.rows.written_numbers import PLAIN, Notation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,6 +106,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     keep_order: bool = False,
     verbose: bool = False,
     aggregates: Aggregates | None = None,
+    notation: Notation = PLAIN,
     labels: DeclaredLabels | None = None,
     engine: Engine | None = None,
     out: str | None = None,
@@ -121,6 +123,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
         keep_order: Publish rows in the order of the table, which is then public.
         verbose: Say how many rows an error or a notice is about.
         aggregates: How several rows of a unit become one, by outcome; None if each unit has one.
+        notation: How outcomes that are text have numbers.
         labels: What is declared of private clusters; None where clusters are public.
         engine: What reads the source; by default what the kind of source needs. A query to be
             released needs one, which removes the scratch folder afterwards.
@@ -129,7 +132,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     Raises:
         DataError: If there is no such table, or it lacks a column.
     """
-    asked = TableOptions(columns, spaces, clip, keep_order, verbose, aggregates or {})
+    asked = TableOptions(columns, spaces, clip, keep_order, verbose, aggregates or {}, notation)
     engine = engine or open_engine(source, ExitStack())
     table = engine.table(named_source(source), asked, out)
     if labels is not None:

@@ -324,6 +324,11 @@ class Tally:
         return cls(blocks=tuple(BlockTally.empty(block, n_cells) for block in counter.blocks))
 
     @property
+    def in_space(self) -> bool:
+        """Whether every row has outcomes of the declared spaces."""
+        return not any(block.n_missing or block.n_outside for block in self.blocks)
+
+    @property
     def numbers(self) -> tuple[int, ...]:
         """Everything but tables and groups: rows that cannot be used, and what was read."""
         of_blocks = (number for block in self.blocks for number in block.numbers)

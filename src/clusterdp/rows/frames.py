@@ -15,6 +15,7 @@ import numpy as np
 from clusterdp._named import columns
 from clusterdp.errors import DataError, ParameterError, raise_alone
 from clusterdp.rows.columns import PRIVATE_CLUSTER
+from clusterdp.rows.written_numbers import NO_NUMBER_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -126,12 +127,17 @@ def _evaluation_errors() -> tuple[type[BaseException], ...]:
     return errors if duckdb is None else (*errors, duckdb.Error)
 
 
-def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFrame:
+def to_polars(
+    table: nw.DataFrame[Any], parts: Mapping[str, str], decimal: str = "."
+) -> pl.DataFrame:
     """The columns that are needed, in Polars, without any index or metadata.
+
+    Outcomes whose types could follow from all of their values are text, each by itself.
 
     Args:
         table: The table.
         parts: The names of the columns, with the parts they play; some may be missing.
+        decimal: What separates the decimals of numbers that are written as text.
     """
     import polars as pl
 
@@ -140,7 +146,8 @@ def to_polars(table: nw.DataFrame[Any], parts: Mapping[str, str]) -> pl.DataFram
         if name not in table.columns:
             continue  # the engine raises the error
         if part in _READ_ALONE and table.schema[name] in _untyped():
-            series.append(_READ_ALONE[part](name, table[name].to_list()))
+            texts = (_READ_ALONE[part](value, decimal) for value in table[name].to_list())
+            series.append(pl.Series(name, texts, dtype=pl.String))
             continue
         try:
             series.append(table[[name]].to_polars().to_series())
@@ -160,32 +167,24 @@ def _untyped() -> tuple[Any, ...]:
     return nw.Object, nw.Categorical, nw.Enum, nw.Unknown
 
 
-def _numbers(name: str, values: list[Any]) -> pl.Series:
-    """Outcomes that are Python objects, each by itself; what is no number is missing."""
-    import polars as pl
-
-    return pl.Series(name, map(_number, values), dtype=pl.Float64)
-
-
-def _number(value: Any) -> float | None:
-    if not isinstance(value, Real | Decimal | np.bool_):
+def _outcome(value: Any, decimal: str) -> str | None:
+    """An outcome that is a Python object, as text that is read as the same number."""
+    if value is None or type(value).__name__ in _NOTHING:
         return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return str(value).lower()
+    if not isinstance(value, Real | Decimal):
+        return NO_NUMBER_TEXT
     try:
-        return float(value)
-    except OverflowError:
-        return math.copysign(math.inf, 1 if value > 0 else -1)  # type: ignore[operator]  # a number
+        return repr(float(value)).replace(".", decimal)
     except (ArithmeticError, RuntimeError, TypeError, ValueError):
-        return None
+        return NO_NUMBER_TEXT
 
 
-def _texts(name: str, values: list[Any]) -> pl.Series:
-    """Private clusters that are Python objects, each by itself; what is no label is missing."""
-    import polars as pl
-
-    return pl.Series(name, map(_text, values), dtype=pl.String)
-
-
-def _text(value: Any) -> str | None:
+def _label(value: Any, decimal: str) -> str | None:  # noqa: ARG001 - as outcomes
+    """A private cluster that is a Python object; what is no label is missing."""
     if isinstance(value, bool | np.bool_):
         return str(value).lower()
     is_label = isinstance(value, str | int | np.integer | date) or (
@@ -195,7 +194,9 @@ def _text(value: Any) -> str | None:
 
 
 # How columns are read whose types could follow from all of their values, by the part they play.
-_READ_ALONE = {"outcome": _numbers, PRIVATE_CLUSTER: _texts}
+_READ_ALONE = {"outcome": _outcome, PRIVATE_CLUSTER: _label}
+# What pandas has in place of None.
+_NOTHING = frozenset({"NAType", "NaTType"})
 
 
 def without_secrets(source: Any, secrets: tuple[str, ...]) -> Any:

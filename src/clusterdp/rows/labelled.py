@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from clusterdp._named import column
 from clusterdp.errors import DataError
 from clusterdp.experiment.labels import folded
+from clusterdp.rows.written_numbers import MISSING_WORDS, NO_NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     Labels = Mapping[str, tuple[str, str]]
-
-# What another text counts as. It is in no space, and stays so when rows are added up.
-NEITHER = math.inf
 
 
 def numbers_of(labels: tuple[str, str]) -> dict[str, float]:
@@ -49,13 +46,14 @@ def check_holds_labels(name: str, labels: tuple[str, str], kind: pl.DataType) ->
 
 
 def _number(name: str, labels: tuple[str, str]) -> pl.Expr:
-    """Each label as its number; missing where it is missing."""
+    """Each label as its number; missing where it is missing, unless that word is a label."""
     import polars as pl
 
     text = column(name).cast(pl.String)
+    known: dict[str, float | None] = {**dict.fromkeys(MISSING_WORDS), **numbers_of(labels)}
     number = (
         text.str.strip_chars()
         .str.to_lowercase()
-        .replace_strict(numbers_of(labels), default=NEITHER, return_dtype=pl.Float64)
+        .replace_strict(known, default=NO_NUMBER, return_dtype=pl.Float64)
     )
     return pl.when(text.is_not_null()).then(number).alias(name)

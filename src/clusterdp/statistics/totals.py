@@ -68,7 +68,7 @@ class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
     @property
     def label(self) -> str:
         """Totals, and what they are by."""
-        return f"totals by {', '.join(self.by)}" if self.by else "totals"
+        return totals_label(self.by)
 
     @property
     def level(self) -> tuple[str, ...]:
@@ -146,3 +146,8 @@ class DrawnTotals(DrawnMetricSums):
                 squares=self.squares_of(metric),
             ),
         )
+
+
+def totals_label(by: tuple[str, ...]) -> str:
+    """What totals by some columns are called."""
+    return f"totals by {', '.join(by)}" if by else "totals"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AMAZON = "s3"
 SCHEMES = (AMAZON, "gs", "az")
-NOT_INSTALLED = "needs more packages: pip install 'clusterdp[stores]'"
+NOT_INSTALLED = "needs more packages: pip install '.[stores]'"
 # Where no setting names a region; servers that are not Amazon's ignore it.
 _ANY_REGION = "us-east-1"
 _OF_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")

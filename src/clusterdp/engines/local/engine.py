@@ -19,6 +19,7 @@ from clusterdp.errors import ParameterError
 from clusterdp.rows.column_types import plain_type
 from clusterdp.rows.frames import check_given_back, column_names, frame_like, read_frame, to_polars
 from clusterdp.rows.labelled import with_numbers
+from clusterdp.rows.written_numbers import texts_as_numbers
 from clusterdp.storage.access import is_store
 from clusterdp.storage.folder import LocalFolder, scratch_folder
 from clusterdp.storage.store_folder import StoreFolder
@@ -59,17 +60,18 @@ class LocalEngine:
         if isinstance(source, NamedSource):
             rows = self._open(source, asked, out)
             asked = asked.with_parts(rows.collect_schema().names())
-            return LocalTable(rows=_one_each(rows, asked), **asked.by_name())
+            return LocalTable(rows=_one_each(rows, asked), texts=rows, **asked.by_name())
         asked = asked.with_parts(column_names(source))
         columns = asked.columns
         check_named(column_names(source), columns.parts, columns.secret)
         read = read_frame(source)
-        frame = to_polars(read, columns.parts)
+        frame = to_polars(read, columns.parts, asked.notation.decimal)
         public = {name: plain_type(frame.schema[name]) for name in columns.public if name in frame}
         check_given_back(read, source, public)
         return LocalTable(
             rows=_one_each(frame.lazy(), asked),
             as_given=partial(frame_like, read, source),
+            texts=frame.lazy(),
             **asked.by_name(),
         )
 
@@ -100,7 +102,7 @@ class LocalEngine:
 def _one_each(rows: pl.LazyFrame, asked: TableOptions) -> pl.LazyFrame:
     """One row per unit, with crossed columns."""
     columns = asked.columns
-    rows = with_numbers(rows, asked.labels)
+    rows = texts_as_numbers(with_numbers(rows, asked.labels), asked.numeric, asked.notation)
     if asked.aggregates:
         names = rows.collect_schema().names()
         check_named(names, columns.parts, columns.secret)

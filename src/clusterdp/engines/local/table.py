@@ -34,6 +34,7 @@ from clusterdp.rows.fingerprint import id_hashes
 from clusterdp.rows.id_order import in_order_of_ids, one_by_one
 from clusterdp.rows.labels import CellEncoder, look_for_unplain, plain_column
 from clusterdp.rows.sorted_ids import sorted_rows
+from clusterdp.rows.written_numbers import count_shapes, text_columns
 from clusterdp.storage.files import UNITS, FileSum, SummedFile
 from clusterdp.storage.folder import private_file
 
@@ -71,12 +72,14 @@ class LocalTable(Table):
     Attributes:
         rows: A query over files or a frame in memory; it must give the same rows each time.
         as_given: Turns what is published into a frame of the library that the table came from.
+        texts: The same rows as they came, before text was read as numbers.
     """
 
     one_pass: ClassVar[bool] = True
 
     rows: pl.LazyFrame
     as_given: Callable[[pl.DataFrame], Any] = _as_it_is
+    texts: pl.LazyFrame | None = None
 
     def __post_init__(self) -> None:
         check_types(dict(self.rows.collect_schema()), self.columns)
@@ -109,6 +112,15 @@ class LocalTable(Table):
         with read_errors():
             reading.query(self.rows, pl.Schema()).collect(engine="streaming")
         yield self._found(counting)
+
+    def text_shapes(self) -> dict[str, list[int]]:
+        """Of each outcome that is text, how many rows have each kind of text that is no number."""
+        names = [] if self.texts is None else text_columns(self.texts, self.numeric)
+        if self.texts is None or not names:
+            return {}
+        query = self.texts.select(count_shapes(names, self.notation))
+        with read_errors():
+            return {one.name: one[0].to_list() for one in query.collect(engine="streaming")}
 
     def write_rows(
         self, randomizer: BatchRandomizer, folder: str, progress: Progress = no_progress

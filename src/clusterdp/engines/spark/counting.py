@@ -16,6 +16,7 @@ from clusterdp.engines.spark.batches import Shared, as_polars, gathered, no_valu
 from clusterdp.engines.spark.kept_columns import KeptCounts
 from clusterdp.engines.spark.parcels import PARCEL_BYTES, Parcel, packed_numbers, to_batch
 from clusterdp.rows.counting import RowCounter, Tally
+from clusterdp.rows.written_numbers import N_SHAPES, Notation, count_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,6 +137,41 @@ def _packed_counts(places: IntArray, numbers: IntArray, parts: Parts) -> Iterato
         for first in range(0, together.shape[1], _PLACES_PER_PARCEL):
             held = together[:, first : first + _PLACES_PER_PARCEL].tobytes()
             yield Parcel(int(part), held)
+
+
+@dataclass(frozen=True, slots=True)
+class CountShapes:
+    """A partition of outcomes that are text in, how many rows have each shape out.
+
+    Attributes:
+        names: The columns.
+        notation: How they have numbers.
+    """
+
+    names: tuple[str, ...]
+    notation: Notation
+
+    @property
+    def schema(self) -> str:
+        """What it gives: a row for each shape, with the counts of every column by its place."""
+        return ", ".join(
+            ["shape bigint", *(f"c{place} bigint" for place in range(len(self.names)))]
+        )
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Count a partition."""
+        import pyarrow as pa
+
+        total = np.zeros((len(self.names), N_SHAPES), dtype=np.int64)
+        for batch in gathered(batches):
+            with no_values():
+                counts = as_polars(batch, self.names).select(
+                    count_shapes(self.names, self.notation)
+                )
+                total += np.array([one[0].to_list() for one in counts])
+        columns = [np.arange(N_SHAPES), *total]
+        names = ["shape", *(f"c{place}" for place in range(len(self.names)))]
+        yield pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=names)
 
 
 def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,7 @@ from clusterdp.engines.spark.sources import (
     labels_as_numbers,
     open_in_order,
     open_spark_source,
+    texts_as_numbers,
 )
 from clusterdp.engines.spark.table import SparkTable, read_layout
 from clusterdp.errors import ParameterError
@@ -63,7 +64,9 @@ class SparkEngine:
             rows = self._open_in_order(source, asked.wanted)
         else:
             rows = self._open(source, asked.wanted)
+        texts = rows
         rows = labels_as_numbers(rows, asked.labels)
+        rows = texts_as_numbers(rows, asked.numeric, asked.notation)
         asked = asked.with_parts(rows.columns)
         columns = asked.columns
         if asked.aggregates:
@@ -71,7 +74,8 @@ class SparkEngine:
             public = tuple(name for name in columns.shown if name in rows.columns)
             rows = one_row_per_unit(rows, public, asked.rules)
         rows = cross_spark_columns(rows, columns.cluster, columns.secret)
-        return SparkTable(rows=rows, allow_unencrypted=self.allow_unencrypted, **asked.by_name())
+        unencrypted = self.allow_unencrypted
+        return SparkTable(rows=rows, texts=texts, allow_unencrypted=unencrypted, **asked.by_name())
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
         """The cells of a source: no other column is read."""

@@ -31,7 +31,7 @@ _NO_JAVA = (
 _LISTENS, _LOOPBACK = "SPARK_LOCAL_IP", "127.0.0.1"
 _PARTS_HERE = "16"
 _DEFAULT_MASTER = "local[*]"
-_NO_PYSPARK = "the Spark engine needs PySpark: pip install 'clusterdp[spark]'"
+_NO_PYSPARK = "the Spark engine needs PySpark: pip install '.[spark]'"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from clusterdp.engines.source_names import crossed_parts
@@ -10,15 +11,17 @@ from clusterdp.engines.spark.jobs import running
 from clusterdp.engines.spark.row_order import with_places
 from clusterdp.engines.text_files import TEXT, find_delimiter
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.rows.labelled import NEITHER, check_holds_labels, numbers_of
+from clusterdp.rows.labelled import check_holds_labels, numbers_of
+from clusterdp.rows.written_numbers import EDGES, MISSING_WORDS, NO_NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
     from clusterdp.engines.named_source import NamedSource, Wanted
+    from clusterdp.rows.written_numbers import Notation
 
 NO_ORDER_TO_KEEP = (
     "Spark keeps the order of Parquet files alone, and publishes other tables in the order of ids: "
@@ -102,9 +105,25 @@ def labels_as_numbers(rows: DataFrame, labels: Mapping[str, tuple[str, str]]) ->
         check_holds_labels(name, labels[name], kinds[name])
         text = sf.lower(sf.trim(_column(name).cast("string")))
         first, second = numbers_of(labels[name])
-        number = sf.when(text == first, 0.0).when(text == second, 1.0).otherwise(NEITHER)
+        number = sf.when(text == first, 0.0).when(text == second, 1.0)
+        number = number.when(text.isin(*MISSING_WORDS), None).otherwise(NO_NUMBER)
         rows = rows.withColumn(name, sf.when(text.isNotNull(), number))
     return rows
+
+
+def texts_as_numbers(rows: DataFrame, names: Collection[str], notation: Notation) -> DataFrame:
+    """Rows with numbers in place of text; as `rows.written_numbers.texts_as_numbers`."""
+    for name in text_columns(rows, names):
+        rows = rows.withColumn(name, _number(name, notation))
+    return rows
+
+
+def text_columns(rows: DataFrame, names: Collection[str]) -> list[str]:
+    """Those of some columns that hold text."""
+    from pyspark.sql.types import StringType
+
+    texts = {field.name for field in rows.schema.fields if isinstance(field.dataType, StringType)}
+    return [name for name in names if name in texts]
 
 
 def _delimiter(spark: SparkSession, source: NamedSource, suffix: str) -> str:
@@ -115,16 +134,12 @@ def _delimiter(spark: SparkSession, source: NamedSource, suffix: str) -> str:
 
 
 def _read_text(spark: SparkSession, source: str, separator: str, wanted: Wanted) -> DataFrame:
-    """Text with the types that the local engine would give it."""
+    """Text with the types that the local engine would give it; outcomes are text."""
     reader = spark.read.options(**_TEXT_OPTIONS, sep=separator)
     found = reader.option("inferSchema", "true").csv(source).schema
     texts = _not_whole(reader.option("inferSchema", "false").csv(source), found, wanted)
     schema = _plain_types(found, {*texts, *wanted.outcomes})
-    rows = reader.option("inferSchema", "false").schema(schema).csv(source)
-    for name in wanted.numeric:
-        if name in rows.columns:
-            rows = rows.withColumn(name, _number(name))
-    return rows
+    return reader.option("inferSchema", "false").schema(schema).csv(source)
 
 
 def _not_whole(rows: DataFrame, found: StructType, wanted: Wanted) -> set[str]:
@@ -162,15 +177,18 @@ def _column(name: str) -> Column:
     return sf.col("`" + name.replace("`", "``") + "`")
 
 
-def _number(name: str) -> Column:
-    """Each text as a number; not a number where it is none, and missing where it is missing."""
+def _number(name: str, notation: Notation) -> Column:
+    """Each text as a number; as `rows.written_numbers.to_number`."""
     from pyspark.sql import functions as sf
 
-    text = sf.trim(_column(name))
-    lower = sf.lower(text)
-    truth = sf.when(lower == "true", 1.0).when(lower == "false", 0.0)
-    number = sf.coalesce(truth, text.try_cast("double"), sf.lit(float("nan")))
-    return sf.when(text.isNotNull(), number)
+    text = _column(name)
+    bare = sf.regexp_replace(text, notation.separators, "")
+    read = sf.translate(bare, notation.decimal, ".").try_cast("double")
+    word = sf.lower(sf.regexp_replace(text, EDGES, ""))
+    truth = sf.when(word == "true", 1.0).when(word == "false", 0.0).otherwise(NO_NUMBER)
+    is_number = text.rlike(notation.pattern) & (sf.abs(read) != math.inf)
+    number = sf.when(is_number, read).otherwise(truth)
+    return sf.when(text.isNotNull() & ~word.isin(*MISSING_WORDS), number)
 
 
 def _plain_types(found: StructType, texts: set[str]) -> StructType:

@@ -23,7 +23,7 @@ from clusterdp.engines.base import (
 )
 from clusterdp.engines.cells import to_layout
 from clusterdp.engines.spark.adding_up import AddUp, Parts, counted_schema, put_together
-from clusterdp.engines.spark.counting import Counting, CountRows, count_repeated
+from clusterdp.engines.spark.counting import Counting, CountRows, CountShapes, count_repeated
 from clusterdp.engines.spark.files import (
     LOCAL_SCHEME,
     local_path,
@@ -52,6 +52,7 @@ from clusterdp.engines.spark.row_order import (
     n_parts,
 )
 from clusterdp.engines.spark.security import check_encryption
+from clusterdp.engines.spark.sources import text_columns
 from clusterdp.errors import DataError, TableChangedError
 from clusterdp.rows.column_leak import label_notice, leak_notice
 from clusterdp.rows.column_types import check_types
@@ -107,10 +108,12 @@ class SparkTable(Table):
         rows: The table; it must give the same rows each time.
         allow_unencrypted: Whether machines of a cluster may store and send the key, and counts of
             outcomes, as they are.
+        texts: The same rows as they came, before text was read as numbers.
     """
 
     rows: DataFrame
     allow_unencrypted: bool = False
+    texts: DataFrame | None = None
 
     def __post_init__(self) -> None:
         if not self.allow_unencrypted:
@@ -166,6 +169,17 @@ class SparkTable(Table):
                 return self._count_repeated(n_units)
 
         yield FirstPass(found.tally, n_repeated, lambda _: self._notices(found.revealing))
+
+    def text_shapes(self) -> dict[str, list[int]]:
+        """Of each outcome that is text, how many rows have each kind of text that is no number."""
+        names = [] if self.texts is None else text_columns(self.texts, self.numeric)
+        if self.texts is None or not names:
+            return {}
+        count = CountShapes(tuple(names), self.notation)
+        with running(self.spark, "looking for text that is no number"):
+            counts = to_polars(select(self.texts, *names).mapInArrow(count, count.schema))
+        added = counts.group_by("shape").sum().sort("shape")
+        return {name: added[f"c{place}"].to_list() for place, name in enumerate(names)}
 
     def randomize(
         self, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]

@@ -112,7 +112,7 @@ def running_duckdb(source: NamedSource, scratch: Path | None) -> Iterator[_Duckd
     try:
         import duckdb
     except ImportError:
-        raise DataError("duckdb sources need DuckDB: pip install 'clusterdp[duckdb]'") from None
+        raise DataError("duckdb sources need DuckDB: pip install '.[duckdb]'") from None
     database = source.database_file
     if database and not Path(database).is_file():
         raise DataError(f"there is no database {database}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterdp._named import column, columns
-from clusterdp.engines.local.sources.values import to_number
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +18,7 @@ def open_lines(files: list[Path] | list[str], wanted: Wanted) -> pl.LazyFrame:
     """A query over the rows of files.
 
     Outcomes are there in every file, after all other columns: whether a line names one, and where,
-    can follow from outcomes. Where a line does not, its outcome is missing.
+    can follow from outcomes. Where a line does not, its outcome is missing. They are text.
     """
     import polars as pl
 
@@ -30,8 +29,7 @@ def open_lines(files: list[Path] | list[str], wanted: Wanted) -> pl.LazyFrame:
     rows = pl.scan_ndjson(files, schema=schema)
     rows.select(pl.all().null_count()).collect(engine="streaming")
     unread = [pl.lit(None).alias(name) for name in found if name not in schema]
-    numbers = [to_number(column(name)) for name in wanted.numeric]
-    return rows.with_columns(*unread, *numbers).select(columns((*found, *wanted.outcomes)))
+    return rows.with_columns(unread).select(columns((*found, *wanted.outcomes)))
 
 
 def _types(files: list[Path] | list[str], wanted: Wanted) -> dict[str, pl.DataType]:

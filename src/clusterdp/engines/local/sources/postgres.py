@@ -137,7 +137,7 @@ def _driver() -> Any:
         from adbc_driver_postgresql import dbapi
     except ImportError:
         raise DataError(
-            "postgresql sources need ADBC's driver: pip install 'clusterdp[postgres]'"
+            "postgresql sources need ADBC's driver: pip install '.[postgres]'"
         ) from None
     return dbapi
 

@@ -1,7 +1,7 @@
 """Queries to SQLite, by the module that Python has.
 
 A column of SQLite has no type: each value has its own. The types of public columns follow from all
-of their values. Outcomes are read one by one, as in text files.
+of their values. Outcomes are text, numbers among them as the owner says that text has numbers.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
-from clusterdp._named import columns
+from clusterdp._named import column, columns
 from clusterdp.engines.local.sources.streams import store_batches
-from clusterdp.engines.local.sources.values import to_number
 from clusterdp.errors import DataError, raise_alone
 
 if TYPE_CHECKING:
@@ -53,8 +52,7 @@ class _SqliteQuery:
         found: dict[str, pl.DataType] = self._public_types(
             [name for name in names if name not in self.wanted.outcomes]
         )
-        found |= dict.fromkeys(self.wanted.numeric, pl.Float64())
-        found |= dict.fromkeys(self.wanted.labelled, pl.String())
+        found |= dict.fromkeys(self.wanted.outcomes, pl.String())
         return {name: found[name] for name in names}
 
     def read(self, names: Collection[str]) -> pl.DataFrame:
@@ -94,10 +92,17 @@ class _SqliteQuery:
         for rows in self._rows(", ".join(chosen), _ROWS_PER_BATCH):
             batch = pl.DataFrame(rows, schema=read, orient="row")
             yield batch.with_columns(
-                pl.coalesce(_NUMBER + name, to_number(pl.col(_TEXT + name))).alias(name)
+                pl.coalesce(_TEXT + name, self._written(_NUMBER + name)).alias(name)
                 for name in self.wanted.numeric
                 if name in schema
             ).select(columns(schema))
+
+    def _written(self, name: str) -> pl.Expr:
+        """Numbers as text that is read as the same numbers."""
+        import polars as pl
+
+        text = column(name).cast(pl.String)
+        return text.str.replace(".", self.wanted.decimal, literal=True)
 
     def _chosen(self, schema: dict[str, pl.DataType]) -> tuple[list[str], dict[str, pl.DataType]]:
         """What is selected, and as what it arrives."""

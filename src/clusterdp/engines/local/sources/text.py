@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._named import column
-from clusterdp.engines.local.sources.values import to_number
 from clusterdp.engines.text_files import find_delimiter
 
 if TYPE_CHECKING:
@@ -51,7 +50,10 @@ class TextFiles:
         return cls(files, delimiter)
 
     def open(self, wanted: Wanted) -> pl.LazyFrame:
-        """A query over their rows, with the types of public columns from all of these rows."""
+        """A query over their rows, with the types of public columns from all of these rows.
+
+        Outcomes are text.
+        """
         import polars as pl
 
         names = self._scan(infer_schema=False).collect_schema().names()
@@ -59,10 +61,7 @@ class TextFiles:
         found = self._types(public)
         if wanted.unit in found and not found[wanted.unit].is_integer():
             found[wanted.unit] = pl.String()
-        rows = self._scan(schema={**dict.fromkeys(names, pl.String()), **found})
-        return rows.with_columns(
-            to_number(column(name)) for name in wanted.numeric if name in names
-        )
+        return self._scan(schema={**dict.fromkeys(names, pl.String()), **found})
 
     def _types(self, public: list[str]) -> dict[str, pl.DataType]:
         """The types of public columns: the first one that all of their values are written as.

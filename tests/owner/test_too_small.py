@@ -1,0 +1,83 @@
+"""Experiments and segments too small to show anything are said to be so, wherever it is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+import clusterdp as cdp
+from cli_runs import run
+from clusterdp.precision.prediction import UNSEEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ASKED: dict[str, Any] = {"unit": "user", "arm": "treated", "outcomes": {"died": "0,1"}}
+
+
+def patients(n_units: int) -> pl.DataFrame:
+    """As many patients, in two arms and four clinics."""
+    numbers = pl.int_range(n_units, eager=True)
+    columns = {"user": numbers, "treated": numbers % 2, "clinic": numbers // 2 % 4}
+    return pl.DataFrame({**columns, "died": numbers // 8 % 2})
+
+
+def told(plan: cdp.Plan) -> list[str]:
+    """All notes of a plan."""
+    assert plan.report is not None
+    return plan.report.every_note()
+
+
+def test_two_patients_are_too_few(tmp_path: Path) -> None:
+    plan = cdp.plan(patients(2), epsilon=1, **ASKED)
+    assert any(note.startswith("too small: no effect on died") for note in told(plan))
+    shown = repr(plan)
+    assert "too small" in shown
+    for place in ("everyone", "a segment of 10%"):
+        (line,) = [line for line in shown.splitlines() if line.strip().startswith(place)]
+        assert line.endswith(UNSEEN)
+    assert UNSEEN in plan.to_html()
+    assert "the smallest detectable change of died" in plan.to_html()
+    preview = cdp.preview(patients(2), epsilon=1, **ASKED)
+    assert any("too small" in note for note in preview.notes)
+    cdp.publish(patients(2), epsilon=1, out=tmp_path / "out", **ASKED)
+    for text in ((tmp_path / "out/README.md").read_text(), run("inspect", tmp_path / "out").stdout):
+        assert UNSEEN in text
+    assert "Over everyone, no effect can be seen" in (tmp_path / "out/index.html").read_text()
+
+
+def test_what_is_seen_is_possible() -> None:
+    """No effect that is shown as detectable is larger than the range of the outcome."""
+    for n_units in (2, 40, 400, 4000):
+        plan = cdp.plan(patients(n_units), epsilon=1, breakdown="clinic", **ASKED)
+        seen = plan.to_dict()["visible"]
+        assert {one["died"]["largest_effect"] for one in seen.values()} == {1}
+        shown = [line.split()[-1] for line in repr(plan).splitlines() if " segment of " in line]
+        written = [one["died"]["detectable_effect"] for one in seen.values()]
+        assert len(shown) == 5
+        assert all(text == "seen" or float(text) <= 1 for text in shown)
+        assert ("seen" in shown) == (max(written) > 1)
+
+
+def test_giving_up_on_segments_that_cannot_be_seen_has_a_gain() -> None:
+    asked = {**ASKED, "reference": {"died": 0.2}, "epsilon": 1}
+    plan = cdp.plan(patients(120), **asked)
+    (note,) = [one for one in told(plan) if "give up on them" in one]
+    alone = cdp.plan(patients(120), purpose="overall", **asked)
+    effect = alone.to_dict()["visible"]["everyone"]["died"]["detectable_effect"]
+    gained = float(note.partition("detectable from ")[2].split()[0])
+    assert abs(gained - effect) < 0.03 * effect
+    for other in (alone, cdp.plan(patients(4000), **asked)):
+        assert not any("give up on them" in one for one in told(other))
+
+
+def test_a_breakdown_that_gets_nothing_is_said() -> None:
+    asked = {**ASKED, "reference": {"died": 0.2}, "epsilon": 1, "breakdown": "clinic"}
+    plan = cdp.plan(patients(120), **asked)
+    assert plan.to_dict()["budget"]["totals by clinic"] == 0
+    assert "totals by clinic 0%" in repr(plan)
+    assert any("by clinic gets 0% of epsilon" in one for one in told(plan))
+    served = cdp.plan(patients(120), purpose="breakdowns", **asked)
+    assert served.to_dict()["budget"]["totals by clinic"] > 0
+    assert not any("gets 0%" in one for one in told(served))
