@@ -131,7 +131,8 @@ def test_an_audit_has_a_row_for_each_release_with_its_reason(
     asked: dict[str, Any] = {"unit": "user", "arm": "treated", "outcomes": {"clicks": "0..3"}}
     asked |= {"mechanism": cdp.optimal(epsilon=1), "ledger": where, "population": "us"}
     said = {"reason": "as legal asked, in 2024", "approved_by": "Ada", "title": "Clicks"}
-    for place, more in enumerate(({"new_population": True, **said}, {})):
+    first: dict[str, Any] = {"new_population": True, **said}
+    for place, more in enumerate((first, {})):
         cdp.publish(table, out=tmp_path / f"out {place}", **asked, **more)
     shown = run("ledger", "show", where, "--csv").stdout
     rows = pl.read_csv(io.StringIO(shown))
