@@ -130,10 +130,9 @@ def test_an_audit_has_a_row_for_each_release_with_its_reason(
     cdp.Ledger.create(where, 4)
     asked: dict[str, Any] = {"unit": "user", "arm": "treated", "outcomes": {"clicks": "0..3"}}
     asked |= {"mechanism": cdp.optimal(epsilon=1), "ledger": where, "population": "us"}
-    said: dict[str, Any] = {"reason": "as legal asked, in 2024", "approved_by": "Ada"}
-    said |= {"title": "Clicks"}
-    runs: tuple[dict[str, Any], ...] = ({"new_population": True, **said}, {})
-    for place, more in enumerate(runs):
+    said = {"reason": "as legal asked, in 2024", "approved_by": "Ada", "title": "Clicks"}
+    first: dict[str, Any] = {"new_population": True, **said}
+    for place, more in enumerate((first, {})):
         cdp.publish(table, out=tmp_path / f"out {place}", **asked, **more)
     shown = run("ledger", "show", where, "--csv").stdout
     rows = pl.read_csv(io.StringIO(shown))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pytest
 
 import clusterdp as cdp
 from cli_runs import run
@@ -81,3 +82,16 @@ def test_a_breakdown_that_gets_nothing_is_said() -> None:
     served = cdp.plan(patients(120), purpose="breakdowns", **asked)
     assert served.to_dict()["budget"]["totals by clinic"] > 0
     assert not any("gets 0%" in one for one in told(served))
+
+
+def test_what_is_expected_within_clusters_keeps_the_mean() -> None:
+    """Whatever the sizes of clusters, and however many there are."""
+    for n_clusters in (2, 5, 30):
+        clusters = [min(number, n_clusters - 1) for number in range(60) for _ in range(2 + number)]
+        table = pl.DataFrame({"treated": [0, 1] * (len(clusters) // 2), "clinic": clusters})
+        asked: dict[str, Any] = {**ASKED, "epsilon": 1, "mechanism": "optimal"}
+        asked |= {"reference": {"died": 0.07}, "within_share": 0.8}
+        plan = cdp.plan(table, cluster="clinic", **asked)
+        assert "died with mean 0.07 and" in plan.to_dict()["assumed"]
+    with pytest.raises(cdp.ParameterError, match="within_share"):
+        cdp.plan(table, **asked)

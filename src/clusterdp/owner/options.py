@@ -213,6 +213,12 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         Outcomes are expected as the reference or the prior is.
         """
         within = 1.0 if self.within_share is None else self.within_share
+        if self.within_share is not None and self.cluster is None:
+            raise ParameterError(
+                "within_share (--within-share) is about clusters, and there are none: give "
+                "cluster=... (--cluster), or leave it out"
+            )
+        compared = layout.compared()
         if (labels := self.private_labels) is not None:
             within = within_given(within, labels.response)
         found = []
@@ -220,10 +226,10 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
             space, probs, declared = block.categories, block.probs.tolist(), block.is_declared
             if self.reference is None and prior is not None:
                 probs, declared = list(prior), True
-            expected = histogram_reference(space, probs, within)
+            expected = histogram_reference(space, probs, within, compared.sizes.sum(axis=1))
             known = declared or self.within_share is not None
             expected = replace(expected, is_declared=known)
-            found.append(Scenario(layout.compared(), space, expected))
+            found.append(Scenario(compared, space, expected))
         return tuple(found)
 
     def assumption(self, layout: Layout) -> str:

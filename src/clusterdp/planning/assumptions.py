@@ -100,7 +100,10 @@ def uniform_reference(space: CategorySpace) -> Reference:
 
 
 def histogram_reference(
-    space: CategorySpace, histogram: Sequence[float], within_share: float = 1.0
+    space: CategorySpace,
+    histogram: Sequence[float],
+    within_share: float = 1.0,
+    cluster_sizes: IntArray | None = None,
 ) -> Reference:
     """A public histogram, and how alike clusters are.
 
@@ -110,6 +113,8 @@ def histogram_reference(
         within_share: The share of the first metric's variance that lies within clusters: 1 if
             clusters are alike, near 0 if each has nearly one value. Other metrics differ between
             clusters as far as they depend on the first.
+        cluster_sizes: How many units each cluster has, so that all of them together have the
+            histogram; by default as many.
     """
     probs = np.array(histogram, dtype=np.float64)
     sound = np.isfinite(probs).all() and (probs >= 0).all() and probs.sum() > 0
@@ -123,7 +128,9 @@ def histogram_reference(
         raise ParameterError(f"within_share must lie in (0, 1], got {within_share}")
     if within_share == 1:
         return Reference(kinds=probs[np.newaxis, np.newaxis])
-    return Reference(kinds=_kinds(space.metric_values()[0], probs, within_share)[:, np.newaxis])
+    weights = _kind_weights(cluster_sizes)
+    kinds = _kinds(space.metric_values()[0], probs, within_share, weights)
+    return Reference(kinds=kinds[:, np.newaxis])
 
 
 def cell_reference(probs: FloatArray) -> Reference:
@@ -131,7 +138,16 @@ def cell_reference(probs: FloatArray) -> Reference:
     return Reference(kinds=probs / probs.sum(axis=-1, keepdims=True))
 
 
-def _kinds(values: FloatArray, probs: FloatArray, within_share: float) -> FloatArray:
+def _kind_weights(cluster_sizes: IntArray | None) -> FloatArray:
+    """The share of all units in the clusters of each kind; axes `[kind]`."""
+    sizes = np.ones(_KINDS) if cluster_sizes is None else cluster_sizes
+    weights = np.bincount(np.arange(len(sizes)) % _KINDS, sizes, minlength=_KINDS)
+    return np.asarray(weights / weights.sum())
+
+
+def _kinds(
+    values: FloatArray, probs: FloatArray, within_share: float, weights: FloatArray
+) -> FloatArray:
     """Kinds of clusters that average to the whole, with the given share of variance within.
 
     A kind is the whole mixed with one of its slices between two quantiles of the values. The means
@@ -140,20 +156,25 @@ def _kinds(values: FloatArray, probs: FloatArray, within_share: float) -> FloatA
     """
     levels, of_category = np.unique(values, return_inverse=True)
     masses = np.bincount(of_category, probs).astype(np.float64)
-    slices = _slices(masses)
+    slices = _slices(masses, weights)
     mean = masses @ levels
-    between = ((slices @ levels - mean) ** 2).mean()
+    between = weights @ (slices @ levels - mean) ** 2
     variance = masses @ (levels - mean) ** 2
     mixed = min(1.0, math.sqrt((1 - within_share) * variance / between)) if between else 0.0
     shares = probs / np.maximum(masses, _TINY)[of_category]
     return np.asarray((1 - mixed) * probs + mixed * slices[:, of_category] * shares)
 
 
-def _slices(masses: FloatArray) -> FloatArray:
-    """The distributions between quantiles of a whole; axes `[kind, level]`."""
+def _slices(masses: FloatArray, weights: FloatArray) -> FloatArray:
+    """The distributions between quantiles of a whole; axes `[kind, level]`.
+
+    A slice is as wide as its kind has units. A kind without any is as the whole.
+    """
     ends = np.concatenate([[0.0], np.cumsum(masses)])
-    edges = np.linspace(0, 1, _KINDS + 1)
+    edges = np.concatenate([[0.0], np.cumsum(weights)])
     overlap = np.minimum(ends[1:], edges[1:, np.newaxis]) - np.maximum(
         ends[:-1], edges[:-1, np.newaxis]
     )
-    return np.asarray(_KINDS * np.maximum(overlap, 0.0))
+    widths = np.where(weights > 0, weights, 1.0)[:, np.newaxis]
+    found = np.where(weights[:, np.newaxis] > 0, np.maximum(overlap, 0.0) / widths, masses)
+    return np.asarray(found / found.sum(axis=1, keepdims=True))

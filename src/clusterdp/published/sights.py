@@ -75,7 +75,7 @@ def what_is_visible(
         metrics=tuple(str(metric) for space in spaces for metric in space.declared.metrics),
         precisions=precisions,
         sights=sights(precisions, compared),
-        assumed=_assumed(manifest, spaces) + _weighted(manifest, layout),
+        assumed=_assumed(manifest, spaces, compared) + _weighted(manifest, layout),
     )
 
 
@@ -117,7 +117,7 @@ def _expected_probs(expected: Expected | None, layout: Layout, n_categories: int
     return kinds[np.arange(len(layout.clusters)) % len(kinds), np.newaxis]
 
 
-def _assumed(manifest: Manifest, spaces: Sequence[Categories]) -> str:
+def _assumed(manifest: Manifest, spaces: Sequence[Categories], layout: Layout) -> str:
     """What was assumed of outcomes, in a line."""
     said: list[str] = []
     unknown: list[str] = []
@@ -125,8 +125,9 @@ def _assumed(manifest: Manifest, spaces: Sequence[Categories]) -> str:
         if expected is None:
             unknown += space.declared.names
             continue
-        # Kinds of clusters are made so that they average to what was declared.
-        probs, values = np.array(expected).mean(axis=0), space.metric_values()
+        weights = layout.sizes.sum(axis=1) / layout.n_units
+        by_cluster = _expected_probs(expected, layout, space.n_categories)[:, 0]
+        probs, values = weights @ by_cluster, space.metric_values()
         means = values @ probs
         for place, one in space.of_observed().items():
             means[place], _ = one.moments(values, place, probs)
