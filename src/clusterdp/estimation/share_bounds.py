@@ -131,8 +131,8 @@ class MeanBounds(NamedTuple):
         name = str(comparison)
         why = (
             f"numbers between {before} and {beyond} were rounded to one of them, so shares are "
-            "known up to bounds; estimates are half way, and intervals hold both; the owner could declare "
-            f'--metric "{name}"'
+            "known up to bounds; estimates are half way, and intervals hold both; the owner could "
+            f'declare --metric "{name}"'
         )
         return cls(name, (functions[0], functions[1]), why, MetricRange(name, 0.0, 1.0))
 
