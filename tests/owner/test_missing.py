@@ -130,3 +130,23 @@ def test_what_is_refused(shop: pl.DataFrame) -> None:
         cdp.release(shop, missing="spend", mechanism="noisy-histogram", epsilon=2, **PARTS)
     with pytest.raises(cdp.ParameterError, match="one outcome that may be missing"):
         cdp.release(shop, missing=["visit", "spend"], metric="visit*spend", epsilon=2, **PARTS)
+
+
+@pytest.mark.parametrize(
+    ("reference", "share"),
+    [
+        ({"spend": "mean:8,std:7"}, 0.9),
+        ({"visit": "0.3"}, 0.9),
+        ({"spend": "mean:8,std:7", "spend_observed": "0.6"}, 0.6),
+    ],
+    ids=str,
+)
+def test_most_are_taken_to_be_observed_and_that_is_said(
+    reference: dict[str, str], share: float
+) -> None:
+    options = parse_options({**PARTS, "missing": "spend", "reference": reference})
+    (block,) = options.chosen.blocks
+    observed = float(block.categories.metric_values()[2] @ block.probs)
+    assert observed == pytest.approx(share, abs=0.01)
+    said = "spend is taken to be observed for 90% of units"
+    assert any(said in note for note in options.chosen.notes) == ("spend_observed" not in reference)

@@ -12,8 +12,10 @@ from clusterdp.experiment.categories import Categories, CategoriesRecord
 from clusterdp.experiment.chosen_grids import choose_categories, reference_prior, usual_points
 from clusterdp.experiment.decimals import shown
 from clusterdp.experiment.declared import declare
+from clusterdp.experiment.expressions import OBSERVED
 from clusterdp.experiment.lists import parse_numbers
 from clusterdp.experiment.margins import parse_margins
+from clusterdp.planning.assumptions import MOST_OBSERVED, observed_assumed
 from clusterdp.planning.blocks import best_partition, fits_one_block, shares_of
 from clusterdp.rows.written_numbers import PLAIN, Notation
 
@@ -135,7 +137,12 @@ def choose_outcomes(declaration: Declaration) -> ChosenOutcomes:
     """The categories of declared outcomes, computed once for each declaration."""
     declared = declaration.declared
     margins = declaration.margins(declared)
+    # Where nothing at all is declared, all outcomes are equally likely, which is said as well.
+    unsaid = [name for name in declared.missing if margins and name + OBSERVED not in margins]
+    observed = {name + OBSERVED: str(MOST_OBSERVED) for name in unsaid}
+    margins |= parse_margins(observed, declared.margin_spaces)
     chosen, notes = _blocks(declaration, declared, margins)
+    notes += tuple(observed_assumed(name) for name in unsaid)
     found = []
     for one in chosen:
         own = declared_of(declared, one.names)

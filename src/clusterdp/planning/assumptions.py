@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from clusterdp.errors import ParameterError
+from clusterdp.experiment.expressions import OBSERVED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ _KINDS = 8
 _TINY = 1e-300
 # What is assumed where nothing is declared.
 UNIFORM = "all outcomes were taken to be equally likely, because no reference was given"
+# The share of units that are taken to have an outcome which may be missing, if nobody said more.
+MOST_OBSERVED = 0.9
 REMEDY = "give reference=... (--reference), what you expect of outcomes"
 
 
@@ -91,6 +94,15 @@ def assumed_of(space: Categories, scenario: Scenario) -> str:
     )
     why = "as the reference" if scenario.reference.is_declared else f"{UNIFORM}; {REMEDY}"
     return f"{expected}: {why}"
+
+
+def observed_assumed(outcome: str) -> str:
+    """What is assumed of an outcome that may be missing, if its reference does not say it."""
+    name = f"{outcome}{OBSERVED}"
+    return (
+        f"{outcome} is taken to be observed for {MOST_OBSERVED:.0%} of units, because no reference "
+        f"says so; give what you expect: reference {name}=... (--reference {name}=0.8)"
+    )
 
 
 def uniform_reference(space: CategorySpace) -> Reference:
