@@ -332,7 +332,8 @@ def by_replicate(
     found: Sequence[tuple[FloatArray, ...]], origins: FloatArray, drawn: Drawn
 ) -> list[tuple[ArmEstimates, ArmEstimates]]:
     """Arrays of `ArmMeans` by function, as estimates by replicate."""
-    means, sampling, privacy, degrees = (
+    # The last attribute is of no use where metrics are composed.
+    means, sampling, privacy, degrees, *_ = (
         np.stack(part, axis=-1) for part in zip(*found, strict=True)
     )
     sizes = drawn.inside.sum(axis=(1, 3))  # [replicate, arm]

@@ -174,7 +174,7 @@ STUDIES = (
         Study(
             name=f"{n_groups} groups assigned as a whole",
             table=lambda rng, n_groups=n_groups: group_table(rng, n_groups),  # type: ignore[misc]  # a default binds the number
-            options=_SCORE | {"assigned_by": "village", "keep": "village"},
+            options=_SCORE | {"assigned_by": "village", "breakdown": "village"},
             purposes=(None, "overall"),
         )
         for n_groups in (12, 30, 80)

@@ -72,12 +72,17 @@ def test_privacy_costs_little_where_a_cluster_lacks_an_arm(rng: np.random.Genera
 def test_there_is_no_interval_where_nothing_tells_how_groups_differ(
     rng: np.random.Generator,
 ) -> None:
-    study = find_study("12 groups")
-    found = cdp.estimate(release(study, study.table(rng), 2.0, **OVERALL))
+    """With totals of the groups there is one."""
+    study, given = find_study("12 groups"), OVERALL | {"breakdown_share": 0.0}
+    found = cdp.estimate(release(study, study.table(rng), 2.0, **given))
     (effect,) = found.effects
     assert math.isnan(effect.std_error)
     assert not math.isnan(effect.effect)
     assert any("has no interval" in note for note in found.notes)
+    given = {"totals_share": 0.5, "sums_share": 0.0, "breakdown_share": 0.4}
+    (effect,) = cdp.estimate(release(study, study.table(rng), 2.0, **given)).effects
+    assert effect.std_error > 0
+    assert 1 < effect.degrees < 11
 
 
 @pytest.mark.parametrize(("share", "adjusted"), [(0.99, False), (0.1, True)])

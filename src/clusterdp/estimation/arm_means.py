@@ -55,7 +55,7 @@ class ArmMeans(NamedTuple):
 
         A variance V that is estimated with variance 2V²/ν has ν of them.
         """
-        more = self.errors / (2 * np.maximum(self.variances, np.finfo(float).tiny) ** 2)
+        more = self.errors / np.maximum(2 * self.variances**2, np.finfo(float).tiny)
         return np.asarray(np.maximum(1 / (1 / self.degrees + more), 1.0))
 
     def between_groups(self, scores: tuple[GroupScores, ...]) -> ArmMeans:

@@ -46,6 +46,11 @@ class Breakdown:
         """The labels of each group, one per column."""
         return list(itertools.product(*self.labels))
 
+    @property
+    def compares_arms(self) -> bool:
+        """Whether some group has units in every arm; groups that were assigned have not."""
+        return bool((self.sizes > 0).all(axis=1).any())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:

@@ -147,7 +147,8 @@ def assignment_notes(assigned_by: str | None) -> list[str]:
         return []
     note = (
         f"arms are assigned by {assigned_by}: standard errors above are of units; those of "
-        f"estimates are larger, by as much as the groups of {assigned_by} differ"
+        f"estimates are larger, by as much as the groups of {assigned_by} differ. Totals of these "
+        f"groups make intervals shorter: declare {assigned_by} as a breakdown, too"
     )
     return [note]
 

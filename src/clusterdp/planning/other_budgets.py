@@ -78,20 +78,12 @@ def other_budgets(
 
 
 def targets(comparison: Comparison) -> tuple[Purpose, ...]:
-    """What a plan is shown for: everyone, every breakdown, a segment. Everyone alone without rows.
-
-    Breakdowns none of whose groups has units in every arm are left out.
-    """
+    """What a plan is shown for: everyone, breakdowns, a segment; everyone alone without rows."""
     layout = comparison.scenario.layout
     if not comparison.choice.mechanism.releases_rows:
         return parse_purpose("overall")
     overall, *breakdowns, segment = parse_purpose(None, layout)
-    complete = [(one.sizes > 0).all(axis=1).any() for one in layout.breakdowns]
-    return (
-        overall,
-        *(one for one in breakdowns if complete[one.place]),
-        segment._replace(share=comparison.shown_share),
-    )
+    return (overall, *breakdowns, segment._replace(share=comparison.shown_share))
 
 
 def least_certain(precision: Precision, target: Purpose, layout: Layout) -> Prediction:

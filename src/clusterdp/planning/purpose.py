@@ -39,7 +39,8 @@ class Purpose(NamedTuple):
 def parse_purpose(text: str | None, layout: Layout | None = None) -> tuple[Purpose, ...]:
     """The purposes that a text names; all of them for None.
 
-    `breakdowns` are as many purposes as there are breakdowns, of which a release has to serve each.
+    `breakdowns` are as many purposes as there are breakdowns, of which a release has to serve each;
+    those none of whose groups has units in every arm are none.
 
     Raises:
         ParameterError: If it names none, or breakdowns of which there are none.
@@ -49,7 +50,7 @@ def parse_purpose(text: str | None, layout: Layout | None = None) -> tuple[Purpo
     every = tuple(
         Purpose(_BREAKDOWNS, place=place)
         for place, one in enumerate(breakdowns)
-        if (one.sizes > 0).all(axis=1).any()
+        if one.compares_arms
     )
     if text is None:
         return (Purpose(_OVERALL), *every, Purpose(_SEGMENTS, USUAL_SEGMENT))

@@ -46,6 +46,11 @@ _DIGITS = 3
 _MOST_FOR_SUMS = 0.9
 
 
+# What totals of groups that were assigned as a whole get, where no other breakdown is declared. No
+# effect is of one such group: these totals tell how much groups differ, and intervals need that.
+_FOR_ASSIGNED = 0.3
+
+
 class Loss(NamedTuple):
     """What a plan loses for a purpose: its standard error over that of a plan for it alone."""
 
@@ -123,6 +128,8 @@ def _fixed(given: Shares, scenario: Scenario, epsilon: float) -> tuple[float | N
         clusters = 0.0
     if breakdowns is None and not (layout.breakdowns and fits):
         breakdowns = 0.0
+    elif breakdowns is None and not any(one.compares_arms for one in layout.breakdowns):
+        breakdowns = _FOR_ASSIGNED
     return totals, clusters, breakdowns
 
 
