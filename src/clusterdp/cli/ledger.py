@@ -99,7 +99,7 @@ def show(
     """Show what was spent, by which releases, and what is left."""
     statement = Ledger(where).show(population)
     if as_csv:
-        print_line(statement.to_csv().rstrip("\n"))
+        print_text(statement.to_csv().rstrip("\n"))
     elif as_json:
         print_json(statement.to_dict())
     else:

@@ -82,7 +82,7 @@ def plan(
     if html is not None:
         print_line(f"wrote {html}; open it in a browser")
     print_line(f"wrote {out}; carry it out with:")
-    print_line(textwrap.indent(in_lines([*words, *missing, "--out ..."]), "  "))
+    print_text(textwrap.indent(in_lines([*words, *missing, "--out ..."]), "  "))
 
 
 def _write_page(plan: Plan, path: Path) -> None:
