@@ -22,6 +22,7 @@ from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.written_numbers import PLAIN, texts_as_numbers
 from clusterdp.statistics.noise import ALONE
 from clusterdp.storage.files import FileSum
 from clusterdp.storage.folder import LocalFolder
@@ -67,8 +68,9 @@ def release_into(
     rows: pl.LazyFrame, target: Destination, mechanism: str, *, keep_order: bool
 ) -> None:
     """Release a query."""
+    numbers = texts_as_numbers(rows, COLUMNS.outcomes, PLAIN)
     table = LocalTable(
-        rows=rows, columns=COLUMNS, spaces=(SPACE,), clip=False, keep_order=keep_order
+        rows=numbers, columns=COLUMNS, spaces=(SPACE,), clip=False, keep_order=keep_order
     )
     write_with(
         prepare_table(table),
