@@ -80,7 +80,7 @@ def audit_kill(folder: Path, clock: Clock, deadly: int) -> bool:
     left = ledger.resume(record.release_id)
     key, looked, drawn = left.key, left.recall_look(), left.recall()
     assert (record.status == "reserved") == (looked is None)
-    assert (record.status == "drawn") == (drawn is not None)
+    assert (record.drawn_sha256 is None) == (drawn is None)
     cdp.resume(record.release_id, players(), ledger=ledger)
     assert ledger.verify() == problems(target) == []
     assert [one.status for one in ledger.releases()] == ["committed"]
@@ -92,7 +92,9 @@ def audit_kill(folder: Path, clock: Clock, deadly: int) -> bool:
     if looked is not None and drawn is not None:
         again = folder / f"again-{deadly}"
         known = cdp.read_release(target).provenance
-        publish_again(again, Replay(key, looked, drawn), record.terms.mechanisms[0], known)
+        (now,) = ledger.releases()
+        by = key.for_attempt(now.n_attempts)
+        publish_again(again, Replay(key, by, looked, drawn), record.terms.mechanisms[0], known)
         assert contents(again) == contents(target)
     return True
 

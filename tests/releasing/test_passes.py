@@ -64,7 +64,7 @@ def tiers(table: pl.DataFrame) -> pl.DataFrame:
 def in_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """The local engine without its one pass."""
     with monkeypatch.context() as patch:
-        patch.setattr(LocalTable, "one_pass", False)
+        patch.setattr(LocalTable, "writes_unseen", False)
         yield patch
 
 

@@ -212,7 +212,7 @@ def _judge(trial: _Trial, name: str) -> None:
 def _count_state(trial: _Trial, visible: set[str], record: ReleaseRecord, place: str) -> None:
     """Files are visible only of what is spent, and are no release without a manifest."""
     tally = trial.tally
-    tally.overspent += bool(visible - {CLAIM}) and record.status != "drawn"
+    tally.overspent += bool(visible - {CLAIM}) and record.drawn_sha256 is None
     if MANIFEST in visible:
         tally.published += 1
         return

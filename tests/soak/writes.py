@@ -211,7 +211,7 @@ def _resume_changed(trial: _Trial, killed: _Killed) -> None:
         _end(trial, killed)
         return
     trial.note(f"another table published when {record.status}")
-    if record.status not in {"reserved", "randomizing"}:
+    if record.drawn_sha256 or record.looked_sha256:
         trial.wrong.append(f"another table was published when {record.status}")
     if killed.rows is not None:
         published = cdp.read_release(target).units.collect()

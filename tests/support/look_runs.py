@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,6 +15,7 @@ from clusterdp.owner.task import python_task
 from clusterdp.releasing import blocks, looking
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.folder import LocalFolder
@@ -110,8 +111,14 @@ class Clock:
 class Replay(Unrecorded):
     """The journal of an undisturbed run, with a key, a look and noise that are known."""
 
+    rows_by: ReleaseKey = field(default_factory=ReleaseKey.from_system)
     look: bytes = b""
     drawn: bytes = b""
+
+    @property
+    def row_key(self) -> ReleaseKey:
+        """The key of rows."""
+        return self.rows_by
 
     def recall_look(self) -> bytes:  # type: ignore[override]  # `Unrecorded` never has one
         """The look."""

@@ -224,10 +224,11 @@ class Table(TableOptions, ABC):
     """A table that an engine can read twice.
 
     Attributes:
-        one_pass: Whether the engine can count and write rows in one pass, see `count_and_write`.
+        writes_unseen: Whether the engine writes rows where nobody else sees them, so that it can
+            also write them while it counts, see `count_and_write`.
     """
 
-    one_pass: ClassVar[bool] = False
+    writes_unseen: ClassVar[bool] = False
 
     @property
     def row_order(self) -> RowOrderKind:
@@ -287,7 +288,7 @@ class Table(TableOptions, ABC):
     ) -> tuple[Counted, WrittenRows]:
         """Count, and write rows whose channels are public, in one pass.
 
-        Only an engine with `one_pass` does it. Rows are then on disk before all of them were
+        Only an engine that writes unseen does it. Rows are then on disk before all of them were
         checked, so they go into a folder that nobody else can read.
 
         Args:

@@ -90,7 +90,7 @@ def describe_closing(record: ReleaseRecord, kept: Secrets | None) -> tuple[str, 
         )
     manifest = _manifest_at(target)
     published = manifest is not None and sha256(manifest).hexdigest() == sealed
-    if published and record.status == "drawn":
+    if published and record.drawn_sha256 is not None:
         return "committed", {"manifest_sha256": sealed, "folder": place}
     return "closed", {"sealed_sha256": sealed, "sealed_for": place}
 

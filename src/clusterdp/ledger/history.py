@@ -29,13 +29,13 @@ FORMAT_VERSION = 4
 _TEXTS = ("population", "key_sha256", "claim")
 # A larger ε protects nobody.
 _LARGEST_CAP = 100
-# The event of a release that was interrupted while its rows were randomized for the first time.
+# The event of a run that begins to randomize rows, into a folder that nobody else can read.
 RANDOMIZING = "randomizing"
 # Which events one release may have, in which order, until now. Each is followed by a space. Of a
 # release that is cancelled nothing is left: it drew nothing, or its only run removed its rows.
 _ORDER = re.compile(
-    r"reserved ((randomizing )?cancelled "
-    r"|(labelled )?(looked )?(randomizing )*((drawn )?closed |drawn (committed )?)?)"
+    r"reserved ((randomizing )?cancelled |(labelled )?(looked )?(randomizing )*"
+    r"(closed |drawn (randomizing )*(closed |committed )?)?)"
 )
 
 
@@ -48,7 +48,7 @@ class ReleaseRecord:
         population: The people it is about.
         status: Its last event: "reserved", "labelled", "looked", "randomizing", "drawn",
             "committed", "cancelled" or "closed".
-        n_attempts: How many runs began to randomize rows before what they drew was on record.
+        n_attempts: How many runs began to randomize rows, each with a key of its own.
         at: When it was reserved, in UTC.
         who: The user who reserved it.
         content: Its parameters and options, from its reservation.

@@ -71,7 +71,7 @@ class Reservation:
 
     @property
     def row_key(self) -> ReleaseKey:
-        """The key of its rows: a run that began with a table of its own has one of its own."""
+        """The key of its rows: that of the run which began to randomize them last."""
         return self.key.for_attempt(self.record.n_attempts + self._began_rows)
 
     @property
@@ -103,7 +103,7 @@ class Reservation:
         last, here = self._kept, machine_name()
         if last.place is not None and (last.place, last.host) != (place, here):
             left = remove_left(last.place, last.host, self.record.content["claim"])
-            if left is not None and self.record.status == RANDOMIZING:
+            if left is not None and self.record.n_attempts and self.sealed is None:
                 raise LedgerError(
                     f"release {self.release_id} was interrupted while it randomized rows, and "
                     f"{left}. This run would randomize them once more: resume it there, or close it"
@@ -116,14 +116,18 @@ class Reservation:
     def begin_rows(self) -> None:
         """Write down that rows are about to be randomized, by a key that no run before used.
 
+        Once a manifest is sealed, some of the release may be public, and its rows keep their key.
+
         Raises:
             OvertakenError: If another run did so since this one began, or the release was ended.
         """
+        if self.sealed is not None:
+            return
         with self._store.writing() as transaction:
-            self._still_kept(transaction)
+            kept = self._still_kept(transaction)
             theirs = transaction.entries(self.release_id)
             n_attempts = sum(one.event == RANDOMIZING for one in theirs)
-            if theirs[-1].event == "drawn" or n_attempts != self.record.n_attempts:
+            if (n_attempts, kept.drawn) != (self.record.n_attempts, self._kept.drawn):
                 raise OvertakenError(f"another run is finishing release {self.release_id}")
             transaction.append(event=RANDOMIZING, release_id=self.release_id, content={})
         self._began_rows = True

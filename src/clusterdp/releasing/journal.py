@@ -149,10 +149,10 @@ class Journal(Protocol):
         ...
 
     def begin_rows(self) -> None:
-        """Write down that rows are about to be randomized, of a table that nobody has read yet.
+        """Write down that rows are about to be randomized into a folder that nobody else can read.
 
-        From now on they have a key that no run before used: which table that run read is not
-        known. A table that is known (see `keep`) is compared first, and its rows keep their key.
+        From now on they have a key that no run before used: which table that run read to its end
+        is not known if it was killed. Rows that others may have seen keep their key.
         """
         ...
 

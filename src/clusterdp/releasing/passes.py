@@ -4,11 +4,14 @@ Where noisy counts decide how rows are randomized, one pass counts and another r
 engine that writes rows where nobody else sees them randomizes them while it counts, in one pass.
 
     one pass:    write down that rows begin · count and randomize · draw noise, write it down
-    two passes:  count · draw noise, write it down · randomize
-    resumed:     count and compare the table · randomize
+    two passes:  count · draw noise, write it down · write down that rows begin · randomize
+    resumed:     count and compare the table · write down that rows begin · randomize
 
 So no row is randomized before that is on record, and no noise is drawn before every row was
 checked. Once noise is on record, so is which table it is of: a run that is resumed compares first.
+Rows that begin get a key of their own, so that no key is used with two tables, whatever became of
+the table while a run that was killed read it. Where others see rows as they are written, they keep
+their key: two keys would be two draws.
 """
 
 from __future__ import annotations
@@ -91,7 +94,7 @@ class TablePasses(NamedTuple):
         """Count; and write rows, if their channels are public and the engine does both at once."""
         table, layout, encoder = self.prepared.table, self.prepared.layout, self.prepared.encoder
         asked = [asked_of(mechanism, layout, self.journal.key) for mechanism in self.mechanisms]
-        if known and table.one_pass:
+        if known and table.writes_unseen:
             progress = self.stages.stage(BOTH_AT_ONCE, layout.n_units)
             self.journal.begin_rows()
             wanted = self._wanted(known, folder)
@@ -102,6 +105,8 @@ class TablePasses(NamedTuple):
     def _second_pass(self, drawn: Drawn, channels: Sequence[Channel], folder: str) -> WrittenRows:
         """Randomize the rows of a table that is on record."""
         randomizing = self.stages.stage(RANDOMIZING, self.prepared.layout.n_units)
+        if self.prepared.table.writes_unseen:
+            self.journal.begin_rows()
         with self._given_up_if_changed():
             rows = self.prepared.table.write_rows(*self._wanted(channels, folder), randomizing)
             self._compare(drawn, rows.seen, TableChangedError())

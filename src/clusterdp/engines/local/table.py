@@ -75,7 +75,7 @@ class LocalTable(Table):
         texts: The same rows as they came, before text was read as numbers.
     """
 
-    one_pass: ClassVar[bool] = True
+    writes_unseen: ClassVar[bool] = True
 
     rows: pl.LazyFrame
     as_given: Callable[[pl.DataFrame], Any] = _as_it_is
