@@ -192,6 +192,39 @@ def test_every_text_and_number_of_a_manifest_is_derived_again(
     assert accepted <= OWNERS
 
 
+def said_of(folder: Path) -> set[str]:
+    assert problems(folder) == []
+    return set(owners_words(unseal((folder / "manifest.json").read_bytes())))
+
+
+def test_what_nothing_can_check_is_named(
+    folders: dict[str, Path], published: Path, tmp_path: Path
+) -> None:
+    noise = "that the noise of counts, sums, totals and the look was drawn as stated"
+    always = {"names, labels and values of outcomes", "which columns are private"}
+    for folder in folders.values():
+        assert said_of(folder) >= {*always, "that responses were drawn as stated"}
+    assert noise in said_of(folders["counts"]) & said_of(folders["look"])
+    assert noise not in said_of(folders["private"])
+    assert "values of kept columns" in said_of(folders["counts"])
+
+    def as_if_public(content: dict[str, Any]) -> None:
+        content["labels"] = None
+        content["guarantee"]["epsilon"] = content["blocks"][0]["epsilon"]
+        content["guarantee"]["neighbours"] = "replace-one-outcome"
+
+    copy = tmp_path / "public"
+    shutil.copytree(folders["private"], copy)
+    forge(copy, as_if_public)
+    assert "which columns are private" in said_of(copy)
+    without_rows = tmp_path / "no rows"
+    asked: dict[str, Any] = {"unit": "user", "arm": "treated", "outcomes": CLICKS}
+    noisy = cdp.noisy_histogram(noise_scale=4)
+    cdp.publish(table(), out=without_rows, mechanism=noisy, **asked)
+    assert said_of(without_rows) >= {"numbers of units", noise}
+    assert "numbers of units" not in said_of(published)
+
+
 def test_a_file_holds_columns_and_nothing_else(folders: dict[str, Path], tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

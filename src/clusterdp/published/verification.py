@@ -110,6 +110,8 @@ def owners_words(manifest: Manifest) -> list[str]:
         "control": True,
         "assigned_by": named.assigned_by is not None,
         "assignment": manifest.assignment is not None,
+        "arm_shares": manifest.arm_shares is not None,
+        "row_order": manifest.row_order == "table",
         # With a look, it is what the look shows.
         "expected": manifest.before_look is None and any(manifest.expected),
         "prior": manifest.before_look is None
@@ -121,6 +123,15 @@ def owners_words(manifest: Manifest) -> list[str]:
             one.name != usual_name(one) for one in manifest.terms.mechanisms
         ),
         "names of columns": not manifest.terms.releases_rows,
+        "numbers of units": not manifest.terms.releases_rows,
+        "names, labels and values of outcomes": True,
+        "values of kept columns": bool(named.kept),
+        # Exact clusters, and clusters that went through a response, look alike.
+        "which columns are private": named.cluster is not None,
+        "that the noise of counts, sums, totals and the look was drawn as stated": any(
+            one.look is not None or one.statistics for one in manifest.terms.mechanisms
+        ),
+        "that responses were drawn as stated": manifest.terms.releases_rows,
     }
     said = [name for name, there in declared.items() if there]
     return [*said, *(name for name in known.__struct_fields__ if getattr(known, name) is not None)]
