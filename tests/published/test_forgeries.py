@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import shutil
@@ -12,9 +13,11 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp.published.footers import unknown_metadata
 from clusterdp.published.manifest import software_name, unseal
 from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.storage.files import FileSum
+from clusterdp.storage.reading import open_files
 from edited_cards import edited_card
 from forging import forge, leaves, put_other
 
@@ -265,6 +268,32 @@ def test_a_file_holds_columns_and_nothing_else(folders: dict[str, Path], tmp_pat
         pl.read_parquet(copy / name).write_parquet(copy / name, statistics=False)
     forge(copy)
     assert problems(copy) == []
+
+
+@pytest.mark.parametrize(
+    ("inside", "behind"),
+    [
+        (b"", b"epsilon is 0.01"),
+        (b"\x06\xc8\x01\x02", b""),
+        (b"\x08\x0c\x06Polars", b""),
+        (b"\x06\x12" + b"\xff" * 2_000_000 + b"\x01", b""),
+    ],
+    ids=["behind its end", "a field of no name", "a field twice", "a number without end"],
+)
+def test_a_footer_holds_what_parquet_defines(inside: bytes, behind: bytes, published: Path) -> None:
+    path = published / "units.parquet"
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    rows, footer = content[: -8 - length], content[-8 - length : -8]
+    changed = footer[:-1] + inside + footer[-1:] + behind
+    path.write_bytes(rows + changed + len(changed).to_bytes(4, "little") + b"PAR1")
+    manifest = unseal((published / "manifest.json").read_bytes())
+    files = {**manifest.files, "units.parquet": FileSum.of(path)}
+    (published / "manifest.json").write_bytes(manifest.sealed(files))
+    assert unknown_metadata(
+        open_files(published), "units.parquet", pl.read_parquet_schema(io.BytesIO(content))
+    ) == ("units.parquet has metadata that cannot be read")
+    assert problems(published)
 
 
 def test_every_channel_is_explained(folders: dict[str, Path], tmp_path: Path) -> None:

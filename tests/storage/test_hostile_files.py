@@ -15,11 +15,12 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
 from clusterdp.errors import FormatError
+from clusterdp.published.footers import table_size
 from clusterdp.published.verification import verify_folder
 from clusterdp.storage.files import MOST_OF_MANIFEST, MOST_OF_TEXT, read_regular
 from clusterdp.storage.folder import LocalFolder
 from clusterdp.storage.reading import open_files
-from forging import seal
+from forging import forge, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,6 +122,52 @@ def test_a_table_or_a_page_of_any_size_is_not_read(folder: Path) -> None:
     seal(folder, content)
     with at_once():
         assert_refused(run("estimate", folder), "states more than 4,294,967,296 bytes of cells")
+
+
+def of_many_rows(path: Path) -> None:
+    held = pl.read_parquet(path)
+    numbers = [name for name, kind in held.schema.items() if kind.is_integer()]
+    n_rows = 20_000_000  # a file of some kilobytes
+    many = pl.select(pl.repeat(0, n_rows, dtype=held.schema[name]).alias(name) for name in numbers)
+    many.write_parquet(path, statistics=False)
+
+
+@pytest.mark.parametrize("name", ["cells.parquet", "channels.parquet"])
+def test_a_small_file_of_many_rows_is_not_unpacked(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_many_rows(folder / name)
+    assert (folder / name).stat().st_size < 2**20
+    forge(folder)
+    whole, read = pl.read_parquet, []
+    monkeypatch.setattr(pl, "read_parquet", lambda file: [whole(file), read.append(name)][0])
+    with pytest.raises(FormatError, match=f"{name} has more rows or values"):
+        cdp.read_release(folder)
+    assert len(read) == (name != "cells.parquet")  # cells come first, and are sound then
+
+
+def test_values_are_counted_in_lists(folder: Path) -> None:
+    lists = pl.DataFrame({"a": [[1, 2, 3], [4]], "b": [1, 2]})
+    lists.write_parquet(folder / "lists.parquet", row_group_size=1)
+    size = table_size("lists.parquet", (folder / "lists.parquet").read_bytes())
+    assert size == (2, 4 + 2)
+    for content in (b"", b"PAR1", b"\xff" * 100 + b"PAR1"):
+        with pytest.raises(FormatError, match=r"lists\.parquet is no Parquet file"):
+            table_size("lists.parquet", content)
+
+
+@pytest.mark.parametrize(
+    "spent",
+    [
+        {"epsilon": -5.0, "delta": 0.0},
+        {"epsilon": 1.0, "delta": 7.0},
+        {"epsilon": 1.0, "delta": -0.5},
+    ],
+)
+def test_nobody_spent_less_than_nothing(spent: dict[str, float], folder: Path) -> None:
+    forge(folder, lambda content: content["provenance"].update(spent_before=spent))
+    assert_refused(run("inspect", folder), "spent_before must have a finite epsilon")
+    assert [one.name for one in verify_folder(folder)] == ["manifest, checksums and schema"]
 
 
 def test_links_to_files_are_read(folder: Path, tmp_path: Path) -> None:

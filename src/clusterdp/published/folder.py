@@ -28,6 +28,7 @@ from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.block_tables import unstacked
 from clusterdp.published.cells import WEIGHT, cells_of_blocks, has_totals, read_labels
 from clusterdp.published.errata import read_errata
+from clusterdp.published.footers import table_size
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.notes import release_notes
 from clusterdp.published.release import Block, Release
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
 
 # What is read as a whole has no more bytes: pages, and tables beside the rows.
 _MOST_OF_PAGE, _MOST_OF_TABLE = 2**26, 2**32
+# Nor more rows or, at 8 bytes each, values.
+_MOST_ROWS, _MOST_VALUES = 10_000_000, _MOST_OF_TABLE // 8
 _PART_NAME = re.compile(rf"{UNIT_PARTS}/\w[\w.-]{{,200}}", re.ASCII)
 
 
@@ -124,7 +127,7 @@ def _unsealed(folder: Files) -> Manifest:
 
 def _assemble(folder: Files, manifest: Manifest) -> Release:
     columns, terms = manifest.to_columns(), manifest.terms
-    cells = _read_table(folder, CELLS)
+    cells = _read_table(folder, CELLS, max(manifest.n_clusters, 1) * len(manifest.arms))
     parts = list(zip(terms.mechanisms, terms.spaces, strict=True))
     of_blocks = cells_of_blocks(cells, columns, parts)
     layout = _read_layout(cells, columns, manifest)
@@ -168,11 +171,15 @@ def _read_stacked(folder: Files, name: str, present: list[bool]) -> list[pl.Data
     return unstacked(_read_table(folder, name) if any(present) else None, present)
 
 
-def _read_table(folder: Files, name: str) -> pl.DataFrame:
-    """A table beside the rows."""
+def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.DataFrame:
+    """A table beside the rows, of at most so many rows."""
     import polars as pl
 
-    return pl.read_parquet(io.BytesIO(folder.read(name, _MOST_OF_TABLE) or b""))
+    content = folder.read(name, _MOST_OF_TABLE) or b""
+    size = table_size(name, content)
+    if size.rows > most_rows or size.values > _MOST_VALUES:
+        raise FormatError(f"{name} has more rows or values than such a release has")
+    return pl.read_parquet(io.BytesIO(content))
 
 
 def _read_block(
