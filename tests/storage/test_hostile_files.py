@@ -170,6 +170,38 @@ def test_nobody_spent_less_than_nothing(spent: dict[str, float], folder: Path) -
     assert [one.name for one in verify_folder(folder)] == ["manifest, checksums and schema"]
 
 
+@pytest.mark.parametrize("name", ["epsilon is 0.01", "units", "errata.md"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_folder_in_the_folder_is_noticed(
+    name: str, linked: bool, folder: Path, tmp_path: Path
+) -> None:
+    if linked:
+        (tmp_path / "elsewhere").mkdir()
+        (folder / name).symlink_to(tmp_path / "elsewhere")
+    else:
+        (folder / name).mkdir()
+    found = [check.problem for check in verify_folder(folder) if check.problem]
+    assert found == [f"{name} is not part of the release"]
+
+
+@pytest.mark.parametrize("name", ["index.html", "part-00001.parquet", "part-00000.parquet"])
+def test_files_of_rows_are_numbered(name: str, folder: Path) -> None:
+    (folder / "units").mkdir()
+    (folder / "units.parquet").rename(folder / "units" / name)
+
+    def rename(content: dict[str, Any]) -> None:
+        files = content["files"]
+        files[f"units/{name}"] = files.pop("units.parquet")
+        content["files"] = {one: files[one] for one in sorted(files)}
+
+    forge(folder, rename)
+    found = [check.problem for check in verify_folder(folder) if check.problem]
+    refused = ["manifest.json names a file that is not part of a release"]
+    assert found == ([] if name == "part-00000.parquet" else refused)
+    (folder / "units" / "more").mkdir()
+    assert any(check.problem for check in verify_folder(folder))
+
+
 def test_links_to_files_are_read(folder: Path, tmp_path: Path) -> None:
     linked = tmp_path / "linked"
     linked.mkdir()

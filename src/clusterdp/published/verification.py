@@ -112,6 +112,7 @@ def owners_words(manifest: Manifest) -> list[str]:
         "assignment": manifest.assignment is not None,
         "arm_shares": manifest.arm_shares is not None,
         "row_order": manifest.row_order == "table",
+        "which file a row is in": len(unit_files(manifest)) > 1,
         # With a look, it is what the look shows.
         "expected": manifest.before_look is None and any(manifest.expected),
         "prior": manifest.before_look is None
