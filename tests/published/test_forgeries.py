@@ -64,6 +64,44 @@ def test_rows_that_say_more_than_their_responses(
     assert problems(published) == [problem]
 
 
+def test_a_zero_has_the_sign_of_its_response(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    asked: dict[str, Any] = {"unit": "user", "arm": "treated", "outcomes": {"change": "-1..1"}}
+    rows = table().with_columns(change=pl.col("clicks") - 1)
+    cdp.publish(rows, out=folder, mechanism=cdp.optimal(epsilon=2), **asked)
+    assert problems(folder) == []
+    held = pl.read_parquet(folder / "units.parquet")
+    numbers = held["change_debiased"].to_numpy()
+    moved = np.where((numbers == 0) & (np.arange(len(held)) % 2 == 0), -numbers, numbers)
+    assert not np.array_equal(np.signbit(moved), np.signbit(numbers))
+    changed = held.with_columns(change_debiased=pl.Series(moved))
+    changed.write_parquet(folder / "units.parquet", statistics=False)
+    forge(folder)
+    assert problems(folder) == ["debiased outcomes follow from responses"]
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [pl.lit(["x"]), pl.lit(b"x"), pl.struct(x=pl.lit("x"))],
+    ids=["a list", "bytes", "a struct"],
+)
+def test_a_kept_column_is_of_a_type_that_is_kept(hidden: pl.Expr, published: Path) -> None:
+    path = published / "units.parquet"
+    held = pl.read_parquet(path).with_columns(hidden.alias("secret"))
+    held.write_parquet(path, statistics=False)
+    forge(published)
+    assert problems(published) == ["manifest, checksums and schema"]
+
+
+def test_the_name_of_a_mechanism_is_no_markdown(published: Path) -> None:
+    def rename(content: dict[str, Any]) -> None:
+        content["blocks"][0]["mechanism"]["name"] = "Exact** <!-- **Privacy.**"
+
+    forge(published, rename)
+    assert r"Released by Exact\*\* \<\!-- \*\*Privacy" in (published / "README.md").read_text()
+    assert "the name of the mechanism" in said_of(published)
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [("README.md", "the README"), ("index.html", "index.html")],

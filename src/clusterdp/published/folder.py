@@ -32,7 +32,7 @@ from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.notes import release_notes
 from clusterdp.published.release import Block, Release
 from clusterdp.published.totals import read_totals
-from clusterdp.rows.column_types import holds_groups, holds_ids
+from clusterdp.rows.column_types import holds_groups, holds_ids, is_publishable
 from clusterdp.rows.columns import FOLD
 from clusterdp.storage.files import (
     CELLS,
@@ -267,6 +267,7 @@ def _check_columns(
         wrong.append(columns.unit)
     cut_by = (name for names in columns.breakdowns for name in names)
     wrong += [name for name in cut_by if not holds_groups(given[name])]
+    wrong += [name for name in columns.kept if not is_publishable(given[name])]
     if wrong:
         raise FormatError(f"column {wrong[0]!r} of the rows is of another type than it should be")
 

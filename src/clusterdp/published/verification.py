@@ -236,12 +236,13 @@ def _cells_of_blocks(release: Release) -> list[pl.DataFrame]:
 
 
 def _check_readable(release: Release) -> str | None:
-    """Kept columns, too, which no other check reads; and whether their texts can be shown."""
+    """Kept columns, too, which no other check reads; and whether texts can be shown."""
     import polars as pl
 
     rows = scan_units(release)
     collect_rows(rows.select(pl.all().null_count()))
-    for held in collect_rows(look_for_unplain(rows, release.columns.kept)):
+    named = (release.columns.unit, *release.columns.kept)
+    for held in collect_rows(look_for_unplain(rows, named)):
         if held.any():
             return f"rows have values of {held.name!r} with control characters"
     return None
@@ -258,13 +259,19 @@ def _check_debiased(release: Release) -> str | None:
     for block, response, of_cells in blocks:
         declared = block.space.declared
         names = debiased_names(declared.names, declared.missing)
-        published = scan_units(release).select(map(column, (*columns.cell, response, *names)))
+        # Inverses tell -0.0 from 0.0, which are one value otherwise.
+        signs = ((1 / column(name)).alias(f"1 / {name}") for name in names)
+        held = map(column, (*columns.cell, response, *names))
+        published = scan_units(release).select(*held, *signs)
         distinct = collect_rows(published.unique())
         cells, responses = released_cells(distinct, columns, layout), distinct[response].to_numpy()
         decoded = debiased_columns(_published_decode(block, of_cells), declared)
         for decode, name in zip(decoded, names, strict=True):
             # To the last bit: what is left of a number could carry outcomes.
-            if not np.array_equal(distinct[name].to_numpy(), decode[cells, responses]):
+            found, expected = distinct[name].to_numpy(), decode[cells, responses]
+            signs_found = np.signbit(distinct[f"1 / {name}"].to_numpy())
+            same = (found == expected) & (signs_found == np.signbit(expected))
+            if not same.all():
                 return f"rows have values of {name!r} that their responses do not lead to"
     return None
 
