@@ -23,6 +23,7 @@ from clusterdp.storage.reading import open_files
 from forging import forge, seal
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -140,7 +141,12 @@ def test_a_small_file_of_many_rows_is_not_unpacked(
     assert (folder / name).stat().st_size < 2**20
     forge(folder)
     whole, read = pl.read_parquet, []
-    monkeypatch.setattr(pl, "read_parquet", lambda file: [whole(file), read.append(name)][0])
+
+    def noted(file: io.BytesIO) -> pl.DataFrame:
+        read.append(file)
+        return whole(file)
+
+    monkeypatch.setattr(pl, "read_parquet", noted)
     with pytest.raises(FormatError, match=f"{name} has more rows or values"):
         cdp.read_release(folder)
     assert len(read) == (name != "cells.parquet")  # cells come first, and are sound then

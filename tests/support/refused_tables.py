@@ -73,6 +73,10 @@ REFUSALS = {
         lambda t: some("market", "a\u202eb")(t.with_columns(pl.col("market").cast(str))),
         "column 'market' (cluster) has text with control characters",
     ),
+    "an id that cannot be shown": Refusal(
+        lambda t: some("user", "a\u200bb")(t.with_columns(pl.col("user").cast(str))),
+        "column 'user' (unit) has text with control characters",
+    ),
     "a sale without a visit": Refusal(
         lambda t: some("visit", 0)(with_visits(t).with_columns(sale=1)),
         "combinations that the implications rule out",
