@@ -9,8 +9,15 @@ import unicodedata
 _REFUSED_KINDS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # They join letters, or keep them apart, as Persian and Hindi are written.
 _JOINERS = "\u200c\u200d"
+# Letters and marks that show as nothing. U+FE0F is not among them: it makes a sign an emoji.
+_UNSEEN = (
+    *((0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2800, 0x2800)),
+    *((0x3164, 0x3164), (0xFE00, 0xFE0E), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF)),
+)
+_UNSEEN_LETTERS = frozenset(chr(code) for low, high in _UNSEEN for code in range(low, high + 1))
+_UNSEEN_RANGES = "".join(rf"\x{{{low:x}}}-\x{{{high:x}}}" for low, high in _UNSEEN)
 # The same as a regular expression, which Rust and Java read alike.
-NOT_PLAIN = r"[\p{Cc}\p{Zl}\p{Zp}]|[\p{Cf}&&[^\x{200c}\x{200d}]]"
+NOT_PLAIN = rf"[\p{{Cc}}\p{{Zl}}\p{{Zp}}{_UNSEEN_RANGES}]|[\p{{Cf}}&&[^\x{{200c}}\x{{200d}}]]"
 
 
 def counted(number: int, noun: str, several: str | None = None) -> str:
@@ -25,7 +32,9 @@ def percent(part: float) -> str:
 
 def is_plain(letter: str) -> bool:
     """Whether a character shows as itself, and changes nothing around it."""
-    return unicodedata.category(letter) not in _REFUSED_KINDS or letter in _JOINERS
+    if letter in _JOINERS:
+        return True
+    return unicodedata.category(letter) not in _REFUSED_KINDS and letter not in _UNSEEN_LETTERS
 
 
 def plain_text(text: str, layout: str = "") -> str:

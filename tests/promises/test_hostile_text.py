@@ -76,6 +76,14 @@ def spoil_tier(folder: Path) -> None:
     forge(folder)
 
 
+def spoil_ids(folder: Path) -> None:
+    change_table(
+        folder / "units.parquet",
+        lambda held: held.with_columns(user=pl.format("{}" + HOSTILE, "user")).sort("user"),
+    )
+    forge(folder)
+
+
 def spoil_name(folder: Path) -> None:
     change_table(folder / "units.parquet", lambda held: held.rename({"tier": HOSTILE}))
     forge(folder, lambda content: content["columns"].update(kept=[HOSTILE]))
@@ -109,6 +117,7 @@ def spoil_errata(folder: Path) -> None:
 SPOILED = (
     spoil_market,
     spoil_tier,
+    spoil_ids,
     spoil_name,
     spoil_title,
     spoil_outcome,
@@ -149,11 +158,14 @@ def test_a_segment_of_the_analyst_is_shown_as_plain_text(folder: Path, tmp_path:
     labels = pl.when(pl.col("user") % 3 == 0).then(pl.lit(HOSTILE)).otherwise(pl.lit("b"))
     table().select("user", labels.alias(HOSTILE)).write_parquet(own)
     given = ("--segments", own, "--on", "user", "--by", HOSTILE)
-    result = run("estimate", folder, *given, "--html", page)
+    listing = tmp_path / "effects.csv"
+    result = run("estimate", folder, *given, "--html", page, "--csv", listing)
     assert result.exit_code == 0, result.output
     assert "a?[2J" in result.stdout
-    for text in (result.stdout, result.stderr, page.read_text()):
+    assert "a?[2J" in listing.read_text()
+    for text in (result.stdout, result.stderr, page.read_text(), listing.read_text()):
         assert_plain(text)
+    assert not any(line.startswith("forged") for line in listing.read_text().splitlines())
     listed = run("estimate", folder, *given, "--json")
     assert_plain(listed.stdout)
     # For programs it is as it was.
@@ -168,17 +180,18 @@ def test_a_segment_of_the_analyst_is_shown_as_plain_text(folder: Path, tmp_path:
     [
         ("treated", "arm", {}),
         ("market", "cluster", {}),
+        ("user", "unit", {}),
         ("tier", "keep", {"keep": ["tier"]}),
         ("tier", "breakdown", {"breakdown": ["tier"]}),
     ],
 )
-@pytest.mark.parametrize("hidden", ["\x1b[31m", "\u202e", "\u200b", "\n"])
+@pytest.mark.parametrize("hidden", ["\x1b[31m", "\u202e", "\u200b", "\n", "\u3164"])
 def test_labels_that_cannot_be_shown_are_refused(
     column: str, part: str, more: dict[str, Any], hidden: str, tmp_path: Path
 ) -> None:
     texts = pl.col(column).cast(pl.String)
     spoiled = table().with_columns(
-        pl.when(pl.col("user") == 6).then(texts + hidden).otherwise(texts).alias(column)
+        pl.when(pl.int_range(pl.len()) == 6).then(texts + hidden).otherwise(texts).alias(column)
     )
     asked = {**PARTS, **more, "control": "0" if column == "treated" else 0}
     with pytest.raises(cdp.DataError, match=f"column '{column}' \\({part}") as refused:
@@ -188,8 +201,12 @@ def test_labels_that_cannot_be_shown_are_refused(
 
 
 def test_one_rule_says_what_is_plain() -> None:
-    letters = [chr(code) for code in (*range(0xD800), *range(0xE000, 0x10000), 0xE0001, 0x1D173)]
+    above = (0xE0001, 0x1D173, *range(0xE00F0, 0xE0200))
+    letters = [chr(code) for code in (*range(0xD800), *range(0xE000, 0x10000), *above)]
     found = pl.Series(letters).str.contains(NOT_PLAIN).to_list()
     assert found == [not is_plain(letter) for letter in letters]
     assert plain_text("a\tb\x1bc", "\t") == "a\tb?c"
+    unseen = "\u034f\u115f\u1160\u17b4\u180b\u180f\u2800\u3164\ufe00\uffa0\U000e0100"
+    assert plain_text(unseen) == "?" * len(unseen)
+    assert plain_text("\u2764\ufe0f") == "\u2764\ufe0f"  # a red heart
     assert plain_text("naïve ‰ ε می\u200cخواهم") == "naïve ‰ ε می\u200cخواهم"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import shutil
@@ -12,9 +13,11 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp.published.footers import unknown_metadata
 from clusterdp.published.manifest import software_name, unseal
 from clusterdp.published.verification import owners_words, verify_folder
 from clusterdp.storage.files import FileSum
+from clusterdp.storage.reading import open_files
 from edited_cards import edited_card
 from forging import forge, leaves, put_other
 
@@ -59,6 +62,44 @@ def test_rows_that_say_more_than_their_responses(
     rows.write_parquet(path, statistics=False)
     forge(published)
     assert problems(published) == [problem]
+
+
+def test_a_zero_has_the_sign_of_its_response(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    asked: dict[str, Any] = {"unit": "user", "arm": "treated", "outcomes": {"change": "-1..1"}}
+    rows = table().with_columns(change=pl.col("clicks") - 1)
+    cdp.publish(rows, out=folder, mechanism=cdp.optimal(epsilon=2), **asked)
+    assert problems(folder) == []
+    held = pl.read_parquet(folder / "units.parquet")
+    numbers = held["change_debiased"].to_numpy()
+    moved = np.where((numbers == 0) & (np.arange(len(held)) % 2 == 0), -numbers, numbers)
+    assert not np.array_equal(np.signbit(moved), np.signbit(numbers))
+    changed = held.with_columns(change_debiased=pl.Series(moved))
+    changed.write_parquet(folder / "units.parquet", statistics=False)
+    forge(folder)
+    assert problems(folder) == ["debiased outcomes follow from responses"]
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [pl.lit(["x"]), pl.lit(b"x"), pl.struct(x=pl.lit("x"))],
+    ids=["a list", "bytes", "a struct"],
+)
+def test_a_kept_column_is_of_a_type_that_is_kept(hidden: pl.Expr, published: Path) -> None:
+    path = published / "units.parquet"
+    held = pl.read_parquet(path).with_columns(hidden.alias("secret"))
+    held.write_parquet(path, statistics=False)
+    forge(published)
+    assert problems(published) == ["manifest, checksums and schema"]
+
+
+def test_the_name_of_a_mechanism_is_no_markdown(published: Path) -> None:
+    def rename(content: dict[str, Any]) -> None:
+        content["blocks"][0]["mechanism"]["name"] = "Exact** <!-- **Privacy.**"
+
+    forge(published, rename)
+    assert r"Released by Exact\*\* \<\!-- \*\*Privacy" in (published / "README.md").read_text()
+    assert "the name of the mechanism" in said_of(published)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +233,39 @@ def test_every_text_and_number_of_a_manifest_is_derived_again(
     assert accepted <= OWNERS
 
 
+def said_of(folder: Path) -> set[str]:
+    assert problems(folder) == []
+    return set(owners_words(unseal((folder / "manifest.json").read_bytes())))
+
+
+def test_what_nothing_can_check_is_named(
+    folders: dict[str, Path], published: Path, tmp_path: Path
+) -> None:
+    noise = "that the noise of counts, sums, totals and the look was drawn as stated"
+    always = {"names, labels and values of outcomes", "which columns are private"}
+    for folder in folders.values():
+        assert said_of(folder) >= {*always, "that responses were drawn as stated"}
+    assert noise in said_of(folders["counts"]) & said_of(folders["look"])
+    assert noise not in said_of(folders["private"])
+    assert "values of kept columns" in said_of(folders["counts"])
+
+    def as_if_public(content: dict[str, Any]) -> None:
+        content["labels"] = None
+        content["guarantee"]["epsilon"] = content["blocks"][0]["epsilon"]
+        content["guarantee"]["neighbours"] = "replace-one-outcome"
+
+    copy = tmp_path / "public"
+    shutil.copytree(folders["private"], copy)
+    forge(copy, as_if_public)
+    assert "which columns are private" in said_of(copy)
+    without_rows = tmp_path / "no rows"
+    asked: dict[str, Any] = {"unit": "user", "arm": "treated", "outcomes": CLICKS}
+    noisy = cdp.noisy_histogram(noise_scale=4)
+    cdp.publish(table(), out=without_rows, mechanism=noisy, **asked)
+    assert said_of(without_rows) >= {"numbers of units", noise}
+    assert "numbers of units" not in said_of(published)
+
+
 def test_a_file_holds_columns_and_nothing_else(folders: dict[str, Path], tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -232,6 +306,32 @@ def test_a_file_holds_columns_and_nothing_else(folders: dict[str, Path], tmp_pat
         pl.read_parquet(copy / name).write_parquet(copy / name, statistics=False)
     forge(copy)
     assert problems(copy) == []
+
+
+@pytest.mark.parametrize(
+    ("inside", "behind"),
+    [
+        (b"", b"epsilon is 0.01"),
+        (b"\x06\xc8\x01\x02", b""),
+        (b"\x08\x0c\x06Polars", b""),
+        (b"\x06\x12" + b"\xff" * 2_000_000 + b"\x01", b""),
+    ],
+    ids=["behind its end", "a field of no name", "a field twice", "a number without end"],
+)
+def test_a_footer_holds_what_parquet_defines(inside: bytes, behind: bytes, published: Path) -> None:
+    path = published / "units.parquet"
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    rows, footer = content[: -8 - length], content[-8 - length : -8]
+    changed = footer[:-1] + inside + footer[-1:] + behind
+    path.write_bytes(rows + changed + len(changed).to_bytes(4, "little") + b"PAR1")
+    manifest = unseal((published / "manifest.json").read_bytes())
+    files = {**manifest.files, "units.parquet": FileSum.of(path)}
+    (published / "manifest.json").write_bytes(manifest.sealed(files))
+    assert unknown_metadata(
+        open_files(published), "units.parquet", pl.read_parquet_schema(io.BytesIO(content))
+    ) == ("units.parquet has metadata that cannot be read")
+    assert problems(published)
 
 
 def test_every_channel_is_explained(folders: dict[str, Path], tmp_path: Path) -> None:

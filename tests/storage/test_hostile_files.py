@@ -15,13 +15,15 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
 from clusterdp.errors import FormatError
+from clusterdp.published.footers import table_size
 from clusterdp.published.verification import verify_folder
 from clusterdp.storage.files import MOST_OF_MANIFEST, MOST_OF_TEXT, read_regular
 from clusterdp.storage.folder import LocalFolder
 from clusterdp.storage.reading import open_files
-from forging import seal
+from forging import forge, seal
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -121,6 +123,89 @@ def test_a_table_or_a_page_of_any_size_is_not_read(folder: Path) -> None:
     seal(folder, content)
     with at_once():
         assert_refused(run("estimate", folder), "states more than 4,294,967,296 bytes of cells")
+
+
+def of_many_rows(path: Path) -> None:
+    held = pl.read_parquet(path)
+    numbers = [name for name, kind in held.schema.items() if kind.is_integer()]
+    n_rows = 20_000_000  # a file of some kilobytes
+    many = pl.select(pl.repeat(0, n_rows, dtype=held.schema[name]).alias(name) for name in numbers)
+    many.write_parquet(path, statistics=False)
+
+
+@pytest.mark.parametrize("name", ["cells.parquet", "channels.parquet"])
+def test_a_small_file_of_many_rows_is_not_unpacked(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_many_rows(folder / name)
+    assert (folder / name).stat().st_size < 2**20
+    forge(folder)
+    whole, read = pl.read_parquet, []
+
+    def noted(file: io.BytesIO) -> pl.DataFrame:
+        read.append(file)
+        return whole(file)
+
+    monkeypatch.setattr(pl, "read_parquet", noted)
+    with pytest.raises(FormatError, match=f"{name} has more rows or values"):
+        cdp.read_release(folder)
+    assert len(read) == (name != "cells.parquet")  # cells come first, and are sound then
+
+
+def test_values_are_counted_in_lists(folder: Path) -> None:
+    lists = pl.DataFrame({"a": [[1, 2, 3], [4]], "b": [1, 2]})
+    lists.write_parquet(folder / "lists.parquet", row_group_size=1)
+    size = table_size("lists.parquet", (folder / "lists.parquet").read_bytes())
+    assert size == (2, 4 + 2)
+    for content in (b"", b"PAR1", b"\xff" * 100 + b"PAR1"):
+        with pytest.raises(FormatError, match=r"lists\.parquet is no Parquet file"):
+            table_size("lists.parquet", content)
+
+
+@pytest.mark.parametrize(
+    "spent",
+    [
+        {"epsilon": -5.0, "delta": 0.0},
+        {"epsilon": 1.0, "delta": 7.0},
+        {"epsilon": 1.0, "delta": -0.5},
+    ],
+)
+def test_nobody_spent_less_than_nothing(spent: dict[str, float], folder: Path) -> None:
+    forge(folder, lambda content: content["provenance"].update(spent_before=spent))
+    assert_refused(run("inspect", folder), "spent_before must have a finite epsilon")
+    assert [one.name for one in verify_folder(folder)] == ["manifest, checksums and schema"]
+
+
+@pytest.mark.parametrize("name", ["epsilon is 0.01", "units", "errata.md"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_folder_in_the_folder_is_noticed(
+    name: str, linked: bool, folder: Path, tmp_path: Path
+) -> None:
+    if linked:
+        (tmp_path / "elsewhere").mkdir()
+        (folder / name).symlink_to(tmp_path / "elsewhere")
+    else:
+        (folder / name).mkdir()
+    found = [check.problem for check in verify_folder(folder) if check.problem]
+    assert found == [f"{name} is not part of the release"]
+
+
+@pytest.mark.parametrize("name", ["index.html", "part-00001.parquet", "part-00000.parquet"])
+def test_files_of_rows_are_numbered(name: str, folder: Path) -> None:
+    (folder / "units").mkdir()
+    (folder / "units.parquet").rename(folder / "units" / name)
+
+    def rename(content: dict[str, Any]) -> None:
+        files = content["files"]
+        files[f"units/{name}"] = files.pop("units.parquet")
+        content["files"] = {one: files[one] for one in sorted(files)}
+
+    forge(folder, rename)
+    found = [check.problem for check in verify_folder(folder) if check.problem]
+    refused = ["manifest.json names a file that is not part of a release"]
+    assert found == ([] if name == "part-00000.parquet" else refused)
+    (folder / "units" / "more").mkdir()
+    assert any(check.problem for check in verify_folder(folder))
 
 
 def test_links_to_files_are_read(folder: Path, tmp_path: Path) -> None:

@@ -66,12 +66,16 @@ REFUSALS = {
     ),
     "a kept value that cannot be shown": Refusal(
         lambda t: some("secret", "a\x1b[2J")(t.with_columns(pl.col("secret").cast(str))),
-        "column 'secret' (keep) has labels with control characters",
+        "column 'secret' (keep) has text with control characters",
         kept=("secret",),
     ),
     "a cluster that cannot be shown": Refusal(
         lambda t: some("market", "a\u202eb")(t.with_columns(pl.col("market").cast(str))),
-        "column 'market' (cluster) has labels with control characters",
+        "column 'market' (cluster) has text with control characters",
+    ),
+    "an id that cannot be shown": Refusal(
+        lambda t: some("user", "a\u200bb")(t.with_columns(pl.col("user").cast(str))),
+        "column 'user' (unit) has text with control characters",
     ),
     "a sale without a visit": Refusal(
         lambda t: some("visit", 0)(with_visits(t).with_columns(sale=1)),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clusterdp._figures import new_figure
+from clusterdp._words import plain_text
 from clusterdp.cli.console import errors_in_one_line, print_json, print_line, print_text
 from clusterdp.cli.options import AsJson, Folder
 from clusterdp.engines.local.sources.opening import open_unstored
@@ -221,7 +222,10 @@ def _write_page(result: Estimate, path: Path) -> None:
 
 
 def _write_csv(result: Estimate, path: Path) -> None:
+    import polars as pl
+
+    texts = pl.selectors.string().map_elements(plain_text, return_dtype=pl.String)
     try:
-        result.to_polars().write_csv(path)
+        result.to_polars().with_columns(texts).rename(plain_text).write_csv(path)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or 'no such place'}") from None

@@ -19,7 +19,7 @@ from clusterdp.experiment.layout import (
     default_control,
     find_arm,
 )
-from clusterdp.rows.labels import CellEncoder, Labels, has_plain_texts
+from clusterdp.rows.labels import CellEncoder, Labels, n_unplain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +128,7 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         if values.dtype.is_float():
             gap = gap | values.is_nan()
         refuse_missing(name, part, int(size.filter(gap).sum()))
-        if not has_plain_texts(sizes[name]):
+        if n_unplain(sizes[name]):
             raise unplain(name, part)
     arms = Labels.of(sizes[arm])
     if asked.assigned_by is not None:
@@ -213,6 +213,6 @@ def refuse_missing(name: str, part: str, n_missing: int) -> None:
 def unplain(name: str, part: str) -> DataError:
     """What to raise where a column has texts that cannot be shown everywhere."""
     return DataError(
-        f"column {name!r} ({part}) has labels with control characters, or with ones that cannot be "
+        f"column {name!r} ({part}) has text with control characters, or with ones that cannot be "
         "seen; remove these from the table"
     )

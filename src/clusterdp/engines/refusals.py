@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterdp._words import counted
-from clusterdp.engines.cells import refuse_missing
+from clusterdp.engines.cells import refuse_missing, unplain
 from clusterdp.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
     refusals would add up to a histogram: only an owner who asked for it sees the number.
     """
     refuse_missing(table.columns.unit, "unit", tally.n_without_id)
+    if tally.n_unplain_ids:
+        raise unplain(table.columns.unit, "unit")
     if tally.n_unlabelled:
         several = ", or several labels of one unit" if table.aggregates else ""
         raise DataError(

@@ -11,7 +11,7 @@ from clusterdp.errors import FormatError
 from clusterdp.experiment.layout import EVERYONE
 from clusterdp.experiment.published_names import block_suffixes
 from clusterdp.rows.column_types import holds_labels
-from clusterdp.rows.labels import has_plain_texts
+from clusterdp.rows.labels import n_unplain
 from clusterdp.statistics.columns import are_whole
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def read_labels(cells: pl.DataFrame, columns: Columns) -> tuple[tuple[Any, ...],
     )
     clusters = several[0] if several else pl.Series([EVERYONE])
     for labels in (clusters, arms):
-        if not has_plain_texts(labels):
+        if n_unplain(labels):
             raise FormatError(f"column {labels.name!r} of the cells has control characters")
         if labels.dtype != pl.String and not labels.is_sorted():
             raise FormatError(f"column {labels.name!r} of the cells is not in order")

@@ -15,7 +15,6 @@ errata.md         what turned out to be wrong later, if anything; nothing seals 
 from __future__ import annotations
 
 import io
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,11 +27,12 @@ from clusterdp.mechanisms.draw import histogram_of
 from clusterdp.published.block_tables import unstacked
 from clusterdp.published.cells import WEIGHT, cells_of_blocks, has_totals, read_labels
 from clusterdp.published.errata import read_errata
+from clusterdp.published.footers import table_size
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.notes import release_notes
 from clusterdp.published.release import Block, Release
 from clusterdp.published.totals import read_totals
-from clusterdp.rows.column_types import holds_groups, holds_ids
+from clusterdp.rows.column_types import holds_groups, holds_ids, is_publishable
 from clusterdp.rows.columns import FOLD
 from clusterdp.storage.files import (
     CELLS,
@@ -64,7 +64,8 @@ if TYPE_CHECKING:
 
 # What is read as a whole has no more bytes: pages, and tables beside the rows.
 _MOST_OF_PAGE, _MOST_OF_TABLE = 2**26, 2**32
-_PART_NAME = re.compile(rf"{UNIT_PARTS}/\w[\w.-]{{,200}}", re.ASCII)
+# Nor more rows or, at 8 bytes each, values.
+_MOST_ROWS, _MOST_VALUES = 10_000_000, _MOST_OF_TABLE // 8
 
 
 def read_release(path: str | os.PathLike[str]) -> Release:
@@ -124,7 +125,7 @@ def _unsealed(folder: Files) -> Manifest:
 
 def _assemble(folder: Files, manifest: Manifest) -> Release:
     columns, terms = manifest.to_columns(), manifest.terms
-    cells = _read_table(folder, CELLS)
+    cells = _read_table(folder, CELLS, max(manifest.n_clusters, 1) * len(manifest.arms))
     parts = list(zip(terms.mechanisms, terms.spaces, strict=True))
     of_blocks = cells_of_blocks(cells, columns, parts)
     layout = _read_layout(cells, columns, manifest)
@@ -168,11 +169,15 @@ def _read_stacked(folder: Files, name: str, present: list[bool]) -> list[pl.Data
     return unstacked(_read_table(folder, name) if any(present) else None, present)
 
 
-def _read_table(folder: Files, name: str) -> pl.DataFrame:
-    """A table beside the rows."""
+def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.DataFrame:
+    """A table beside the rows, of at most so many rows."""
     import polars as pl
 
-    return pl.read_parquet(io.BytesIO(folder.read(name, _MOST_OF_TABLE) or b""))
+    content = folder.read(name, _MOST_OF_TABLE) or b""
+    size = table_size(name, content)
+    if size.rows > most_rows or size.values > _MOST_VALUES:
+        raise FormatError(f"{name} has more rows or values than such a release has")
+    return pl.read_parquet(io.BytesIO(content))
 
 
 def _read_block(
@@ -262,6 +267,7 @@ def _check_columns(
         wrong.append(columns.unit)
     cut_by = (name for names in columns.breakdowns for name in names)
     wrong += [name for name in cut_by if not holds_groups(given[name])]
+    wrong += [name for name in columns.kept if not is_publishable(given[name])]
     if wrong:
         raise FormatError(f"column {wrong[0]!r} of the rows is of another type than it should be")
 
@@ -301,7 +307,8 @@ def _check_names(manifest: Manifest) -> None:
     rows = set(manifest.files) - expected
     if bool(rows) != terms.releases_rows:
         raise FormatError(f"{MANIFEST} names {'a' if rows else 'no'} file of rows")
-    if rows != {UNITS} and not all(_PART_NAME.fullmatch(name) for name in rows):
+    parts = {f"{UNIT_PARTS}/part-{number:05}.parquet" for number in range(len(rows))}
+    if rows not in ({UNITS}, parts):
         raise FormatError(f"{MANIFEST} names a file that is not part of a release")
 
 

@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterdp.errors import FormatError
 
@@ -32,8 +32,13 @@ _SPARK = re.compile(r"parquet-mr version [\w.+-]{1,40} \(build [0-9a-f]{1,40}\)"
 _SPARK_TYPE = re.compile(r"[a-z_]{1,20}(\(\d{1,3}(,\d{1,3})?\))?")
 _VERSION = re.compile(r"[\d.]{1,20}")
 # Fields of the footer, by their numbers in Parquet's definition.
-_ROW_GROUPS, _PAIRS, _CREATED_BY = 4, 5, 6
-_GROUP_COLUMNS, _COLUMN_META, _STATISTICS = 1, 3, 12
+_FIELDS = range(1, 10)
+_ROWS, _ROW_GROUPS, _PAIRS, _CREATED_BY = 3, 4, 5, 6
+_GROUP_COLUMNS, _GROUP_ROWS, _COLUMN_META, _VALUES, _STATISTICS = 1, 3, 3, 5, 12
+# Bytes of a number of 64 bits.
+_MOST_OF_VARINT = 10
+# What goes wrong where bytes are not what they should be.
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def unknown_metadata(folder: Files, name: str, columns: Collection[str]) -> str | None:
@@ -53,23 +58,65 @@ def unknown_metadata(folder: Files, name: str, columns: Collection[str]) -> str 
         for pair in footer.get(_PAIRS, ()):
             if not _is_known(_text(pair[1]), _text(pair.get(2, b"")), columns):
                 return f"{name} has metadata that nothing explains"
-        if not by_spark and any(_STATISTICS in one for one in _column_chunks(footer)):
+        # Spark writes them whatever it is told; checksums alone cover them.
+        held = [one.pop(_STATISTICS, None) for one in _column_chunks(footer)]
+        if not by_spark and any(one is not None for one in held):
             return f"{name} has statistics of its columns, which are not part of a release"
-        held = {key: one for key, one in footer.items() if key not in (_PAIRS, _CREATED_BY)}
-        unknown = set(_texts(held, skip=_STATISTICS if by_spark else None))
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        rest = {key: one for key, one in footer.items() if key not in (_PAIRS, _CREATED_BY)}
+        unknown = set(_texts(rest))
+    except _UNREADABLE:
         return f"{name} has metadata that cannot be read"
     if unknown - _WORDS - set(columns):
         return f"{name} has names in its metadata that no column has"
     return None
 
 
+class TableSize(NamedTuple):
+    """What a footer states: how many rows there are, and values of all columns together."""
+
+    rows: int
+    values: int
+
+
+def table_size(name: str, content: bytes) -> TableSize:
+    """The size of a table before any of it is unpacked: a small file can hold billions of values.
+
+    Args:
+        name: The name of its Parquet file.
+        content: The bytes of that file.
+
+    Raises:
+        FormatError: If it is no Parquet file.
+    """
+    try:
+        footer = _parse(content[-_footer_length(content) - _TRAILER :])
+        groups = footer.get(_ROW_GROUPS, [])
+        n_rows = [footer[_ROWS], sum(group[_GROUP_ROWS] for group in groups)]
+        n_values = [chunk[_VALUES] for chunk in _column_chunks(footer)]
+        if min(*n_rows, *n_values) < 0:
+            raise ValueError(name)
+        return TableSize(max(n_rows), sum(n_values))
+    except _UNREADABLE:
+        raise FormatError(f"{name} is no Parquet file of ours") from None
+
+
 def _read_footer(folder: Files, name: str) -> dict[int, Any]:
-    trailer = folder.end(name, _TRAILER)
-    length = int.from_bytes(trailer[:4], "little")
-    if trailer[4:] != _MAGIC or length > _MOST_OF_FOOTER:
-        raise FormatError(f"{name} is no Parquet file")
-    return _Compact(folder.end(name, length + _TRAILER)).struct()
+    return _parse(folder.end(name, _footer_length(folder.end(name, _TRAILER)) + _TRAILER))
+
+
+def _footer_length(end: bytes) -> int:
+    length = int.from_bytes(end[-_TRAILER:-4], "little")
+    if end[-4:] != _MAGIC or length > _MOST_OF_FOOTER:
+        raise ValueError(length)
+    return length
+
+
+def _parse(end: bytes) -> dict[int, Any]:
+    """The fields of a footer, from the last bytes of its file."""
+    footer = _Compact(end[:-_TRAILER]).whole()
+    if not set(footer) <= set(_FIELDS):
+        raise ValueError(footer)
+    return footer
 
 
 def _is_known(key: str, value: str, columns: Collection[str]) -> bool:
@@ -99,17 +146,13 @@ def _column_chunks(footer: dict[int, Any]) -> Iterator[dict[int, Any]]:
             yield chunk[_COLUMN_META]
 
 
-def _texts(held: Any, skip: int | None) -> Iterator[str]:
-    """Every text in a struct, at any depth; without a field of some number."""
+def _texts(held: Any) -> Iterator[str]:
+    """Every text in a struct, at any depth."""
     if isinstance(held, bytes):
         yield _text(held)
-    elif isinstance(held, dict):
-        for key, one in held.items():
-            if not (key == skip and isinstance(one, dict)):
-                yield from _texts(one, skip)
-    elif isinstance(held, list):
-        for one in held:
-            yield from _texts(one, skip)
+    elif isinstance(held, dict | list):
+        for one in held.values() if isinstance(held, dict) else held:
+            yield from _texts(one)
 
 
 def _text(content: bytes) -> str:
@@ -122,13 +165,22 @@ class _Compact:
     def __init__(self, content: bytes) -> None:
         self._content, self._at = content, 0
 
+    def whole(self) -> dict[int, Any]:
+        """The fields of a struct that the content ends with."""
+        found = self.struct()
+        if self._at != len(self._content):
+            raise ValueError(self._at)
+        return found
+
     def struct(self) -> dict[int, Any]:
-        """The fields of a struct."""
+        """The fields of a struct, each there once."""
         found: dict[int, Any] = {}
         number = 0
         while head := self._byte():
             step, kind = head >> 4, head & 15
             number = number + step if step else self._zigzag()
+            if number in found:
+                raise ValueError(number)
             found[number] = kind == 1 if kind in (1, 2) else self._value(kind)
         return found
 
@@ -161,11 +213,13 @@ class _Compact:
         return self._content[self._at - length : self._at]
 
     def _varint(self) -> int:
-        value = shift = 0
-        while (byte := self._byte()) & 128:
-            value |= (byte & 127) << shift
-            shift += 7
-        return value | byte << shift
+        value = 0
+        for place in range(_MOST_OF_VARINT):
+            byte = self._byte()
+            value |= (byte & 127) << 7 * place
+            if not byte & 128:
+                return value
+        raise ValueError(value)
 
     def _zigzag(self) -> int:
         value = self._varint()

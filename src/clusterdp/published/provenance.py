@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date  # noqa: TC003 - msgspec resolves hints
 
 from msgspec import Struct
@@ -27,6 +28,13 @@ class Spent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     epsilon: float
     delta: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon < math.inf or not 0 <= self.delta <= 1:
+            raise ParameterError(
+                "spent_before must have a finite epsilon of at least 0 and a delta between 0 and "
+                f"1, got {self.epsilon!r} and {self.delta!r}; state what the ledger states"
+            )
 
 
 class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

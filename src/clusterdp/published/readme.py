@@ -71,7 +71,7 @@ def _what(manifest: Manifest) -> str:
     return (
         f"{units_in_words(manifest.n_units, manifest.n_clusters)}, "
         f"with arms {arms} (control: {in_markdown(str(manifest.control))}). Released by "
-        f"{manifest.terms.mechanism_names}, with {manifest.software}."
+        f"{in_markdown(manifest.terms.mechanism_names)}, with {manifest.software}."
     )
 
 

@@ -110,6 +110,9 @@ def owners_words(manifest: Manifest) -> list[str]:
         "control": True,
         "assigned_by": named.assigned_by is not None,
         "assignment": manifest.assignment is not None,
+        "arm_shares": manifest.arm_shares is not None,
+        "row_order": manifest.row_order == "table",
+        "which file a row is in": len(unit_files(manifest)) > 1,
         # With a look, it is what the look shows.
         "expected": manifest.before_look is None and any(manifest.expected),
         "prior": manifest.before_look is None
@@ -121,6 +124,15 @@ def owners_words(manifest: Manifest) -> list[str]:
             one.name != usual_name(one) for one in manifest.terms.mechanisms
         ),
         "names of columns": not manifest.terms.releases_rows,
+        "numbers of units": not manifest.terms.releases_rows,
+        "names, labels and values of outcomes": True,
+        "values of kept columns": bool(named.kept),
+        # Exact clusters, and clusters that went through a response, look alike.
+        "which columns are private": named.cluster is not None,
+        "that the noise of counts, sums, totals and the look was drawn as stated": any(
+            one.look is not None or one.statistics for one in manifest.terms.mechanisms
+        ),
+        "that responses were drawn as stated": manifest.terms.releases_rows,
     }
     said = [name for name, there in declared.items() if there]
     return [*said, *(name for name in known.__struct_fields__ if getattr(known, name) is not None)]
@@ -224,12 +236,13 @@ def _cells_of_blocks(release: Release) -> list[pl.DataFrame]:
 
 
 def _check_readable(release: Release) -> str | None:
-    """Kept columns, too, which no other check reads; and whether their texts can be shown."""
+    """Kept columns, too, which no other check reads; and whether texts can be shown."""
     import polars as pl
 
     rows = scan_units(release)
     collect_rows(rows.select(pl.all().null_count()))
-    for held in collect_rows(look_for_unplain(rows, release.columns.kept)):
+    named = (release.columns.unit, *release.columns.kept)
+    for held in collect_rows(look_for_unplain(rows, named)):
         if held.any():
             return f"rows have values of {held.name!r} with control characters"
     return None
@@ -246,13 +259,19 @@ def _check_debiased(release: Release) -> str | None:
     for block, response, of_cells in blocks:
         declared = block.space.declared
         names = debiased_names(declared.names, declared.missing)
-        published = scan_units(release).select(map(column, (*columns.cell, response, *names)))
+        # Inverses tell -0.0 from 0.0, which are one value otherwise.
+        signs = ((1 / column(name)).alias(f"1 / {name}") for name in names)
+        held = map(column, (*columns.cell, response, *names))
+        published = scan_units(release).select(*held, *signs)
         distinct = collect_rows(published.unique())
         cells, responses = released_cells(distinct, columns, layout), distinct[response].to_numpy()
         decoded = debiased_columns(_published_decode(block, of_cells), declared)
         for decode, name in zip(decoded, names, strict=True):
             # To the last bit: what is left of a number could carry outcomes.
-            if not np.array_equal(distinct[name].to_numpy(), decode[cells, responses]):
+            found, expected = distinct[name].to_numpy(), decode[cells, responses]
+            signs_found = np.signbit(distinct[f"1 / {name}"].to_numpy())
+            same = (found == expected) & (signs_found == np.signbit(expected))
+            if not same.all():
                 return f"rows have values of {name!r} that their responses do not lead to"
     return None
 

@@ -16,7 +16,7 @@ from clusterdp.experiment.encoded_rows import OutcomeEncoder
 from clusterdp.rows.column_types import outcome_array
 from clusterdp.rows.fingerprint import id_hashes, row_words
 from clusterdp.rows.keys import fold_numbers, unit_words
-from clusterdp.rows.labels import CellEncoder, plain_column
+from clusterdp.rows.labels import CellEncoder, n_unplain, plain_column
 from clusterdp.rows.unit_ids import UnitIds
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class EncodedRows(NamedTuple):
         places: The place of each row among the totals of every level that is counted.
         folds: The fold of each row, if its place depends on it; else None.
         n_without_id: Rows without an id.
+        n_unplain_ids: Rows whose id is text that cannot be shown everywhere.
         n_unlabelled: Rows without a declared label, where clusters are private.
     """
 
@@ -56,6 +57,7 @@ class EncodedRows(NamedTuple):
     places: Mapping[tuple[str, ...], IntArray]
     folds: CodeArray | None
     n_without_id: int
+    n_unplain_ids: int
     n_unlabelled: int = 0
 
     @property
@@ -65,8 +67,8 @@ class EncodedRows(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether every row has an id, a cluster, and outcomes that break no implication."""
-        lacking = self.n_without_id or self.n_unlabelled
+        """Whether every row has a plain id, a cluster, and outcomes that break no implication."""
+        lacking = self.n_without_id or self.n_unplain_ids or self.n_unlabelled
         return not lacking and all(block.sound for block in self.blocks)
 
     def words(self) -> WordArray:
@@ -172,6 +174,7 @@ class RowEncoder:
             places=self._places(cells, folds, groups) if self.levels else {},
             folds=folds,
             n_without_id=units.null_count(),
+            n_unplain_ids=n_unplain(units),
             n_unlabelled=n_unlabelled,
         )
 

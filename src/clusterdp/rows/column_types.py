@@ -33,7 +33,7 @@ def check_types(schema: dict[str, Any], columns: Columns) -> None:
             )
     _check_labels(schema, columns)
     for name in columns.kept:
-        if not _is_publishable(schema[name]):
+        if not is_publishable(schema[name]):
             raise DataError(
                 f"column {name!r} (kept) holds {_named(schema[name])}; only numbers of up to 64 "
                 "bits, text, booleans, dates and times can be kept: convert it"
@@ -57,7 +57,7 @@ def _check_labels(schema: dict[str, Any], columns: Columns) -> None:
             )
 
 
-def _is_publishable(kind: pl.DataType) -> bool:
+def is_publishable(kind: pl.DataType) -> bool:
     """Whether a column of a type can be published as it is.
 
     How lists and structs are stored in a file depends on how the table was cut into batches, and

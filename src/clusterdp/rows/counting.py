@@ -309,12 +309,14 @@ class Tally:
     Attributes:
         blocks: What is counted of each block.
         n_without_id: Rows without an id.
+        n_unplain_ids: Rows whose id is text that cannot be shown everywhere.
         n_unlabelled: Rows without a declared label, where clusters are private.
         seen: What was read; it and the tables leave batches out that are not sound.
     """
 
     blocks: tuple[BlockTally, ...]
     n_without_id: int = 0
+    n_unplain_ids: int = 0
     n_unlabelled: int = 0
     seen: Fingerprint = field(default_factory=Fingerprint)
 
@@ -333,12 +335,13 @@ class Tally:
         """Everything but tables and groups: rows that cannot be used, and what was read."""
         of_blocks = (number for block in self.blocks for number in block.numbers)
         seen = self.seen
-        lacking = (self.n_without_id, self.n_unlabelled)
+        lacking = (self.n_without_id, self.n_unplain_ids, self.n_unlabelled)
         return (*lacking, *of_blocks, seen.n_rows, seen.low, seen.high)
 
     @numbers.setter
     def numbers(self, numbers: Sequence[int]) -> None:
-        self.n_without_id, self.n_unlabelled, *of_blocks, n_rows, low, high = numbers
+        self.n_without_id, self.n_unplain_ids, self.n_unlabelled, *of_rows = numbers
+        *of_blocks, n_rows, low, high = of_rows
         self.seen = Fingerprint(n_rows, low, high)
         left = iter(of_blocks)
         for block in self.blocks:
@@ -347,6 +350,7 @@ class Tally:
     def add(self, rows: EncodedRows) -> None:
         """Take in a batch."""
         self.n_without_id += rows.n_without_id
+        self.n_unplain_ids += rows.n_unplain_ids
         self.n_unlabelled += rows.n_unlabelled
         pairs = list(zip(self.blocks, rows.blocks, strict=True))
         for tally, block in pairs:

@@ -127,12 +127,12 @@ def plain_column(column: pl.Series) -> pl.Series:
     return column if kind == column.dtype else column.cast(kind)
 
 
-def has_plain_texts(column: pl.Series) -> bool:
-    """Whether a column, if it is text, holds nothing but what can be shown anywhere."""
+def n_unplain(column: pl.Series) -> int:
+    """How many values of a column, if it is text, hold what cannot be shown anywhere."""
     import polars as pl
 
     texts = unnamed(plain_column(column))
-    return texts.dtype != pl.String or not texts.str.contains(NOT_PLAIN).any()
+    return int(texts.str.contains(NOT_PLAIN).sum()) if texts.dtype == pl.String else 0
 
 
 def look_for_unplain(rows: pl.LazyFrame, names: Iterable[str]) -> pl.LazyFrame:

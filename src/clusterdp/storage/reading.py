@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from clusterdp.errors import FormatError, OutputError
 from clusterdp.storage.access import is_store
-from clusterdp.storage.files import CLAIM, MOST_OF_TEXT, FileSum, open_regular, read_regular
+from clusterdp.storage.files import (
+    CLAIM,
+    MOST_OF_TEXT,
+    UNIT_PARTS,
+    FileSum,
+    open_regular,
+    read_regular,
+)
 from clusterdp.storage.store import Store
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ class Files(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """The names of all files, at any depth."""
+        """The names of all files, and of what is none: a folder, or a link to one."""
         ...
 
     def size(self, name: str) -> int | None:
@@ -103,9 +110,16 @@ class LocalFiles:
         return os.path.lexists(self.path)
 
     def names(self) -> list[str]:
-        """The names of all files, at any depth."""
-        there = (path for path in self.path.rglob("*") if not path.is_dir())
-        return [path.relative_to(self.path).as_posix() for path in there]
+        """The names of all that is there; of the folder of rows, of what is in it."""
+        rows = self.path / UNIT_PARTS
+        with self._reading(UNIT_PARTS):
+            parts = (
+                [f"{UNIT_PARTS}/{path.name}" for path in rows.iterdir()] if rows.is_dir() else []
+            )
+            return [
+                *(path.name for path in self.path.iterdir() if not parts or path != rows),
+                *parts,
+            ]
 
     def size(self, name: str) -> int | None:
         """The size of a file; None if there is none of that name."""
