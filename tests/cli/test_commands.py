@@ -35,7 +35,7 @@ def test_owner_and_analyst(source: Path, published: Path, table: pl.DataFrame) -
     assert "label differentially private" in run("inspect", published).output
     verified = run("verify", published)
     assert verified.exit_code == 0
-    assert verified.output.count("ok ") == 16
+    assert verified.output.count("ok ") == 17
     estimated = run("estimate", published, "--json")
     effects = json.loads(estimated.output)["effects"]
     again = cdp.estimate(cdp.read_release(published))

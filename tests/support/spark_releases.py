@@ -9,12 +9,14 @@ import numpy as np
 import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.engines.named_source import Wanted
+from clusterdp.engines.spark.sources import texts_as_numbers
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.releasing.to_folder import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.written_numbers import PLAIN
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
@@ -57,7 +59,8 @@ def write(table: SparkTable, target: Destination, progress: Any = None) -> None:
 
 def write_wide(rows: DataFrame, folder: Path) -> dict[str, str]:
     """The checksums of a release without noisy statistics, of a fixed key."""
-    table = SparkTable(rows=rows, columns=WIDE_COLUMNS, spaces=(WIDE_SPACE,), clip=False)
+    numbers = texts_as_numbers(rows, WIDE_COLUMNS.outcomes, PLAIN)
+    table = SparkTable(rows=numbers, columns=WIDE_COLUMNS, spaces=(WIDE_SPACE,), clip=False)
     write_with(
         prepare_table(table),
         (cdp.uniform_prior_dp(epsilon=1),),

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 # How much the spread of outcomes is thought to differ between units that count more and that count
 # less, as a share of it: what a ratio of totals may be off by.
 _UNEVEN_SPREAD = 0.5
+# The least noise that a sum is taken to have, as a share of its weights: without any, exact sums
+# that add up to others would be ambiguous.
+_LEAST_RIDGE = 1e-10
 # What is explained by slopes is taken off a variance if the variance of its error is at most so
 # many squares of what is left.
 _MOST_UNEXPLAINED = 0.5
@@ -189,6 +192,8 @@ class SumSolver:
         self.design, self.transposed = design, design.T.tocsr()
         gram = (self.transposed @ diags_array(sizes.astype(np.float64)) @ design).tocsr()
         self._n_first = n_first
+        # Sums that are known exactly may be sums of others: any share will do, if it is one.
+        ridge = np.maximum(ridge, _LEAST_RIDGE * gram.diagonal())
         self._inverse = 1 / (gram.diagonal()[:n_first] + ridge[:n_first])
         self._coupling = gram[:n_first, n_first:].tocsr()
         scaled = diags_array(self._inverse) @ self._coupling

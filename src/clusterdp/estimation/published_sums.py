@@ -112,8 +112,9 @@ def _merged(readings: list[SumReading]) -> SumReading:
 
 
 def _weighted(readings: list[tuple[FloatArray, float]]) -> tuple[FloatArray, float]:
-    if len(readings) == 1:
-        return readings[0]
+    exact = [one for one in readings if one[1] == 0.0]
+    if exact or len(readings) == 1:
+        return (exact or readings)[0]
     total = sum(1 / variance for _, variance in readings)
     value = sum(value / variance for value, variance in readings) / total
     return np.asarray(value), 1 / total
