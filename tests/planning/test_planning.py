@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SPACE = cdp.OutcomeSpace.integers(0, 5)
 LAYOUT = make_layout(np.full((20, 2), 200))
 UNIFORM = Scenario(LAYOUT, SPACE, reference.uniform_reference(SPACE))
+EVEN = Scenario(LAYOUT, SPACE, reference.histogram_reference(SPACE, [1] * 6))
 FALLING = Scenario(LAYOUT, SPACE, reference.histogram_reference(SPACE, [50, 25, 12, 6, 4, 3]))
 
 
@@ -92,7 +93,7 @@ def largest_regrets(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("purpose", [None, "overall", "segments:0.1"])
-@pytest.mark.parametrize("known", [UNIFORM, FALLING], ids=["uniform", "declared"])
+@pytest.mark.parametrize("known", [EVEN, FALLING], ids=["even", "falling"])
 @pytest.mark.parametrize("epsilon", [0.5, 3])
 def test_the_split_is_within_a_hundredth_of_the_best(
     epsilon: float, known: Scenario, purpose: str | None
@@ -108,7 +109,7 @@ def test_the_split_is_within_a_hundredth_of_the_best(
             epsilon=epsilon, prior=prior, sums=cdp.SumShares(totals=totals, clusters=clusters)
         )
         for totals, clusters in itertools.product(shares, shares)
-        if totals + clusters < 0.97
+        if totals + clusters <= 0.9  # rows keep a tenth
     ]
     regret, *others = largest_regrets([chosen, *searched], known, purpose)
     assert regret <= 1.01 * min(others)

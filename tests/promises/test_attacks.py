@@ -316,7 +316,7 @@ def test_names_that_would_change_documents_are_refused(table: pl.DataFrame) -> N
     labelled = table.with_columns(treated=pl.when(pl.col("treated") == 1).then(pl.lit(HOSTILE)))
     labelled = labelled.with_columns(pl.col("treated").fill_null("control"))
     asked = {"arm": "treated", "control": "control", "outcomes": {"clicks": "0..3"}}
-    with pytest.raises(cdp.DataError, match="labels with control characters"):
+    with pytest.raises(cdp.DataError, match="text with control characters"):
         cdp.plan(labelled, epsilon=1, **asked)  # type: ignore[arg-type]  # by name
 
 

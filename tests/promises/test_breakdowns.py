@@ -156,8 +156,8 @@ def test_a_killed_release_is_finished_with_the_same_bytes(
 ) -> None:
     unfinished = leave_unfinished(ledger, grouped, tmp_path / "out", monkeypatch)
     again = ledger.resume(unfinished)
-    whole = publish(grouped, tmp_path / "whole", ("tier",), journal=Unrecorded(again.key))
     resumed = publish(grouped, tmp_path / "out", ("tier",), journal=again, add_noise=no_second_draw)
+    whole = publish(grouped, tmp_path / "whole", ("tier",), journal=Unrecorded(again.row_key))
     assert checksums(resumed) == checksums(whole)
     assert problems(resumed) == []
 

@@ -39,7 +39,7 @@ def to_effect(
     if math.isnan(variance):
         effect, privacy, control, treated = math.nan, math.nan, (None, None), (None, None)
     if math.isinf(variance):
-        variance, privacy = math.nan, math.nan
+        variance = math.nan  # what privacy adds to it is known
         control, treated = (control[0], None), (treated[0], None)
     return Effect(
         of=of,
