@@ -103,13 +103,13 @@ def test_a_database_that_cannot_be_written(postgres: Server, tmp_path: Path) -> 
     url = postgres.new_database(tmp_path.name)
     Ledger.create(url)
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("create role reader login")
-    reader = url.replace(f"{postgres.user}@", "reader@")
+        connection.execute("create role onlooker login")
+    reader = url.replace(f"{postgres.user}@", "onlooker@")
     with pytest.raises(LedgerError, match="permission denied"):
         Ledger(reader)
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("alter role reader set default_transaction_read_only = on")
-        connection.execute("grant select on clusterdp_entries to reader")
+        connection.execute("alter role onlooker set default_transaction_read_only = on")
+        connection.execute("grant select on clusterdp_entries to onlooker")
     with (
         pytest.raises(LedgerError, match="permission denied"),
         store.Store(reader).writing() as transaction,

@@ -72,8 +72,9 @@ class Trial:
     def finish(self, target: Path | None = None) -> list[str]:
         """Resume, or release anew where nothing was reserved; returns what is wrong then."""
         target = target or self.target
-        if self.status() in ("reserved", "drawn"):
-            release = self.ledger.releases()[0].release_id
+        begun = self.ledger.releases()
+        if begun and begun[0].is_unfinished:
+            release = begun[0].release_id
             command = ["release", "--resume", release, "--ledger", self.where]
             command += ["--out", str(target)]
         else:
@@ -96,14 +97,14 @@ class Trial:
 
 
 def run_database_outages(server: Server, names: Callable[[str], str], folder: Path) -> Line:
-    """Stop PostgreSQL before each of the four times that a release writes to its ledger.
+    """Stop PostgreSQL before each of the five times that a release writes to its ledger.
 
     Args:
         server: A server of our own.
         names: Makes a fresh database of a name, and returns its URL.
         folder: Where to work.
     """
-    steps = ("reserving", "keeping what was drawn", "sealing", "committing")
+    steps = ("reserving", "beginning rows", "keeping what was drawn", "sealing", "committing")
     lost, overspent, partial = list[str](), 0, 0
     for number, step in enumerate(steps):
         place = folder / f"step-{number}"
@@ -112,7 +113,7 @@ def run_database_outages(server: Server, names: Callable[[str], str], folder: Pa
         with _stopped_before(server, number):
             outcome = trial.release("cannot be reached")
         server.start()
-        expected = (None, "reserved", "drawn", "drawn")[number]
+        expected = (None, "reserved", "randomizing", "drawn", "drawn")[number]
         overspent += trial.status() != expected
         # Published before it could be committed is published: the error says so.
         late = step == "committing"
@@ -169,7 +170,7 @@ def run_disk_outages(folder: Path) -> Line:
     with small_disk(folder / "disk", "256k") as disk:
         outcome = trial.release("No space left", disk / "out")
         partial += outcome.published + len(list(disk.iterdir()))
-        overspent += trial.status() != "drawn"
+        overspent += trial.status() != "randomizing"
         lost += [] if outcome.clear else [outcome.told]
     lost += trial.finish()
     with small_disk(folder / "books", "128k") as disk:
