@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test test-fast check format bench bench-scaling bench-variance bench-look bench-coverage bench-metrics bench-peers bench-labels soak reproduce docs venv clean
+.PHONY: help demo test test-fast check format bench bench-scaling bench-variance bench-look bench-coverage bench-metrics bench-peers bench-labels soak freeze reproduce docs venv clean
 
 help: ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -16,6 +16,9 @@ test: .venv/dev ## The whole test suite.
 
 test-fast: .venv/dev ## The tests that need seconds, and neither Java nor PostgreSQL. Under two minutes.
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow and not spark and not postgres"
+
+freeze: .venv/dev ## Write tests/fixtures/frozen.json anew, after a change on purpose. Needs Java.
+	PYTHONPATH=src:tests:tests/support $(BIN)/python tests/promises/test_frozen.py
 
 check: .venv/dev ## Lint, formatting, strict types, and the order of imports.
 	$(BIN)/ruff check
@@ -32,6 +35,7 @@ bench: .venv/bench ## Speed and memory, beside plain implementations. Minutes.
 	$(BIN)/python -m bench.files
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.estimates
+	$(BIN)/python -m bench.questions
 
 bench-scaling: .venv/bench ## How time and memory grow with rows, clusters and outcomes: docs/scale.md. Ten minutes.
 	$(BIN)/python -m bench.scaling
@@ -45,10 +49,11 @@ bench-look: .venv/dev ## What looks and noisy counts cost, and what they find: d
 	$(BIN)/python -m bench.look
 	$(BIN)/python -m bench.learned_priors
 
-bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md. An hour, and minutes.
+bench-coverage: .venv/dev ## Do 95% intervals cover, and bounds where outcomes are missing: docs/coverage.md, docs/attrition.md, docs/release_coverage.md. Two and a half hours.
 	$(BIN)/python -m bench.interval_coverage
 	$(BIN)/python -m bench.attrition
 	$(BIN)/python -m bench.release_coverage
+	$(BIN)/python -m bench.question_coverage
 
 bench-metrics: .venv/dev ## Do intervals of shares, quantiles, ratios and effects on those exposed cover: docs/metric_coverage.md, docs/exposure_coverage.md. Minutes.
 	$(BIN)/python -m bench.metric_coverage
@@ -61,7 +66,7 @@ bench-peers: .venv/bench ## Beside the methods of others, what each promises and
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.peers
 
 soak: .venv/dev ## Faults and load: kills, stores, races, closings, outages, malformed inputs, designs, scaling. Over an hour.
-	PYTHONPATH=tests:tests/support $(BIN)/python -m soak
+	PYTHONPATH=src:tests:tests/support $(BIN)/python -m soak
 
 reproduce: .venv/run ## The paper's seven experiments at full size, into reproduction/. Minutes.
 	rm -rf reproduction

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.estimation.adjustment import CovariateRows
-from clusterdp.estimation.covariate_rows import Piece
+from clusterdp.estimation.means.adjustment import CovariateRows
+from clusterdp.estimation.reading.covariates import Piece
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.profiles import Outputs
+    from clusterdp.estimation.reading.profiles import Outputs
 
 
 def to_rows(
@@ -44,6 +44,8 @@ def to_rows(
         profiles=keys // n_responses,
         outcomes=outputs.values[0, keys % n_responses],
         noise=outputs.noise[0, keys % n_responses],
+        missed=np.zeros(len(keys)),
+        stands_for=np.ones(len(keys)),
         counts=counts,
         shape=shape,
         pieces=pieces,

@@ -20,16 +20,15 @@ import clusterdp as cdp
 from bench.exposure_draws import (
     CONFOUNDED,
     Units,
-    told_by_block,
     told_by_column,
     told_by_response,
     told_without_privacy,
 )
 from bench.metric_draws import draw
-from clusterdp.estimation.intervals import quantile
+from clusterdp.estimation.effects.intervals import quantile
 
 if TYPE_CHECKING:
-    from clusterdp.estimation.exposure import ExposedEffect
+    from clusterdp.estimation.metrics.exposure import ExposedEffect
 
 N_REPLICATES = 2000
 LEVEL = 0.95
@@ -40,8 +39,7 @@ N_UNITS = (2_000, 20_000)
 SEGMENT_SHARE = 0.2
 LEAST, MOST = 0.935, 0.98
 TOLD = {
-    "An outcome of the same block": told_by_response,
-    "An outcome of another block": told_by_block,
+    "An outcome of the same question": told_by_response,
     "A public column": told_by_column,
 }
 
@@ -146,7 +144,7 @@ def page(lines: list[Line], confounded: dict[str, list[Rates]]) -> str:
         "Outcomes are 0 to 3 in two arms and four clusters. *Exposed* is the share of the arm.",
         "With two-sided non-compliance a quarter of them would be exposed in control, too.",
         "Outcomes depend on exposure, and on who is exposed. The mechanism is the optimal one,",
-        "with a tenth of ε in totals; of two blocks, each has the stated ε.",
+        "with a tenth of ε in totals.",
         "",
         f"- {inside} of {len(covered)} coverages lie between 93.5 and 98%.",
         f"- The least is {100 * min(covered):.1f}%, the largest {100 * max(covered):.1f}%.",

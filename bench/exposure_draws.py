@@ -12,31 +12,35 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.metric_draws import Drawn, Experiment, by_replicate, means_of_arms
-from clusterdp.estimation.arm_means import weigh
-from clusterdp.estimation.calibration import calibrate, public_ridge
-from clusterdp.estimation.crossing import arm_covariances
-from clusterdp.estimation.exposure import PUBLIC_NOISE, public_outputs, told_apart, told_together
-from clusterdp.estimation.measured import CategoryFunction
-from clusterdp.estimation.profiles import Profiles, ProfileSums
-from clusterdp.estimation.shared_response import Products, common_factor, joint_noise
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
+from clusterdp.estimation.means.arms import weigh
+from clusterdp.estimation.means.calibration import calibrate, public_ridge
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.metrics._covariance import Products, common_factor, joint_noise
+from clusterdp.estimation.metrics.exposure import (
+    PUBLIC_NOISE,
+    public_outputs,
+    told_apart,
+    told_together,
+)
+from clusterdp.estimation.reading.crossing import arm_covariances
+from clusterdp.estimation.reading.profiles import Profiles, ProfileSums
 from clusterdp.mechanisms.draw import release_cells
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.arm_means import ArmMeans
-    from clusterdp.estimation.composed import ArmEstimates
-    from clusterdp.estimation.exposure import ExposedEffect
-    from clusterdp.estimation.moments import CellMoments
-    from clusterdp.estimation.profiles import Outputs
+    from clusterdp.estimation.means.arms import ArmMeans
+    from clusterdp.estimation.means.sums import CellMoments
+    from clusterdp.estimation.metrics._composed import ArmEstimates
+    from clusterdp.estimation.metrics.exposure import ExposedEffect
+    from clusterdp.estimation.reading.profiles import Outputs
     from clusterdp.mechanisms.mechanism import Mechanism
 
 _VALUES = np.arange(4.0)
 JOINT = Categories(declared=declare({"clicked": "0,1", "spend": "0..3"}))
-CLICKED = Categories(declared=declare({"clicked": "0,1"}))
 SPEND = Categories(declared=declare({"spend": "0..3"}))
 
 
@@ -110,7 +114,7 @@ class Released(NamedTuple):
 def told_by_response(
     drawn: Drawn, mechanism: Mechanism, rng: np.random.Generator
 ) -> list[ExposedEffect]:
-    """Exposure and outcome are in one block."""
+    """Exposure and outcome are in one question."""
     exposure, spend = (CategoryFunction.declared(str(place), JOINT, place) for place in (0, 1))
     pairs, factor = shared_estimates(drawn, (spend, exposure), spend, JOINT, mechanism, rng)
     return [told_together(*pair, factor=factor) for pair in pairs]
@@ -134,37 +138,35 @@ def shared_estimates(  # noqa: PLR0913, PLR0917 - the parts of a simulated relea
         mechanism: How they are released.
         rng: The source of randomness.
     """
-    block = _Block(drawn.everyone, drawn, space, mechanism, rng)
-    inside = block.channel.simulate(drawn.inside, rng)
-    everyone = inside + block.channel.simulate(drawn.everyone - drawn.inside, rng)
+    question = _Block(drawn.everyone, drawn, space, mechanism, rng)
+    inside = question.channel.simulate(drawn.inside, rng)
+    everyone = inside + question.channel.simulate(drawn.everyone - drawn.inside, rng)
     factor = common_factor(*(one.unit_noise(mechanism, space) for one in functions))
-    readings, noise = ridge_of.readings(block.statistics), ridge_of.unit_noise(mechanism, space)
+    readings, noise = ridge_of.readings(question.statistics), ridge_of.unit_noise(mechanism, space)
     ridge = public_ridge(readings, Profiles.of_cells(drawn.layout), noise)
     above, below = functions
-    first, second = (one.outputs(block.channel, block.prior) for one in functions)
+    first, second = (one.outputs(question.channel, question.prior) for one in functions)
     metrics = [(above, first), (below, second)]
-    for product in Products.of(above, below, block.channel, block.prior):
+    for product in Products.of(above, below, question.channel, question.prior):
         for times in (factor, -factor):
             side = above.minus(-times, below)
-            outputs = side.outputs(block.channel, block.prior)
+            outputs = side.outputs(question.channel, question.prior)
             joint = joint_noise(first, second, product, times)
             metrics.append((side, outputs._replace(noise=joint)))
-    found = [block.read(inside, everyone, *one, ridge) for one in metrics]
+    found = [question.read(inside, everyone, *one, ridge) for one in metrics]
     return _arms(found, drawn), factor
-
-
-def told_by_block(
-    drawn: Drawn, mechanism: Mechanism, rng: np.random.Generator
-) -> list[ExposedEffect]:
-    """Exposure is in another block, which is released in the same way."""
-    return _told_apart(drawn, mechanism, rng, mechanism)
 
 
 def told_by_column(
     drawn: Drawn, mechanism: Mechanism, rng: np.random.Generator
 ) -> list[ExposedEffect]:
     """Exposure is a public column."""
-    return _told_apart(drawn, mechanism, rng, None)
+    inside, everyone = (_by_outcome(counts) for counts in (drawn.inside, drawn.everyone))
+    spend = _Block(everyone.sum(axis=-1), drawn, SPEND, mechanism, rng)
+    inside, others = (spend.released(counts, rng) for counts in (inside, everyone - inside))
+    first = spend.read_first(inside.sum(axis=-1), (inside + others).sum(axis=-1))
+    second = _known(inside.sum(axis=-2), _VALUES[:2], drawn)
+    return _crossed(first, second, inside, drawn)
 
 
 def told_without_privacy(drawn: Drawn) -> list[ExposedEffect]:
@@ -174,35 +176,16 @@ def told_without_privacy(drawn: Drawn) -> list[ExposedEffect]:
     return _crossed(spend, _known(counts.sum(axis=-2), _VALUES[:2], drawn), counts, drawn)
 
 
-def _told_apart(
-    drawn: Drawn, mechanism: Mechanism, rng: np.random.Generator, of_exposure: Mechanism | None
-) -> list[ExposedEffect]:
-    inside, everyone = (_by_outcome(counts) for counts in (drawn.inside, drawn.everyone))
-    others = everyone - inside
-    spend = _Block(everyone.sum(axis=-1), drawn, SPEND, mechanism, rng)
-    inside, others = (spend.released(counts, rng) for counts in (inside, others))
-    second = _known(inside.sum(axis=-2), _VALUES[:2], drawn)
-    if of_exposure is not None:
-        clicked = _Block(everyone.sum(axis=-2), drawn, CLICKED, of_exposure, rng)
-        inside, others = (
-            clicked.released(counts.swapaxes(-1, -2), rng).swapaxes(-1, -2)
-            for counts in (inside, others)
-        )
-        second = clicked.read_first(inside.sum(axis=-2), (inside + others).sum(axis=-2))
-    first = spend.read_first(inside.sum(axis=-1), (inside + others).sum(axis=-1))
-    return _crossed(first, second, inside, drawn)
-
-
 def _crossed(
     first: Released, second: Released, counts: IntArray, drawn: Drawn
 ) -> list[ExposedEffect]:
-    """Effects from two metrics with independent noise, and counts of both crossed."""
+    """Effects from a metric and a public column, and counts of both crossed."""
     both = first.values[..., :, np.newaxis] * second.values[..., np.newaxis, :]
     products = (counts * both).sum(axis=(-1, -2))
     weights = weigh(first.moments.sizes, drawn.layout, [0, 1])
     covariances = arm_covariances(first.moments, second.moments, products, weights).sum(axis=-1)
     pairs = zip(_arms([first, second], drawn), covariances, strict=True)
-    return [told_apart(*arms, sampling=float(one)) for arms, one in pairs]
+    return [told_apart(*arms, sampling=(float(one), float(one))) for arms, one in pairs]
 
 
 def _arms(found: list[Released], drawn: Drawn) -> list[tuple[ArmEstimates, ArmEstimates]]:

@@ -20,27 +20,27 @@ import numpy as np
 import clusterdp as cdp
 from bench.frontier_figure import EPSILONS, SEGMENT, SHARES, draw
 from bench.regrets import measure_regrets, regret_lines
-from clusterdp.experiment.category_space import Ends
-from clusterdp.experiment.layout import Layout
-from clusterdp.planning import assumptions as reference
+from clusterdp.cells.layout import Layout
+from clusterdp.outcomes.space import Ends
 from clusterdp.planning import choose as planning
-from clusterdp.planning.assumptions import Scenario
+from clusterdp.planning import request as reference
 from clusterdp.planning.choose import Request
-from clusterdp.planning.predictions import predict
-from clusterdp.reproduction import populations as paper
-from clusterdp.reproduction.draws import describe, noise_rng
-from clusterdp.reproduction.youtube import shipped_features
-from clusterdp.theory import formulas as theory
-from clusterdp.theory.simulation import simulate_releases
+from clusterdp.planning.prediction import predict
+from clusterdp.planning.request import Scenario
+from clusterdp.studies import formulas as theory
+from clusterdp.studies import populations as paper
+from clusterdp.studies.populations import shipped_features
+from clusterdp.studies.simulation import simulate_releases
+from clusterdp.studies.study import describe, noise_rng
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.moments import Use
-    from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.estimation.means.sums import Use
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.theory.population import Population
+    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.studies.simulation import Population
 
 T = TypeVar("T")
 N_DRAWS = 100

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp._figures import new_figure, save_figure
-from clusterdp.reproduction.draws import Spread
+from clusterdp.document._matplotlib import new_figure, save_figure
+from clusterdp.studies.study import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,30 +17,35 @@ import numpy as np
 
 import clusterdp as cdp
 from bench.covariate_rows import to_rows
-from clusterdp.channels.integers import TABLE_TOTAL
-from clusterdp.channels.optimal import OptimalChannel
-from clusterdp.estimation import adjustment, cell_weights
-from clusterdp.estimation.arm_means import arm_effects, to_means
-from clusterdp.estimation.calibration import calibrate
-from clusterdp.estimation.effect_values import to_effect
-from clusterdp.estimation.measured import declared_noise
-from clusterdp.estimation.moments import EffectArrays
-from clusterdp.estimation.profiles import Counted, Outputs, Profiles, ProfileSums
-from clusterdp.estimation.target import Target
-from clusterdp.experiment.layout import Layout
-from clusterdp.experiment.outcomes import OutcomeSpace
+from clusterdp.cells.layout import Layout
+from clusterdp.channels._optimal_channel import OptimalChannel
+from clusterdp.channels.base import TABLE_TOTAL
+from clusterdp.estimation.effects.effect import Target, to_effect
+from clusterdp.estimation.means import adjustment
+from clusterdp.estimation.means import weights as cell_weights
+from clusterdp.estimation.means.arms import arm_effects, to_means
+from clusterdp.estimation.means.calibration import Functional, calibrate
+from clusterdp.estimation.means.functions import declared_noise
+from clusterdp.estimation.means.sums import EffectArrays
+from clusterdp.estimation.reading.profiles import (
+    Counted,
+    Outputs,
+    Profiles,
+    ProfileSums,
+    spread_cells,
+)
 from clusterdp.mechanisms.draw import release_cells
+from clusterdp.outcomes.finite import OutcomeSpace
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
-from clusterdp.theory.population import Population
-from clusterdp.theory.simulation import simulate_estimates
+from clusterdp.studies.simulation import Population, simulate_estimates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.calibration import Calibration
-    from clusterdp.estimation.results import Effect
+    from clusterdp.estimation.means.calibration import Calibration
+    from clusterdp.estimation.report.results import Effect
     from clusterdp.mechanisms.mechanism import Mechanism
 
 N_REPLICATES = 2000
@@ -205,8 +210,14 @@ def adjusted_effects(
         )
         weights = cell_weights.weigh_cells(rows.sizes, layout, pair)
         sums = rows.covariate_sums(1)
-        means, moments = adjustment.adjusted_means(rows, sums, weights, pair, layout.sizes.size)
-        found = to_means(calibration.apply(means), moments, weights, n_slopes=1)
+        counted = Counted(cells[chosen], released[chosen], np.ones_like(chosen))
+        part = ProfileSums.of_rows(counted, profiles, outputs)
+        each = spread_cells(weights.of_units(), profiles, pair)
+        plain = calibration.apply(Functional.of_rows(part, each))
+        means, moments, explained = adjustment.adjusted_means(
+            rows, sums, weights, pair, layout.sizes.size, plain
+        )
+        found = to_means(calibration.apply(means), moments, weights, 1, explained)
         arrays = found.effects(layout, outputs.middle)
         effects.append(to_effect(arrays, of, rows.sizes.sum(axis=0)))
     return effects

@@ -18,10 +18,10 @@ import numpy as np
 from scipy import stats
 
 import clusterdp as cdp
-from clusterdp.channels.optimal import OptimalChannel, design_optimal
-from clusterdp.channels.optimal_rows import OptimalRows
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
+from clusterdp.channels._optimal_channel import OptimalChannel, design_optimal
+from clusterdp.channels.optimal import OptimalRows
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,7 +134,7 @@ def least_cost(values: FloatArray, prior: FloatArray, epsilon: float) -> float:
     space = cdp.OutcomeSpace.of(range(len(prior)))
     response = OptimalRows(epsilon=epsilon).response(space)
     weights = 1 / (values**2 @ prior - (values @ prior) ** 2)
-    tables, outputs = design_optimal(prior[np.newaxis], values, weights, response)
+    tables, outputs, _ = design_optimal(prior[np.newaxis], values, weights, response)
     channel = OptimalChannel(
         tables=tables, outputs=outputs, groups=np.zeros((1, 1), dtype=np.int64), values=values
     )

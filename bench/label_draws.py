@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.channels.label_response import LabelResponse
-from clusterdp.estimation.label_weights import LabelWeights
-from clusterdp.estimation.measured import CategoryFunction
-from clusterdp.estimation.metric_effects import MetricRows, Wanted
-from clusterdp.estimation.profiles import Counted, Profiles
-from clusterdp.estimation.segments import RowCounts
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.layout import Layout
+from clusterdp.cells.layout import Layout
+from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.metrics.mean import MetricRows, Wanted
+from clusterdp.estimation.reading.clusters import LabelWeights
+from clusterdp.estimation.reading.profiles import Counted, Profiles
+from clusterdp.estimation.reading.segments import RowCounts
 from clusterdp.mechanisms.draw import release_cells
-from clusterdp.published.release import Block
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.published.release import ReleasedQuestion
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.results import Effect
+    from clusterdp.estimation.report.results import Effect
     from clusterdp.mechanisms.mechanism import Mechanism
 
 COLUMN = "region"
@@ -107,7 +107,7 @@ def effects_of(
     totals = CellTotals.of_counts(counts, SPACE)
     drawn = release_cells(totals, layout, SPACE, mechanism, simulated_noise(rng))
     assert drawn.channel is not None  # noqa: S101 - rows are released
-    block = Block(
+    question = ReleasedQuestion(
         space=SPACE, mechanism=mechanism, statistics=drawn.statistics, channel=drawn.channel
     )
     wanted = Wanted(
@@ -121,7 +121,7 @@ def effects_of(
         labels=weights,
     )
     rows = _counted_rows(drawn.channel.simulate(counts, rng), layout)
-    measured = wanted.measured(CategoryFunction.declared("spend", SPACE, 0), block)
+    measured = wanted.measured(CategoryFunction.declared("spend", SPACE, 0), question)
     return MetricRows.of(measured, rows, wanted).estimate().effects
 
 

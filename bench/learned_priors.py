@@ -16,12 +16,12 @@ import numpy as np
 
 import clusterdp as cdp
 from bench.frontier import Table, limit, observed
-from clusterdp.experiment.layout import Layout
+from clusterdp.cells.layout import Layout
 from clusterdp.planning import choose as planning
-from clusterdp.planning.assumptions import Scenario, uniform_reference
 from clusterdp.planning.choose import Request
-from clusterdp.reproduction import populations as paper
+from clusterdp.planning.request import Scenario, uniform_reference
 from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.studies import populations as paper
 
 if TYPE_CHECKING:
     from collections.abc import Callable

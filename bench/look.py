@@ -18,24 +18,23 @@ import numpy as np
 import polars as pl
 
 import clusterdp as cdp
-from clusterdp.channels.optimal_rows import OptimalRows
+from clusterdp.cells.layout import Layout
+from clusterdp.channels.optimal import OptimalRows
 from clusterdp.errors import OwnerNotice
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.chosen_grids import choose_categories
-from clusterdp.experiment.declared import DeclaredOutcomes, declare
-from clusterdp.experiment.encoded_rows import OutcomeEncoder
-from clusterdp.experiment.grid import Density, rounding_variance
-from clusterdp.experiment.grid_placement import place_grid
-from clusterdp.experiment.layout import Layout
-from clusterdp.experiment.look_bins import look_space
-from clusterdp.experiment.look_outcomes import settle_outcomes
-from clusterdp.planning.assumptions import Scenario, uniform_reference
-from clusterdp.planning.look_advice import advise_look
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.chosen_grids import choose_categories
+from clusterdp.outcomes.declaration import DeclaredOutcomes, declare
+from clusterdp.outcomes.encoding import OutcomeEncoder
+from clusterdp.outcomes.grid import Density, place_grid
+from clusterdp.outcomes.look import look_space, settle_outcomes
+from clusterdp.planning.advice import advise_look
+from clusterdp.planning.request import Scenario, uniform_reference
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.number import Number
+    from clusterdp.outcomes.grid import Grid
+    from clusterdp.outcomes.number import Number
 
 N_UNITS = 50_000
 N_LOOKS = 20
@@ -100,6 +99,14 @@ def excess(
     (grid,) = space.grids
     found = density(y, grid.number)
     return float(noise @ grid.rounded(found)) + rounding_variance(grid, found)
+
+
+def rounding_variance(grid: Grid, found: Density) -> float:
+    """E[(y − l)(u − y)]: the variance that rounding adds, on average."""
+    lower = grid.lower(found.steps)
+    above = found.steps - np.array(grid.points)[lower]
+    added = float(found.probs @ (above * (grid.widths[lower] - above)))
+    return added * float(grid.number.unit**2)
 
 
 def least_excess(case: Case, number: Number, epsilon: float) -> float:
@@ -205,7 +212,7 @@ def play(rng: np.random.Generator) -> Play:
         epsilon=GAME_EPSILON,
         look=GAME_LOOK,
     )
-    high = release.blocks[0].space.declared.numbers["rounds"].high
+    high = release.questions[0].space.declared.numbers["rounds"].high
     every = rng.normal(size=2_000_000)
     means = [np.minimum(rounds_of(every, np.array(one)), high).mean() for one in (0, 1)]
     effect = cdp.estimate(release).effects[0]

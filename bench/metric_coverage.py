@@ -32,7 +32,7 @@ from bench.shortest_sets import shortest_difference
 
 if TYPE_CHECKING:
     from bench.metric_draws import Experiment, Question
-    from clusterdp.estimation.composed import ArmEstimates
+    from clusterdp.estimation.metrics._composed import ArmEstimates
     from clusterdp.mechanisms.mechanism import Mechanism
 
 N_REPLICATES = 2000

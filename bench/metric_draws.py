@@ -10,27 +10,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clusterdp.estimation.arm_means import to_means, weigh
-from clusterdp.estimation.calibration import Functional, calibrate, public_ridge
-from clusterdp.estimation.cell_weights import arm_variances
-from clusterdp.estimation.composed import ArmEstimates
-from clusterdp.estimation.intervals import EVERYTHING, ArmPair, quantile
-from clusterdp.estimation.levels import ArmLevels, Levels
-from clusterdp.estimation.measured import CategoryFunction
-from clusterdp.estimation.moments import CellMoments
-from clusterdp.estimation.profiles import Profiles, ProfileSums, spread_cells
-from clusterdp.estimation.quantile_pairs import QuantilePair
-from clusterdp.estimation.quantiles import ArmQuantile
-from clusterdp.estimation.ratio import ArmRatio
-from clusterdp.estimation.results import FEW_UNITS
-from clusterdp.estimation.share_bounds import ArmBounds, MeanBounds
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.expressions import Comparison
-from clusterdp.experiment.grid import Density, Grid
-from clusterdp.experiment.layout import Layout
-from clusterdp.experiment.number import Number
+from clusterdp.cells.layout import Layout
+from clusterdp.estimation.effects.intervals import EVERYTHING, ArmPair, quantile
+from clusterdp.estimation.means.arms import to_means, weigh
+from clusterdp.estimation.means.calibration import Functional, calibrate, public_ridge
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.means.sums import CellMoments
+from clusterdp.estimation.means.weights import arm_variances
+from clusterdp.estimation.metrics._composed import ArmEstimates
+from clusterdp.estimation.metrics.levels import ArmBounds, ArmLevels, Levels, MeanBounds
+from clusterdp.estimation.metrics.quantiles import ArmQuantile, QuantilePair
+from clusterdp.estimation.metrics.ratio import ArmRatio
+from clusterdp.estimation.reading.profiles import Profiles, ProfileSums, spread_cells
+from clusterdp.estimation.report.results import FEW_UNITS
 from clusterdp.mechanisms.draw import release_cells
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Density, Grid
+from clusterdp.outcomes.metric import Comparison
+from clusterdp.outcomes.number import Number
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 
@@ -38,9 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.arm_means import ArmMeans
-    from clusterdp.estimation.calibration import Calibration
-    from clusterdp.estimation.intervals import ArmValue, EffectInterval, Limits
+    from clusterdp.estimation.effects.intervals import ArmValue, EffectInterval, Limits
+    from clusterdp.estimation.means.arms import ArmMeans
+    from clusterdp.estimation.means.calibration import Calibration
     from clusterdp.mechanisms.mechanism import Mechanism
 
 N_CLUSTERS = 4

@@ -9,18 +9,17 @@ import numpy as np
 
 import clusterdp as cdp
 from clusterdp.planning import choose as planning
-from clusterdp.planning.assumptions import Scenario, uniform_reference
 from clusterdp.planning.choose import Request
-from clusterdp.planning.predictions import expect_with, purpose_variance, unit_noise
-from clusterdp.planning.purpose import parse_purpose
+from clusterdp.planning.prediction import asked_noise, expect_with, purpose_variance
+from clusterdp.planning.request import Scenario, parse_purpose, uniform_reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.space import CategorySpace
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 
@@ -54,10 +53,10 @@ def regrets_of(scenario: Scenario, epsilon: float) -> Regrets:
         precisions = expect_with(mechanism, scenario, noise)
         return [purpose_variance(precisions, one, scenario) for one in purposes]
 
-    searched = [variances(chosen, unit_noise(chosen, scenario))]
+    searched = [variances(chosen, asked_noise(chosen, scenario))]
     for together in (0.0, *np.geomspace(0.002, 0.5, 40), *np.linspace(0.52, 0.97, 12)):
         # Rows depend on what is left for them alone, so their noise is computed once.
-        noise = unit_noise(at_split(epsilon, together, 0.0), scenario)
+        noise = asked_noise(at_split(epsilon, together, 0.0), scenario)
         parts = np.linspace(0, 1, 13)
         searched += [variances(at_split(epsilon, together, part), noise) for part in parts]
     regrets = np.sqrt(np.array(searched) / np.min(searched, axis=0)).max(axis=1)

@@ -78,7 +78,7 @@ class Size:
             arm="treated",
             cluster="market",
             outcomes=dict.fromkeys(self.names, "0..3"),
-            block=self.names,
+            question=self.names,
             keep=["age"],
         )
         return watch.seconds()

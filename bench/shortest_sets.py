@@ -23,7 +23,7 @@ from scipy import sparse, stats
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
-    from clusterdp.estimation.composed import ArmEstimates
+    from clusterdp.estimation.metrics._composed import ArmEstimates
 
 _ALPHA = 0.05
 # Of the variances of estimated shares, so that their covariances can be inverted.

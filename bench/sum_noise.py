@@ -8,7 +8,7 @@ whose box is as wide as the spans; the statistic takes what is smaller. Noise of
 Gamma(m + 1) distribution of scale 1/ε and u uniform in the unit ball of the norm. So metric j has
 variance (m + 1)(m + 2)·E[u_j²]/ε². In the hull norm the ball is the convex hull of all differences,
 the smallest that there is: it bounds what any norm could gain. Plans are made anew as if sums had
-that variance. Writes `docs/sum_noise.md`.
+that variance. Writes `docs/_sum_noise.md`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ import numpy as np
 from scipy.spatial import Delaunay
 
 from bench.joint_frontier import Case, binary, funnel, independent
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.layout import Breakdown, Layout
+from clusterdp.cells.layout import Breakdown, Layout
 from clusterdp.mechanisms import catalogue as builders
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
 from clusterdp.planning import forecast
-from clusterdp.planning.assumptions import Scenario, cell_reference
-from clusterdp.planning.purpose import parse_purpose
-from clusterdp.planning.split import Shares, best_split
-from clusterdp.statistics import sum_noise
-from clusterdp.statistics.sum_noise import sum_variances
+from clusterdp.planning._split import Shares, best_split
+from clusterdp.planning.request import Scenario, cell_reference, parse_purpose
+from clusterdp.statistics import _sum_noise
+from clusterdp.statistics._sum_noise import sum_variances
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
-    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.space import CategorySpace
     from clusterdp.planning.forecast import Split
 
 EPSILONS, N_UNITS = (0.5, 1.0, 2.0, 4.0), (5_000, 50_000, 500_000)
@@ -84,7 +83,7 @@ def hull_factors(space: CategorySpace) -> FloatArray:
 
 def _laplace_variances(space: CategorySpace, epsilons: FloatArray, weight: int = 1) -> FloatArray:
     """As `sum_variances`, with Laplace noise on the sums of each metric."""
-    with patch.object(sum_noise, "_boxes", sum_noise._apart):  # noqa: SLF001 - what if
+    with patch.object(_sum_noise, "_boxes", _sum_noise._apart):  # noqa: SLF001 - what if
         return sum_variances(space, epsilons, weight)
 
 
@@ -116,9 +115,9 @@ def planned_errors(case: Case, scenario: Scenario, epsilon: float) -> FloatArray
         return builders.optimal(epsilon=epsilon, prior=case.prior.tolist(), sums=sums)
 
     best = best_split(
-        build, scenario, epsilon=epsilon, counts=(0.0,), given=Shares(), purpose=None
+        [build], [scenario], epsilon=epsilon, counts=(0.0,), given=Shares(), purpose=None
     ).split
-    predicted = forecast.Forecast(build, 0.0, epsilon, scenario, purposes)
+    predicted = forecast.Forecast([build], 0.0, epsilon, [scenario], purposes)
     return np.asarray(np.sqrt(predicted(np.array([best[1:]]))[0]))
 
 
@@ -143,7 +142,7 @@ def as_markdown() -> str:
         "",
         "Written by `make bench-variance`; not edited by hand. Sums of several metrics have noise",
         "together, in a *box* as wide as their spans, or Laplace noise on each, whichever is",
-        "smaller (`statistics/sum_noise.py`). Noise in the norm of the *hull* of all differences",
+        "smaller (`statistics/_sum_noise.py`). Noise in the norm of the *hull* of all differences",
         "of two categories would have less variance yet. It is not built: hulls in many metrics",
         "have too many facets, and their variance on a coarse lattice no closed form. The hull is",
         "of sums without squares, so that its gain is a bound.",
@@ -174,7 +173,7 @@ def as_markdown() -> str:
 def main() -> None:
     """Measure, write and show."""
     text = as_markdown()
-    (DOCS / "sum_noise.md").write_text(text, encoding="utf-8")
+    (DOCS / "_sum_noise.md").write_text(text, encoding="utf-8")
     print(text)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 import clusterdp as cdp
-from clusterdp._figures import COLOURS, new_figure, save_figure
-from clusterdp.privacy.accounting import shown_percent
+from clusterdp.document._matplotlib import COLOURS, new_figure, save_figure
+from clusterdp.privacy.accounting import percent_rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +76,7 @@ def private_effects(
     release = cdp.release(owner, plan)
     estimate = cdp.estimate(release, segments=analyst, on="user", by=["tier"])
     effects = [estimate[1], *(estimate[f"tier={tier}"] for tier in TIERS)]
-    belief = shown_percent(math.exp(epsilon) / (1 + math.exp(epsilon)))
+    belief = percent_rounded_up(math.exp(epsilon) / (1 + math.exp(epsilon)))
     label = f"private folder, ε = {epsilon:g}: a suspicion of 50% becomes at most {belief}"
     return Series(label, effects, colour)
 

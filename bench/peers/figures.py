@@ -8,7 +8,7 @@ from bench.peers import methods
 from bench.peers.promise import CENTRAL, LOCAL, RECORD, RECORD_OF_ARM, TRUE_ROWS
 from bench.peers.study import EPSILONS
 from bench.peers.summary import FEATURE_ERROR, GAIN, OVERALL_ERROR, OWN_ERROR, Question, Summary
-from clusterdp._figures import new_figure, save_figure
+from clusterdp.document._matplotlib import new_figure, save_figure
 
 if TYPE_CHECKING:
     from pathlib import Path

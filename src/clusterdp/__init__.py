@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     )
     from clusterdp.estimation.calibrated_rows import calibrated_rows
     from clusterdp.estimation.estimate import estimate
-    from clusterdp.estimation.results import Effect, Estimate
-    from clusterdp.experiment.number import Number
-    from clusterdp.experiment.outcomes import OutcomeSpace
+    from clusterdp.estimation.report.results import Effect, Estimate
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.mechanisms.catalogue import (
+        SumShares,
         cluster_dp,
         cluster_free_dp,
         noisy_histogram,
@@ -41,11 +40,11 @@ if TYPE_CHECKING:
         uniform_prior_dp,
     )
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.mechanisms.sum_shares import SumShares
+    from clusterdp.outcomes.finite import OutcomeSpace
+    from clusterdp.outcomes.number import Number
     from clusterdp.owner.plan import Plan, plan
     from clusterdp.owner.preview import Preview
-    from clusterdp.owner.publish import Published, preview, publish, resume
-    from clusterdp.owner.release import release
+    from clusterdp.owner.publish import Published, preview, publish, release, resume
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.published.folder import read_release
     from clusterdp.published.release import Release
@@ -64,11 +63,12 @@ _HOMES = {
     ),
     "estimation.calibrated_rows": ("calibrated_rows",),
     "estimation.estimate": ("estimate",),
-    "estimation.results": ("Effect", "Estimate"),
-    "experiment.number": ("Number",),
-    "experiment.outcomes": ("OutcomeSpace",),
+    "estimation.report.results": ("Effect", "Estimate"),
+    "outcomes.number": ("Number",),
+    "outcomes.finite": ("OutcomeSpace",),
     "ledger.ledger": ("Ledger",),
     "mechanisms.catalogue": (
+        "SumShares",
         "cluster_dp",
         "cluster_free_dp",
         "noisy_histogram",
@@ -77,11 +77,9 @@ _HOMES = {
         "uniform_prior_dp",
     ),
     "mechanisms.mechanism": ("Mechanism",),
-    "mechanisms.sum_shares": ("SumShares",),
     "owner.plan": ("Plan", "plan"),
     "owner.preview": ("Preview",),
-    "owner.publish": ("Published", "preview", "publish", "resume"),
-    "owner.release": ("release",),
+    "owner.publish": ("Published", "preview", "publish", "release", "resume"),
     "privacy.accounting": ("Guarantee",),
     "published.folder": ("read_release",),
     "published.release": ("Release",),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clusterdp.channels.decoding import decode_functions, without_bias
-from clusterdp.channels.integers import TABLE_TOTAL
-from clusterdp.channels.plain import k_ary_response
+from clusterdp.channels._decoding import decode_functions, without_bias
+from clusterdp.channels._solver.staircases import k_ary_response
+from clusterdp.channels.base import TABLE_TOTAL
 from joint_spaces import channel_of, grid_of, response_of
 
 

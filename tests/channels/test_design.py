@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import clusterdp as cdp
 from channel_checks import assert_unbiased, exact_transition, released_channel
-from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL
-from clusterdp.channels.resampled_rows import ResamplingResponse
-from clusterdp.channels.resampling import ResamplingChannel
+from clusterdp.channels.base import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.channels.resampling import ResamplingChannel, ResamplingResponse
 
 if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism

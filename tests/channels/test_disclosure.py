@@ -16,8 +16,8 @@ import clusterdp as cdp
 from assertions import assert_mean
 from cli_runs import PARTS, release, run
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.mechanisms.disclosure import best_guesses, disclosure_notes
-from clusterdp.privacy.accounting import shown_percent
+from clusterdp.mechanisms.draw import best_guesses, disclosure_notes
+from clusterdp.privacy.accounting import percent_rounded_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,8 +60,8 @@ def test_odds_in_words() -> None:
     [(0.5, "50%"), (0.881, "89%"), (0.99, "99%"), (0.9931, "99.4%"), (0.99994, "99.994%")],
 )
 def test_percentages_are_rounded_up_and_never_full(prob: float, shown: str) -> None:
-    assert shown_percent(prob) == shown
-    assert shown_percent(1.0) == "over 99.999999%"
+    assert percent_rounded_up(prob) == shown
+    assert percent_rounded_up(1.0) == "over 99.999999%"
 
 
 DECLARED = (0.7, 0.1, 0.1, 0.1)

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from all_sets import least_variance
-from clusterdp.channels.cone_program import ConeProgram, Mixture, Prices, Pull
-from clusterdp.channels.generation import find_optimum
-from clusterdp.channels.high_sets import all_sets, first_sets
-from clusterdp.channels.interior_point import solve_cones
-from clusterdp.channels.reduction import reduce_mixture
-from clusterdp.channels.staircases import design_staircase
+from clusterdp.channels._solver.generation import find_optimum, reduce_mixture
+from clusterdp.channels._solver.program import ConeProgram, Mixture, Prices, Pull, solve_cones
+from clusterdp.channels._solver.sets import all_sets, first_sets
+from clusterdp.channels._solver.staircases import design_staircase
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray

@@ -9,12 +9,11 @@ import pytest
 from scipy import stats
 
 import clusterdp as cdp
-from clusterdp.channels.optimal import OptimalChannel, design_optimal
-from clusterdp.channels.optimal_rows import OptimalRows
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.grid import Density
-from clusterdp.experiment.grid_placement import place_grid
+from clusterdp.channels._optimal_channel import OptimalChannel, design_optimal
+from clusterdp.channels.optimal import OptimalRows
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Density, place_grid
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
@@ -52,7 +51,7 @@ def excess(probs: FloatArray, n_points: int, epsilon: float) -> float:
     prior += np.bincount(lower + 1, probs * up, len(points))
     response = OptimalRows(epsilon=epsilon).response(space)
     priors = np.maximum(prior, 1e-9)[np.newaxis]
-    tables, outputs = design_optimal(priors, space.metric_values(), np.ones(1), response)
+    tables, outputs, _ = design_optimal(priors, space.metric_values(), np.ones(1), response)
     groups = np.zeros((1, 1), dtype=np.int64)
     channel = OptimalChannel(
         tables=tables, outputs=outputs, groups=groups, values=space.metric_values()

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from all_sets import least_variance
-from clusterdp.channels.integers import (
-    LARGEST_ROW_EPSILON,
-    SMALLEST_ROW_EPSILON,
-    TABLE_TOTAL,
+from clusterdp.channels._optimal_channel import (
+    MOST_BIAS,
+    OptimalChannel,
+    design_one,
+    design_optimal,
 )
-from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_one, design_optimal
+from clusterdp.channels.base import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON, TABLE_TOTAL
 from clusterdp.errors import OwnerNotice
 from joint_spaces import channel_of, grid_of, response_of
 
@@ -83,7 +84,7 @@ def test_every_channel_is_exact(
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1, 2, 4, 12])
 def test_a_funnel_in_integers_is_as_good_as_the_oracle(epsilon: float) -> None:
     weights = 1 / ((FUNNEL**2) @ FUNNEL_PRIOR - (FUNNEL @ FUNNEL_PRIOR) ** 2)
-    tables, outputs = design_optimal(FUNNEL_PRIOR[None], FUNNEL, weights, response_of(epsilon))
+    tables, outputs, _ = design_optimal(FUNNEL_PRIOR[None], FUNNEL, weights, response_of(epsilon))
     channel = OptimalChannel(
         tables=tables, outputs=outputs, groups=np.zeros((1, 1), np.int64), values=FUNNEL
     )
@@ -136,7 +137,7 @@ def test_a_level_above_the_ratio_is_caught() -> None:
 def test_without_a_solver_every_metric_has_a_channel(
     delta: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clusterdp.channels.generation.solve_cones", lambda *_: None)
+    monkeypatch.setattr("clusterdp.channels._solver.generation.solve_cones", lambda *_: None)
     response = response_of(0.7, delta)
     with pytest.warns(OwnerNotice, match="a plain one takes its place"):
         channel = channel_of(np.vstack([FUNNEL_PRIOR, np.full(5, 0.2)]), FUNNEL, response)

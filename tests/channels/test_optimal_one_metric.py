@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import clusterdp as cdp
-from clusterdp.channels.integers import TABLE_TOTAL
-from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_optimal
-from clusterdp.channels.optimal_rows import OptimalResponse
+from clusterdp.channels._optimal_channel import MOST_BIAS, OptimalChannel, design_optimal
+from clusterdp.channels.base import TABLE_TOTAL
+from clusterdp.channels.optimal import OptimalResponse
 from clusterdp.channels.priors import learn_priors
 from clusterdp.statistics.base import Histogram
 from clusterdp.statistics.noise import noise_variance
@@ -71,7 +71,7 @@ def plain_program(
 
 
 def designed(priors: FloatArray, values: FloatArray, response: OptimalResponse) -> OptimalChannel:
-    tables, outputs = design_optimal(priors, values[np.newaxis], np.ones(1), response)
+    tables, outputs, _ = design_optimal(priors, values[np.newaxis], np.ones(1), response)
     groups = np.zeros((1, 2), np.int64)
     return OptimalChannel(tables=tables, outputs=outputs, groups=groups, values=values[np.newaxis])
 

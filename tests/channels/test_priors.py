@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterdp.channels.integers import PRIOR_TOTAL
+from clusterdp.channels.base import PRIOR_TOTAL
 from clusterdp.channels.priors import (
     estimate_prior,
     learn_priors,
     to_weights,
     with_every_outcome,
 )
-from clusterdp.experiment.simplex import nearest_distribution
+from clusterdp.outcomes.look import nearest_distribution
 from clusterdp.statistics.base import Histogram
 from clusterdp.statistics.noise import noise_variance, simulated_noise
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from clusterdp.channels import shrinkage
-from clusterdp.channels.shrinkage import _best_linear, _Differences, shrink_frequencies
+from clusterdp.channels import priors
+from clusterdp.channels.priors import _best_linear, _Differences, shrink_frequencies
 from clusterdp.statistics.noise import noise_variance, simulated_noise
 
 if TYPE_CHECKING:
@@ -71,5 +71,5 @@ def test_neighbours_help_where_a_shape_is_smooth_and_cost_little_where_it_is_not
     noisy = simulated_noise(rng)(np.broadcast_to(counts, (N_DRAWS, *counts.shape)), SCALE)
     frequencies = counts / SIZES[:, np.newaxis]
     with_them = squared_error(noisy, frequencies)
-    monkeypatch.setattr(shrinkage, "_MOST_ALIKE", 0.0)
+    monkeypatch.setattr(priors, "_MOST_ALIKE", 0.0)
     assert with_them <= most * squared_error(noisy, frequencies)

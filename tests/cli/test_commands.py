@@ -59,7 +59,7 @@ def test_every_mechanism_survives_the_folder(mechanism: str, source: Path, tmp_p
     assert run("verify", target).exit_code == 0
     loaded = cdp.read_release(target)
     assert loaded.guarantee.epsilon <= 2
-    assert loaded.guarantee == loaded.blocks[0].mechanism.guarantee(loaded.blocks[0].space)
+    assert loaded.guarantee == loaded.questions[0].mechanism.guarantee(loaded.questions[0].space)
     result = run("estimate", target)
     assert result.exit_code == 0, result.output
     assert "95% interval" in result.output
@@ -140,7 +140,7 @@ def test_parameters_by_hand(source: Path, tmp_path: Path) -> None:
     result = release(source, tmp_path / "out", *by_hand, "--resample-prob", 0.5)
     assert result.exit_code == 0, result.output
     published = cdp.read_release(tmp_path / "out")
-    numbers = published.blocks[0].mechanism.parameters(published.blocks[0].space)
+    numbers = published.questions[0].mechanism.parameters(published.questions[0].space)
     assert numbers["resample_prob"] == 0.5
     assert numbers["noise_scale"] == 5
 

@@ -10,12 +10,12 @@ import pytest
 
 from cli_runs import assert_refused, release, run
 from clusterdp.errors import DataError
-from clusterdp.ledger import store
+from clusterdp.ledger import _store
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.reservation import Reservation
-from clusterdp.releasing import to_folder as publishing
-from clusterdp.releasing.passes import TablePasses
-from clusterdp.storage.files import MANIFEST
+from clusterdp.releasing import targets as publishing
+from clusterdp.releasing.pipeline import TablePasses
+from clusterdp.storage.folder import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +159,7 @@ def test_what_is_published_is_recorded_instead_of_closed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store.Transaction, "wipe", stop)
+        patched.setattr(_store.Transaction, "wipe", stop)
         assert "is published, but that could not be" in spend(source, where).stderr
     unfinished, out = only(where).release_id, where.with_name("out")
     content = {path.name: path.read_bytes() for path in out.iterdir()}

@@ -68,7 +68,7 @@ def test_no_channel_is_designed_again(published: Path, monkeypatch: pytest.Monke
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("clusterdp.channels.optimal_rows._remembered_design", refuse)
+    monkeypatch.setattr("clusterdp.channels.optimal._remembered_design", refuse)
     for command in ("inspect", "verify"):
         assert run(command, published).exit_code == 0
 
@@ -114,7 +114,7 @@ def test_a_resumed_release_expects_what_it_began_with(
     whose: dict[str, Any] = {"ledger": ledger, "population": "us", "new_population": True}
     cdp.publish(source, out=tmp_path / "whole", **asked)
     with monkeypatch.context() as patch:
-        patch.setattr("clusterdp.releasing.to_folder.write_readme", stop)
+        patch.setattr("clusterdp.releasing.targets.write_readme", stop)
         with pytest.raises(KeyboardInterrupt):
             cdp.publish(source, out=tmp_path / "out", **asked, **whose)
     held = json.loads(run("ledger", "show", ledger, "--json").stdout)

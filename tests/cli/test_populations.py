@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from categories import one_block
+from categories import one_question
 from cli_runs import PARTS, assert_refused, release, run
-from clusterdp.cli.release import NO_LEDGER
+from clusterdp.cli.owner import NO_LEDGER
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.balance import population_problem
@@ -108,7 +108,7 @@ def test_it_is_confirmed_on_the_command_line_alone(
 def test_names_are_checked_where_the_budget_is_reserved(where: Path) -> None:
     """Between a look and a reservation another process may have opened the population."""
     ledger = Ledger(str(where))
-    terms = one_block(SPACE, cdp.uniform_prior_dp(epsilon=1))
+    terms = one_question(SPACE, cdp.uniform_prior_dp(epsilon=1))
     asked: dict[str, Any] = {"terms": terms, "about": {}, "place": "x"}
     with pytest.raises(LedgerError, match="is new to the ledger"):
         ledger.reserve("us", **asked, confirmed_new=False)

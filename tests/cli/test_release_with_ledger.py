@@ -14,10 +14,11 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import assert_refused, release, run
-from clusterdp.ledger import store
+from clusterdp.ledger import _store
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.releasing import to_folder as publishing
-from clusterdp.releasing.passes import TablePasses
+from clusterdp.owner import job
+from clusterdp.releasing import targets as publishing
+from clusterdp.releasing.pipeline import TablePasses
 from released import drawn_of
 
 if TYPE_CHECKING:
@@ -76,10 +77,16 @@ def test_over_the_cap_is_refused_before_an_outcome_is_read(
 
 
 def test_a_refused_table_gives_its_budget_back(
-    table: pl.DataFrame, tmp_path: Path, where: Path
+    table: pl.DataFrame, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "t.parquet"
     table.with_columns(clicks=pl.col("clicks") + 2).write_parquet(path)
+    # The rows of a small table are checked before anything is on record.
+    refused = spend(path, tmp_path / "out", where)
+    assert refused.exit_code == 2
+    assert "has values outside the outcome space" in refused.stderr
+    assert shown(where)["populations"] == []
+    monkeypatch.setattr(job, "_SMALL_TABLE", 0)
     refused = spend(path, tmp_path / "out", where)
     assert refused.exit_code == 2
     assert "has values outside the outcome space" in refused.stderr
@@ -135,11 +142,11 @@ def test_an_interrupted_release_is_finished(
     published = cdp.read_release(tmp_path / "out")
     if kept is not None:
         drawn = drawn_of(kept, published)
-        ((block, kept_block),) = zip(published.blocks, drawn.blocks, strict=True)
+        ((question, kept_block),) = zip(published.questions, drawn.questions, strict=True)
         assert kept_block.statistics
-        both = zip(block.statistics, kept_block.statistics, strict=True)
-        assert (block.channel is None) == (kept_block.channel is None)
-        channels = [(block.channel, kept_block.channel)] if block.channel else []
+        both = zip(question.statistics, kept_block.statistics, strict=True)
+        assert (question.channel is None) == (kept_block.channel is None)
+        channels = [(question.channel, kept_block.channel)] if question.channel else []
         for ours, theirs in [*both, *channels]:
             assert ours is not None
             assert theirs is not None
@@ -194,7 +201,7 @@ def test_published_and_not_committed(
     source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        interrupt(patched, store.Transaction, "wipe", KeyboardInterrupt)
+        interrupt(patched, _store.Transaction, "wipe", KeyboardInterrupt)
         stopped = spend(source, tmp_path / "out", where)
     assert stopped.exit_code == 2
     assert "is published, but that could not be recorded (interrupted); record it" in stopped.stderr
@@ -216,7 +223,7 @@ def test_one_reservation_gives_one_release(
     import sqlite3
 
     with monkeypatch.context() as patched:
-        interrupt(patched, store.Transaction, "wipe", KeyboardInterrupt)
+        interrupt(patched, _store.Transaction, "wipe", KeyboardInterrupt)
         spend(source, tmp_path / "out", where)
     (unfinished,) = shown(where)["populations"][0]["releases"]
     resume = ("release", "--resume", unfinished["release_id"], "--ledger", where)
@@ -234,7 +241,7 @@ def test_what_was_sealed_is_all_that_can_be_published(
     source: Path, tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        interrupt(patched, store.Transaction, "wipe", KeyboardInterrupt)
+        interrupt(patched, _store.Transaction, "wipe", KeyboardInterrupt)
         spend(source, tmp_path / "out", where)
     (unfinished,) = shown(where)["populations"][0]["releases"]
     resume = ("release", "--resume", unfinished["release_id"], "--ledger", where)

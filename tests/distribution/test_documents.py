@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 
 from clusterdp.channels.catalogue import RowRule
 from clusterdp.cli.app import app
-from clusterdp.experiment.categories import CategoriesRecord
-from clusterdp.experiment.declared import DeclaredRecord
 from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.outcomes.categories import CategoriesRecord
+from clusterdp.outcomes.declaration import DeclaredRecord
 from clusterdp.published.manifest import BeforeLook, ColumnNames, Manifest
 from clusterdp.published.provenance import Provenance, Spent
-from clusterdp.published.terms import BlockTerms, GuaranteeTerms
+from clusterdp.published.terms import GuaranteeTerms, QuestionTerms
 from clusterdp.statistics.catalogue import Statistic
 from clusterdp.statistics.look import NoisyLook
-from clusterdp.storage.files import FileSum
+from clusterdp.storage.folder import FileSum
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -81,7 +81,7 @@ def test_code_that_documents_name_exists() -> None:
 
 def test_the_format_describes_every_key_of_a_manifest() -> None:
     described = (ROOT / "docs" / "format.md").read_text()
-    kinds: list[type[Struct]] = [Manifest, BlockTerms, ColumnNames, GuaranteeTerms, FileSum]
+    kinds: list[type[Struct]] = [Manifest, QuestionTerms, ColumnNames, GuaranteeTerms, FileSum]
     kinds += [CategoriesRecord, DeclaredRecord, BeforeLook, NoisyLook, Provenance, Spent]
     kinds += [Mechanism, *get_args(Statistic), *get_args(RowRule)]
     tags = [kind.__struct_config__.tag for kind in kinds if kind.__struct_config__.tag]

@@ -88,10 +88,10 @@ def fresh_environment(folder: Path, wheel: Path) -> Path:
 def test_the_wheel_releases_and_estimates(table: pl.DataFrame, tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path / "dist")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"clusterdp/py.typed", "clusterdp/reproduction/youtube_top50.csv"} <= set(names)
+    assert {"clusterdp/py.typed", "clusterdp/studies/youtube_top50.csv"} <= set(names)
     assert {
         "clusterdp/estimation/templates/report.html",
-        "clusterdp/pages/templates/base.html",
+        "clusterdp/document/templates/base.html",
     } <= set(names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"clusterdp"}
 

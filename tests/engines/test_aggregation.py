@@ -9,8 +9,8 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.engines.local.aggregation import one_row_per_unit
-from clusterdp.experiment.aggregates import RULES, parse_aggregates
+from clusterdp.engines.local.engine import one_row_per_unit
+from clusterdp.outcomes.published_names import RULES, parse_aggregates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,18 +14,18 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.channels.label_response import LabelResponse
+from clusterdp.channels.cluster_response import LabelResponse
 from clusterdp.engines.base import RANDOMIZING
 from clusterdp.engines.local.engine import LocalEngine
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.errors import TableChangedError
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.in_memory import release_in_memory, run_release
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import DeclaredLabels
+from clusterdp.releasing.pipeline import release_in_memory, run_release
 from clusterdp.releasing.prepare import prepare, prepare_table
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import simulated_noise
@@ -34,10 +34,10 @@ from clusterdp.storage.store_folder import StoreFolder
 from conformance_cases import CASES, COLUMNS, MARKETS, SPACE, Case
 from refused_tables import REFUSALS
 from store_releases import as_bytes, write_fixed
-from two_blocks import COLUMNS as BLOCK_COLUMNS
-from two_blocks import MECHANISMS as BLOCK_MECHANISMS
-from two_blocks import SPACES as BLOCK_SPACES
-from two_blocks import release_blocks, some_table
+from two_questions import COLUMNS as BLOCK_COLUMNS
+from two_questions import MECHANISMS as BLOCK_MECHANISMS
+from two_questions import SPACES as BLOCK_SPACES
+from two_questions import asked_of_some, release_questions, some_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,9 +82,11 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
     theirs = release(to_spark(spark, given), case, case.columns())
     assert theirs.guarantee == ours.guarantee
     assert theirs.notes == ours.notes
-    assert [one.space for one in theirs.blocks] == [one.space for one in ours.blocks]
+    assert [one.space for one in theirs.questions] == [one.space for one in ours.questions]
     assert pl.DataFrame(theirs.cells.toArrow()).equals(ours.cells)
-    for one, other in zip(theirs.blocks[0].statistics, ours.blocks[0].statistics, strict=True):
+    for one, other in zip(
+        theirs.questions[0].statistics, ours.questions[0].statistics, strict=True
+    ):
         for drawn, own in zip(one.arrays().values(), other.arrays().values(), strict=True):
             np.testing.assert_array_equal(drawn, own)
     if ours.units is None:
@@ -100,30 +102,35 @@ def test_frames_are_released_alike(name: str, table: pl.DataFrame, spark: SparkS
 def test_private_clusters_of_blocks_are_released_alike(
     rng: np.random.Generator, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """In memory and in a folder; labels are as many as markets."""
+    """With looks at those asked; in memory and in a folder. Labels are as many as markets."""
     table = some_table(400, rng)
     labels = DeclaredLabels(
         response=LabelResponse.for_epsilon(["0", "1", "2", "3"], 0.7), shares=(1.0,) * 4
     )
     columns = replace(BLOCK_COLUMNS, private_cluster=True)
+    mechanisms = asked_of_some(
+        cdp.optimal(epsilon=1.2, look=0.1), cdp.optimal(epsilon=1.2, look=0.1, noise_scale=20)
+    )
     released = {}
     for name, frame in {"local": table, "spark": to_spark(spark, table)}.items():
         prepared = prepare(frame, columns=columns, spaces=BLOCK_SPACES, labels=labels)
         key, noise = ReleaseKey(b"k" * 32), simulated_noise(np.random.default_rng(0))
-        made = release_in_memory(prepared, BLOCK_MECHANISMS, key, noise)
+        made = release_in_memory(prepared, mechanisms, key, noise)
         again = simulated_noise(np.random.default_rng(0))
         target, journal = LocalFolder(tmp_path / name), Unrecorded(key)
-        write_with(prepared, BLOCK_MECHANISMS, target, Silence(), journal=journal, add_noise=again)
-        assert [check.problem for check in verify_folder(tmp_path / name) if check.problem] == []
+        write_with(prepared, mechanisms, target, Silence(), journal=journal, add_noise=again)
         read = cdp.read_release(tmp_path / name)
         rows = made.units if name == "local" else pl.DataFrame(made.units.toArrow())
         assert read.units.collect().sort("user").equals(rows.sort("user"))
+        assert [check.problem for check in verify_folder(tmp_path / name) if check.problem] == []
         released[name] = (rows.sort("user"), str(cdp.estimate(read, by="market", metrics="sale")))
         assert made.guarantee == read.guarantee
     assert released["spark"][0].equals(released["local"][0])
     assert released["spark"][1] == released["local"][1]
+    local, spark_look = (tmp_path / name / "look.parquet" for name in ("local", "spark"))
+    assert local.read_bytes() == spark_look.read_bytes()
     given = table.select("user", own="market").join(released["local"][0], on="user")
-    assert 0 < (given["own"].cast(pl.String) == given["market"]).sum() < len(table)
+    assert 0 < (given["own"].cast(pl.String) == given["market_noisy"]).sum() < len(table)
 
 
 @pytest.mark.spark
@@ -148,25 +155,28 @@ def test_blocks_are_released_alike(
     """Bit for bit, in memory and in a folder."""
     table, key = some_table(300, rng), ReleaseKey(b"k" * 32)
     ours, theirs = (
-        release_blocks(frame, key, simulated_noise(np.random.default_rng(0)))
+        release_questions(frame, key, simulated_noise(np.random.default_rng(0)))
         for frame in (table, to_spark(spark, table))
     )
     assert theirs.guarantee == ours.guarantee
     assert pl.DataFrame(theirs.cells.toArrow()).equals(ours.cells)
-    assert pl.DataFrame(theirs.units.toArrow()).sort("user").equals(ours.units)
+    rows = pl.DataFrame(theirs.units.toArrow()).sort("user")
+    assert rows.equals(ours.units)
+    assert rows.columns[4:7] == ["fold", "question", "response"]
     assert str(cdp.estimate(theirs)) == str(cdp.estimate(ours))
-    of_blocks: dict[str, Any] = {"columns": BLOCK_COLUMNS, "spaces": BLOCK_SPACES}
+    of_questions: dict[str, Any] = {"columns": BLOCK_COLUMNS, "spaces": BLOCK_SPACES}
     tables: dict[str, Table] = {
-        "local": LocalTable(rows=table.lazy(), **of_blocks),
-        "spark": SparkTable(rows=to_spark(spark, table), **of_blocks),
+        "local": LocalTable(rows=table.lazy(), **of_questions),
+        "spark": SparkTable(rows=to_spark(spark, table), **of_questions),
     }
     for name, opened in tables.items():
         write(opened, LocalFolder(tmp_path / name), mechanisms=BLOCK_MECHANISMS)
-        assert [check.problem for check in verify_folder(tmp_path / name) if check.problem] == []
     ours, theirs = cdp.read_release(tmp_path / "local"), cdp.read_release(tmp_path / "spark")
     assert theirs.units.collect().equals(ours.units.collect())
     for name in ("cells.parquet", "totals.parquet", "channels.parquet"):
         assert (tmp_path / "local" / name).read_bytes() == (tmp_path / "spark" / name).read_bytes()
+    for name in tables:
+        assert [check.problem for check in verify_folder(tmp_path / name) if check.problem] == []
 
 
 @pytest.mark.spark
@@ -268,6 +278,7 @@ def open_for(source: str, case: Case) -> Prepared:
         clip=case.clip,
         min_cell_size=case.min_cell_size,
         aggregates=case.aggregates,
+        labels=case.labels,
     )
 
 

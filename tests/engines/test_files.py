@@ -12,10 +12,10 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import assert_refused, release
-from clusterdp.engines.local.sources.files import open_files
-from clusterdp.engines.named_source import NamedSource, Wanted
-from clusterdp.engines.text_files import find_delimiter
-from clusterdp.rows.written_numbers import NO_NUMBER, PLAIN, texts_as_numbers
+from clusterdp.rows.column_types import NO_NUMBER, PLAIN, texts_as_numbers
+from clusterdp.sources.files import open_files
+from clusterdp.sources.source import NamedSource, Wanted
+from clusterdp.sources.text import find_delimiter
 from source_forms import FORMS
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.engines.local import kept_columns
+from clusterdp.engines.local import _reading
 from clusterdp.engines.local.table import LocalTable
-from clusterdp.releasing.in_memory import release_in_memory
+from clusterdp.releasing.pipeline import release_in_memory
 from clusterdp.releasing.prepare import prepare_table
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
@@ -48,8 +48,8 @@ def texts(numbers: Any) -> pl.Series:
 def test_large_tables_are_judged_as_small_ones_are(
     case: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_columns, "_SAMPLED_NUMBERS", 2**12)
-    monkeypatch.setattr(kept_columns, "_MOST_COUNTED", 2**10)
+    monkeypatch.setattr(_reading, "_SAMPLED_NUMBERS", 2**12)
+    monkeypatch.setattr(_reading, "_MOST_COUNTED", 2**10)
     make, reveals = OF_VALUES[case]
     clicks = rng.integers(0, 2, N_ROWS)
     frame = pl.DataFrame(
@@ -69,6 +69,6 @@ def test_large_tables_are_judged_as_small_ones_are(
     )
     prepared, key = prepare_table(table), ReleaseKey.from_system()
     told: list[str] = []
-    monkeypatch.setattr("clusterdp.releasing.in_memory.notify_owner", told.append)
+    monkeypatch.setattr("clusterdp.releasing.prepare.notify_owner", told.append)
     release_in_memory(prepared, (cdp.uniform_prior_dp(epsilon=1),), key, add_exact_noise)
     assert ["'extra' is kept" in one for one in told] == [True] * reveals

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from cli_runs import PARTS, assert_refused, run
-from clusterdp.engines.local.sources.databases import read_query, store_query
-from clusterdp.engines.named_source import NamedSource, Wanted
+from clusterdp.sources.databases import read_query, store_query
+from clusterdp.sources.source import NamedSource, Wanted
 from source_forms import in_postgres
 
 if TYPE_CHECKING:
@@ -121,6 +121,16 @@ def test_refused_queries_are_one_line_without_values(
         assert not list(tmp_path.iterdir())
     assert execute(admin, "select count(*), sum(clicks) from people") == before
     assert execute(admin, "select is_called from counter") == [(False,)]
+
+
+def test_who_may_call_what_writes_files_is_refused(
+    clicks: NamedSource, admin: str, tmp_path: Path
+) -> None:
+    execute(admin, "grant execute on function lo_export(oid, text) to reader")
+    try:
+        assert_refused(release(clicks, tmp_path / "out"), "may reach files of the server")
+    finally:
+        execute(admin, "revoke execute on function lo_export(oid, text) from reader")
 
 
 def test_nothing_is_left_behind(clicks: NamedSource, admin: str, tmp_path: Path) -> None:

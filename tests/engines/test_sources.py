@@ -11,15 +11,15 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.engines.local.engine import LocalEngine
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.grid import Grid
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Grid
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.rows.column_types import PLAIN, Notation
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.written_numbers import PLAIN, Notation
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clusterdp.engines.named_source import NamedSource
+    from clusterdp.sources.source import NamedSource
 
 KEY = ReleaseKey(b"k" * 32)
 SPEND = cdp.Number(0, 40)
@@ -262,7 +262,7 @@ def test_an_interrupted_release_of_a_query_is_finished_from_anywhere(
     monkeypatch.chdir(tmp_path)
     for place, again in enumerate(([], [parquet])):
         with monkeypatch.context() as patch:
-            patch.setattr("clusterdp.releasing.to_folder.write_readme", stop)
+            patch.setattr("clusterdp.releasing.targets.write_readme", stop)
             with pytest.raises(KeyboardInterrupt):
                 cdp.publish(
                     "sqlite:///people.sqlite",

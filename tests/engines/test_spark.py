@@ -17,23 +17,24 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
-from clusterdp.engines.spark import jobs as spark_jobs
+from clusterdp.engines.spark import _jobs as spark_jobs
 from clusterdp.engines.spark import table as spark_engine
-from clusterdp.engines.spark.files import settle_store, sum_files
-from clusterdp.engines.spark.jobs import running, to_polars
-from clusterdp.engines.spark.randomizing import RandomizeRows
-from clusterdp.engines.spark.sources import texts_as_numbers as spark_texts
-from clusterdp.engines.spark.store import HadoopFolder
+from clusterdp.engines.spark._files import HadoopFolder, settle_store, sum_files
+from clusterdp.engines.spark._jobs import running, to_polars
+from clusterdp.engines.spark._randomizing import RandomizeRows
+from clusterdp.engines.spark._sources import texts_as_numbers as spark_texts
 from clusterdp.engines.spark.table import SparkTable
+from clusterdp.errors import TableChangedError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.to_folder import write_release
-from clusterdp.rows.written_numbers import PLAIN, Notation
-from clusterdp.rows.written_numbers import texts_as_numbers as local_texts
+from clusterdp.releasing.targets import write_release
+from clusterdp.rows.column_types import PLAIN, Notation
+from clusterdp.rows.column_types import texts_as_numbers as local_texts
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
+from forging import forge
 from released import drawn_of
 from spark_releases import KEY, to_table, write
 from spark_runs import MAX_RESULT_BYTES
@@ -44,8 +45,21 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from clusterdp.engines.base import WantedRows
+
 
 pytestmark = pytest.mark.spark
+
+PAID: dict[str, Any] = {
+    "outcomes": {"clicks": "0..3"},
+    "unit": "user",
+    "arm": "treated",
+    "cluster": "market",
+    "mechanism": cdp.optimal(epsilon=2),
+    "engine": "spark",
+    "population": "us",
+    "new_population": True,
+}
 
 
 def test_text_is_read_as_by_the_local_engine(spark: SparkSession) -> None:
@@ -192,6 +206,13 @@ def test_a_folder_on_a_store_without_renames(
     assert {name: stated[f"units/{name}"] for name in found} == {
         name: msgspec.structs.asdict(found[name]) for name in found
     }
+    part = tmp_path / "a folder" / "units" / "part-00000.parquet"
+    content = part.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    part.write_bytes(content[:start] + b"user 17 clicked" + content[start:])
+    forge(tmp_path / "a folder")
+    (problem,) = filter(None, (one.problem for one in verify_folder(tmp_path / "a folder")))
+    assert "bytes that belong to none of its columns" in problem
 
 
 def test_files_on_a_store_get_plain_names(spark: SparkSession, tmp_path: Path) -> None:
@@ -245,6 +266,87 @@ def test_rows_are_on_such_a_store_only_after_their_budget_is_on_record(
         write_release(
             prepare_table(opened), (cdp.uniform_prior_dp(epsilon=1),), target, journal=Killed(KEY)
         )
+
+
+def test_rows_of_a_table_that_was_replaced_never_leave_spark(
+    table: pl.DataFrame, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everyone who can read the store would see them, also if the run is killed at once."""
+    other = table.with_columns(
+        clicks=pl.when(user=7).then(3 - pl.col("clicks")).otherwise("clicks")
+    )
+    honest = SparkTable.write_rows
+    written: list[Path] = []
+
+    def swap(opened: SparkTable, wanted: WantedRows, *more: Any) -> Any:
+        replaced = to_table(spark.createDataFrame(other.to_arrow()).repartition(3))
+        try:
+            return honest(replaced, wanted, *more)
+        finally:
+            written.extend((tmp_path / "out").rglob("part-*.parquet"))
+
+    monkeypatch.setattr(SparkTable, "write_rows", swap)
+    opened = to_table(spark.createDataFrame(table.to_arrow()))
+    with pytest.raises(TableChangedError):
+        write(opened, HadoopFolder(spark, f"file://{tmp_path}/out"))
+    assert not written
+    assert not (tmp_path / "out").exists()
+
+
+class KilledError(BaseException):
+    """The end of a process, which cleans up nothing."""
+
+
+@pytest.fixture
+def killed(
+    source: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Ledger, str]:
+    """A ledger, and the id of a release that was killed when its rows were on a store."""
+    ledger = Ledger.create(tmp_path / "budget.db", 2)
+    out = f"file://{tmp_path}/out"
+
+    def kill(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("clusterdp.releasing.targets.cells_table", kill)
+        patched.setattr(HadoopFolder, "_remove_rows", lambda *_: None)
+        patched.setattr("shutil.rmtree", lambda *_, **__: None)
+        with pytest.raises(KilledError):
+            cdp.publish(str(source), out=out, ledger=ledger, **PAID)
+    (record,) = ledger.releases()
+    assert list((tmp_path / "out" / "units").glob("part-*.parquet"))
+    return ledger, record.release_id
+
+
+@pytest.mark.parametrize("end", ["resume", "resume elsewhere", "close", "close without Spark"])
+def test_what_a_killed_run_left_on_such_a_store_is_removed(
+    end: str,
+    killed: tuple[Ledger, str],
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger, release_id = killed
+    out, name = tmp_path / "out", "elsewhere" if end == "resume elsewhere" else "out"
+    before = pl.read_parquet(out / "units")
+    with pytest.raises(cdp.OutputError, match="was interrupted there"):
+        HadoopFolder(spark, f"file://{out}").check_free("another")
+    if end.startswith("resume"):
+        cdp.resume(release_id, ledger=ledger, out=f"file://{tmp_path}/{name}")
+        # Others may have seen its rows, so that they are the same again.
+        assert cdp.read_release(tmp_path / name).units.collect().equals(before)
+        checks = verify_folder(tmp_path / name)
+        assert [check.problem for check in checks] == [None] * len(checks)
+        assert out.exists() == (name == "out")
+    elif end == "close":
+        assert "left" not in (ledger.close(release_id).ended or {})
+        assert not out.exists()
+    else:
+        monkeypatch.setattr(type(spark), "getActiveSession", lambda: None)
+        assert f"{out} may be left there" in (ledger.close(release_id).ended or {})["left"]
+    assert not HadoopFolder(spark, f"file://{out}").working.exists()
+    assert ledger.verify() == []
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "tsv", "csv.gz"])
@@ -392,7 +494,7 @@ def test_an_interrupted_release_is_finished(
     published = cdp.read_release(out)
     assert kept is not None
     drawn = drawn_of(kept, published)
-    (sums,), (kept_sums,) = published.blocks[0].statistics, drawn.blocks[0].statistics
+    (sums,), (kept_sums,) = published.questions[0].statistics, drawn.questions[0].statistics
     assert np.array_equal(sums.arrays()["noisy_sum"], kept_sums.arrays()["noisy_sum"])
     assert (out / "units" / "part-00000.parquet").exists()
     assert [one.status for one in Ledger(str(where)).releases()] == ["committed"]

@@ -11,10 +11,10 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.engines.spark import kept_columns
+from clusterdp.engines.spark import _kept_columns
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.column_leak import leak_notice
 from clusterdp.rows.columns import Columns
+from clusterdp.rows.leaks import leak_notice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,33 +116,33 @@ def release(rows: object, kept: str) -> cdp.Release:
     )
 
 
-def text_of(n_classes: int) -> kept_columns.Pair:
-    return kept_columns.Pair(0, "text", is_number=False, n_classes=n_classes, step=1)
+def text_of(n_classes: int) -> _kept_columns.Pair:
+    return _kept_columns.Pair(0, "text", is_number=False, n_classes=n_classes, step=1)
 
 
 def counts_of(
     values: list[pl.Series], codes: list[np.ndarray], n_classes: int
-) -> list[kept_columns.ValueCounts]:
+) -> list[_kept_columns.ValueCounts]:
     """What several partitions send of a column, opened again."""
     sent: list[bytes] = []
     for of_values, of_codes in zip(values, codes, strict=True):
-        counter = kept_columns._Values(text_of(n_classes))  # noqa: SLF001 - one partition
+        counter = _kept_columns._Values(text_of(n_classes))  # noqa: SLF001 - one partition
         for batch in range(0, len(of_values), 1000):
             counter.add(of_values[batch : batch + 1000], of_codes[batch : batch + 1000])
         sent += counter.counted().parcels()
-    return [kept_columns.ValueCounts.opened(held, n_classes) for held in sent]
+    return [_kept_columns.ValueCounts.opened(held, n_classes) for held in sent]
 
 
 def test_values_too_many_to_be_sent_are_told_by_some_of_them(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_columns, "_MOST_SENT", 2**10)
-    monkeypatch.setattr(kept_columns, "_MOST_ADDED", 2**9)
+    monkeypatch.setattr(_kept_columns, "_MOST_SENT", 2**10)
+    monkeypatch.setattr(_kept_columns, "_MOST_ADDED", 2**9)
     n_values, n_classes = 2000, 2
     numbers = [rng.integers(0, n_values, size) for size in (30_000, 60_000)]
     codes = [of_part % n_classes for of_part in numbers]
     texts = [pl.select(pl.format("value {}", pl.Series(one))).to_series() for one in numbers]
-    sums = kept_columns.KeptSums(text_of(n_classes))
+    sums = _kept_columns.KeptSums(text_of(n_classes))
     for counted in counts_of(texts, codes, n_classes):
         for held in counted.parcels():
             sums.add(held)

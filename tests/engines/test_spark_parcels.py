@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from clusterdp.engines.spark import parcels as spark_parcels
-from clusterdp.engines.spark.adding_up import AddUp, Parts
-from clusterdp.engines.spark.parcels import (
+from clusterdp.engines.spark import _parcels as spark_parcels
+from clusterdp.engines.spark._counting import AddUp, Parts
+from clusterdp.engines.spark._parcels import (
     Parcel,
     RowPacker,
     opened,
@@ -18,7 +18,7 @@ from clusterdp.engines.spark.parcels import (
     to_batch,
     unpacked_rows,
 )
-from clusterdp.engines.spark.randomizing import OrderRows
+from clusterdp.engines.spark._randomizing import OrderRows
 
 if TYPE_CHECKING:
     import pytest
@@ -45,7 +45,7 @@ def test_rows_arrive_at_their_parts_however_they_are_packed(
     assert not list(packer.rest())
     for part in range(4):
         own = [batch for batch in sent if batch.column(0)[0].as_py() == part]
-        arrived = unpacked_rows(iter(own))
+        arrived = unpacked_rows(opened(iter(own)))
         assert arrived is not None
         assert arrived.schema == KINDS
         expected = rows.filter(pl.col("c0") % 4 == part).sort("c0")

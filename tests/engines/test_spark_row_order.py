@@ -12,12 +12,12 @@ import pytest
 import clusterdp as cdp
 from clusterdp.engines.base import TableOptions
 from clusterdp.engines.local.table import LocalTable
-from clusterdp.engines.named_source import named_source
-from clusterdp.engines.spark import row_order
+from clusterdp.engines.spark import _row_order
 from clusterdp.engines.spark.engine import SparkEngine
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.sources.source import named_source
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
@@ -78,7 +78,7 @@ def write_parts(table: pl.DataFrame, folder: Path, ends: list[int], **options: A
 def test_the_order_is_kept_and_files_do_not_follow_the_tables(
     wide: pl.DataFrame, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_order, "ROWS_PER_FILE", 300)
+    monkeypatch.setattr(_row_order, "ROWS_PER_PART", 300)
     sources = {
         "one file": write_parts(wide, tmp_path / "one file in", []),
         "several": write_parts(

@@ -13,7 +13,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
-from clusterdp.engines.spark.security import (
+from clusterdp.engines.spark.session import (
     check_encryption,
     encrypt,
     in_one_process,

@@ -12,11 +12,11 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run
-from clusterdp.engines.local.sources.files import _find_files, open_files
-from clusterdp.engines.local.sources.objects import find_objects
-from clusterdp.engines.local.sources.opening import open_source
-from clusterdp.engines.named_source import NamedSource, Wanted
 from clusterdp.published.verification import verify_folder
+from clusterdp.sources.files import _find_files, open_files
+from clusterdp.sources.opening import open_source
+from clusterdp.sources.source import NamedSource, Wanted
+from clusterdp.sources.streams import find_objects
 from store_releases import WRITERS, as_bytes
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def test_every_kind_of_file_is_read_without_a_copy(
 
 _OPENED = """
 import sys
-from clusterdp.engines.local.sources.opening import open_source
-from clusterdp.engines.named_source import NamedSource, Wanted
+from clusterdp.sources.opening import open_source
+from clusterdp.sources.source import NamedSource, Wanted
 wanted = Wanted(public=("user", "market"), outcomes=("clicks",), unit="user")
 print(len(open_source(NamedSource(name=sys.argv[1]), wanted, None).collect(engine="streaming")))
 """

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from bench.covariate_rows import to_rows
 
-from clusterdp.estimation import adjustment
-from clusterdp.estimation.cell_weights import CellWeights, weigh_cells
-from clusterdp.estimation.profiles import Outputs
+from clusterdp.estimation.means import adjustment
+from clusterdp.estimation.means.calibration import Calibrated
+from clusterdp.estimation.means.spread import Spread
+from clusterdp.estimation.means.weights import CellWeights, weigh_cells
+from clusterdp.estimation.reading.profiles import Outputs
 from populations import make_layout
 
 if TYPE_CHECKING:
@@ -99,6 +101,46 @@ def by_hand(rows: Rows, weights: CellWeights, position: int, arm: int, outputs: 
     )
 
 
+def plain_means(row_noise: float) -> Calibrated:
+    """The means of two arms without slopes: half of the variance of outcomes, 1, is explained."""
+    zeros = np.zeros(2)
+    spread = Spread(
+        shift=zeros,
+        noise=zeros,
+        slope=zeros,
+        most=np.ones(2),
+        weights=np.full(2, 0.01),
+        unit_noise=row_noise,
+        of_units=np.ones(2),
+    )
+    return Calibrated(zeros, zeros, zeros, spread, zeros, zeros)
+
+
+def test_slopes_count_the_less_the_noisier_rows_are(rng: np.random.Generator) -> None:
+    """Between Lin's mean and the plain one, by λ on the way that λ(2 − λ) says."""
+    layout, rows = make_layout(3 * SIZES), Rows.drawn(rng)
+    outputs = Outputs(
+        values=rng.normal(size=(1, N_RESPONSES)),
+        noise=rng.random((1, N_RESPONSES)),
+        groups=np.zeros(SIZES.shape, np.int64),
+        middle=0.0,
+    )
+    cells, pair = rows.clusters * SIZES.shape[1] + rows.arms, [0, 1]
+    given = to_rows(cells, rows.responses, rows.covariates, outputs, layout.sizes.shape)
+    weights = weigh_cells(given.sizes, layout, pair)
+    found = [
+        adjustment.adjusted_means(
+            given, given.covariate_sums(2), weights, pair, SIZES.size, plain_means(row_noise)
+        )
+        for row_noise in (0.0, 5.0, 1e6)
+    ]
+    lin, between, plain = (one.rows.values for one in found)
+    share = 1 - np.sqrt(1 - found[1].explained)
+    assert ((share > 0) & (share < 1)).all()
+    assert found[2].explained.tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(between, plain + share * (lin - plain))
+
+
 @pytest.mark.parametrize("arm", [1, 2])
 def test_adjusted_means_are_those_of_regressions(arm: int, rng: np.random.Generator) -> None:
     layout, rows = make_layout(3 * SIZES), Rows.drawn(rng)  # they are a segment
@@ -113,9 +155,10 @@ def test_adjusted_means_are_those_of_regressions(arm: int, rng: np.random.Genera
     weights = weigh_cells(given.sizes, layout, pair)
     assert weights.compared.tolist() == [True, False, True, True, True]
     assert weights.pooled[weights.compared, 0].tolist() == [False, False, True, True]
-    found, moments = adjustment.adjusted_means(
-        given, given.covariate_sums(2), weights, pair, SIZES.size
+    found, moments, explained = adjustment.adjusted_means(
+        given, given.covariate_sums(2), weights, pair, SIZES.size, plain_means(row_noise=0.0)
     )
+    assert explained.tolist() == [1.0, 1.0]
     outcomes, noise = (one[0, rows.responses] for one in (outputs.values, outputs.noise))
     used = weights.sizes.sum(axis=1) > 0
     for position, of_arm in enumerate(pair):

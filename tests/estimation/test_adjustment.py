@@ -10,7 +10,9 @@ import pytest
 import statsmodels.formula.api as smf
 
 import clusterdp as cdp
-from clusterdp.estimation import coded_rows, covariate_rows
+from clusterdp.estimation.means import adjustment
+from clusterdp.estimation.reading import covariates
+from clusterdp.estimation.reading import covariates as covariate_rows
 
 PARTS: dict[str, Any] = {
     "unit": "user",
@@ -40,6 +42,12 @@ def known(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
+@pytest.fixture
+def whole_slopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slopes count in full, however noisy they are."""
+    monkeypatch.setattr(adjustment, "_SHARES", np.ones(1))
+
+
 def lins(frame: pl.DataFrame, terms: dict[str, Any]) -> tuple[float, float]:
     """Debiased ~ arm * centred covariates, HC2, by statsmodels."""
     frame = frame.select("treated", "clicks_debiased", **terms)
@@ -61,6 +69,7 @@ TERMS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("whole_slopes")
 @pytest.mark.parametrize("names", TERMS)
 def test_adjustment_in_one_cluster_is_lins(
     names: str, release: cdp.Release, known: pl.DataFrame
@@ -75,6 +84,7 @@ def test_adjustment_in_one_cluster_is_lins(
     assert (plain.of.adjusted, adjusted.of.adjusted) == (False, True)
 
 
+@pytest.mark.usefixtures("whole_slopes")
 @pytest.mark.parametrize("n_together", [None, 7], ids=["together", "a few at a time"])
 def test_adjustment_in_segments_of_one_cluster_is_lins(
     n_together: int | None,
@@ -85,8 +95,8 @@ def test_adjustment_in_segments_of_one_cluster_is_lins(
     """Units without a plan are in no segment; pieces of rows change nothing."""
     if n_together is not None:
         monkeypatch.setattr(covariate_rows, "_ROWS_IN_ORDER", 10 * n_together)
-        monkeypatch.setattr(covariate_rows, "_ROWS_TOGETHER", n_together)
-        monkeypatch.setattr(coded_rows, "_ROWS_TOGETHER", n_together)
+        monkeypatch.setattr(covariates, "_ROWS_OF_PIECE", n_together)
+        monkeypatch.setattr(covariates, "_ROWS_TOGETHER", n_together)
     dimensions = ["plan", "plan,region"]
     found = cdp.estimate(release, segments=known, adjust="before", by=dimensions, use="rows")
     adjusted = [one for one in found.effects if one.of.adjusted and one.of.segment]
@@ -100,6 +110,7 @@ def test_adjustment_in_segments_of_one_cluster_is_lins(
         assert one.n_treated + one.n_control == len(part)
 
 
+@pytest.mark.usefixtures("whole_slopes")
 def test_what_is_not_a_number_is_a_segment_too(release: cdp.Release, known: pl.DataFrame) -> None:
     scored = known.with_columns(
         score=pl.when(pl.int_range(pl.len()) // 2 % 3 == 0).then(float("nan")).otherwise(0.5)

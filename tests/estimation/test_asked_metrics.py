@@ -17,7 +17,7 @@ from cli_runs import run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterdp.estimation.cuts import Segment
+    from clusterdp.estimation.reading.cuts import Segment
     from clusterdp.published.release import Release
 
 N_UNITS = 4000
@@ -154,7 +154,7 @@ def test_a_function_of_a_number_is_bounded(rng: np.random.Generator) -> None:
     same, spend = found["same"], cdp.estimate(release)["spend"]
     assert same.effect == pytest.approx(spend.effect)
     assert same.ci() == pytest.approx(spend.ci())
-    points = [float(one) for one in release.blocks[0].space.grids[0].values]
+    points = [float(one) for one in release.questions[0].space.grids[0].values]
     with pytest.raises(cdp.ParameterError, match="give the function itself"):
         cdp.estimate(release, metrics={"log": list(np.log1p(points))})
     twice = cdp.estimate(release, metrics={"twice": [2 * one for one in points]})

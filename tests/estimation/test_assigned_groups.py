@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 import clusterdp as cdp
+from clusterdp.published.verification import verify_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MECHANISM = cdp.optimal(epsilon=2, sums=cdp.SumShares(totals=0.1))
 
@@ -29,7 +34,9 @@ def schools(n_groups: int, rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
-def estimate(table: pl.DataFrame, **options: object) -> cdp.Estimate:
+def estimate(
+    table: pl.DataFrame, mechanism: cdp.Mechanism = MECHANISM, **options: object
+) -> cdp.Estimate:
     with warnings.catch_warnings():
         # Schools are not an order of outcomes; the net cannot know that.
         warnings.simplefilter("ignore", cdp.OwnerNotice)
@@ -40,7 +47,7 @@ def estimate(table: pl.DataFrame, **options: object) -> cdp.Estimate:
             assigned_by="school",
             keep="tier",
             outcomes={"passed": "0,1"},
-            mechanism=MECHANISM,
+            mechanism=mechanism,
         )
     return cdp.estimate(released, **options)  # type: ignore[arg-type]  # of `estimate`
 
@@ -58,6 +65,52 @@ def test_standard_errors_are_of_groups_and_the_result_says_so(rng: np.random.Gen
 def test_one_group_in_an_arm_has_no_interval(rng: np.random.Generator) -> None:
     table = schools(3, rng).with_columns(arm=(pl.col("school") == 0).cast(pl.Int64))
     assert np.isnan(estimate(table).std_error)
+
+
+def test_few_groups_are_the_reason_of_a_wide_interval(rng: np.random.Generator) -> None:
+    """At an ε where privacy adds next to nothing: elsewhere its noise may be all that is seen."""
+    notes = estimate(schools(6, rng), cdp.optimal(epsilon=12)).notes
+    (note,) = [one for one in notes if "standard errors are of" in one]
+    assert "Groups are few" in note
+    assert "% of the variance" in note
+
+
+@pytest.mark.parametrize("correlation", [None, 0.0, 0.3])
+def test_plans_and_cards_predict_with_the_groups(
+    correlation: float | None, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    """The variance of an arm's mean is σ²((1 − ρ)/n + ρΣw²), and tests have few degrees."""
+    table = schools(12, rng)
+    options: dict[str, Any] = {"unit": "pupil", "arm": "arm", "assigned_by": "school"}
+    options |= {"epsilon": 2.0, "group_correlation": correlation}
+    plan = cdp.plan(table, outcomes={"passed": "0,1"}, reference={"passed": 0.4}, **options)
+    rho, shares = 0.1 if correlation is None else correlation, table["arm", "school"]
+    expected = 0.0
+    for arm in (0, 1):
+        sizes = shares.filter(pl.col("arm") == arm)["school"].value_counts()["count"].to_numpy()
+        within, between = 1 / sizes.sum(), (sizes**2).sum() / sizes.sum() ** 2
+        expected += 0.4 * 0.6 * ((1 - rho) * within + rho * between)
+    found = plan.to_dict()["visible"]["everyone"]["passed"]
+    assert found["sampling_std_error"] == pytest.approx(expected**0.5)
+    # Five degrees in each arm at most: beyond the 2.8 of many.
+    assert found["detectable_effect"] > 3 * found["std_error"]
+    assert 2 < found["sampling_degrees"] <= 10
+    if correlation is None:
+        assert any("give group_correlation" in note for note in plan.notes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cdp.OwnerNotice)
+        cdp.publish(table, plan=plan, out=tmp_path / "out")
+    assert not [one for one in verify_folder(tmp_path / "out") if one.problem]
+    card = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert f"{100 * rho:.3g}% of the variance is between its groups" in card
+
+
+def test_a_correlation_needs_groups_and_is_a_share(rng: np.random.Generator) -> None:
+    options: dict[str, Any] = {"arm": "arm", "outcomes": {"passed": "0,1"}, "epsilon": 1.0}
+    with pytest.raises(cdp.ParameterError, match="give assigned_by"):
+        cdp.plan(schools(9, rng), group_correlation=0.1, **options)
+    with pytest.raises(cdp.ParameterError, match=r"lie in \[0, 1\]"):
+        cdp.plan(schools(9, rng), group_correlation=1.5, assigned_by="school", **options)
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.channels.optimal import OptimalChannel
-from clusterdp.estimation.attrition import _Arm, _bounds, _Tail
-from clusterdp.estimation.ratio import ArmRatio, Covariance
-from clusterdp.estimation.target import Target
+from clusterdp.channels._optimal_channel import OptimalChannel
+from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.metrics.observed import _Arm, _bounds, _Tail
+from clusterdp.estimation.metrics.ratio import ArmRatio, Covariance
 
 N_RELEASES = 60
 PARTS: dict[str, Any] = {"unit": "unit", "arm": "arm", "cluster": "cluster", "missing": ["y"]}

@@ -14,18 +14,14 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean, assert_variance
-from clusterdp.estimation.calibration import calibrate
-from clusterdp.estimation.measured import declared_noise
-from clusterdp.estimation.profiles import Profiles, ProfileSums
+from clusterdp.estimation.means.calibration import calibrate
+from clusterdp.estimation.means.functions import declared_noise
+from clusterdp.estimation.reading.profiles import Profiles, ProfileSums
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
-from clusterdp.theory import formulas as theory
-from clusterdp.theory.simulation import (
-    simulate_estimates,
-    simulate_experiments,
-    simulate_releases,
-)
+from clusterdp.studies import formulas as theory
+from clusterdp.studies.simulation import simulate_estimates, simulate_experiments, simulate_releases
 from coverage_rates import HIGHEST, LOWEST, N_REPLICATES, coverage, released_metrics
 from populations import (
     experiment_one,
@@ -39,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.theory.population import Population
+    from clusterdp.studies.simulation import Population
 
 MECHANISMS = {
     "optimal": cdp.optimal(epsilon=2),

@@ -14,13 +14,13 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA, assert_mean
-from clusterdp.estimation import cell_weights
-from clusterdp.estimation.arm_means import true_effects
-from clusterdp.estimation.moments import CellMoments, true_moments
-from populations import make_layout
+from clusterdp.estimation.means import weights as cell_weights
+from clusterdp.estimation.means.arms import true_effects
+from clusterdp.estimation.means.sums import CellMoments
+from populations import make_layout, true_moments
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
 
 SPACE = cdp.OutcomeSpace.integers(0, 4)
 # How often 95% intervals must cover in so many replicates, if they cover 93.5% at least.

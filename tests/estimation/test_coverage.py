@@ -27,9 +27,9 @@ from populations import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.experiment.category_space import CategorySpace
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.theory.population import Population
+    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.studies.simulation import Population
 
 POPULATIONS = [experiment_one, many_small_clusters, rare_binary, three_arms]
 

@@ -14,16 +14,16 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA, assert_mean
-from clusterdp.estimation.differences import compare_segments
-from clusterdp.estimation.families import VARYING, with_families
-from clusterdp.theory.simulation import simulate_experiments
+from clusterdp.estimation.effects.families import VARYING, with_families
+from clusterdp.estimation.metrics.differences import compare_segments
+from clusterdp.studies.simulation import simulate_experiments
 from populations import from_units
 from segment_releases import BY, of_group, of_segment, release_segments
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
-    from clusterdp.estimation.differences import SegmentEffect
-    from clusterdp.estimation.results import Effect
+    from clusterdp.estimation.metrics.differences import SegmentEffect
+    from clusterdp.estimation.report.results import Effect
     from clusterdp.mechanisms.mechanism import Mechanism
     from segment_releases import SegmentRelease
 

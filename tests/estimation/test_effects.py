@@ -13,11 +13,11 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.estimation import moments as estimators
-from clusterdp.estimation.arm_means import true_effects, weigh
-from clusterdp.estimation.cell_weights import arm_variances
-from clusterdp.estimation.target import Target
-from populations import make_layout, three_arms
+from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.means import sums as estimators
+from clusterdp.estimation.means.arms import true_effects, weigh
+from clusterdp.estimation.means.weights import arm_variances
+from populations import make_layout, three_arms, true_moments
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +116,7 @@ def test_aggregates_have_stratified_effects_only(
 def test_three_arms_each_against_control(rng: np.random.Generator) -> None:
     population = three_arms(rng)
     counts = population.assign(1, rng)[0]
-    moments = estimators.true_moments(counts, population.space)
+    moments = true_moments(counts, population.space)
     both = true_effects(moments, population.layout, "stratified")
     assert both.effects.shape == (2,)
     weights = population.layout.sizes.sum(axis=1) / population.layout.n_units

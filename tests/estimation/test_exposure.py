@@ -15,16 +15,19 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import clusterdp as cdp
+from asked_releases import release_questions
+from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.cli.app import app
-from clusterdp.estimation.exposure import ExposedEffect
-from clusterdp.estimation.formatting import as_text
-from clusterdp.estimation.group_variance import group_scores
-from clusterdp.estimation.headline import headline
-from clusterdp.estimation.measured import CategoryFunction
-from clusterdp.estimation.ratio import ArmRatio, Covariance
-from clusterdp.estimation.shared_response import Products
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
+from clusterdp.estimation.means.arms import group_scores
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.metrics._covariance import Products
+from clusterdp.estimation.metrics.exposure import ExposedEffect
+from clusterdp.estimation.metrics.ratio import ArmRatio, Covariance
+from clusterdp.estimation.report.headline import headline
+from clusterdp.estimation.report.tables import as_text
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.rows.columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +40,7 @@ ARMS: dict[str, Any] = {"unit": "user", "arm": "arm", "cluster": "market", "cont
 BOTH: dict[str, Any] = {"clicked": "0,1", "spend": "0..3"}
 # What tells exposure; ε is so high that estimates are near the truth.
 RELEASES: dict[str, dict[str, Any]] = {
-    "same block": {"outcomes": BOTH, "epsilon": 5},
-    "another block": {"outcomes": BOTH, "block": ["clicked", "spend"], "epsilon": 10},
+    "same question": {"outcomes": BOTH, "epsilon": 5},
     "kept": {"outcomes": {"spend": "0..3"}, "keep": ["clicked"], "epsilon": 5},
     "joined": {"outcomes": {"spend": "0..3"}, "epsilon": 5},
 }
@@ -68,10 +70,24 @@ def visits() -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def releases(visits: pl.DataFrame) -> dict[str, cdp.Release]:
-    return {
+    made = {
         name: cdp.release(visits, **ARMS, **{**options, "keep": [*options.get("keep", []), "tier"]})
         for name, options in RELEASES.items()
     }
+    return {**made, "another question": asked_apart(visits)}
+
+
+def asked_apart(visits: pl.DataFrame) -> cdp.Release:
+    """A release in which half of the units say whether they clicked, and half what they spent."""
+    columns = Columns(
+        unit="user", arm="arm", cluster="market", outcomes=("clicked", "spend"), kept=("tier",)
+    )
+    spaces = [Categories(declared=declare({name: text})) for name, text in BOTH.items()]
+    mechanisms = [cdp.optimal(epsilon=5, sums=cdp.SumShares(totals=0.1))] * 2
+    asked, rng = [ASKED_TOTAL // 2] * 2, np.random.default_rng()
+    return release_questions(
+        visits, columns, spaces, mechanisms, asked, rng=rng, control=ARMS["control"]
+    )
 
 
 def own_table(told: str, visits: pl.DataFrame) -> dict[str, Any]:
@@ -127,7 +143,7 @@ def test_intervals_of_rows_alone_follow_from_debiased_columns(
     assert found["clicked", "B"].effect == pytest.approx(below)
 
 
-@pytest.mark.parametrize("told", RELEASES)
+@pytest.mark.parametrize("told", [*RELEASES, "another question"])
 def test_effects_on_the_exposed_are_near_the_truth_in_every_segment(
     told: str, releases: dict[str, cdp.Release], visits: pl.DataFrame
 ) -> None:
@@ -165,9 +181,11 @@ def test_rows_of_every_kind_tell_it(options: dict[str, Any], visits: pl.DataFram
 
 
 def test_an_exposure_is_no_metric_of_its_own_exposed(releases: dict[str, cdp.Release]) -> None:
-    found = cdp.estimate(releases["same block"], exposure="clicked", metrics="spend>=2")
+    found = cdp.estimate(releases["same question"], exposure="clicked", metrics="spend>=2")
     assert found.metrics == ("spend>=2", "cace(spend>=2, clicked)", "clicked")
-    both = cdp.estimate(releases["same block"], exposure="clicked", metrics=["clicked", "spend>=2"])
+    both = cdp.estimate(
+        releases["same question"], exposure="clicked", metrics=["clicked", "spend>=2"]
+    )
     assert both.metrics == ("clicked", "spend>=2", "cace(spend>=2, clicked)")
     assert both["clicked", "B"].effect == found["clicked", "B"].effect
 
@@ -308,11 +326,18 @@ def test_a_covariance_that_rows_do_not_tell_is_noted(
 
 
 def test_groups_that_were_assigned_are_compared(rng: np.random.Generator) -> None:
-    """The variance of N̂ − r·D̂ is that of how groups differ in y − r·e."""
+    """The variance of N̂ − r·D̂ is that of how groups differ in y − r·e.
+
+    At most two fifths of each school of A are exposed and three fifths or more of B: never alike.
+    """
     n_units, n_groups = 3000, 40
-    school = np.arange(n_units) % n_groups
+    place, school = np.divmod(np.arange(n_units), n_groups)
+    by_chance = rng.random(n_units) < 0.5
+    clicked = np.where(school % 2, by_chance | (place % 5 < 3), by_chance & (place % 5 < 2))
     table = some_table(rng, n_units).with_columns(
-        arm=pl.Series(np.array(["A", "B"])[school % 2]), school=pl.Series(school)
+        arm=pl.Series(np.array(["A", "B"])[school % 2]),
+        school=pl.Series(school),
+        clicked=pl.Series(clicked.astype(np.int64)),
     )
     parts: dict[str, Any] = {"unit": "user", "arm": "arm", "control": "A", "assigned_by": "school"}
     with warnings.catch_warnings():
@@ -389,7 +414,7 @@ def test_a_column_that_is_not_0_or_1_is_refused(
 def test_an_exposure_has_one_source(releases: dict[str, cdp.Release], visits: pl.DataFrame) -> None:
     own = visits.select("user", "clicked")
     with pytest.raises(cdp.ParameterError, match="outcome of the release and a column"):
-        cdp.estimate(releases["same block"], exposure="clicked", segments=own)
+        cdp.estimate(releases["same question"], exposure="clicked", segments=own)
 
 
 def test_an_exposure_made_of_responses_is_refused(releases: dict[str, cdp.Release]) -> None:

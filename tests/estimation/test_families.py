@@ -11,14 +11,14 @@ import pytest
 from statsmodels.stats.multitest import multipletests
 
 import clusterdp as cdp
-from clusterdp.estimation.families import (
+from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.families import (
     VARYING,
     benjamini_hochberg,
     holm_p_values,
     parse_family,
     with_families,
 )
-from clusterdp.estimation.target import Target
 
 METRICS, ARMS, TIERS = ("visit", "order"), ("B", "C"), ("gold", "silver", "basic")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.estimation.target import Target
+from clusterdp.estimation.effects.effect import Target
 from reports import effect, estimate_of, many_segments
 
 if TYPE_CHECKING:

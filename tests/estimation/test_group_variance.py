@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clusterdp.estimation.group_variance import group_scores
+from clusterdp.estimation.means.arms import group_scores
 
 
 def test_groups_of_one_size_give_the_variance_of_their_mean() -> None:

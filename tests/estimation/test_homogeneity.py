@@ -13,11 +13,11 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA, assert_variance
 from categories import one_outcome
-from clusterdp.estimation.homogeneity import ArmRows, estimate_homogeneity
-from clusterdp.estimation.profiles import Outputs
-from clusterdp.experiment.layout import Layout
-from clusterdp.theory.formulas import homogeneity
-from clusterdp.theory.population import Population
+from clusterdp.cells.layout import Layout
+from clusterdp.estimation.cluster_gain import ArmRows, estimate_homogeneity
+from clusterdp.estimation.reading.profiles import Outputs
+from clusterdp.studies.formulas import homogeneity
+from clusterdp.studies.simulation import Population
 from populations import many_small_clusters, rare_binary
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from clusterdp._arrays import FloatArray, IntArray
     from clusterdp.channels.catalogue import Channel
-    from clusterdp.estimation.homogeneity import ClusterGain
-    from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.estimation.cluster_gain import ClusterGain
+    from clusterdp.outcomes.space import CategorySpace
 
 N_REPLICATES = 800
 

@@ -14,7 +14,7 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_mean
-from clusterdp.theory.simulation import simulate_experiments
+from clusterdp.studies.simulation import simulate_experiments
 from coverage_rates import HIGHEST, LOWEST, N_REPLICATES, covered, simulate_metrics
 from joint_populations import codes, funnel, game, game_space
 from populations import from_units
@@ -22,9 +22,9 @@ from populations import from_units
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.estimation.moments import EffectArrays
+    from clusterdp.estimation.means.sums import EffectArrays
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.theory.population import Population
+    from clusterdp.studies.simulation import Population
 
 ROWS = cdp.optimal(epsilon=2)
 SUMS = cdp.optimal(epsilon=3, sums=cdp.SumShares(clusters=0.3))

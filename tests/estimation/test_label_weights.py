@@ -14,10 +14,10 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.channels.label_response import LabelResponse
-from clusterdp.estimation.label_weights import GroupInterval, LabelWeights
-from clusterdp.experiment.assignment import assignment_probs, expected_sizes, parse_by_label
-from clusterdp.experiment.layout import Layout
+from clusterdp.cells.assignment import assignment_probs, expected_sizes, parse_by_label
+from clusterdp.cells.layout import Layout
+from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.estimation.reading.clusters import GroupInterval, LabelWeights
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray

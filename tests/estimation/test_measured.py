@@ -10,15 +10,15 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.errors import ParameterError
-from clusterdp.estimation.measured import CategoryFunction, Measured, channel_priors
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
+from clusterdp.estimation.means.functions import CategoryFunction, Measured, channel_priors
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
 from clusterdp.statistics.base import SquareTerms
 from joint_populations import game_space
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
-    from clusterdp.published.release import Block, Release
+    from clusterdp.published.release import Release, ReleasedQuestion
 
 MECHANISMS: dict[str, dict[str, Any]] = {
     "optimal": {"mechanism": "optimal"},
@@ -56,33 +56,33 @@ def released(rng: np.random.Generator, **options: Any) -> Release:
     )
 
 
-def expected(block: Block, measured: Measured) -> FloatArray:
+def expected(question: ReleasedQuestion, measured: Measured) -> FloatArray:
     """E[g | category], by all outputs; axes `[group, category]`."""
-    assert block.channel is not None
+    assert question.channel is not None
     values = measured.outputs.values + measured.outputs.middle
-    return np.asarray(np.einsum("gs,gsy->gy", values, block.channel.transition()))
+    return np.asarray(np.einsum("gs,gsy->gy", values, question.channel.transition()))
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_any_function_is_unbiased(name: str, rng: np.random.Generator) -> None:
     release = released(rng, **MECHANISMS[name])
-    (block,) = release.blocks
+    (question,) = release.questions
     for values in (*np.eye(5), rng.normal(size=5)):
-        function = CategoryFunction.of("f", values, block.space)
-        measured = Measured.of(function, block, release.layout, use_sums=True, holdout=None)
-        means = expected(block, measured)
+        function = CategoryFunction.of("f", values, question.space)
+        measured = Measured.of(function, question, release.layout, use_sums=True, holdout=None)
+        means = expected(question, measured)
         np.testing.assert_allclose(means, np.broadcast_to(values, means.shape), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_the_noise_of_two_values_is_unbiased(name: str, rng: np.random.Generator) -> None:
     release = released(rng, **MECHANISMS[name])
-    (block,) = release.blocks
-    assert block.channel is not None
+    (question,) = release.questions
+    assert question.channel is not None
     values = np.array([0.0, 1.0, 0.0, 0.0, 1.0])
-    function = CategoryFunction.of("f", values, block.space)
-    outputs = Measured.of(function, block, release.layout, use_sums=True, holdout=None).outputs
-    probs = block.channel.transition()
+    function = CategoryFunction.of("f", values, question.space)
+    outputs = Measured.of(function, question, release.layout, use_sums=True, holdout=None).outputs
+    probs = question.channel.transition()
     true = (probs * (outputs.values[..., np.newaxis] - values + outputs.middle) ** 2).sum(axis=1)
     np.testing.assert_allclose(np.einsum("gs,gsy->gy", outputs.noise, probs), true, atol=1e-9)
 
@@ -90,12 +90,12 @@ def test_the_noise_of_two_values_is_unbiased(name: str, rng: np.random.Generator
 def test_a_declared_metric_is_the_combination_of_itself(rng: np.random.Generator) -> None:
     """Also shifted and stretched; its sums and squares follow."""
     release = released(rng, **MECHANISMS["optimal, sums"])
-    (block,) = release.blocks
-    spend = CategoryFunction.declared("spend", block.space, 1)
-    other = CategoryFunction.of("other", 3 - 2 * spend.values, block.space)
+    (question,) = release.questions
+    spend = CategoryFunction.declared("spend", question.space, 1)
+    other = CategoryFunction.of("other", 3 - 2 * spend.values, question.space)
     assert other.combination is not None
     np.testing.assert_allclose(other.combination, [0, -2], atol=1e-12)
-    ours, theirs = (one.readings(block.statistics)[0] for one in (other, spend))
+    ours, theirs = (one.readings(question.statistics)[0] for one in (other, spend))
     np.testing.assert_allclose(ours.value, -2 * theirs.value)
     assert ours.variance == pytest.approx(4 * theirs.variance)
     assert ours.squares is not None
@@ -107,10 +107,12 @@ def test_a_declared_metric_is_the_combination_of_itself(rng: np.random.Generator
 def test_sums_of_two_metrics_combine(rng: np.random.Generator) -> None:
     """Noise is independent, so variances add up. Who spends visits: visit·spend is spend."""
     release = released(rng, **MECHANISMS["optimal, sums"])
-    (block,) = release.blocks
-    visit, spend = (CategoryFunction.declared(str(place), block.space, place) for place in range(2))
+    (question,) = release.questions
+    visit, spend = (
+        CategoryFunction.declared(str(place), question.space, place) for place in range(2)
+    )
     both = spend.minus(1.5, visit)
-    readings = [one.readings(block.statistics) for one in (both, spend, visit)]
+    readings = [one.readings(question.statistics) for one in (both, spend, visit)]
     assert readings[0]
     for ours, first, second in zip(*readings, strict=True):
         np.testing.assert_allclose(ours.value, first.value - 1.5 * second.value)
@@ -118,9 +120,9 @@ def test_sums_of_two_metrics_combine(rng: np.random.Generator) -> None:
         # With s and v from their middles, (s − 1.5v)² has the terms s², s and v, v being 0 or 1.
         assert ours.squares is not None
         assert ours.squares_variance > first.squares_variance
-    terms = SquareTerms.of(both.values, block.space.metric_values(), (False, True))
+    terms = SquareTerms.of(both.values, question.space.metric_values(), (False, True))
     assert terms is not None
-    metrics = block.space.metric_values()
+    metrics = question.space.metric_values()
     middles = (metrics.min(axis=1) + metrics.max(axis=1)) / 2
     distances = (metrics - middles[:, np.newaxis]) ** 2
     middle = (both.values.min() + both.values.max()) / 2
@@ -130,7 +132,7 @@ def test_sums_of_two_metrics_combine(rng: np.random.Generator) -> None:
         atol=1e-9,
     )
     assert SquareTerms.of(visit.values * spend.values**3, metrics, (False, True)) is None
-    found = CategoryFunction.of("found", both.values, block.space)
+    found = CategoryFunction.of("found", both.values, question.space)
     assert found.combination is not None
     np.testing.assert_allclose(found.combination, [-1.5, 1], atol=1e-12)
 
@@ -138,10 +140,10 @@ def test_sums_of_two_metrics_combine(rng: np.random.Generator) -> None:
 def test_counts_tell_every_function(rng: np.random.Generator) -> None:
     """A weighted sum is not told by the sums of its parts: noise of counts is shared."""
     release = released(rng, **MECHANISMS["cluster"])
-    (block,) = release.blocks
+    (question,) = release.questions
     values = rng.normal(size=5)
-    (reading,) = CategoryFunction.of("f", values, block.space).readings(block.statistics)
-    histogram = block.statistics[0].histogram()
+    (reading,) = CategoryFunction.of("f", values, question.space).readings(question.statistics)
+    histogram = question.statistics[0].histogram()
     assert histogram is not None
     centred = values - values.mean()
     sums = histogram.noisy_counts[histogram.groups] @ centred
@@ -166,13 +168,13 @@ def test_functions_outside_the_span_are_refused() -> None:
 
 def test_channels_are_decoded_for_what_counts_say(rng: np.random.Generator) -> None:
     release = released(rng, **MECHANISMS["optimal, counts"])
-    (block,) = release.blocks
-    priors = channel_priors(block, release.layout)
+    (question,) = release.questions
+    priors = channel_priors(question, release.layout)
     np.testing.assert_allclose(priors.sum(axis=1), 1)
-    assert block.channel is not None
-    assert len(priors) == len(block.channel.possible())
+    assert question.channel is not None
+    assert len(priors) == len(question.channel.possible())
     without = released(rng, **MECHANISMS["optimal"])
-    public = channel_priors(without.blocks[0], without.layout)
+    public = channel_priors(without.questions[0], without.layout)
     np.testing.assert_allclose(public, np.full((1, 5), 0.2))
 
 

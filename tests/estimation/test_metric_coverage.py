@@ -20,11 +20,11 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.estimation import calibration
-from clusterdp.estimation.levels import Levels
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.grid import Grid
+from clusterdp.estimation.means import spread
+from clusterdp.estimation.metrics.levels import Levels
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Grid
 
 if TYPE_CHECKING:
     from clusterdp.mechanisms.mechanism import Mechanism
@@ -98,5 +98,5 @@ def test_noise_that_few_rows_carry_is_bounded(
         return rates(found, question).arm
 
     assert covered() >= stats.binom.ppf(ALPHA, 300, 0.94) / 300
-    monkeypatch.setattr(calibration, "_MOST_KURTOSIS", np.inf)
+    monkeypatch.setattr(spread, "_MOST_KURTOSIS", np.inf)
     assert covered() < 0.8

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.estimation.possible import range_notes
-from clusterdp.estimation.target import Target
+from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.possible import range_notes
 
 PARTS: dict[str, Any] = {
     "unit": "user",

@@ -12,7 +12,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import clusterdp as cdp
-from clusterdp.published import row_counts
 
 PARTS: dict[str, Any] = {
     "unit": "user",
@@ -160,11 +159,9 @@ def test_shares_are_found_by_label_or_its_text(published: Path) -> None:
     assert any("planned to have" in text for text in uneven.warnings)
 
 
-def test_batches_change_nothing(three_arms: pl.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several dimensions are counted batch by batch, one alone by the query engine."""
+def test_dimensions_together_are_as_alone(three_arms: pl.DataFrame) -> None:
     release = cdp.release(three_arms, mechanism=cdp.optimal(epsilon=2), **PARTS)
     segments = three_arms.select("user", "tier", "region").filter(pl.col("user") > 50)
-    monkeypatch.setattr(row_counts, "_BATCH_ROWS", 7)
     both = cdp.estimate(release, segments=segments, by=["tier", "region"])
     for name in ("tier", "region"):
         alone = cdp.estimate(release, segments=segments, by=name)

@@ -14,22 +14,25 @@ from scipy import optimize, stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.estimation.asked import parse_metrics
-from clusterdp.estimation.composed import ArmEstimates
-from clusterdp.estimation.distribution import ArmDistribution
-from clusterdp.estimation.intervals import ArmPair
-from clusterdp.estimation.levels import ArmLevels, Levels
-from clusterdp.estimation.quantile_pairs import QuantilePair
-from clusterdp.estimation.quantiles import ArmQuantile
-from clusterdp.estimation.share_bounds import ArmBounds, MeanBounds
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.expressions import Comparison
-from clusterdp.experiment.grid import Density, Grid
+from clusterdp.estimation.effects.intervals import ArmPair
+from clusterdp.estimation.metrics._composed import ArmEstimates
+from clusterdp.estimation.metrics.levels import (
+    ArmBounds,
+    ArmDistribution,
+    ArmLevels,
+    Levels,
+    MeanBounds,
+)
+from clusterdp.estimation.metrics.parse import parse_metrics
+from clusterdp.estimation.metrics.quantiles import ArmQuantile, QuantilePair
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Density, Grid
+from clusterdp.outcomes.metric import Comparison
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
-    from clusterdp.estimation.intervals import EffectInterval
+    from clusterdp.estimation.effects.intervals import EffectInterval
 
 NUMBER = cdp.Number(0, 16_000_000)  # its lattice has a unit of one
 # Cuts are between steps 39 and 40, and at the upper end.

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from assertions import ALPHA
-from clusterdp.estimation.intervals import ArmPair
-from clusterdp.estimation.ratio import ArmRatio, Covariance
+from clusterdp.estimation.effects.intervals import ArmPair
+from clusterdp.estimation.metrics.ratio import ArmRatio, Covariance
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray

@@ -15,12 +15,12 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.estimation.intervals import ArmPair
-from clusterdp.estimation.measured import CategoryFunction
-from clusterdp.estimation.ratio import RatioBounds
-from clusterdp.estimation.shared_response import Products
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
+from clusterdp.estimation.effects.intervals import ArmPair
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.metrics._covariance import Products
+from clusterdp.estimation.metrics.ratio import RatioBounds
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
 
 N_REPLICATES = 2000
 OUTCOMES: dict[str, Any] = {"clicked": "0,1", "spend": "0..3"}

@@ -12,9 +12,9 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import assert_refused, run
-from clusterdp.estimation.formatting import as_blocks
-from clusterdp.estimation.headline import headline
-from clusterdp.estimation.target import Target
+from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.report.headline import headline
+from clusterdp.estimation.report.tables import as_blocks
 from page_checks import assert_sound_page, page_text
 from reports import (
     HOSTILE,

@@ -12,8 +12,8 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.estimation import sample_ratio as checks
-from clusterdp.estimation.notes import Weight
+from clusterdp.estimation.effects.findings import Weight
+from clusterdp.estimation.metrics import sample_ratio as checks
 from populations import make_layout
 
 SPACE = cdp.OutcomeSpace.binary()

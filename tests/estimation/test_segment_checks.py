@@ -12,10 +12,10 @@ from scipy import stats
 
 import clusterdp as cdp
 from assertions import ALPHA
-from clusterdp.channels.optimal import OptimalChannel
+from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.channels.resampling import ResamplingChannel
-from clusterdp.estimation.response_leak import ColumnCounts, leak_surprises
-from clusterdp.estimation.segment_ratio import segment_p_value, segment_ratio_notes
+from clusterdp.estimation.metrics.sample_ratio import segment_p_value, segment_ratio_notes
+from clusterdp.estimation.reading._leaks import ColumnCounts, leak_surprises
 
 PARTS: dict[str, Any] = {
     "unit": "user",
@@ -136,7 +136,7 @@ def test_surprises_are_bounds_of_probabilities(truth: int) -> None:
         mechanism=cdp.optimal(epsilon=1),
         **{**PARTS, "outcomes": {"clicks": "0,1"}},
     )
-    channel = release.blocks[0].channel
+    channel = release.questions[0].channel
     assert isinstance(channel, OptimalChannel | ResamplingChannel)
     n_rows, prob = 80, channel.transition()[0, 1, truth]
     told = []

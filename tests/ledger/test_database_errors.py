@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from clusterdp.errors import LedgerError
-from clusterdp.ledger import store
-from clusterdp.ledger.connection import explain
+from clusterdp.ledger import _store
+from clusterdp.ledger._store import explain
 from clusterdp.ledger.ledger import Ledger
 from ledger_runs import edit, reserve
 
@@ -112,7 +112,7 @@ def test_a_database_that_cannot_be_written(postgres: Server, tmp_path: Path) -> 
         connection.execute("grant select on clusterdp_entries to onlooker")
     with (
         pytest.raises(LedgerError, match="permission denied"),
-        store.Store(reader).writing() as transaction,
+        _store.Store(reader).writing() as transaction,
     ):
         transaction.append(event="closed", release_id="none", content={})
 
@@ -122,9 +122,9 @@ def test_a_database_that_is_locked(
 ) -> None:
     url = postgres.new_database(tmp_path.name)
     ledger = Ledger.create(url)
-    monkeypatch.setattr(store, "LOCK_TIMEOUT", 1)
+    monkeypatch.setattr(_store, "LOCK_TIMEOUT", 1)
     with (
-        store.Store(url).writing(),
+        _store.Store(url).writing(),
         pytest.raises(LedgerError, match="is locked by another command"),
     ):
         ledger.close("none")
@@ -141,7 +141,7 @@ def test_a_server_whose_transactions_see_the_past(
     ledger = Ledger.create(url, 3)
     first = reserve(ledger, 3).release_id
     with ThreadPoolExecutor(1) as threads:
-        with store.Store(url).writing() as transaction:
+        with _store.Store(url).writing() as transaction:
             later = threads.submit(reserve, ledger, 3)
             time.sleep(0.5)  # until it waits for the lock; too short, and it just comes second
             transaction.append(event="cancelled", release_id=first, content={})

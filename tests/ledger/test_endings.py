@@ -10,12 +10,11 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.errors import LedgerError, ParameterError
-from clusterdp.ledger import store
+from clusterdp.ledger import _store
+from clusterdp.ledger._store import Store
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.ledger.store import Store
 from clusterdp.privacy.accounting import Guarantee
-from clusterdp.storage.files import MANIFEST
-from clusterdp.storage.folder import staged_folder
+from clusterdp.storage.folder import MANIFEST, staged_folder
 from ledger_runs import SPACE, edit, finish, reserve, some_drawn
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def test_a_closed_release_stays_spent_and_is_wiped(
     entry = ledger.head()
     assert (entry.event, entry.release_id) == ("closed", reservation.release_id)
     assert closed.ended == {"at": entry.at, "who": entry.who, "reason": "the table is gone"}
-    assert entry.who == store.current_user()
+    assert entry.who == _store.current_user()
     assert Store(where).secrets(reservation.release_id) is None
     assert Store(where).unfinished() == []
     assert (ledger.balance("us").basic, ledger.balance("us").remaining) == (spent, remaining)
@@ -142,7 +141,7 @@ def test_a_run_at_work_notices_that_its_release_was_ended(ledger: Ledger, where:
     ledger.close(before_keep.release_id)
     ledger.cancel(cancelled.release_id)
     ledger.close(before_seal.release_id)
-    who = store.current_user()
+    who = _store.current_user()
     with pytest.raises(LedgerError, match=f"{before_keep.release_id} was closed by {who} while"):
         draw(before_keep)
     with pytest.raises(LedgerError, match=f"{cancelled.release_id} was cancelled by {who} while"):

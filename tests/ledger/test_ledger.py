@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from categories import one_block
+from categories import one_question
 from clusterdp.errors import LedgerError
+from clusterdp.ledger._store import Store
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.ledger.store import Store
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.releasing.journal import Drawn
@@ -60,7 +60,9 @@ def test_what_was_drawn_comes_back_exactly(mechanism: cdp.Mechanism) -> None:
     drawn = Drawn((release_cells(totals, LAYOUT, SPACE, mechanism, add_exact_noise),), b"tag")
     again = Drawn.from_bytes(bytes(drawn), [mechanism], LAYOUT, [SPACE])
     assert again.table_tag == b"tag"
-    for one, other in zip(drawn.blocks[0].statistics, again.blocks[0].statistics, strict=True):
+    for one, other in zip(
+        drawn.questions[0].statistics, again.questions[0].statistics, strict=True
+    ):
         assert type(one) is type(other)
         for name, array in one.arrays().items():
             assert np.array_equal(array, other.arrays()[name])
@@ -115,7 +117,7 @@ def test_many_small_releases_fit_where_a_delta_is_allowed(tmp_path: Path) -> Non
         ledger = Ledger.create(tmp_path / name, 2, 1e-5, tight=tight)
         for n_releases in range(100):
             try:
-                ledger.reserve("us", terms=one_block(SPACE, mechanism), about={}, place="x")
+                ledger.reserve("us", terms=one_question(SPACE, mechanism), about={}, place="x")
             except LedgerError:
                 balance = ledger.balance("us")
                 together = balance.tight_epsilon()

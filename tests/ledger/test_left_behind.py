@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -10,9 +12,9 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.engines.local.table import LocalTable
-from clusterdp.errors import LedgerError
+from clusterdp.errors import LedgerError, OutputError
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.storage.files import UNITS
+from clusterdp.storage.folder import UNITS
 from ledger_runs import reserve
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ ASKED: dict[str, Any] = {
     "population": "us",
     "new_population": True,
 }
+
+COUNTED = cdp.cluster_dp(noise_scale=4, prior_floor=0.02, epsilon=2)
 
 
 @pytest.fixture
@@ -102,6 +106,66 @@ def test_a_second_run_takes_another_key(
     assert len(first) >= 300
     assert (first["response"] == second["response"]).sum() < 0.98 * len(first)
     assert only(ledger).n_attempts == 2
+    assert ledger.verify() == []
+
+
+PRIVATE: dict[str, Any] = {
+    "private_cluster": 0.5,
+    "labels": "0,1,2,3,4",
+    "mechanism": "cluster-dp",
+    "epsilon": 2,
+}
+
+
+def rows_left(out: Path) -> list[pl.DataFrame]:
+    """What can be read of the rows that a killed run left."""
+    found = []
+    for path in out.with_name(f".{out.name}.partial").rglob("*"):
+        for read in (pl.read_parquet, pl.read_ipc):
+            with suppress(pl.exceptions.PolarsError, OSError):
+                frame = read(path)
+                found += [frame] if "user" in frame.columns else []
+    return found
+
+
+@pytest.mark.parametrize("kept", ["sealed", "labels"])
+def test_rows_that_keep_a_key_cannot_be_read_before_the_table_is_compared(
+    kept: str, table: pl.DataFrame, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is replaced after it was compared, and the run is killed before it notices."""
+    source, out = tmp_path / "t.parquet", tmp_path / "out"
+    table.write_parquet(source)
+    asked = ASKED | ({"mechanism": COUNTED} if kept == "sealed" else PRIVATE)
+    honest = LocalTable.write_rows
+
+    def kill(*_: object) -> None:
+        raise KilledError
+
+    def swap(*arguments: Any) -> None:
+        changed(table).write_parquet(source)
+        with suppress(cdp.DataError):
+            honest(*arguments)
+        raise KilledError
+
+    begin = partial(cdp.publish, str(source), out=out, ledger=ledger, **asked)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        if kept == "sealed":
+            with patched.context() as at_the_end:
+                at_the_end.setattr("clusterdp.storage.folder._publish", kill)
+                with pytest.raises(KilledError):
+                    begin()
+            assert rows_left(out)
+            begin = partial(cdp.resume, only(ledger).release_id, ledger=ledger)
+        patched.setattr(LocalTable, "write_rows", swap)
+        with pytest.raises(KilledError):
+            begin()
+    assert only(ledger).has_drawn
+    assert list(out.with_name(".out.partial").iterdir())
+    assert not rows_left(out)
+    table.write_parquet(source)
+    cdp.resume(only(ledger).release_id, ledger=ledger)
+    assert only(ledger).status == "committed"
     assert ledger.verify() == []
 
 
@@ -187,13 +251,36 @@ def test_rows_on_another_machine_are_not_drawn_once_more(
 ) -> None:
     killed(table, tmp_path / "out", ledger, monkeypatch)
     monkeypatch.setattr("clusterdp.ledger.reservation.machine_name", lambda: "another")
-    monkeypatch.setattr("clusterdp.ledger.closing.machine_name", lambda: "another")
     release = only(ledger).release_id
     with pytest.raises(LedgerError, match=r"on the machine .*: resume it there, or close it"):
         cdp.resume(release, table, ledger=ledger)
     closed = ledger.close(release)
     assert closed.ended is not None
     assert "cannot be removed from here" in closed.ended["left"]
+
+
+def test_rows_in_a_folder_that_was_moved_are_not_forgotten(
+    table: pl.DataFrame, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "share"
+    place.mkdir()
+    killed(table, place / "out", ledger, monkeypatch)
+    place.rename(tmp_path / "moved")
+    release = only(ledger).release_id
+    with pytest.raises(LedgerError, match=r"out of reach.*: resume it there, or close it"):
+        cdp.resume(release, table, ledger=ledger, out=tmp_path / "out")
+    closed = ledger.close(release)
+    assert closed.ended is not None
+    assert "out of reach" in closed.ended["left"]
+    assert list((tmp_path / "moved").glob(".*"))  # which nothing said was removed
+
+
+def test_a_name_that_is_too_long_is_found_before_anything_is_spent(
+    table: pl.DataFrame, tmp_path: Path, ledger: Ledger
+) -> None:
+    with pytest.raises(OutputError, match="no folder can be made"):
+        cdp.publish(table, out=tmp_path / ("n" * 250), ledger=ledger, **ASKED)
+    assert not ledger.releases()
 
 
 def test_two_runs_of_one_release_do_not_both_randomize(ledger: Ledger) -> None:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clusterdp as cdp
-from categories import one_block
+from categories import one_question
 from cli_runs import assert_refused, release, run
 from clusterdp.errors import LedgerError, ParameterError
-from clusterdp.ledger.ledger import Ledger
-from clusterdp.ledger.passphrase import PASSPHRASE
+from clusterdp.ledger.ledger import PASSPHRASE, Ledger
 from ledger_runs import SPACE, reserve
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def test_sums_decide_unless_asked_otherwise(tmp_path: Path) -> None:
         ledger = Ledger(str(where))
         for n_releases in range(100):
             try:
-                ledger.reserve("us", terms=one_block(SPACE, mechanism), about={}, place="x")
+                ledger.reserve("us", terms=one_question(SPACE, mechanism), about={}, place="x")
             except LedgerError:
                 return n_releases
         raise AssertionError

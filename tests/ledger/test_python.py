@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clusterdp as cdp
-from categories import one_block
+from categories import one_question
 from cli_runs import run
 from clusterdp.errors import DataError, LedgerError
-from clusterdp.ledger import statement, store
+from clusterdp.ledger import _store, statement
 from clusterdp.ledger.paid_release import Budget
 from clusterdp.storage.folder import LocalFolder
 from ledger_runs import LAYOUT, SPACE, finish, reserve
@@ -116,7 +116,7 @@ class TestPaidRelease:
 
         budget = self.budget(cdp.Ledger(tmp_path / "budget.db"), said)
         budget.check_population()
-        described = budget.describe(one_block(SPACE, mechanism))
+        described = budget.describe(one_question(SPACE, mechanism))
         assert described["remaining_epsilon"] == 4
         target = LocalFolder(tmp_path / "out")
         spec = {"out": "out", "ledger": "budget.db"}
@@ -165,4 +165,4 @@ def test_who_it_was_where_there_is_no_pwd(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setenv("LOGNAME", "maya")
     monkeypatch.setattr(builtins, "__import__", without_pwd)
-    assert store.current_user() == "maya"
+    assert _store.current_user() == "maya"

@@ -10,7 +10,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.owner import task as owner_task
+from clusterdp.owner import job as owner_task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 FUNNEL: dict[str, Any] = {
     "unit": "user",
     "arm": "treated",
-    "outcomes": {"visit": "0,1", "sale": "0,1", "clicks": "0..6"},
+    "outcomes": {"visit": "0,1", "sale": "0,1", "clicks": "0..9"},
     "implies": ["sale -> visit"],
+    "metric": ["sale*clicks"],
     "epsilon": 2,
 }
 
@@ -44,7 +45,7 @@ def never(*_: object) -> None:
 def test_rows_are_checked_before_anything_slow(
     funnel: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner_task, "choose", never)
+    monkeypatch.setattr(owner_task, "plan_mechanisms", never)
     for make in (cdp.release, lambda *a, **k: cdp.publish(*a, out=tmp_path / "out", **k)):
         with pytest.raises(cdp.DataError, match="implications rule out") as refused:
             make(funnel, **FUNNEL)

@@ -10,7 +10,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.owner.parsing import parse_options, read_options
+from clusterdp.owner.parse import parse_options, read_options
 from clusterdp.published.verification import verify_folder
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def test_most_are_taken_to_be_observed_and_that_is_said(
     reference: dict[str, str], share: float
 ) -> None:
     options = parse_options({**PARTS, "missing": "spend", "reference": reference})
-    (block,) = options.chosen.blocks
-    observed = float(block.categories.metric_values()[2] @ block.probs)
+    _, question = options.chosen.questions
+    observed = float(question.categories.metric_values()[1] @ question.probs)
     assert observed == pytest.approx(share, abs=0.01)
     said = "spend is taken to be observed for 90% of units"
     assert any(said in note for note in options.chosen.notes) == ("spend_observed" not in reference)

@@ -15,8 +15,8 @@ import typer.main
 import clusterdp as cdp
 from clusterdp.cli.app import app
 from clusterdp.owner import keywords
-from clusterdp.owner.option_list import DECLARED, REQUESTED, flag_of
-from clusterdp.owner.parsing import parse_options, read_options
+from clusterdp.owner.fields import DECLARED, REQUESTED, flag_of
+from clusterdp.owner.parse import parse_options, read_options
 from clusterdp.planning.choose import Request
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_every_option_is_taken_by_a_function_or_recorded_by_a_plan() -> None:
 @pytest.mark.parametrize(
     ("name", "function", "own"),
     [
-        ("plan", cdp.plan, {"spec", "out", "plot", "html", "as_json"}),
+        ("plan", cdp.plan, {"spec", "out", "html", "as_json"}),
         ("release", cdp.publish, {"plan", "spec", "resume", "dry_run", "as_json"}),
     ],
 )
@@ -86,7 +86,7 @@ def test_types_of_python_cover_what_is_checked() -> None:
 
 
 def test_options_hold_what_a_request_holds() -> None:
-    assert {one.name for one in fields(Request)} == {*REQUESTED, "purpose"}
+    assert {one.name for one in fields(Request)} == {*REQUESTED, "purpose", "asked"}
 
 
 @pytest.mark.parametrize(

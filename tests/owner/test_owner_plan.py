@@ -11,7 +11,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.experiment.spaces import parse_space
+from clusterdp.outcomes.declaration import parse_space
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PUBLIC: dict[str, Any] = {"outcomes": {"clicks": "0..3"}, "arm": "treated", "cluster": "market"}
 
 
-def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame, tmp_path: Path) -> None:
+def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame) -> None:
     plan = cdp.plan(table, **PUBLIC, epsilon=2)
     text, html = repr(plan), plan._repr_html_()
     assert text.startswith("600 units in 5 clusters, 2 arms; epsilon 2; no outcome was read")
@@ -34,11 +34,6 @@ def test_a_plan_says_what_it_compared_and_why(table: pl.DataFrame, tmp_path: Pat
     assert "asked for" not in text  # nobody asked for a default
     assert "<table>" in html
     assert "recommended: optimal" in html
-    drawn = tmp_path / "curves.svg"
-    figure = plan.plot(drawn)
-    assert "<svg" in drawn.read_text()
-    assert figure.axes[0].get_xlabel() == "ε of the whole release"
-    assert plan.plot().axes
 
 
 @pytest.mark.slow
@@ -109,7 +104,7 @@ def test_a_plan_comes_back_from_its_file(space: Any, table: pl.DataFrame, tmp_pa
     assert "epsilon: 1.0" in repr(again)
     assert "epsilon: 1.0" in again._repr_html_()
     with pytest.raises(cdp.ParameterError, match="plan again"):
-        again.plot()
+        again.to_html()
 
 
 def test_an_effect_to_find_instead_of_a_budget(table: pl.DataFrame) -> None:

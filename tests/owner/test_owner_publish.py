@@ -9,7 +9,7 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp.statistics.totals import NoisyTotals
+from clusterdp.statistics.sums import NoisyTotals
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_plan_publish_with_a_ledger_and_estimate(
     release = published.read()
     assert cdp.estimate(published).effect == cdp.estimate(release).effect
     assert release.columns.public == ("user", "treated", "market", "secret")
-    assert release.blocks[0].mechanism.find(NoisyTotals) is not None  # as planned
+    assert release.questions[0].mechanism.find(NoisyTotals) is not None  # as planned
     assert release.guarantee.epsilon <= 2
     truth = cdp.estimate_without_privacy(table, **NAMES)
     estimate = cdp.estimate(release)
@@ -72,7 +72,7 @@ def test_the_command_line_carries_out_a_plan_of_python(source: Path, tmp_path: P
     assert ran.exit_code == 0, ran.output
     cdp.publish(source, path, out=tmp_path / "python")
     ours, theirs = (cdp.read_release(tmp_path / name) for name in ("python", "command"))
-    assert ours.blocks[0].mechanism == theirs.blocks[0].mechanism
+    assert ours.questions[0].mechanism == theirs.questions[0].mechanism
     assert ours.columns == theirs.columns
 
 
@@ -84,7 +84,7 @@ def test_an_interrupted_release_is_finished(
 
     whose: dict[str, Any] = {"ledger": ledger, "population": "us", "new_population": True}
     with monkeypatch.context() as patch:
-        patch.setattr("clusterdp.releasing.to_folder.write_readme", stop)
+        patch.setattr("clusterdp.releasing.targets.write_readme", stop)
         with pytest.raises(KeyboardInterrupt):
             cdp.publish(table, out=tmp_path / "out", **NAMES, epsilon=1, **whose)
     assert not (tmp_path / "out").exists()
@@ -115,14 +115,16 @@ def test_a_release_in_memory_by_name_by_plan_and_by_hand(table: pl.DataFrame) ->
     by_name = cdp.release(table.to_pandas(), **NAMES, mechanism="optimal", epsilon=2)
     by_default = cdp.release(table.to_pandas(), **NAMES, epsilon=2)
     assert (
-        by_plan.blocks[0].mechanism == by_name.blocks[0].mechanism == by_default.blocks[0].mechanism
+        by_plan.questions[0].mechanism
+        == by_name.questions[0].mechanism
+        == by_default.questions[0].mechanism
     )
     assert type(by_plan.units).__module__.startswith("pandas")
     by_hand = cdp.release(
         table, outcomes={"clicks": "0..3"}, unit="user", arm="treated",
         cluster="market", mechanism=cdp.uniform_prior_dp(epsilon=1),
     )  # fmt: skip
-    assert by_hand.blocks[0].space.declared.spaces == {"clicks": cdp.OutcomeSpace.integers(0, 3)}
+    assert by_hand.questions[0].space.declared.spaces == {"clicks": cdp.OutcomeSpace.integers(0, 3)}
 
 
 def test_clusters_of_a_frame_are_crossed(table: pl.DataFrame) -> None:

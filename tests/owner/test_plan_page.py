@@ -14,10 +14,10 @@ import pytest
 import clusterdp as cdp
 from browsers import WIDTHS, assert_accessible, assert_fits, opened
 from cli_runs import assert_refused, run
-from clusterdp.owner.parsing import parse_options
+from clusterdp._text import percent
+from clusterdp.owner.parse import parse_options
 from clusterdp.owner.plan import make_plan
-from clusterdp.owner.plan_command import plan_command
-from clusterdp.owner.plan_panel import two_digits
+from clusterdp.owner.plan_page import plan_command, two_digits
 from page_checks import assert_sound_page, page_text
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ ONE: dict[str, Any] = {
     "mechanism": "optimal",
     "epsilon": 2,
 }
-TWO_BLOCKS: dict[str, Any] = {
+TWO_QUESTIONS: dict[str, Any] = {
     **ONE,
     "outcomes": {"visit": "0,1", "sale": "0,1", "rounds": "0..3"},
     "implies": ["sale -> visit"],
-    "block": ["visit,sale", "rounds"],
+    "question": ["visit,sale", "rounds"],
     "reference": {"visit": 0.2, "sale": 0.1, "rounds": "mean:1,std:1"},
     "breakdown": ["tier"],
     "counts_share": 0.0,
@@ -77,8 +77,8 @@ def one() -> Made:
 
 
 @pytest.fixture(scope="module")
-def blocks() -> Made:
-    return Made(cdp.plan(PEOPLE, **TWO_BLOCKS))
+def questions() -> Made:
+    return Made(cdp.plan(PEOPLE, **TWO_QUESTIONS))
 
 
 def test_numbers_in_two_digits() -> None:
@@ -88,7 +88,7 @@ def test_numbers_in_two_digits() -> None:
     ]
 
 
-@pytest.mark.parametrize("made", ["one", "blocks"])
+@pytest.mark.parametrize("made", ["one", "questions"])
 def test_pages_are_sound(made: str, request: pytest.FixtureRequest) -> None:
     page = request.getfixturevalue(made).page
     assert_sound_page(page)
@@ -127,18 +127,22 @@ def test_other_budgets_are_as_plans_for_them(one: Made) -> None:
     ]
 
 
-def test_every_block_is_shown_with_its_share_of_epsilon(blocks: Made) -> None:
-    first, second = blocks.plan.to_dict()["blocks"]
+def test_every_question_is_shown_and_has_all_of_epsilon(questions: Made) -> None:
+    first, second = questions.plan.to_dict()["questions"]
     effect = second["visible"]["everyone"]["rounds"]["detectable_effect"]
-    assert blocks.text("2", "change-1-0-0") == two_digits(effect)
+    assert questions.text("2", "change-1-0-0") == two_digits(effect)
     groups = [value for name, value in first["visible"].items() if name.startswith("tier=")]
     worst = max(group["sale"]["detectable_effect"] for group in groups)
-    assert blocks.text("2", "change-0-1-1") == two_digits(100 * worst)
-    for stop in blocks.stops:
+    assert questions.text("2", "change-0-1-1") == two_digits(100 * worst)
+    for stop in questions.stops:
         assert sum(stop["shares"].values()) == pytest.approx(100, abs=0.1)
-    (stop,) = [stop for stop in blocks.stops if stop["texts"]["epsilon"] == "2"]
-    own = first["epsilon"] / (first["epsilon"] + second["epsilon"])
-    assert stop["shares"]["0-rows"] == pytest.approx(100 * own * first["budget"]["rows"], abs=0.01)
+    (stop,) = [stop for stop in questions.stops if stop["texts"]["epsilon"] == "2"]
+    assert first["epsilon"] == second["epsilon"] == 2
+    assert first["budget"] == pytest.approx(second["budget"])
+    assert stop["shares"]["0-rows"] == pytest.approx(100 * first["budget"]["rows"], abs=0.01)
+    assert first["asked"] + second["asked"] == 1
+    said = " ".join(page_text(questions.page).split())
+    assert f"drawn by a hash: visit, sale, asked of {percent(first['asked'])} of units;" in said
 
 
 def test_names_are_text_and_never_run() -> None:
@@ -228,7 +232,7 @@ def shown(page: Page) -> tuple[str, ...]:
     mark = page.locator(".panel:not([hidden]) .mark line")
     return (
         page.locator(".panel:not([hidden]) .lead").inner_text(),
-        page.locator("main > .lead").inner_text(),
+        page.locator("main > .lead").first.inner_text(),
         str(mark.get_attribute("x1")),
         str(page.locator(".stack .part").first.get_attribute("style")),
         page.locator("#plan-command").inner_text(),
@@ -238,10 +242,10 @@ def shown(page: Page) -> tuple[str, ...]:
 @pytest.mark.browser
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_slider_moves_all_of_it(
-    width: int, tmp_path: Path, browser: Browser, blocks: Made
+    width: int, tmp_path: Path, browser: Browser, questions: Made
 ) -> None:
     path = tmp_path / "plan.html"
-    path.write_text(blocks.page, encoding="utf-8")
+    path.write_text(questions.page, encoding="utf-8")
     with opened(browser, path, width) as page:
         assert_fits(page)
         assert_accessible(page)
@@ -252,7 +256,7 @@ def test_the_slider_moves_all_of_it(
         page.keyboard.press("ArrowLeft")
         by_key = shown(page)
         assert "With ε\xa0=\xa01.5," in by_key[0]
-        assert blocks.text("1.5", "change-0-0-0") in by_key[0]
+        assert questions.text("1.5", "change-0-0-0") in by_key[0]
         assert all(before != after for before, after in zip(planned, by_key, strict=True))
         assert page.locator("#epsilon").get_attribute("aria-valuetext") == "ε = 1.5"
         box = page.locator("#epsilon").bounding_box()
@@ -269,10 +273,10 @@ def test_the_slider_moves_all_of_it(
 
 @pytest.mark.browser
 def test_without_scripts_the_page_is_complete(
-    tmp_path: Path, browser: Browser, blocks: Made
+    tmp_path: Path, browser: Browser, questions: Made
 ) -> None:
     path = tmp_path / "plan.html"
-    path.write_text(blocks.page, encoding="utf-8")
+    path.write_text(questions.page, encoding="utf-8")
     context = browser.new_context(java_script_enabled=False, viewport={"width": 800, "height": 900})
     page = context.new_page()
     page.goto(path.as_uri())

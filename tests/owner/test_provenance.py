@@ -11,7 +11,7 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, release, run
 from clusterdp.errors import ParameterError
-from clusterdp.owner.option_list import flag_of
+from clusterdp.owner.fields import flag_of
 from clusterdp.published.folder import read_manifest
 from clusterdp.published.provenance import LONGEST, Provenance, Spent
 
@@ -108,7 +108,7 @@ def test_a_resumed_release_tells_of_its_reservation(
     paid: dict[str, Any] = {**GIVEN, "ledger": ledger, "population": "us"}
     cdp.publish(table, out=tmp_path / "first", new_population=True, **paid)
     with monkeypatch.context() as patch:
-        patch.setattr("clusterdp.releasing.to_folder.write_card", stop)
+        patch.setattr("clusterdp.releasing.targets.write_card", stop)
         with pytest.raises(KeyboardInterrupt):
             cdp.publish(table, out=tmp_path / "second", **paid, **ABOUT)
     cdp.publish(table, out=tmp_path / "third", **paid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -55,11 +56,13 @@ def test_what_is_seen_is_possible() -> None:
         seen = plan.to_dict()["visible"]
         assert {one["died"]["largest_effect"] for one in seen.values()} == {1}
         lines = [line for line in repr(plan).splitlines() if " segment of " in line]
-        shown = [line.split()[-2] for line in lines]  # the last is without privacy
+        cells = [re.split(r" {2,}", line.strip())[-2:] for line in lines]
+        shown = [with_privacy for with_privacy, _ in cells]
+        without = [text for _, text in cells]
         written = [one["died"]["detectable_effect"] for one in seen.values()]
         assert len(shown) == 5
-        assert all(text == "seen" or float(text) <= 1 for text in shown)
-        assert ("seen" in shown) == (max(written) > 1)
+        assert all(text == UNSEEN or float(text) <= 1 for text in (*shown, *without))
+        assert (UNSEEN in shown) == (max(written) > 1)
 
 
 def test_giving_up_on_segments_that_cannot_be_seen_has_a_gain() -> None:
@@ -82,14 +85,20 @@ def test_a_breakdown_that_gets_nothing_is_said() -> None:
     assert any("by clinic gets 0% of epsilon" in one for one in told(plan))
     served = cdp.plan(patients(120), purpose="breakdowns", **asked)
     assert served.to_dict()["budget"]["totals by clinic"] > 0
-    assert not any("gets 0%" in one for one in told(served))
+    assert not any("by clinic gets" in one for one in told(served))
+    # Next to nothing is nothing.
+    alone = cdp.plan(patients(4000), purpose="overall", **asked)
+    (share,) = (part for name, part in alone.to_dict()["budget"].items() if "by clinic" in name)
+    assert 0 < share < 0.02
+    assert any("by clinic gets" in one for one in told(alone))
 
 
 def test_what_is_expected_within_clusters_keeps_the_mean() -> None:
     """Whatever the sizes of clusters, and however many there are."""
     for n_clusters in (2, 5, 30):
         clusters = [min(number, n_clusters - 1) for number in range(60) for _ in range(2 + number)]
-        table = pl.DataFrame({"treated": [0, 1] * (len(clusters) // 2), "clinic": clusters})
+        arms = [0, 1] * (len(clusters) // 2)
+        table = pl.DataFrame({"user": range(len(arms)), "treated": arms, "clinic": clusters})
         asked: dict[str, Any] = {**ASKED, "epsilon": 1, "mechanism": "optimal"}
         asked |= {"reference": {"died": 0.07}, "within_share": 0.8}
         plan = cdp.plan(table, cluster="clinic", **asked)

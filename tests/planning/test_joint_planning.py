@@ -10,16 +10,19 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_variance
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
 from clusterdp.planning import choose as planning
-from clusterdp.planning.assumptions import Scenario, histogram_reference
 from clusterdp.planning.choose import Request
-from clusterdp.planning.outcomes_alone import OutcomesAlone, predict_outcomes_alone
-from clusterdp.planning.plan import compare, smallest_epsilon
-from clusterdp.planning.predictions import expect, predict, predict_metrics, purpose_variance
-from clusterdp.planning.purpose import parse_purpose
-from clusterdp.planning.row_noise import RowNoise
+from clusterdp.planning.compare import compare, smallest_epsilon
+from clusterdp.planning.prediction import (
+    RowNoise,
+    expect,
+    predict,
+    predict_metrics,
+    purpose_variance,
+)
+from clusterdp.planning.request import Scenario, histogram_reference, parse_purpose
 from coverage_rates import released_metrics
 from populations import make_layout
 
@@ -137,44 +140,14 @@ def test_noise_between_designed_channels_is_interpolated() -> None:
         np.testing.assert_allclose(found, exact, rtol=0.1)
 
 
-def test_a_further_metric_takes_its_share_of_the_noise() -> None:
-    """The outcomes alone have the least weighted noise that any channel can give them."""
-    known = funnel(metrics=["spend>=40"])
-    mechanism = cdp.optimal(epsilon=1, prior=SHARES)
-    assert isinstance(known.space, Categories)
-    alone = predict_outcomes_alone(mechanism, known, known.space)
-    weights = funnel().space.metric_weights(np.array(SHARES))
-    together = predict_metrics(mechanism, known)[:3]
-
-    def cost(predictions: Any) -> float:
-        return float(weights @ [one.privacy_std_error**2 for one in predictions])
-
-    assert cost(alone) < cost(together)
-    without = predict_metrics(mechanism, funnel())
-    np.testing.assert_allclose(alone, without, rtol=1e-6)
-
-
-def test_outcomes_alone_are_the_categories_without_metrics() -> None:
-    more, fewer = funnel(metrics=["visit*spend", "spend>0"]).space, funnel().space
-    assert isinstance(more, Categories)
-    alone = OutcomesAlone(categories=more)
-    assert alone.n_categories == fewer.n_categories
-    np.testing.assert_array_equal(alone.metric_values(), fewer.metric_values())
-    found, expected = alone.metric_lattice(), fewer.metric_lattice()
-    assert (found.units, found.squared) == (expected.units, expected.squared)
-    np.testing.assert_array_equal(found.integers, expected.integers)
-    for prior in (None, np.array(SHARES)):
-        np.testing.assert_allclose(alone.metric_weights(prior), fewer.metric_weights(prior))
-
-
 def test_mechanisms_that_cannot_serve_are_left_out() -> None:
-    compared = compare(Request(epsilon=1), funnel())
+    (compared,) = compare([Request(epsilon=1)], [funnel()])
     names = [option.name for option in compared.options]
     assert "noisy-horvitz-thompson" not in names
     assert {"optimal", "cluster-dp", "noisy-histogram"} <= set(names)
     assert all(len(option.overall) == 3 for option in compared.options)
     with pytest.raises(cdp.ParameterError, match="noisy contrasts are of one metric"):
-        compare(Request(epsilon=1, mechanism="noisy-horvitz-thompson"), funnel())
+        compare([Request(epsilon=1, mechanism="noisy-horvitz-thompson")], [funnel()])
 
 
 @pytest.mark.parametrize("metric", [0, 2])
@@ -182,7 +155,7 @@ def test_the_smallest_epsilon_for_an_effect_on_a_metric(metric: int) -> None:
     known, request = funnel(), Request(mechanism="optimal", purpose="segments:0.5")
     at_one = planning.choose(Request(mechanism="optimal", epsilon=1, purpose="segments:0.5"), known)
     effect = predict(at_one, known, 0.5, metric).detectable_effect
-    assert smallest_epsilon(request, effect, known, metric) == pytest.approx(1, rel=0.03)
+    assert smallest_epsilon([request], effect, [known], (0, metric)) == pytest.approx(1, rel=0.03)
 
 
 @pytest.mark.parametrize("within", [0.3, 0.8])

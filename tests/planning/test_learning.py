@@ -8,21 +8,22 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.planning import assumptions as reference
 from clusterdp.planning import choose as planning
-from clusterdp.planning.assumptions import Scenario
+from clusterdp.planning import request as reference
+from clusterdp.planning.advice import scope_of_counts, share_of_counts
 from clusterdp.planning.choose import Request
-from clusterdp.planning.learning import scope_of_counts, share_of_counts
-from clusterdp.planning.plan import compare, to_options
-from clusterdp.planning.predictions import predict
-from clusterdp.reproduction import populations as paper
+from clusterdp.planning.compare import compare, to_options
+from clusterdp.planning.prediction import predict
+from clusterdp.planning.request import Scenario
+from clusterdp.precision.unit_noise import unit_noise
 from clusterdp.statistics.counts import NoisyCounts
-from clusterdp.theory import formulas as theory
+from clusterdp.studies import formulas as theory
+from clusterdp.studies import populations as paper
 from joint_populations import funnel_space
 from populations import make_layout
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.outcomes.space import CategorySpace
 
 LEVELS = cdp.OutcomeSpace.integers(0, 11)
 LARGE_CELLS, SMALL_CELLS = make_layout(np.full((5, 2), 1000)), make_layout(np.full((200, 2), 25))
@@ -99,9 +100,9 @@ def test_counts_cost_little_if_outcomes_are_uniform_after_all(
 
 def test_the_options_of_a_plan_make_it_again() -> None:
     for layout, purpose in ((LARGE_CELLS, None), (SMALL_CELLS, None), (LARGE_CELLS, "overall")):
-        plan = compare(Request(epsilon=4, purpose=purpose), blind(layout))
+        plan = compare([Request(epsilon=4, purpose=purpose)], [blind(layout)])[0]
         assert plan.chosen == "optimal"
-        options = to_options(plan)
+        options = to_options([plan])
         assert planning.choose(Request(**options), blind(layout)) == plan.choice.mechanism
 
 
@@ -150,7 +151,7 @@ def test_counts_insure_against_a_wrong_reference(rng: np.random.Generator) -> No
     def variance(counts_share: float, prior: tuple[float, ...]) -> float:
         request = Request(epsilon=4, prior=prior, purpose="segments:0.1", counts_share=counts_share)
         made = planning.choose(request, scenario)
-        noise = theory.unit_noise(counts, LARGE_CELLS, LEVELS, made, rng)
+        noise = unit_noise(counts, LARGE_CELLS, LEVELS, made, rng)
         return float(noise.mean())
 
     known = variance(0.0, tuple(truth))

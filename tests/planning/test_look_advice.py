@@ -16,8 +16,8 @@ from scipy import stats
 import clusterdp as cdp
 from assertions import ALPHA
 from cli_runs import run
-from clusterdp.planning.look_advice import _share
-from clusterdp.planning.row_noise import warner
+from clusterdp.planning.advice import _share
+from clusterdp.planning.prediction import warner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,17 +61,17 @@ def test_a_look_is_recommended_where_it_pays(
     assert ("With a look, at" in repr(plan)) == recommended
     assert (plan.to_dict()["look"] is not None) == recommended
     assert plan.report is not None
-    mechanism = plan.report.blocks[0].comparison.choice.mechanism
+    mechanism = plan.report.questions[0].comparison.choice.mechanism
     assert (mechanism.look is not None) == recommended
 
 
 def test_a_release_has_the_look_of_its_plan_and_no_other() -> None:
     plan = planned(WIDE, 3)
     by_plan = cdp.release(table(), plan)
-    assert by_plan.look is not None
+    assert by_plan.looks[0] is not None
     assert by_plan.guarantee.epsilon == pytest.approx(3)
     without = cdp.release(table(), epsilon=3, outcomes=WIDE, unit="user", arm="treated")
-    assert without.look is None
+    assert without.looks[0] is None
 
 
 @given(st.integers(100, 10**8), st.floats(0.05, 12))

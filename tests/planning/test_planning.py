@@ -8,20 +8,18 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_variance
-from clusterdp.channels.integers import SMALLEST_ROW_EPSILON
-from clusterdp.channels.optimal_rows import OptimalRows
-from clusterdp.channels.resampled_rows import ResamplingBudget
-from clusterdp.planning import assumptions as reference
+from clusterdp.channels.base import SMALLEST_ROW_EPSILON
+from clusterdp.channels.optimal import OptimalRows
+from clusterdp.channels.resampling import ResamplingBudget
 from clusterdp.planning import choose as planning
-from clusterdp.planning.assumptions import Scenario
+from clusterdp.planning import request as reference
 from clusterdp.planning.choose import Request
-from clusterdp.planning.predictions import expect, predict, purpose_variance
-from clusterdp.planning.purpose import parse_purpose
+from clusterdp.planning.prediction import expect, predict, purpose_variance
+from clusterdp.planning.request import Scenario, parse_purpose
 from clusterdp.statistics.counts import NoisyCounts
-from clusterdp.statistics.sums import NoisySums
-from clusterdp.statistics.totals import NoisyTotals
-from clusterdp.theory import formulas as theory
-from clusterdp.theory.simulation import simulate_experiments
+from clusterdp.statistics.sums import NoisySums, NoisyTotals
+from clusterdp.studies import formulas as theory
+from clusterdp.studies.simulation import simulate_experiments
 from populations import experiment_one, from_units, make_layout
 
 if TYPE_CHECKING:

@@ -10,23 +10,28 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.experiment.layout import Breakdown
+from clusterdp.cells.layout import Breakdown
 from clusterdp.owner.declaring import Declaration, choose_outcomes
-from clusterdp.planning.assumptions import Scenario, histogram_reference, uniform_reference
-from clusterdp.planning.choose import Request, choose, plan_mechanism
+from clusterdp.planning.choose import Request, choose, plan_mechanisms
+from clusterdp.planning.compare import compare, to_options
+from clusterdp.planning.forecast import expect_quickly
 from clusterdp.planning.merging import compare_clusters, merged
-from clusterdp.planning.plan import compare, to_options
-from clusterdp.planning.predictions import expect, purpose_variance
-from clusterdp.planning.purpose import Purpose, parse_purpose
-from clusterdp.planning.quick import expect_quickly
-from clusterdp.statistics.totals import NoisyTotals
+from clusterdp.planning.prediction import expect, purpose_variance
+from clusterdp.planning.request import (
+    Purpose,
+    Scenario,
+    histogram_reference,
+    parse_purpose,
+    uniform_reference,
+)
+from clusterdp.statistics.sums import NoisyTotals
 from populations import make_layout
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.precision.expected import Precision
+    from clusterdp.precision.prediction import Precision
 
 BINARY = cdp.OutcomeSpace.binary()
 
@@ -99,8 +104,8 @@ def test_many_small_clusters_cost_the_overall_effect_little() -> None:
         )
     )
     layout = in_folds(np.stack([whole - treated, treated], axis=1))
-    known = histogram_reference(chosen.blocks[0].categories, chosen.blocks[0].probs.tolist())
-    found = planned(Scenario(layout, chosen.blocks[0].categories, known), purpose="overall")
+    known = histogram_reference(chosen.questions[0].categories, chosen.questions[0].probs.tolist())
+    found = planned(Scenario(layout, chosen.questions[0].categories, known), purpose="overall")
     assert found.overall.privacy_std_error <= 0.6
 
 
@@ -149,8 +154,8 @@ def test_the_default_has_the_least_largest_regret(epsilon: float, rng: np.random
     even, uneven = [0.25] * 4, [0.5, 0.2, 0.1, 0.1, 0.05, 0.05]
     layout = in_folds(sizes, by_columns("first", even, sizes), by_columns("second", uneven, sizes))
     scenario = binary(layout, 0.15)
-    made = plan_mechanism(Request(epsilon=epsilon), scenario)
-    shares = to_options(compare(Request(epsilon=epsilon, mechanism="optimal"), scenario))
+    made = plan_mechanisms([Request(epsilon=epsilon)], [scenario])
+    shares = to_options(compare([Request(epsilon=epsilon, mechanism="optimal")], [scenario]))
     centre = np.array([shares["totals_share"], shares["sums_share"], shares["breakdown_share"]])
     near = np.maximum(centre, 0.002) * rng.uniform(0.5, 2, (200, 3))
     anywhere = 10 ** rng.uniform(-3, -0.3, (200, 3))
@@ -167,12 +172,12 @@ def test_the_default_has_the_least_largest_regret(epsilon: float, rng: np.random
         if totals + clusters + groups < 0.95
     ]
     least = {
-        one.purpose: purpose_variance(expect(made.mechanism, scenario), one.purpose, scenario)
+        one.purpose: purpose_variance(expect(made.mechanisms[0], scenario), one.purpose, scenario)
         / one.regret**2
         for one in made.losses
     }
     assert len(least) == 4  # the whole, two breakdowns, segments
-    regret = regret_of(made.mechanism, scenario, least)
+    regret = regret_of(made.mechanisms[0], scenario, least)
     assert regret == pytest.approx(max(one.regret for one in made.losses), rel=0.002)
     # Up to 3% more than the least, where that serves all purposes together.
     assert regret <= 1.04 * min(regret_of(one, scenario, least) for one in searched)
@@ -195,9 +200,9 @@ def test_a_level_that_helps_little_is_left_out(rng: np.random.Generator) -> None
         reference=("visit=0.15", "conversion=0.01", "spend=mean:1,std:15"),
         grids=(),
     )
-    (block,) = choose_outcomes(declared).blocks
-    space = block.categories
-    scenario = Scenario(layout, space, histogram_reference(space, block.probs.tolist()))
+    (question,) = choose_outcomes(declared).questions
+    space = question.categories
+    scenario = Scenario(layout, space, histogram_reference(space, question.probs.tolist()))
     default, groups_alone = (
         expect_quickly(choose(request, scenario), scenario)
         for request in (Request(epsilon=1), Request(epsilon=1, totals_share=0, sums_share=0))
@@ -215,13 +220,13 @@ def test_a_plan_for_one_purpose_is_better_for_it_than_one_for_all(
     sizes = hillstrom(2, rng)
     layout = in_folds(sizes, by_columns("tier", [0.5, 0.3, 0.2], sizes))
     scenario = binary(layout, 0.15)
-    default = plan_mechanism(Request(epsilon=1), scenario)
+    default = plan_mechanisms([Request(epsilon=1)], [scenario])
     for text in ("overall", "breakdowns", "segments"):
         (purpose,) = parse_purpose(text, layout)
         found = expect(choose(Request(epsilon=1, purpose=text), scenario), scenario)
         alone = purpose_variance(found, purpose, scenario)
         loss = next(one.regret for one in default.losses if one.purpose == purpose)
-        served = purpose_variance(expect(default.mechanism, scenario), purpose, scenario)
+        served = purpose_variance(expect(default.mechanisms[0], scenario), purpose, scenario)
         assert np.sqrt(served / alone) == pytest.approx(loss, rel=0.003)
         assert loss > 1.01
 
@@ -234,9 +239,9 @@ def test_options_of_a_plan_make_the_same_mechanism(
     tier, size = by_columns("tier", [0.5, 0.5], sizes), by_columns("size", [0.2, 0.8], sizes)
     scenario = binary(in_folds(sizes, tier, size), 0.15)
     for epsilon in (0.3, 1.7):
-        compared = compare(Request(epsilon=epsilon, purpose=purpose), scenario)
+        compared = compare([Request(epsilon=epsilon, purpose=purpose)], [scenario])
         again = choose(Request(**to_options(compared)), scenario)
-        assert again == compared.choice.mechanism
+        assert again == compared[0].choice.mechanism
 
 
 def test_a_thousand_clusters_are_planned_in_two_seconds(rng: np.random.Generator) -> None:
@@ -245,7 +250,7 @@ def test_a_thousand_clusters_are_planned_in_two_seconds(rng: np.random.Generator
     space = cdp.OutcomeSpace.integers(0, 10)
     known = Scenario(layout, space, histogram_reference(space, [1.0] * 11))
     started = time.process_time()
-    compare(Request(epsilon=2), known)
+    compare([Request(epsilon=2)], [known])
     assert time.process_time() - started < 10
 
 
@@ -254,14 +259,16 @@ def test_clusters_are_compared_with_fewer_and_none(rng: np.random.Generator) -> 
     differing = histogram_reference(BINARY, [0.5, 0.5], within_share=0.5)
     scenario = Scenario(in_folds(sizes), BINARY, differing)
     request = Request(epsilon=2, mechanism="optimal")
-    found = compare_clusters(request, scenario, expect(choose(request, scenario), scenario))
+    found = compare_clusters([request], [scenario], [expect(choose(request, scenario), scenario)])[
+        0
+    ]
     assert [one.n_clusters for one in found] == [110, 11, 1]
     errors = [one.precisions[0].overall.sampling_std_error for one in found]
     assert errors[0] < errors[1] < errors[2]
     # All variance between clusters is back: that of a fair coin.
     assert errors[2] ** 2 == pytest.approx(0.25 * 2 / sizes[:, 0].sum(), rel=0.02)
     alone = merged(scenario, np.zeros(110, dtype=np.int64))
-    assert compare_clusters(request, alone, ()) == ()
+    assert compare_clusters([request], [alone], [()]) == [()]
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])

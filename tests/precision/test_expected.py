@@ -9,18 +9,14 @@ import pytest
 
 import clusterdp as cdp
 from assertions import assert_variance
-from clusterdp.experiment.layout import Breakdown
+from clusterdp.cells.layout import Breakdown
 from clusterdp.mechanisms.draw import release_cells
-from clusterdp.precision.expected import (
-    channel_unit_noise,
-    expected_precision,
-    public_unit_noise,
-)
-from clusterdp.precision.sights import sight_rows, sights
+from clusterdp.precision.prediction import channel_unit_noise, expected_precision, public_unit_noise
+from clusterdp.precision.visible import sight_rows, sights
 from clusterdp.statistics.base import CellTotals
-from clusterdp.statistics.metric_sums import NoisyMetricSums
 from clusterdp.statistics.noise import simulated_noise
-from clusterdp.theory.simulation import simulate_releases
+from clusterdp.statistics.sums import NoisyMetricSums
+from clusterdp.studies.simulation import simulate_releases
 from populations import make_layout
 
 SPACE = cdp.OutcomeSpace.integers(0, 3)

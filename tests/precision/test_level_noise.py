@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pytest
 
-from clusterdp.precision.level_noise import ArmCells, LevelNoise, calibrated_variances
+from clusterdp.precision.closed_form import ArmCells, LevelNoise, calibrated_variances
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray

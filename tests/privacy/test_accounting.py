@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clusterdp as cdp
-from clusterdp.channels.resampled_rows import ResampledRows
+from clusterdp.channels.resampling import ResampledRows
 from clusterdp.privacy import accounting as acc
-from clusterdp.reproduction.paper_accounting import clustered, stated_epsilon
 from clusterdp.statistics.contrasts import NoisyContrasts
 from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.studies.claims import clustered, stated_epsilon
 
 SPACE = cdp.OutcomeSpace.integers(-5, 6)
 

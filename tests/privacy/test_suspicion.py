@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from clusterdp.privacy.accounting import Guarantee
-from clusterdp.privacy.suspicion import SLACK, suspicions
+from clusterdp.privacy.accounting import SLACK, Guarantee, suspicions
 
 BEFORE = (0.5, 0.1, 0.01)
 EPSILONS = (0.1, 1.0, 2.0, 8.0)

@@ -9,15 +9,15 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from categories import one_block, one_outcome
+from categories import one_outcome, one_question
 from cli_runs import assert_refused, release, run
 from clusterdp.engines.base import RANDOMIZING
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing import to_folder
+from clusterdp.releasing import targets
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import ALONE, simulated_noise
@@ -138,13 +138,13 @@ def leave_unfinished(
     """A release by tier that is killed after its noise was drawn."""
     reservation = ledger.reserve(
         "users",
-        terms=one_block(SPACE, mechanism_of(("tier",))),
+        terms=one_question(SPACE, mechanism_of(("tier",))),
         about={},
         place="x",
         confirmed_new=True,
     )
     with monkeypatch.context() as patch:
-        patch.setattr(to_folder, "totals_table", kill)
+        patch.setattr(targets, "totals_table", kill)
         with pytest.raises(KeyboardInterrupt):
             publish(table, out, ("tier",), journal=reservation)
     assert not out.exists()
@@ -174,7 +174,7 @@ def test_what_was_decided_is_not_changed(
     grouped.write_parquet(source)
     asked = ("--breakdown", "tier", *budget, "--population", "users", "--new-population")
     with monkeypatch.context() as patch:
-        patch.setattr(to_folder, "cells_table", kill)
+        patch.setattr(targets, "cells_table", kill)
         assert release(source, tmp_path / "out", *asked).exit_code == 130
     (unfinished,) = ledger.releases()
     resume = ("release", "--resume", unfinished.release_id, *budget)

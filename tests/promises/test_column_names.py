@@ -13,16 +13,16 @@ import pytest
 
 import clusterdp as cdp
 from clusterdp.engines.local.engine import LocalEngine
-from clusterdp.engines.named_source import NamedSource
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.published_names import debiased_names
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.published_names import debiased_names
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.sources.source import NamedSource
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 

@@ -10,8 +10,8 @@ import pytest
 
 import clusterdp as cdp
 from cli_runs import run
-from clusterdp._words import NOT_PLAIN, is_plain, plain_text
-from forging import forge
+from clusterdp._text import NOT_PLAIN, is_plain, plain_text
+from forging import forge, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,9 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def change_table(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-    held = change(pl.read_parquet(path))
-    path.unlink()
-    held.write_parquet(path, statistics=False)
+    rewrite(change(pl.read_parquet(path)), path)
 
 
 def spoil_market(folder: Path) -> None:
@@ -102,7 +100,7 @@ def spoil_outcome(folder: Path) -> None:
 
 
 def declared(content: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = content["blocks"][0]["outcomes"]["declared"]["outcomes"]
+    found: list[dict[str, Any]] = content["questions"][0]["outcomes"]["declared"]["outcomes"]
     return found
 
 

@@ -16,11 +16,11 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from categories import one_block, one_outcome
+from categories import one_outcome, one_question
 from cli_runs import COLUMNS, assert_refused, run
 from clusterdp.errors import LedgerError
+from clusterdp.ledger._store import Entry
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.ledger.store import Entry
 from soak import malformed
 from soak.attempts import write_folder
 from soak.second_opinion import find_flaw
@@ -84,37 +84,37 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "unknown key": ("Histogram", put("true_outcomes", [1, 2]), "unknown field `true_outcomes`"),
     "noise of sums": (
         "Optimal",
-        put("blocks", 0, "noise", "sums", "noise_scale", [9.0]),
+        put("questions", 0, "noise", "sums", "noise_scale", [9.0]),
         "'noise' does not hold",
     ),
     "scale of counts": (
         "Optimal",
-        put("blocks", 0, "mechanism", "statistics", 0, "noise_scale", 9.0),
+        put("questions", 0, "mechanism", "statistics", 0, "noise_scale", 9.0),
         "does not follow",
     ),
     "unknown parameter": (
         "Optimal",
-        put("blocks", 0, "mechanism", "rows", "true_prior", 1),
+        put("questions", 0, "mechanism", "rows", "true_prior", 1),
         "was edited",
     ),
     "text for a number": (
         "Histogram",
-        put("blocks", 0, "outcomes", "grids", [0.75]),
+        put("questions", 0, "outcomes", "grids", [0.75]),
         ".outcomes.grids",
     ),
     "number for a text": (
         "Histogram",
-        put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", 7),
+        put("questions", 0, "outcomes", "declared", "outcomes", 0, "space", 7),
         ".outcomes.declared.outcomes",
     ),
     "too large a number": (
         "Contrasts",
-        put("blocks", 0, "outcomes", "declared", "weights", {"clicks": 10**400}),
+        put("questions", 0, "outcomes", "declared", "weights", {"clicks": 10**400}),
         ".outcomes.declared.weights",
     ),
     "values beyond squares": (
         "Histogram",
-        put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", "0,1,1e200"),
+        put("questions", 0, "outcomes", "declared", "outcomes", 0, "space", "0,1,1e200"),
         "at most 1e+100",
     ),
     "files of another kind": ("Histogram", put("files", []), "$.files"),
@@ -135,7 +135,7 @@ MANIFESTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     ),
     "a prior too short": (
         "Optimal, public",
-        put("blocks", 0, "mechanism", "rows", "prior", [0.5, 0.5]),
+        put("questions", 0, "mechanism", "rows", "prior", [0.5, 0.5]),
         "prior has 2 numbers",
     ),
 }
@@ -280,7 +280,8 @@ def test_tables_that_no_release_has(
 ) -> None:
     name, file, edit, message = TABLES[case]
     folder = folders[name]
-    files = {**folder.files, file: as_parquet(edit(folder.table(file)))}
+    before = file.replace("00001", "00000")  # another part, beside the first
+    files = {**folder.files, file: as_parquet(edit(folder.table(before)))}
     write_folder(tmp_path / "folder", sealed(folder.manifest(), files))
     assert_refused(run("estimate", tmp_path / "folder"), message)
     assert run("verify", tmp_path / "folder").exit_code == 2
@@ -317,7 +318,7 @@ def test_a_file_that_makes_polars_panic(
 
     release = cdp.read_release(tmp_path / "folder")
     with monkeypatch.context() as patch:
-        patch.setattr(pl.LazyFrame, "collect_batches", panic)
+        patch.setattr(pl, "collect_all", panic)
         with pytest.raises(cdp.FormatError, match=r"cannot be read \(PanicException\)"):
             cdp.estimate(release)
     monkeypatch.setattr(pl, "read_parquet", panic)
@@ -399,7 +400,7 @@ def ledger(tmp_path: Path) -> Path:
     opened = Ledger.create(str(path), 8.0, 1e-6)
     opened.reserve(
         "users",
-        terms=one_block(
+        terms=one_question(
             one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)), cdp.optimal(epsilon=1)
         ),
         about={"n_units": 1, "n_clusters": 1, "options": {"out": "x"}},
@@ -438,9 +439,9 @@ def rewrite(path: Path, number: int, edit: Callable[[dict[str, Any]], None]) -> 
         (0, put("encryption", {"protection": ["none"]})),
         (0, put("format_version", None)),
         (1, put("guarantee", "epsilon", 0.1)),
-        (1, put("blocks", 0, "outcomes", "declared", "outcomes", 0, "space", "a,b,c")),
+        (1, put("questions", 0, "outcomes", "declared", "outcomes", 0, "space", "a,b,c")),
         (1, put("population", ["users"])),
-        (1, lambda content: content.pop("blocks")),
+        (1, lambda content: content.pop("questions")),
     ],
 )
 def test_entries_that_make_no_sense(
@@ -483,8 +484,8 @@ def test_releases_that_tell_nearly_everything(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "b.db", 100, 1e-6)
     for epsilon in (1, 80):
         mechanism = cdp.noisy_horvitz_thompson(epsilon=epsilon)
-        ledger.reserve("us", terms=one_block(space, mechanism), about={}, place="x")
+        ledger.reserve("us", terms=one_question(space, mechanism), about={}, place="x")
     assert run("ledger", "show", tmp_path / "b.db").exit_code == 0
-    terms = one_block(space, cdp.noisy_histogram(epsilon=900))
+    terms = one_question(space, cdp.noisy_histogram(epsilon=900))
     with pytest.raises(LedgerError, match="does not allow it"):
         ledger.reserve("us", terms=terms, about={}, place="x")

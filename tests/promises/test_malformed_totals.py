@@ -41,10 +41,10 @@ def in_columns(**parts: Any) -> Callable[[dict[str, Any]], None]:
 
 def by_region(content: dict[str, Any]) -> None:
     """Totals, and the noise on them, by a column that is not published."""
-    (block,) = content["blocks"]
-    block["mechanism"]["statistics"][1]["by"] = ["region"]
-    block["noise"] = {
-        name.replace("tier", "region"): scales for name, scales in block["noise"].items()
+    (question,) = content["questions"]
+    question["mechanism"]["statistics"][1]["by"] = ["region"]
+    question["noise"] = {
+        name.replace("tier", "region"): scales for name, scales in question["noise"].items()
     }
 
 

@@ -12,12 +12,12 @@ import clusterdp as cdp
 from assertions import assert_discrete_laplace, assert_frequencies
 from categories import one_outcome
 from channel_checks import assert_unbiased
-from clusterdp.channels.integers import PRIOR_TOTAL
+from clusterdp.channels.base import PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
-from clusterdp.releasing import in_memory as pipeline
+from clusterdp.releasing import pipeline
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.randomizer import RowRandomizer
+from clusterdp.rows.randomizing import RowRandomizer
 from clusterdp.statistics.noise import add_exact_noise
 from enumeration import joint_release, worst_loss
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import CodeArray, FloatArray, IntArray, WordArray
-    from clusterdp.rows.unit_ids import UnitIds
+    from clusterdp.rows.keys import UnitIds
 
 
 def audit_noise() -> None:
@@ -49,7 +49,7 @@ def audit_noise() -> None:
 
 def halve_the_noise(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "clusterdp.owner.release.add_exact_noise",
+        "clusterdp.owner.publish.add_exact_noise",
         lambda values, scale: add_exact_noise(values, scale / 2),
     )
 
@@ -69,7 +69,7 @@ def drop_the_floor(patch: pytest.MonkeyPatch) -> None:
         unfloored = np.where(prior <= floor_weight / PRIOR_TOTAL, 1e-6, prior)
         return to_weights(unfloored / unfloored.sum(axis=-1, keepdims=True), 1)
 
-    patch.setattr("clusterdp.channels.resampled_rows.to_weights", without_floor)
+    patch.setattr("clusterdp.channels.resampling.to_weights", without_floor)
 
 
 def audit_rows() -> None:
@@ -122,7 +122,7 @@ def ignore_the_id(patch: pytest.MonkeyPatch) -> None:
         word = int.from_bytes(aes_key[:8], "little")
         return np.full((len(units), 2), word, dtype=np.uint64)
 
-    patch.setattr("clusterdp.rows.randomizer.unit_words", constant_words)
+    patch.setattr("clusterdp.rows.randomizing.unit_words", constant_words)
 
 
 def audit_decode() -> None:

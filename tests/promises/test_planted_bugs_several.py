@@ -15,26 +15,24 @@ import pytest
 
 import clusterdp as cdp
 from batch_runs import WordGrid, batch_of, encoder_of, randomizer_of
-from clusterdp.channels.optimal import OptimalChannel
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.grid import Grid
-from clusterdp.experiment.metric_integers import MetricIntegers
-from clusterdp.experiment.weights import LARGEST_WEIGHT, stratified_weights
+from clusterdp.cells.layout import LARGEST_WEIGHT, stratified_weights
+from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Grid
+from clusterdp.outcomes.metric_values import MetricIntegers
 from clusterdp.privacy.accounting import together
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.to_folder import write_release
+from clusterdp.releasing.targets import write_release
 from clusterdp.rows.columns import Columns
-from clusterdp.rows.counting import Asked, BlockTally, RowCounter
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.publishing import BatchRandomizer
-from clusterdp.rows.randomizer import RowRandomizer
-from clusterdp.statistics.metric_sums import NoisyMetricSums
+from clusterdp.rows.randomizing import BatchRandomizer, RowRandomizer
+from clusterdp.rows.tally import Asked, QuestionTally, RowCounter
+from clusterdp.statistics._sum_noise import NoiseBox, SumNoise
 from clusterdp.statistics.noise import ALONE
-from clusterdp.statistics.sum_noise import NoiseBox, SumNoise
-from clusterdp.statistics.totals import DrawnTotals, NoisyTotals
+from clusterdp.statistics.sums import DrawnMetricSums, DrawnTotals, NoisyMetricSums, NoisyTotals
 from clusterdp.storage.folder import LocalFolder
 from joint_enumeration import category_chances, joint_release, worst_loss
 from neighbour_tables import NOISE_IN_ROWS, REGION, NeighbourTables, Row
@@ -44,12 +42,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.cells.layout import Layout
     from clusterdp.channels.catalogue import Channel
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.encoded_rows import EncodedRows as EncodedOutcomes
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.outcomes.encoding import EncodedRows as EncodedOutcomes
+    from clusterdp.outcomes.space import CategorySpace
     from clusterdp.privacy.accounting import LossAtom
-    from clusterdp.rows.batches import EncodedRows
+    from clusterdp.rows.encoding import EncodedRows
     from clusterdp.statistics.base import SumReading
 
 FUNNEL = Categories(
@@ -89,7 +87,7 @@ def audit_debiased() -> None:
     """E[debiased | category] is the category's value of each outcome, from the integers."""
     randomizer = randomizer_of(FUNNEL, cdp.optimal(epsilon=2), 1, ReleaseKey(bytes(32)))
     channel = cdp.optimal(epsilon=2).settled_rows(FUNNEL).public_channel(FUNNEL)
-    decodings = np.stack(randomizer.blocks[0].row_randomizer.decodings)
+    decodings = np.stack(randomizer.questions[0].row_randomizer.decodings)
     means = decodings @ channel.transition()[0]
     np.testing.assert_allclose(means, FUNNEL.outcome_values(), atol=1e-9)
 
@@ -227,23 +225,23 @@ def account_levels_in_parallel(patch: pytest.MonkeyPatch) -> None:
 
 
 def add_units_to_both_folds(patch: pytest.MonkeyPatch) -> None:
-    honest = BlockTally._add_groups  # noqa: SLF001 - what is broken
+    honest = QuestionTally._add_groups  # noqa: SLF001 - what is broken
 
-    def twice(self: BlockTally, rows: EncodedRows, *parts: Any) -> None:
+    def twice(self: QuestionTally, rows: EncodedRows, *parts: Any) -> None:
         honest(self, rows, *parts)
         sizes = self.counter.level_sizes
         n_arms = sizes[()] // 2
         moved = {level: (places + n_arms) % sizes[level] for level, places in rows.places.items()}
         honest(self, rows._replace(places=moved), *parts)
 
-    patch.setattr(BlockTally, "_add_groups", twice)
+    patch.setattr(QuestionTally, "_add_groups", twice)
 
 
 def draw_totals_twice(patch: pytest.MonkeyPatch) -> None:
     """A second draw of the same totals, as a retry after the first was shown."""
     honest = NoisyTotals.draw
 
-    def again(self: NoisyTotals, *parts: Any) -> DrawnTotals:
+    def again(self: NoisyTotals, *parts: Any) -> DrawnMetricSums:
         honest(self, *parts)
         return honest(self, *parts)
 
@@ -284,13 +282,13 @@ def responses_of(true: float) -> FloatArray:
     """P(response | true number) of the machine, over all words of its keys; axes `[response]`."""
     key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
     made = randomizer_of(NUMBER, NUMBER_ROWS, n_units, key)
-    (block,) = made.blocks
-    words = WordGrid(N_WORDS, (block.row_randomizer.aes_key, *block.rounding_keys))
+    (question,) = made.questions
+    words = WordGrid(N_WORDS, (question.row_randomizer.aes_key, *question.rounding_keys))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clusterdp.rows.randomizer.unit_words", words)
-        patch.setattr("clusterdp.rows.batches.unit_words", words)
+        patch.setattr("clusterdp.rows.randomizing.unit_words", words)
+        patch.setattr("clusterdp.rows.encoding.unit_words", words)
         rows = made(batch_of({"rounds": true}, n_units)).rows
-    drawn = np.bincount(rows["response"].to_numpy(), minlength=block.row_randomizer.n_outputs)
+    drawn = np.bincount(rows["response"].to_numpy(), minlength=question.row_randomizer.n_outputs)
     return np.asarray(drawn / n_units)
 
 
@@ -317,15 +315,18 @@ def audit_roundings() -> None:
     """Whether a number is rounded up for counts says nothing of how it is rounded for rows."""
     key, n_units = ReleaseKey(bytes(32)), N_WORDS**2
     made = randomizer_of(NUMBER, NUMBER_ROWS, n_units, key)
-    asked = [Asked(count_key=key)]
-    (counter,) = RowCounter.of(encoder_of(NUMBER), make_layout([[n_units, 1]]), asked).blocks
-    ((encoder,), (rounding,)) = made.encoder.blocks, [one.rounding_keys for one in made.blocks]
+    asked = [Asked(counts=True, count_key=key)]
+    (counter,) = RowCounter.of(encoder_of(NUMBER), make_layout([[n_units, 1]]), asked).questions
+    ((encoder,), (rounding,)) = (
+        made.encoder.questions,
+        [one.rounding_keys for one in made.questions],
+    )
     words = WordGrid(N_WORDS, (*counter.count_keys, *rounding))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clusterdp.rows.batches.unit_words", words)
-        coded = made.encoder(batch_of({"rounds": 2.5}, n_units))
-        for_rows = encoder.round(coded.ids, coded.blocks[0], rounding)
-        for_counts = counter.encoder.round(coded.ids, coded.blocks[0], counter.count_keys)
+        patch.setattr("clusterdp.rows.encoding.unit_words", words)
+        rows = made.encoder(batch_of({"rounds": 2.5}, n_units)).asked(0)
+        for_rows = encoder.round(rows, rounding)
+        for_counts = counter.encoder.round(rows, counter.count_keys)
     together = np.zeros((3, 3))
     np.add.at(together, (for_rows, for_counts), 1 / n_units)
     alone = category_chances(NUMBER, (2.5,))

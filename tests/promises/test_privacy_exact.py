@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.reproduction.paper_accounting import clustered, stated_epsilon
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.contrasts import NoisyContrasts
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import ALONE, noise_variance
+from clusterdp.studies.claims import clustered, stated_epsilon
 from enumeration import hockey_stick, joint_release, neighbours, worst_delta, worst_loss
 from populations import make_layout
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.channels.optimal_rows import OptimalRows
-from clusterdp.planning import assumptions as reference
+from clusterdp.channels.optimal import OptimalRows
 from clusterdp.planning import choose as planning
-from clusterdp.planning.assumptions import Scenario
+from clusterdp.planning import request as reference
 from clusterdp.planning.choose import Request
+from clusterdp.planning.request import Scenario
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.sums import NoisySums

@@ -15,27 +15,25 @@ import pytest
 import clusterdp as cdp
 from batch_runs import WordGrid, batch_of
 from categories import one_outcome
-from clusterdp.channels.label_response import LabelResponse
-from clusterdp.experiment.pooling import pool_small_clusters
+from clusterdp.cells.assignment import pool_small_clusters
+from clusterdp.channels.cluster_response import LabelResponse
 from clusterdp.published.terms import Terms
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import DeclaredLabels, Labelling, label_first
 from clusterdp.releasing.prepare import prepare
-from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.columns import Columns
-from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.labels import CellEncoder, Labels
-from clusterdp.rows.noisy_labels import NoisyLabels
-from clusterdp.rows.publishing import BatchRandomizer
-from clusterdp.rows.unit_ids import UnitIds
+from clusterdp.rows.encoding import RowEncoder
+from clusterdp.rows.keys import ReleaseKey, UnitIds
+from clusterdp.rows.randomizing import BatchRandomizer
+from clusterdp.rows.value_codes import CellEncoder, Labels, NoisyLabels
 from populations import make_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray, IntArray, WordArray
-    from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.pooling import Pooled
+    from clusterdp.cells.assignment import Pooled
+    from clusterdp.cells.layout import Layout
 
 SLACK = 1e-9
 LABELS = ("a", "b", "c")
@@ -85,7 +83,7 @@ def results_of_labels(table: Table, assigned: Assigned) -> dict[tuple[Any, ...],
     for given in itertools.product(range(len(LABELS)), repeat=len(table)):
         chance = math.prod(probs[own, got] for own, got in zip(clusters, given, strict=True))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("clusterdp.rows.noisy_labels.unit_words", words_for(clusters, given))
+            patch.setattr("clusterdp.rows.value_codes.unit_words", words_for(clusters, given))
             try:
                 labelled = label_first(prepared, Unrecorded(KEY))
             except cdp.DataError as error:
@@ -217,14 +215,14 @@ def machine(cluster: str, outcome: int) -> FloatArray:
     channel = ROWS.settled_rows(SPACE).design(layout, SPACE, None)
     encoder = RowEncoder.of(columns, (SPACE,), cells, clip=False)
     made = BatchRandomizer.of(encoder, [channel], layout, KEY)
-    words = WordGrid(N_WORDS, (KEY.for_labels(), made.blocks[0].row_randomizer.aes_key))
+    words = WordGrid(N_WORDS, (KEY.for_labels(), made.questions[0].row_randomizer.aes_key))
     batch = batch_of({"y": outcome, "market": cluster}, N_WORDS**2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clusterdp.rows.randomizer.unit_words", words)
-        patch.setattr("clusterdp.rows.noisy_labels.unit_words", words)
+        patch.setattr("clusterdp.rows.randomizing.unit_words", words)
+        patch.setattr("clusterdp.rows.value_codes.unit_words", words)
         rows = made(batch).rows
         labels = made.encoder(batch).cells // 2
-    together = np.zeros((len(LABELS), made.blocks[0].row_randomizer.n_outputs))
+    together = np.zeros((len(LABELS), made.questions[0].row_randomizer.n_outputs))
     np.add.at(together, (labels, rows["response"].to_numpy()), 1 / N_WORDS**2)
     return together
 
@@ -269,9 +267,9 @@ def test_published_labels_are_those_that_cells_count() -> None:
         private_cluster=0.5,
         labels=list(LABELS),
     )
-    sizes = release.units.group_by("region", "arm").len().sort("region", "arm")
-    assert sizes["len"].to_list() == release.cells.sort("region", "arm")["size"].to_list()
-    both = frame.join(release.units, on="user", suffix="_given")
-    kept = int((both["region"] == both["region_given"]).sum())
+    sizes = release.units.group_by("region_noisy", "arm").len().sort("region_noisy", "arm")
+    assert sizes["len"].to_list() == release.cells.sort("region_noisy", "arm")["size"].to_list()
+    both = frame.join(release.units, on="user")
+    kept = int((both["region"] == both["region_noisy"]).sum())
     # Each is kept with probability 0.45; ten standard deviations are 0.2.
     assert 0.25 * n_units < kept < 0.65 * n_units

@@ -17,12 +17,12 @@ import pytest
 from msgspec.structs import replace
 
 import clusterdp as cdp
-from clusterdp.experiment import look_bins
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.grid import Grid
-from clusterdp.experiment.look_bins import look_space
-from clusterdp.mechanisms import settling
+from clusterdp.mechanisms import draw as settling
+from clusterdp.outcomes import look as look_bins
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Grid
+from clusterdp.outcomes.look import look_space
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.looking import look_first
 from clusterdp.statistics.look import NoisyLook
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp._arrays import IntArray
+    from clusterdp.mechanisms.draw import Settled
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.mechanisms.settling import Settled
 
 SLACK = 1e-9
 EPSILON = 2.0
@@ -121,11 +121,11 @@ class Followed:
         """The largest loss of statistics and row, given a noisy look."""
         bins = look_space(self.space.declared)
         drawn = self.look.draw(noisy, bins, lambda values, *_: values)
-        settled = settling.settle(self.space, self.mechanism, self.tables.prepared.layout, drawn)
-        key = settled[:2]
-        if key not in self._known:
-            self._known[key] = self._enumerated(settled)
-        return self._known[key]
+        layout = self.tables.prepared.layout
+        (settled,) = settling.settle([self.space], [self.mechanism], layout, [drawn])
+        if settled not in self._known:
+            self._known[settled] = self._enumerated(settled)
+        return self._known[settled]
 
     def _enumerated(self, settled: Settled) -> float:
         mechanism = replace(settled.mechanism, look=None)
@@ -217,7 +217,7 @@ def test_looks_within_reach_lead_to_different_clips() -> None:
     ranges = set()
     for noisy in followed.looks():
         drawn = followed.look.draw(noisy, bins, lambda values, *_: values)
-        settled = settling.settle(space, mechanism, layout, drawn)
+        (settled,) = settling.settle([space], [mechanism], layout, [drawn])
         ranges.add(settled.space.declared.numbers["rounds"])
     assert len(ranges) > 1
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import clusterdp as cdp
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.grid import Grid
-from clusterdp.experiment.weights import LARGEST_WEIGHT
-from clusterdp.statistics.totals import NoisyTotals
+from clusterdp.cells.layout import LARGEST_WEIGHT
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Grid
+from clusterdp.statistics.sums import NoisyTotals
 from joint_enumeration import joint_release, losses_of_units, moved_noise, worst_delta, worst_loss
 from neighbour_tables import NOISE_IN_ROWS, REGION, REGION_AND_TIER, NeighbourTables, Row
 

@@ -21,14 +21,14 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.channels.label_response import LabelResponse
+from clusterdp.channels.cluster_response import LabelResponse
 from clusterdp.engines.local.engine import LocalEngine
-from clusterdp.engines.named_source import NamedSource
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.labelling import DeclaredLabels, label_first
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.sources.source import NamedSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

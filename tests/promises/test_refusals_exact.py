@@ -16,9 +16,9 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.releasing.in_memory import run_release
-from clusterdp.rows import column_leak
-from clusterdp.rows import order_leak as row_order
+from clusterdp.releasing.pipeline import run_release
+from clusterdp.rows import leaks
+from clusterdp.rows import leaks as row_order
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.counts import NoisyCounts
@@ -78,8 +78,8 @@ def result(table: pl.DataFrame, mechanism: cdp.Mechanism, **options: Any) -> str
 @pytest.fixture
 def nets_that_always_warn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows are too few for the nets to see anything: make them see something everywhere."""
-    monkeypatch.setattr(row_order.RowOrder, "_sorted", lambda _: True)
-    monkeypatch.setattr(column_leak, "column_reveals_outcome", lambda *_: True)
+    monkeypatch.setattr(row_order.RowOrder, "_depends", lambda _: True)
+    monkeypatch.setattr(leaks, "column_reveals_outcome", lambda *_: True)
 
 
 @pytest.mark.usefixtures("nets_that_always_warn")

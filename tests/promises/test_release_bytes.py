@@ -17,10 +17,10 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from clusterdp.engines.local.sources.opening import open_source
-from clusterdp.engines.named_source import NamedSource, Wanted
-from clusterdp.releasing.in_memory import run_release
+from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows import id_order
+from clusterdp.sources.opening import open_source
+from clusterdp.sources.source import NamedSource, Wanted
 from clusterdp.storage.store_folder import StoreFolder
 from fixed_release import (
     COLUMNS,

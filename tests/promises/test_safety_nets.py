@@ -14,8 +14,9 @@ import clusterdp as cdp
 from categories import one_outcome
 from cli_runs import PARTS, assert_refused, release, run, write
 from clusterdp.engines.base import BOTH_AT_ONCE, RANDOMIZING
+from clusterdp.releasing import prepare as preparing
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.to_folder import write_release
+from clusterdp.releasing.targets import write_release
 from clusterdp.rows.columns import Columns
 from clusterdp.storage.folder import LocalFolder, staged_folder
 
@@ -80,10 +81,58 @@ def test_the_owner_of_a_sorted_table_is_warned_where_its_order_shows(
 
 
 def test_the_owner_of_a_table_sorted_in_blocks_is_warned(rng: np.random.Generator) -> None:
-    """Blocks of equal outcomes in random order: no trend, but neighbours are alike."""
+    """Questions of equal outcomes in random order: no trend, but neighbours are alike."""
     table = many(100_000, 4, 0.5, rng)
-    blocks = np.repeat(rng.integers(0, 2, 1000), 100)
-    assert "the order of the table" in notices(table.with_columns(clicks=pl.Series(blocks)))[0]
+    questions = np.repeat(rng.integers(0, 2, 1000), 100)
+    assert "the order of the table" in notices(table.with_columns(clicks=pl.Series(questions)))[0]
+
+
+def test_an_order_by_public_columns_is_no_alarm(rng: np.random.Generator) -> None:
+    """Outcomes differ between villages and days; one by the other follows the table's order."""
+    n_rows = 20_000
+    village = np.repeat(rng.permutation(200), n_rows // 200)
+    rates = rng.uniform(0, 1, 200)[village]
+    table = many(n_rows, 4, 0.5, rng).with_columns(
+        clicks=pl.Series(rng.random(n_rows) < rates).cast(pl.Int64),
+        village=pl.Series(village).cast(pl.String),
+        noise=pl.Series(rng.random(n_rows)),
+    )
+    assert "the order of the table" in notices(table)[0]
+    assert not notices(table, keep="village")
+    assert not notices(table, keep="village", keep_order=True)
+    # Columns that the order does not follow explain nothing, however fine they are.
+    assert "the order of the table" in notices(table, keep="noise")[0]
+    late = rng.random(n_rows) < np.arange(n_rows) / n_rows
+    days = table.with_columns(clicks=pl.Series(late).cast(pl.Int64), day=pl.Series(range(n_rows)))
+    assert "the order of the table" in notices(days)[0]
+    assert not notices(days.with_columns(day=-pl.col("day")), keep="day")
+    # Within villages, rows are in the order of outcomes.
+    within = table.sort(pl.col("village").rank("dense"), "clicks").with_columns(user=table["user"])
+    assert "the order of the table" in notices(within, keep="village")[0]
+
+
+def test_nets_speak_before_anything_is_spent(
+    table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And once: rows of a small table are checked before a release is on record."""
+    ledger = cdp.Ledger.create(tmp_path / "budget.db", cap_epsilon=8)
+    spoken: list[int] = []
+    monkeypatch.setattr(preparing, "notify_owner", lambda _: spoken.append(len(ledger.releases())))
+    cdp.publish(
+        table.sort("clicks"),
+        out=tmp_path / "out",
+        unit="user",
+        arm="treated",
+        cluster="market",
+        outcomes={"clicks": "0..3"},
+        epsilon=2,
+        keep_order=True,
+        ledger=ledger,
+        population="us",
+        new_population=True,
+    )
+    assert spoken == [0]
+    assert len(ledger.releases()) == 1
 
 
 KEPT: dict[str, tuple[Callable[[pl.Series, np.random.Generator], Any], bool]] = {
@@ -140,15 +189,19 @@ def test_the_bin_of_a_continuous_outcome_reveals(rng: np.random.Generator) -> No
 
 
 def test_the_command_line_warns_and_publishes(table: pl.DataFrame, tmp_path: Path) -> None:
-    copied = table.with_columns(copy="clicks").sort("clicks")
-    options = ("--keep", "copy", "--keep-order", "--json")
-    result = release(write(copied, tmp_path), tmp_path / "out", *options)
-    assert result.exit_code == 0, result.output
-    assert result.stderr.count("WARNING, for your eyes only: ") == 2
-    assert "'copy' is kept" in result.stderr
-    assert "the order of the table" in result.stderr
-    assert "WARNING" not in result.stdout
-    assert not any("WARNING" in path.read_text() for path in (tmp_path / "out").glob("*.[mj]*"))
+    copied = table.with_columns(copy="clicks")
+    told = {
+        "'copy' is kept": (copied, ("--keep", "copy")),
+        "the order of the table": (copied.sort("clicks"), ("--keep-order",)),
+    }
+    for place, (warning, (held, options)) in enumerate(told.items()):
+        out = tmp_path / f"out{place}"
+        result = release(write(held, tmp_path), out, *options, "--json")
+        assert result.exit_code == 0, result.output
+        assert result.stderr.count("WARNING, for your eyes only: ") == 1
+        assert warning in result.stderr
+        assert "WARNING" not in result.stdout
+        assert not any("WARNING" in path.read_text() for path in out.glob("*.[mj]*"))
 
 
 def test_clusters_cannot_be_crossed_from_outcomes(table: pl.DataFrame, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.channels.optimal import OptimalChannel
-from clusterdp.channels.optimal_rows import OptimalRows
-from clusterdp.releasing.in_memory import run_release
+from clusterdp.channels._optimal_channel import OptimalChannel
+from clusterdp.channels.optimal import OptimalRows
+from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import ALONE

@@ -13,10 +13,10 @@ import pytest
 from pyarrow import parquet
 
 import clusterdp as cdp
-from clusterdp.engines.named_source import NamedSource
-from clusterdp.engines.spark import row_order
+from clusterdp.engines.spark import _row_order
 from clusterdp.engines.spark import table as spark_engine
-from clusterdp.engines.spark.sources import open_spark_source
+from clusterdp.engines.spark._sources import open_spark_source
+from clusterdp.sources.source import NamedSource
 from fixed_release import checksums
 from spark_releases import WIDE_WANTED, write_wide
 
@@ -75,7 +75,7 @@ def test_true_outcomes_inputs_and_partitions_change_no_byte(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     n_files = 3
-    monkeypatch.setattr(row_order, "ROWS_PER_FILE", len(wide) // n_files)
+    monkeypatch.setattr(_row_order, "ROWS_PER_PART", len(wide) // n_files)
     changed = changed_alike(wide, spark, tmp_path)
     assert (changed["clicks"] != wide["clicks"]).sum() > 100
     found: dict[str, dict[str, str]] = {}
@@ -132,9 +132,9 @@ def test_row_groups_and_encodings_are_fixed(
 _RELEASE = """
 import sys
 from pathlib import Path
-from clusterdp.engines.named_source import NamedSource
+from clusterdp.sources.source import NamedSource
 from clusterdp.engines.spark.session import started_session
-from clusterdp.engines.spark.sources import open_spark_source
+from clusterdp.engines.spark._sources import open_spark_source
 from spark_releases import WIDE_WANTED, write_wide
 
 with started_session(sys.argv[1]) as spark:

@@ -13,7 +13,7 @@ import clusterdp as cdp
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder

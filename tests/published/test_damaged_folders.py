@@ -38,7 +38,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: spoil_file(
             d,
             "manifest.json",
-            lambda b: b.replace(b'"format_version": 4', b'"format_version": 5'),
+            lambda b: b.replace(b'"format_version": 5', b'"format_version": 6'),
         ),
         "upgrade clusterdp",
     ),
@@ -73,7 +73,7 @@ def test_a_forged_guarantee_is_noticed(published: Path) -> None:
 
 def test_forged_rows_are_noticed(published: Path) -> None:
     from clusterdp.published import manifest as manifests
-    from clusterdp.storage.files import FileSum
+    from clusterdp.storage.folder import FileSum
 
     path = published / "units.parquet"
     pl.read_parquet(path).with_columns(pl.col("clicks_debiased") + 1e-3).write_parquet(path)

@@ -13,13 +13,13 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.published.footers import unknown_metadata
+from clusterdp.published._parquet_bytes import unknown_metadata
 from clusterdp.published.manifest import software_name, unseal
 from clusterdp.published.verification import owners_words, verify_folder
-from clusterdp.storage.files import FileSum
+from clusterdp.storage.folder import FileSum
 from clusterdp.storage.reading import open_files
 from edited_cards import edited_card
-from forging import forge, leaves, put_other
+from forging import forge, leaves, put_other, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +58,7 @@ def test_rows_that_say_more_than_their_responses(
     assert problems(published) == []
     path = published / "units.parquet"
     rows = change(pl.read_parquet(path))
-    path.unlink()
-    rows.write_parquet(path, statistics=False)
+    rewrite(rows, path)
     forge(published)
     assert problems(published) == [problem]
 
@@ -75,7 +74,7 @@ def test_a_zero_has_the_sign_of_its_response(tmp_path: Path) -> None:
     moved = np.where((numbers == 0) & (np.arange(len(held)) % 2 == 0), -numbers, numbers)
     assert not np.array_equal(np.signbit(moved), np.signbit(numbers))
     changed = held.with_columns(change_debiased=pl.Series(moved))
-    changed.write_parquet(folder / "units.parquet", statistics=False)
+    rewrite(changed, folder / "units.parquet")
     forge(folder)
     assert problems(folder) == ["debiased outcomes follow from responses"]
 
@@ -95,7 +94,7 @@ def test_a_kept_column_is_of_a_type_that_is_kept(hidden: pl.Expr, published: Pat
 
 def test_the_name_of_a_mechanism_is_no_markdown(published: Path) -> None:
     def rename(content: dict[str, Any]) -> None:
-        content["blocks"][0]["mechanism"]["name"] = "Exact** <!-- **Privacy.**"
+        content["questions"][0]["mechanism"]["name"] = "Exact** <!-- **Privacy.**"
 
     forge(published, rename)
     assert r"Released by Exact\*\* \<\!-- \*\*Privacy" in (published / "README.md").read_text()
@@ -129,7 +128,7 @@ def test_software_is_a_name_and_a_version(software: str, published: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("parent", "key"), [((), "notes"), (("guarantee",), "in_words"), (("blocks", 0), "remark")]
+    ("parent", "key"), [((), "notes"), (("guarantee",), "in_words"), (("questions", 0), "remark")]
 )
 def test_a_manifest_has_no_room_for_free_text(
     parent: tuple[str | int, ...], key: str, published: Path
@@ -251,7 +250,7 @@ def test_what_nothing_can_check_is_named(
 
     def as_if_public(content: dict[str, Any]) -> None:
         content["labels"] = None
-        content["guarantee"]["epsilon"] = content["blocks"][0]["epsilon"]
+        content["guarantee"]["epsilon"] = content["questions"][0]["epsilon"]
         content["guarantee"]["neighbours"] = "replace-one-outcome"
 
     copy = tmp_path / "public"
@@ -303,7 +302,7 @@ def test_a_file_holds_columns_and_nothing_else(folders: dict[str, Path], tmp_pat
     copy = tmp_path / "as it was"
     shutil.copytree(folders["look"], copy)
     for name in names:
-        pl.read_parquet(copy / name).write_parquet(copy / name, statistics=False)
+        rewrite(pl.read_parquet(copy / name), copy / name)
     forge(copy)
     assert problems(copy) == []
 
@@ -339,14 +338,14 @@ def test_every_channel_is_explained(folders: dict[str, Path], tmp_path: Path) ->
         channels = pl.read_parquet(folder / "channels.parquet")
         last = channels.filter(pl.col("channel") == pl.col("channel").max())
         more = last.with_columns(pl.col("channel") + 1)
-        pl.concat([channels, more]).write_parquet(folder / "channels.parquet", statistics=False)
+        rewrite(pl.concat([channels, more]), folder / "channels.parquet")
 
     def another(folder: Path) -> None:
         cells = pl.read_parquet(folder / "cells.parquet")
         n_channels = cells["channel"].n_unique()
         assert n_channels > 1  # markets differ in all of their clicks
         moved = cells.with_columns((pl.col("channel") + 1) % n_channels)
-        moved.write_parquet(folder / "cells.parquet", statistics=False)
+        rewrite(moved, folder / "cells.parquet")
 
     for kind, change in (("counts", one_more), ("look", one_more), ("counts", another)):
         copy = tmp_path / f"{kind} {change.__name__}"

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -14,6 +15,12 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
+from asked_releases import release_questions
+from clusterdp.channels.base import ASKED_TOTAL
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.published._recipes import RowFiles, recipes
+from clusterdp.rows.columns import Columns
 
 ARMS = ["a", "b", "c"]
 N_UNITS = 3000
@@ -145,3 +152,49 @@ def test_every_recipe_gives_the_effects_of_estimate(
         for arm, (effect, error) in recipe(readme).items():
             assert effect == pytest.approx(expected[arm].effect, abs=1e-9), recipe
             assert error == pytest.approx(expected[arm].std_error, rel=0.2), recipe
+
+
+@pytest.mark.parametrize("design", ["plain", "clusters", "missing in clusters"])
+def test_recipes_skip_units_that_were_asked_something_else(
+    design: str, rng: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Effects are near those of `estimate`, which weighs clusters by all units, not those asked."""
+    given = DESIGNS[design]
+    table = people(rng, by_school=False, with_few=False).with_columns(clicks=pl.col("user") % 2)
+    if "missing" in given:
+        table = table.with_columns(score=pl.when("observed").then("score"))
+    columns = Columns(
+        unit="user",
+        arm="my arm",
+        cluster=given.get("cluster"),
+        outcomes=("score", "clicks"),
+        missing=tuple(given.get("missing", ())),
+    )
+    spaces = [
+        Categories(declared=declare({"score": "1..5"}, missing=columns.missing)),
+        Categories(declared=declare({"clicks": "0,1"})),
+    ]
+    asked = (ASKED_TOTAL * 3 // 4, ASKED_TOTAL // 4)
+    mechanisms = [cdp.optimal(epsilon=4)] * 2
+    release = release_questions(table, columns, spaces, mechanisms, asked, rng=rng, control="b")
+    monkeypatch.chdir(tmp_path)
+    release.units.write_parquet("units.parquet")
+    manifest: Any = SimpleNamespace(
+        columns=columns,
+        to_columns=lambda: release.columns,
+        assignment=None,
+        arms=ARMS,
+        control="b",
+        questions=release.questions,
+    )
+    made = recipes(manifest, RowFiles.of(["units.parquet"]))
+    readme = f"```sql\n{made.sql}\n```\n```python\n{made.pandas}\n```\n```r\n{made.in_r}\n```"
+    expected = cdp.estimate(release, use="rows", metrics="score")
+    has_r = design != "plain" and shutil.which("Rscript") is not None
+    for recipe in [by_sql, by_pandas, *([by_r] if has_r else [])]:
+        for arm, (effect, error) in recipe(readme).items():
+            own = expected["score", arm]
+            assert abs(effect - own.effect) < 0.5 * own.std_error, recipe
+            assert error == pytest.approx(own.std_error, rel=0.2), recipe
+            if design == "plain":
+                assert effect == pytest.approx(own.effect, abs=1e-9)

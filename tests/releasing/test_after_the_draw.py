@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 import clusterdp as cdp
 from categories import one_outcome
 from cli_runs import assert_refused, release
-from clusterdp.channels.integers import TABLE_TOTAL
-from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel, design_optimal
-from clusterdp.channels.optimal_rows import OptimalBudget, OptimalRows
-from clusterdp.channels.plain import k_ary, plain_channel, two_points
+from clusterdp.channels._optimal_channel import MOST_BIAS, OptimalChannel, design_optimal
+from clusterdp.channels._solver.staircases import k_ary, plain_channel, two_points
+from clusterdp.channels.base import TABLE_TOTAL
+from clusterdp.channels.optimal import OptimalBudget, OptimalRows
 from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import CellRelease, check_exact, complete, release_cells
 from clusterdp.mechanisms.mechanism import Mechanism
-from clusterdp.releasing.in_memory import run_release
 from clusterdp.releasing.journal import Drawn
+from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.base import CellTotals
@@ -54,11 +54,11 @@ def test_random_designs_never_fail(rng: np.random.Generator) -> None:
 def test_without_a_solver_there_is_a_channel(
     delta: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clusterdp.channels.generation.solve_cones", lambda *_: None)
+    monkeypatch.setattr("clusterdp.channels._solver.generation.solve_cones", lambda *_: None)
     response = OptimalRows(epsilon=1, delta=delta).response(cdp.OutcomeSpace.binary())
     values = np.array([-3.0, 0.0, 0.5, 8.0])
     priors = rng.dirichlet(np.ones(4), 5)
-    tables, outputs = design_optimal(priors, values[np.newaxis], np.ones(1), response)
+    tables, outputs, _ = design_optimal(priors, values[np.newaxis], np.ones(1), response)
     channel = OptimalChannel(
         tables=tables,
         outputs=outputs,
@@ -229,7 +229,7 @@ def test_a_restored_channel_passes_the_check_of_a_designed_one(name: str) -> Non
     counts = np.stack([layout.sizes] + [np.zeros_like(layout.sizes)] * 3, axis=-1)
     totals = CellTotals.of_counts(counts, space)
     cells = release_cells(totals, layout, space, mechanism, add_exact_noise)
-    drawn = Drawn(blocks=(cells,), table_tag=bytes(32))
+    drawn = Drawn(questions=(cells,), table_tag=bytes(32))
     assert Drawn.from_bytes(bytes(drawn), [mechanism], layout, [space]).table_tag == bytes(32)
     channel = cells.channel
     if isinstance(channel, OptimalChannel):
@@ -241,7 +241,7 @@ def test_a_restored_channel_passes_the_check_of_a_designed_one(name: str) -> Non
         weights = np.zeros_like(channel.weights)
         weights[..., 0] = channel.weights.sum(axis=-1)  # only the first outcome is redrawn
         edited = replace(channel, weights=weights)
-    forged = bytes(Drawn(blocks=(CellRelease(cells.statistics, edited),), table_tag=bytes(32)))
+    forged = bytes(Drawn(questions=(CellRelease(cells.statistics, edited),), table_tag=bytes(32)))
     with pytest.raises(cdp.ClusterDPError, match="would cost more than was stated"):
         Drawn.from_bytes(forged, [mechanism], layout, [space])
 
@@ -253,8 +253,8 @@ def test_a_design_that_costs_too_much_is_refused(monkeypatch: pytest.MonkeyPatch
         del prior, ratio
         return np.eye(values.shape[1], dtype=np.int64) * TABLE_TOTAL, values
 
-    monkeypatch.setattr("clusterdp.channels.optimal.plain_design", telling)
-    monkeypatch.setattr("clusterdp.channels.generation.solve_cones", lambda *_: None)
+    monkeypatch.setattr("clusterdp.channels._optimal_channel.plain_design", telling)
+    monkeypatch.setattr("clusterdp.channels._solver.generation.solve_cones", lambda *_: None)
     layout, space = make_layout([[30, 40]]), one_outcome("y", cdp.OutcomeSpace.integers(0, 2))
     mechanism = cdp.optimal(epsilon=1.234)
     with pytest.raises(cdp.ClusterDPError, match="would cost more than was stated"):

@@ -13,7 +13,7 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.releasing.in_memory import run_release
+from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import add_exact_noise, simulated_noise

@@ -11,20 +11,20 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.experiment.look_bins import look_space
 from clusterdp.ledger.history import ReleaseRecord
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.mechanisms.settling import settle
+from clusterdp.mechanisms.draw import settle
+from clusterdp.outcomes.look import look_space
 from clusterdp.published.manifest import _with_checksum, unseal
 from clusterdp.published.verification import verify_folder
 from clusterdp.releasing import looking
-from clusterdp.releasing.in_memory import release_in_memory, run_release
-from clusterdp.releasing.journal import KeptLook
+from clusterdp.releasing.journal import KeptLooks
+from clusterdp.releasing.pipeline import release_in_memory, run_release
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.look import DrawnLook, NoisyLook
 from clusterdp.statistics.noise import ALONE, add_exact_noise, simulated_noise
-from clusterdp.storage.files import MANIFEST
+from clusterdp.storage.folder import MANIFEST
 from look_runs import (
     ASKED,
     EPSILON,
@@ -85,10 +85,10 @@ def audit_kill(folder: Path, clock: Clock, deadly: int) -> bool:
     assert ledger.verify() == problems(target) == []
     assert [one.status for one in ledger.releases()] == ["committed"]
     if looked is not None:
-        published = cdp.read_release(target).look
+        (published,) = cdp.read_release(target).looks
         assert published is not None
-        kept = KeptLook.from_bytes(looked).noisy_counts
-        assert np.array_equal(kept, published.noisy_counts), "the look was drawn again"
+        kept = KeptLooks.from_bytes(looked).noisy_counts
+        assert np.array_equal(kept[0], published.noisy_counts), "the look was drawn again"
     if looked is not None and drawn is not None:
         again = folder / f"again-{deadly}"
         known = cdp.read_release(target).provenance
@@ -168,19 +168,22 @@ def test_planted_bugs_are_caught(
 def test_what_follows_from_a_look_is_published_with_it() -> None:
     key = ReleaseKey(bytes(range(32)))
     release = release_in_memory(prepared_players(), [LOOK], key, add_exact_noise)
-    (block,) = release.blocks
-    (number,) = block.space.declared.numbers.values()
+    (question,) = release.questions
+    (number,) = question.space.declared.numbers.values()
     assert number.high <= 100
     assert release.guarantee.epsilon == pytest.approx(EPSILON)
-    assert block.mechanism.prior is not None
+    assert question.mechanism.prior is not None
     assert any("rounds was clipped to 0.." in note for note in release.notes)
     assert any("cost 20% of epsilon" in note for note in release.notes)
-    assert release.look is not None
-    assert release.look.to_table().columns == ["bin", "noisy_count"]
+    (look,) = release.looks
+    assert look is not None
+    assert look.to_table().columns == ["bin", "noisy_count"]
     truth = players().select(pl.col("rounds").clip(upper_bound=number.high).mean()).item()
     (effect,) = cdp.estimate(release).effects
     assert abs(effect.effect) < 6 * effect.std_error
-    assert block.space.metric_values()[0] @ block.mechanism.prior == pytest.approx(truth, rel=0.2)
+    assert question.space.metric_values()[0] @ question.mechanism.prior == pytest.approx(
+        truth, rel=0.2
+    )
 
 
 def test_the_same_look_and_key_give_the_same_release() -> None:
@@ -190,7 +193,7 @@ def test_the_same_look_and_key_give_the_same_release() -> None:
 
     one, other = once(), once()
     assert one.units.equals(other.units)
-    assert one.blocks[0].mechanism == other.blocks[0].mechanism
+    assert one.questions[0].mechanism == other.questions[0].mechanism
 
 
 @pytest.mark.parametrize("part", ["prior", "outcomes", "grids"])
@@ -199,16 +202,16 @@ def test_what_does_not_follow_from_the_look_is_found(part: str, tmp_path: Path) 
     publish_players(target, ledger)
     assert problems(target) == []
     manifest = unseal((target / MANIFEST).read_bytes())
-    assert manifest.before_look is not None
-    (block,), before = manifest.blocks, manifest.before_look
+    (question,), (before,) = manifest.questions, manifest.before_look
+    assert before is not None
     replace = msgspec.structs.replace
     if part == "prior":
-        prior = tuple(reversed(block.mechanism.prior or ()))
-        other = replace(block, mechanism=block.mechanism.with_prior(prior))
-        edited = replace(manifest, blocks=(other,))
+        prior = tuple(reversed(question.mechanism.prior or ()))
+        other = replace(question, mechanism=question.mechanism.with_prior(prior))
+        edited = replace(manifest, questions=(other,))
     else:
-        changed = {"outcomes": block.outcomes, "grids": replace(before.outcomes, grids={})}
-        edited = replace(manifest, before_look=replace(before, outcomes=changed[part]))
+        changed = {"outcomes": question.outcomes, "grids": replace(before.outcomes, grids={})}
+        edited = replace(manifest, before_look=(replace(before, outcomes=changed[part]),))
     (target / MANIFEST).write_bytes(_with_checksum(edited))
     assert problems(target)
 
@@ -224,9 +227,8 @@ def test_where_what_follows_could_not_be_released_it_is_as_declared(
     bins = look_space(declared.declared)
     assert LOOK.look is not None
     look = LOOK.look.draw(np.zeros(bins.n_categories, dtype=np.int64), bins, add_exact_noise)
-    monkeypatch.setattr("clusterdp.mechanisms.settling.check_exact", refuse)
-    settled = settle(declared, LOOK, layout, look)
-    assert settled[:2] == (declared, LOOK.settled(declared))
+    monkeypatch.setattr("clusterdp.mechanisms.draw.check_exact", refuse)
+    assert settle([declared], [LOOK], layout, [look]) == ((declared, LOOK.settled(declared)),)
 
 
 def test_a_look_belongs_to_a_channel_that_is_designed(tmp_path: Path) -> None:
@@ -259,8 +261,8 @@ def test_a_row_that_breaks_a_rule_is_refused_before_the_look() -> None:
 def test_the_options_of_a_look_make_it(tmp_path: Path) -> None:
     folder = cdp.publish(players(), out=tmp_path / "out", epsilon=2, look=0.1, **ASKED)
     release = folder.read()
-    (block,) = release.blocks
-    assert block.mechanism.look is not None
-    assert block.mechanism.look.epsilon == pytest.approx(0.2)
+    (question,) = release.questions
+    assert question.mechanism.look is not None
+    assert question.mechanism.look.epsilon == pytest.approx(0.2)
     assert release.guarantee.epsilon == pytest.approx(2)
     assert problems(tmp_path / "out") == []

@@ -11,15 +11,15 @@ import pytest
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.engines.local.table import LocalTable
+from clusterdp.engines.local.table import LocalTable, write_parquet
 from clusterdp.errors import TableChangedError
-from clusterdp.releasing import to_folder
+from clusterdp.releasing import targets
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.publishing import BatchRandomizer
+from clusterdp.rows.randomizing import BatchRandomizer
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums
@@ -165,7 +165,7 @@ def test_a_resumed_release_compares_the_table_before_it_randomizes_a_row(
     """Its key was used with the table on record, and is never used with another one."""
     whole, journal = publish(tiers, tmp_path / "whole", mechanism), Remembering(KEY)
     with monkeypatch.context() as patch:
-        patch.setattr(to_folder, "cells_table", interrupt)
+        patch.setattr(targets, "cells_table", interrupt)
         with pytest.raises(KeyboardInterrupt):
             publish(tiers, tmp_path / "out", mechanism, journal=journal)
     other = tiers.with_columns(clicks=3 - pl.col("clicks"))
@@ -193,21 +193,29 @@ def test_rows_of_one_pass_are_on_record_before_the_first_one(
     assert "a row" in journal.order
 
 
-@pytest.mark.parametrize("mechanism", [KNOWN["optimal"], COUNTED], ids=["known", "counted"])
-def test_a_table_that_changes_between_two_passes_ends_the_release(
-    mechanism: cdp.Mechanism, tiers: pl.DataFrame, tmp_path: Path, in_two: pytest.MonkeyPatch
+@pytest.mark.parametrize("unseen", [True, False])
+def test_a_table_that_changes_between_two_passes_is_not_published(
+    unseen: bool, tiers: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of both tables would have been randomized with one key."""
+    """Rows of it were stored in a private folder, and end the release; or none was, anywhere."""
     journal, honest = Remembering(KEY), LocalTable.write_rows
+    written: list[Path] = []
 
     def changed(table: LocalTable, *arguments: Any) -> Any:
         rows = table.rows.with_columns(clicks=3 - pl.col("clicks"))
         return honest(replace(table, rows=rows), *arguments)
 
-    in_two.setattr(LocalTable, "write_rows", changed)
+    def write(rows: pl.LazyFrame, path: Path) -> Any:
+        written.append(path)
+        return write_parquet(rows, path)
+
+    monkeypatch.setattr(LocalTable, "write_rows", changed)
+    monkeypatch.setattr(LocalTable, "writes_unseen", unseen)
+    monkeypatch.setattr("clusterdp.engines.local.table.write_parquet", write)
     with pytest.raises(TableChangedError):
-        publish(tiers, tmp_path / "out", mechanism, journal=journal)
-    assert journal.order == ["kept", "given up"]
+        publish(tiers, tmp_path / "out", COUNTED, journal=journal)
+    assert journal.order == (["kept", "begun", "given up"] if unseen else ["kept"])
+    assert bool(written) == unseen
     assert not list(tmp_path.iterdir())
 
 

@@ -12,9 +12,9 @@ import pytest
 import clusterdp as cdp
 from categories import one_outcome
 from clusterdp.engines.local.engine import LocalEngine
-from clusterdp.engines.named_source import NamedSource
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.columns import Columns
+from clusterdp.sources.source import NamedSource
 
 if TYPE_CHECKING:
     from pathlib import Path

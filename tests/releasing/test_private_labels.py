@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,15 +14,15 @@ import clusterdp as cdp
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.manifest import _with_checksum, unseal
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing import to_folder
+from clusterdp.releasing import targets
 from clusterdp.releasing.journal import KeptLabels
-from clusterdp.storage.files import INDEX, MANIFEST, README
+from clusterdp.storage.folder import INDEX, MANIFEST, README
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterdp._arrays import WordArray
-    from clusterdp.rows.unit_ids import UnitIds
+    from clusterdp.rows.keys import UnitIds
 
 LABELS = ("north", "south", "east")
 ROWS = cdp.optimal(epsilon=1.5)
@@ -103,6 +104,69 @@ def test_a_plan_says_what_clusters_take(people: pl.DataFrame) -> None:
     text = repr(cdp.plan(people, epsilon=2, **asked))
     assert "epsilon 1.5 for outcomes and 0.5 for private clusters" in text
     assert "epsilon of outcomes goes to: rows" in text
+
+
+def test_the_noisy_column_has_a_name_that_says_so(people: pl.DataFrame, tmp_path: Path) -> None:
+    """The name of the truth is for effects in true clusters, and for nothing that is published."""
+    shown = cdp.preview(people, **PARTS)
+    assert shown.content["published_columns"] == ["user", "arm", "region_noisy"]
+    cdp.publish(people, out=tmp_path / "out", **PARTS)
+    folder, release = cdp.read_release(tmp_path / "out"), cdp.release(people, **PARTS)
+    for found in (folder, release):
+        assert found.units.lazy().collect_schema().names()[:3] == ["user", "arm", "region_noisy"]
+        assert found.cells.columns[:2] == ["region_noisy", "arm"]
+        assert [row.get("region") for row in cdp.estimate(found, by="region").to_rows()][1:] == [
+            *LABELS
+        ]
+        with pytest.raises(cdp.ParameterError, match=r"noisy.*true clusters cut by 'region'"):
+            cdp.estimate(found, by="region_noisy")
+    own = people.select("user", region=pl.lit("mine"))
+    with pytest.raises(cdp.DataError, match="both have a column 'region'"):
+        cdp.estimate(folder, segments=own, by="region")
+    unused = own.with_columns(mine="region")
+    cdp.estimate(folder, segments=unused, by="mine")
+    recipes = (tmp_path / "out" / README).read_text()
+    assert 'partition by "region_noisy"' in recipes
+    assert 'partition by "region"' not in recipes
+    taken = people.with_columns(region_noisy="tier")
+    with pytest.raises(cdp.DataError, match="'region_noisy' has a name that the release gives"):
+        cdp.release(taken, **PARTS, keep="region_noisy")
+
+
+def test_a_plan_and_its_folder_say_what_can_be_seen_in_true_clusters(
+    people: pl.DataFrame, tmp_path: Path
+) -> None:
+    asked = {**PARTS, "mechanism": "optimal", "private_cluster": 0.2, "epsilon": 2}
+    plan = cdp.plan(people, **asked)
+    for label in LABELS:
+        assert re.search(rf"region={label} +[\d.]+  cannot be seen  ", repr(plan))
+    assert "no effect on y can be seen in any true cluster" in " ".join(repr(plan).split())
+    assert "region=north" in plan.to_html()
+    cdp.publish(people, out=tmp_path / "out", **asked)
+    for name in (README, INDEX):
+        assert "region=north" in (tmp_path / "out" / name).read_text()
+
+
+def test_errors_in_true_clusters_are_as_planned(rng: np.random.Generator) -> None:
+    """Reported standard errors vary by 3% here, so that one in a million tests fails."""
+    n_units = 20_000
+    many = pl.DataFrame(
+        {
+            "user": np.arange(n_units),
+            "arm": rng.integers(0, 2, n_units),
+            "region": rng.choice(LABELS, n_units, p=[0.5, 0.3, 0.2]),
+            "y": rng.integers(0, 2, n_units),
+        }
+    )
+    shares = dict(zip(LABELS, [0.5, 0.3, 0.2], strict=True))
+    asked = {**PARTS, "mechanism": "optimal", "private_cluster": 2, "label_shares": shares}
+    plan = cdp.plan(many, epsilon=4, **asked)
+    planned = plan.to_dict()["visible"]["region=north"]["y"]
+    found = cdp.estimate(cdp.release(many, plan), by="region")["region=north"]
+    assert found.std_error == pytest.approx(planned["std_error"], rel=0.15)
+    assert planned["sampling_std_error"] == pytest.approx(
+        2 * 0.5 / (0.5 * n_units) ** 0.5, rel=0.01
+    )
 
 
 def test_a_public_cluster_is_as_it_was(people: pl.DataFrame) -> None:
@@ -212,7 +276,7 @@ def test_a_refusal_by_given_labels_keeps_the_budget_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing is drawn again: whoever resumes the release is refused for the same reason."""
-    monkeypatch.setattr("clusterdp.rows.noisy_labels.unit_words", own_labels)
+    monkeypatch.setattr("clusterdp.rows.value_codes.unit_words", own_labels)
     ledger = Ledger.create(tmp_path / "ledger.db", 10.0)
     asked: dict[str, Any] = {
         **PARTS,
@@ -246,7 +310,7 @@ def test_a_release_killed_after_its_labels_goes_on_with_them(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(to_folder, "look_first", stop)
+        patch.setattr(targets, "look_first", stop)
         with pytest.raises(KeyboardInterrupt):
             cdp.publish(people, out=tmp_path / "out", **asked)
     (record,) = ledger.releases()

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assertions import assert_frequencies
-from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.channels.base import KEEP_TOTAL, PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
-from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.rows.labels import Labels
-from clusterdp.rows.randomizer import RowRandomizer
-from clusterdp.rows.unit_ids import UnitIds
+from clusterdp.outcomes.finite import OutcomeSpace
+from clusterdp.rows.keys import UnitIds
+from clusterdp.rows.randomizing import RowRandomizer
+from clusterdp.rows.value_codes import Labels
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
@@ -96,8 +96,9 @@ def test_rows_are_released_with_the_stated_probabilities(
     ids = pl.Series(rng.permutation(n_rows))
     clusters = np.arange(n_rows) % 2
     places = randomizer(UnitIds(ids), clusters, np.full(n_rows, true))
-    rows = pl.DataFrame({"response": places}).select(randomizer.published("response", ["y"]))
-    codes = rows["response"].to_numpy()
+    (value,) = randomizer.counts_as(pl.col("response"))
+    rows = pl.DataFrame({"response": places}).select(y=value)
+    codes = places % randomizer.n_outputs
     for cluster in range(2):
         observed = np.bincount(codes[clusters == cluster], minlength=3)
         assert_frequencies(observed, channel.transition()[cluster][:, true])

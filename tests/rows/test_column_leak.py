@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clusterdp.rows import column_leak
-from clusterdp.rows.column_leak import (
+from clusterdp.rows import leaks
+from clusterdp.rows.leaks import (
     ROWS_PER_VALUE,
     ValueCounter,
     column_reveals_outcome,
@@ -81,7 +81,7 @@ def test_counts_by_batches_are_those_of_the_whole(
     most_held: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the counter adds up after every batch; the oracle counts all rows at once."""
-    monkeypatch.setattr(column_leak, "_MOST_HELD", most_held)
+    monkeypatch.setattr(leaks, "_MOST_HELD", most_held)
     outcomes = some(30_000, rng)
     for values in (rng.integers(0, 8000, N_ROWS), 7 * outcomes + rng.integers(0, 3, N_ROWS)):
         counter = add_in_batches(values, outcomes)

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clusterdp.rows.duplicate_ids import IdCollector, repeated_hashes
-from clusterdp.rows.fingerprint import id_hashes
+from clusterdp.rows.ids import IdCollector, repeated_hashes
+from clusterdp.rows.keys import id_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clusterdp.rows.fingerprint import Fingerprint, id_hashes, row_words
+from clusterdp.rows.keys import Fingerprint, id_hashes, row_words
 
 N_ROWS = 1000
 

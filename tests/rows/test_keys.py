@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterdp.rows.keys import ReleaseKey, unit_words
-from clusterdp.rows.unit_ids import UnitIds
+from clusterdp.rows.keys import ReleaseKey, UnitIds, unit_words
 
 KEY = bytes(range(32))
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from clusterdp.rows.label_index import LabelIndex
+from clusterdp.rows.value_codes import LabelIndex
 
 
 @pytest.mark.parametrize("n_labels", [1, 2, 7, 1000, 30_000])

@@ -12,10 +12,10 @@ import pytest
 import clusterdp as cdp
 from assertions import assert_mean
 from batch_runs import batch_of, randomizer_of
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.grid import Grid
-from clusterdp.rows.batches import BlockEncoder
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Grid
+from clusterdp.rows.encoding import QuestionEncoder
 from clusterdp.rows.keys import ReleaseKey
 from joint_enumeration import category_chances
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.rows.batches import EncodedRows
-    from clusterdp.rows.publishing import BatchRandomizer
+    from clusterdp.rows.encoding import EncodedRows
+    from clusterdp.rows.randomizing import BatchRandomizer
 
 N_RELEASES, N_UNITS = 2000, 200
 SPEND = cdp.Number(0, 50)
@@ -59,9 +59,9 @@ def released_means(table: pl.DataFrame, rng: np.random.Generator) -> FloatArray:
 
 def _release(first: BatchRandomizer, coded: EncodedRows, key: ReleaseKey) -> float:
     """The mean of debiased spend, with another key and all else as it was."""
-    (made,), (encoder,), (block,) = first.blocks, first.encoder.blocks, coded.blocks
+    (made,), (encoder,) = first.questions, first.encoder.questions
     rows = replace(made.row_randomizer, aes_key=key.for_response(SPACE.declared.names))
-    categories = encoder.round(coded.ids, block, encoder.rounding_keys(key, "rows"))
+    categories = encoder.round(coded.asked(0), encoder.rounding_keys(key, "rows"))
     places = rows(coded.ids, coded.cells, categories)
     return float(rows.decodings[1].to_numpy()[places].mean())
 
@@ -78,6 +78,6 @@ def test_the_mean_of_a_number_is_unbiased_over_releases(
     expected, std_dev = spend.mean(), noise_variance(spend, visit) ** 0.5
     assert_mean(released_means(table, rng), expected, std_dev)
     # The negative control: a number at the grid point below it, as bins would have it.
-    monkeypatch.setattr(BlockEncoder, "round", lambda self, units, block, keys: block.categories)
+    monkeypatch.setattr(QuestionEncoder, "round", lambda self, rows, keys: rows.outcomes.categories)
     with pytest.raises(AssertionError, match="mean is off"):
         assert_mean(released_means(table, rng), expected, std_dev)

@@ -9,16 +9,16 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.experiment.chosen_grids import choose_categories
-from clusterdp.experiment.declared import declare
+from clusterdp.outcomes.chosen_grids import choose_categories
+from clusterdp.outcomes.declaration import declare
 from clusterdp.releasing.prepare import asked_of, prepare
-from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.columns import Columns
-from clusterdp.rows.counting import Asked, RowCounter
+from clusterdp.rows.encoding import RowEncoder
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.tally import Asked, RowCounter
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.categories import Categories
+    from clusterdp.outcomes.categories import Categories
 
 KEY = ReleaseKey(bytes(32))
 COLUMNS = Columns(unit="user", arm="arm", cluster="cluster", outcomes=("bought", "spend"))
@@ -26,7 +26,7 @@ COLUMNS = Columns(unit="user", arm="arm", cluster="cluster", outcomes=("bought",
 
 def space_of() -> Categories:
     declared = declare({"bought": "0,1,2000000000", "spend": cdp.Number(0, 10)})
-    return choose_categories(declared, {}, 4)[0]
+    return choose_categories(declared, {}, 12)[0]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_is_counted(mechanism: cdp.Mechanism, *, sums: bool, counts: bool) 
     prepared = prepare(table, columns=COLUMNS, spaces=(space,))
     encoder = RowEncoder.of(COLUMNS, (space,), prepared.encoder, clip=False)
     asked = asked_of(mechanism, prepared.layout, KEY)
-    (counter,) = RowCounter.of(encoder, prepared.layout, [asked]).blocks
+    (counter,) = RowCounter.of(encoder, prepared.layout, [asked]).questions
     assert counter.sums == sums
     assert bool(counter.count_keys) == counts
     assert counter.width == space.n_categories * (1 + counts) + 4 * sums

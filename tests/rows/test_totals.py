@@ -11,15 +11,14 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.grid import Grid
-from clusterdp.experiment.weights import LARGEST_WEIGHT
-from clusterdp.releasing.in_memory import run_release
+from clusterdp.cells.layout import LARGEST_WEIGHT
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Grid
+from clusterdp.releasing.pipeline import run_release
 from clusterdp.rows.columns import Columns
-from clusterdp.rows.keys import ReleaseKey, fold_numbers
-from clusterdp.rows.unit_ids import UnitIds
-from clusterdp.statistics.totals import DrawnTotals
+from clusterdp.rows.keys import ReleaseKey, UnitIds, fold_numbers
+from clusterdp.statistics.sums import DrawnTotals
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
@@ -103,7 +102,7 @@ def test_totals_are_those_of_the_table(case: Case, rng: np.random.Generator) -> 
         table = table.with_columns(user=pl.format("unité {}", pl.col("user")))
     released = release_of(table, case)
     totals = {
-        one.level: one for one in released.blocks[0].statistics if isinstance(one, DrawnTotals)
+        one.level: one for one in released.questions[0].statistics if isinstance(one, DrawnTotals)
     }
     assert set(totals) == {(), case.by}
     rows = counted_by_hand(released, table, case)
@@ -196,7 +195,7 @@ def test_the_largest_totals_fit_64_bits_or_are_refused() -> None:
         "add_noise": as_they_are,
     }
     space = Categories(declared=declare({"y": f"1,{2**30}"}))
-    (drawn,) = run_release(table, space=space, **asked).blocks[0].statistics
+    (drawn,) = run_release(table, space=space, **asked).questions[0].statistics
     assert isinstance(drawn, DrawnTotals)
     assert drawn.sums.ravel().tolist() == [LARGEST_WEIGHT * 32 * 2**30] * 2
     space = Categories(declared=declare({"y": f"0,1,{2**30}"}))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clusterdp as cdp
-from clusterdp.rows.written_numbers import (
+from clusterdp.rows.column_types import (
     NO_NUMBER,
     PLAIN,
     SHAPES,

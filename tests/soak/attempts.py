@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from clusterdp.cli.app import app
 from clusterdp.cli.console import REFUSED
-from clusterdp.cli.release import NO_LEDGER
+from clusterdp.cli.owner import NO_LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

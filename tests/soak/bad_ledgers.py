@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import clusterdp as cdp
-from categories import one_block, one_outcome
+from categories import one_outcome, one_question
+from clusterdp.ledger._store import Entry
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.ledger.store import Entry
 from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.releasing.journal import Drawn
 from soak.attempts import Tried, damaged, run_command
@@ -54,12 +54,12 @@ def sound_ledger(path: Path) -> SoundLedger:
     for number, mechanism in enumerate(mechanisms):
         reservation = ledger.reserve(
             "users",
-            terms=one_block(one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)), mechanism),
+            terms=one_question(one_outcome("clicks", cdp.OutcomeSpace.integers(0, 3)), mechanism),
             about={"software": "1", "n_units": 48, "n_clusters": 3, "options": {"out": "x"}},
             place="x",
         )
         if number == 0:
-            reservation.keep(bytes(Drawn(blocks=(CellRelease((), None),), table_tag=b"tag")))
+            reservation.keep(bytes(Drawn(questions=(CellRelease((), None),), table_tag=b"tag")))
             reservation.seal(b"manifest")
             reservation.commit("x")
         elif number == 1:

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.ledger.store import Store as LedgerStore
-from clusterdp.storage.files import SummedFile
+from clusterdp.ledger._store import Store as LedgerStore
+from clusterdp.storage.folder import SummedFile
+from clusterdp.storage.parquet import HiddenFile
 from clusterdp.storage.store import Store as ObjectStore
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def install() -> None:
     writes = Writes(int(os.environ[DEADLY]))
     for owner, name in (
         (SummedFile, TABLE),
+        (HiddenFile, TABLE),
+        (HiddenFile, "reveal"),
         *((ObjectStore, name) for name in ("create", "replace", "upload", "remove")),
     ):
         _watch(writes, owner, name)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import clusterdp as cdp
-from clusterdp.channels.optimal import MOST_BIAS, OptimalChannel
-from clusterdp.channels.optimal_rows import OptimalResponse
-from clusterdp.experiment.layout import Layout
+from clusterdp.cells.layout import Layout
+from clusterdp.channels._optimal_channel import MOST_BIAS, OptimalChannel
+from clusterdp.channels.optimal import OptimalResponse
 from clusterdp.mechanisms.draw import check_exact, complete, draw_statistics
-from clusterdp.rows.randomizer import RowRandomizer
+from clusterdp.rows.randomizing import RowRandomizer
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
 from soak.report import Line

@@ -15,10 +15,10 @@ from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.mechanisms.draw import CellRelease
 from clusterdp.published.verification import verify_folder
-from clusterdp.releasing.journal import Drawn, KeptLook, Unrecorded
+from clusterdp.releasing.journal import Drawn, KeptLooks, Unrecorded
 from clusterdp.releasing.prepare import Prepared
 from clusterdp.releasing.prepare import prepare as prepare_release
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.statistics.noise import add_exact_noise
 from clusterdp.storage.folder import LocalFolder
@@ -178,7 +178,7 @@ def _same_statistics(kept: bytes, target: Path) -> bool:
     published = cdp.read_release(target)
     drawn = drawn_of(kept, published)
     for ours, theirs in zip(
-        drawn.blocks[0].statistics, published.blocks[0].statistics, strict=True
+        drawn.questions[0].statistics, published.questions[0].statistics, strict=True
     ):
         one, other = ours.arrays(), theirs.arrays()
         if one.keys() != other.keys():
@@ -194,7 +194,7 @@ class Replay(Unrecorded):
 
     rows_by: ReleaseKey
     drawn: Drawn
-    look: DrawnLook | None = None
+    looks: tuple[DrawnLook | None, ...] = ()
 
     @property
     def row_key(self) -> ReleaseKey:
@@ -202,9 +202,9 @@ class Replay(Unrecorded):
         return self.rows_by
 
     def recall_look(self) -> bytes | None:  # type: ignore[override]  # `Unrecorded` never has one
-        """The look, if there is one. Nobody asks which table it is of: all was drawn."""
-        look = self.look
-        return None if look is None else bytes(KeptLook(look.noisy_counts, table_tag=b""))
+        """The looks, if there are some. Nobody asks which table they are of: all was drawn."""
+        noisy = {at: one.noisy_counts for at, one in enumerate(self.looks) if one is not None}
+        return bytes(KeptLooks(noisy, table_tag=b"")) if noisy else None
 
     def recall(self) -> bytes:  # type: ignore[override]  # `Unrecorded` never has one
         """The noise."""
@@ -252,7 +252,8 @@ def publish_again(
     prepared = replace(prepared, provenance=published.provenance)
     seen = prepared.table.count(prepared.layout, prepared.encoder).seen
     drawn = Drawn(
-        tuple(CellRelease(one.statistics, one.channel) for one in published.blocks), key.tag(seen)
+        tuple(CellRelease(one.statistics, one.channel) for one in published.questions),
+        key.tag(seen),
     )
     write_with(
         prepared,
@@ -263,7 +264,7 @@ def publish_again(
             key=key,
             rows_by=key.for_attempt(record.n_attempts),
             drawn=drawn,
-            look=published.look,
+            looks=published.looks,
         ),
         add_noise=add_exact_noise,  # not asked: the noise is known
     )

@@ -11,8 +11,8 @@ from unittest import mock
 from typer.testing import CliRunner
 
 from clusterdp.cli.app import app
+from clusterdp.ledger._store import Store
 from clusterdp.ledger.ledger import Ledger
-from clusterdp.ledger.store import Store
 from clusterdp.published.verification import verify_folder
 from soak.owner import release_options, write_table
 from soak.report import Line
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from clusterdp.ledger.store import Transaction
+    from clusterdp.ledger._store import Transaction
     from soak.postgres import Server
 
 _NOBODY = 65534

@@ -115,8 +115,8 @@ def _main() -> None:
     import scipy.optimize
     import sqlalchemy
 
-    import clusterdp.cli.passphrase
-    import clusterdp.cli.release
+    import clusterdp.cli.ledger
+    import clusterdp.cli.owner
     import clusterdp.ledger.paid_release
     import clusterdp.storage.store_folder
     from clusterdp.cli.app import app

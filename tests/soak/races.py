@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import clusterdp as cdp
-from categories import one_block, one_outcome
+from categories import one_outcome, one_question
 from clusterdp.ledger.ledger import Ledger
 from soak.owner import Owner, release_options, write_table
 from soak.report import Line
@@ -29,7 +29,7 @@ def run_race(where: str, kind: str, n_processes: int, n_fit: int, folder: Path) 
     # The population is known before they race, and nothing is spent on it.
     ledger.reserve(
         "everyone",
-        terms=one_block(
+        terms=one_question(
             one_outcome("clicks", cdp.OutcomeSpace.integers(0, 5)), cdp.uniform_prior_dp(epsilon=1)
         ),
         about={},

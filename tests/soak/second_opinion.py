@@ -92,38 +92,38 @@ def _rounded(number: str) -> float:
 
 
 def _check_manifest(content: dict[str, Any], original: dict[str, Any]) -> None:
-    declared, columns = content["blocks"][0]["outcomes"]["declared"], content["columns"]
-    rows = original["blocks"][0]["mechanism"]["rows"]
+    declared, columns = content["questions"][0]["outcomes"]["declared"], content["columns"]
+    rows = original["questions"][0]["mechanism"]["rows"]
     need("software", holds=_is_version(content["software"]))
     names = [columns["unit"], *_cell_columns(content), *columns["kept"]]
     names += [one["name"] for one in declared["outcomes"]]
-    texts = [*names, content["blocks"][0]["mechanism"]["name"]]
+    texts = [*names, content["questions"][0]["mechanism"]["name"]]
     need("texts", holds=all(isinstance(text, str) for text in texts))
     need("plain texts", holds=all(text.isprintable() for text in texts))
     need("lists", holds=isinstance(columns["kept"], list))
-    need("one block", holds=len(content["blocks"]) == 1)
+    need("one question", holds=len(content["questions"]) == 1)
     need("names differ", holds=len(set(names)) == len(names))
     need("control is an arm", holds=_places(content["arms"], content["control"]) == 1)
     need("spaces", holds=all(_values(one["space"]) for one in declared["outcomes"]))
     # What nothing else follows from may be anything; all else must be what it was.
     wanted = json.loads(json.dumps(original))
-    wanted["blocks"][0]["mechanism"]["name"] = content["blocks"][0]["mechanism"]["name"]
+    wanted["questions"][0]["mechanism"]["name"] = content["questions"][0]["mechanism"]["name"]
     if rows is None:
         wanted["columns"] |= {"unit": columns["unit"], "kept": columns["kept"]}
-        wanted["blocks"][0]["outcomes"] = content["blocks"][0]["outcomes"]
+        wanted["questions"][0]["outcomes"] = content["questions"][0]["outcomes"]
     else:
         wanted["control"] = content["control"]
         need("values", holds=_values_of(content) == _values_of(original))
-        wanted["blocks"][0]["outcomes"]["declared"]["outcomes"] = declared["outcomes"]
+        wanted["questions"][0]["outcomes"]["declared"]["outcomes"] = declared["outcomes"]
         # What counted more when a channel was designed shows in nothing that can be checked.
-        wanted["blocks"][0]["outcomes"]["declared"]["weights"] = declared["weights"]
+        wanted["questions"][0]["outcomes"]["declared"]["weights"] = declared["weights"]
         if rows.get("prior") is not None:
             _check_prior(
-                content["blocks"][0]["mechanism"]["rows"]["prior"], len(_values_of(content))
+                content["questions"][0]["mechanism"]["rows"]["prior"], len(_values_of(content))
             )
-            wanted["blocks"][0]["mechanism"]["rows"]["prior"] = content["blocks"][0]["mechanism"][
-                "rows"
-            ]["prior"]
+            wanted["questions"][0]["mechanism"]["rows"]["prior"] = content["questions"][0][
+                "mechanism"
+            ]["rows"]["prior"]
     wanted["n_units"] = content["n_units"] if rows is None else wanted["n_units"]
     need("all else is as it was", holds=_fixed(content) == _fixed(wanted))
 
@@ -144,7 +144,7 @@ def _levels(content: dict[str, Any]) -> list[list[str]]:
 
 
 def _totals(content: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for one in content["blocks"][0]["mechanism"]["statistics"] if "by" in one]
+    return [one for one in content["questions"][0]["mechanism"]["statistics"] if "by" in one]
 
 
 def _places(labels: list[Any], label: Any) -> int:
@@ -153,7 +153,7 @@ def _places(labels: list[Any], label: Any) -> int:
 
 def _values_of(content: dict[str, Any]) -> list[float]:
     """The values of the one outcome of a folder: what is checked here has no more than one."""
-    (outcome,) = content["blocks"][0]["outcomes"]["declared"]["outcomes"]
+    (outcome,) = content["questions"][0]["outcomes"]["declared"]["outcomes"]
     return _values(outcome["space"])
 
 
@@ -188,7 +188,7 @@ def _check_prior(prior: Any, n_outcomes: int) -> None:
 def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> None:
     cells = tables[_CELLS]
     units = [tables[name] for name in sorted(tables) if name.startswith("units")]
-    rows = content["blocks"][0]["mechanism"]["rows"]
+    rows = content["questions"][0]["mechanism"]["rows"]
     designed = rows is not None and rows["channel"] == "optimal"
     names = {_CELLS, *([_CHANNELS] if designed else []), *([_TOTALS] if _levels(content) else [])}
     need("files", holds=set(tables) - names == {n for n in tables if n.startswith("units")})
@@ -217,7 +217,7 @@ def _check_tables(content: dict[str, Any], tables: dict[str, pl.DataFrame]) -> N
 
 
 def _check_cells(content: dict[str, Any], cells: pl.DataFrame) -> None:
-    columns, mechanism = content["columns"], content["blocks"][0]["mechanism"]
+    columns, mechanism = content["columns"], content["questions"][0]["mechanism"]
     keys = _cell_columns(content)
     expected = [*keys, "size", *(["weight"] if _levels(content) else [])]
     for statistic in mechanism["statistics"]:
@@ -264,7 +264,7 @@ def _check_statistics(content: dict[str, Any], cells: pl.DataFrame, arms: list[A
         if name in cells.columns:
             need(name, holds=all(_is_one(listed, int) for listed in cells[name].to_list()))
     if "noisy_sum" in cells.columns:
-        (unit,) = content["blocks"][0]["noise"]["sums"]["unit"]
+        (unit,) = content["questions"][0]["noise"]["sums"]["unit"]
         expected = [[unit * number] for (number,) in cells["noisy_sum_in_units"].to_list()]
         need("noisy_sum", holds=cells["noisy_sum"].to_list() == expected)
     if "channel" in cells.columns:
@@ -278,12 +278,12 @@ def _is_one(listed: Any, kind: type) -> bool:
 
 def _of_counts(content: dict[str, Any]) -> dict[str, Any]:
     """How counts were drawn; empty if there are none."""
-    listed = content["blocks"][0]["mechanism"]["statistics"]
+    listed = content["questions"][0]["mechanism"]["statistics"]
     return next((one for one in listed if one["statistic"] == "counts"), {})
 
 
 def _check_priors(content: dict[str, Any], cells: pl.DataFrame) -> None:
-    rows, counted = content["blocks"][0]["mechanism"]["rows"], _of_counts(content)
+    rows, counted = content["questions"][0]["mechanism"]["rows"], _of_counts(content)
     values = _values_of(content)
     keep = 1 - rows["resample_prob"]
     sizes = cells["size"]
@@ -310,7 +310,7 @@ def _check_priors(content: dict[str, Any], cells: pl.DataFrame) -> None:
 
 
 def _check_channels(content: dict[str, Any], listed: pl.DataFrame) -> dict[int, list[float]]:
-    values, rows = _values_of(content), content["blocks"][0]["mechanism"]["rows"]
+    values, rows = _values_of(content), content["questions"][0]["mechanism"]["rows"]
     need("columns", holds=listed.columns == ["channel", "response", "decode", "weights"])
     outputs: dict[int, list[float]] = {}
     tables: dict[int, list[list[int]]] = {}
@@ -346,7 +346,7 @@ def _check_rows(
     keys = _cell_columns(content)
     names = [columns["unit"], *reversed(keys), *columns["kept"]]
     names += ["fold"] if content["folds"] > 1 else []
-    (declared,) = content["blocks"][0]["outcomes"]["declared"]["outcomes"]
+    (declared,) = content["questions"][0]["outcomes"]["declared"]["outcomes"]
     outcome = declared["name"]
     need("columns", holds=units.columns == [*names, "response", f"{outcome}_debiased"])
     ids = units[columns["unit"]]

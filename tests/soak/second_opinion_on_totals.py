@@ -65,9 +65,9 @@ def _first_word(given: Any, key: bytes) -> int:
     padded = header + content + bytes(-(len(content) + 8) % 16)
     state = bytes(16)
     for first in range(0, len(padded), 16):
-        block = bytes(a ^ b for a, b in zip(state, padded[first : first + 16], strict=True))
-        encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - one block
-        state = encryptor.update(block)
+        question = bytes(a ^ b for a, b in zip(state, padded[first : first + 16], strict=True))
+        encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - one question
+        state = encryptor.update(question)
     return int.from_bytes(state[:8], "little")
 
 
@@ -90,7 +90,7 @@ def check_totals(content: dict[str, Any], levels: list[list[str]], totals: pl.Da
         need(name, holds=all(isinstance(one, list) and len(one) == 1 for one in listed))
         kind = float if name == "noisy_sum" else int
         need("numbers", holds=all(type(one[0]) is kind for one in listed))
-    noise = content["blocks"][0]["noise"]
+    noise = content["questions"][0]["noise"]
     (unit,) = next(one["unit"] for name, one in noise.items() if "totals" in name)
     expected = [[unit * number] for (number,) in totals["noisy_sum_in_units"].to_list()]
     need("sums in units", holds=totals["noisy_sum"].to_list() == expected)

@@ -13,26 +13,26 @@ import polars as pl
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.published.card import write_card
+from clusterdp.published.document import write_readme
 from clusterdp.published.folder import read_folder
 from clusterdp.published.notes import release_notes
-from clusterdp.published.readme import write_readme
-from clusterdp.published.sights import what_is_visible
+from clusterdp.published.page import write_card
+from clusterdp.published.visible import what_is_visible
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import simulated_noise
-from clusterdp.storage.files import FileSum
-from clusterdp.storage.folder import LocalFolder
+from clusterdp.storage.folder import FileSum, LocalFolder
+from clusterdp.storage.parquet import write_table
 from edited_cards import edited_card
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from clusterdp.experiment.categories import Categories
+    from clusterdp.outcomes.categories import Categories
 
 N_USERS = 48
 
@@ -161,21 +161,19 @@ def _publish(
 
 
 def _in_parts(folder: SoundFolder, place: Path) -> SoundFolder:
-    """The same with its rows in several files, as an engine of many machines writes them.
+    """The same with its rows in a folder, as an engine of many machines writes them.
 
     Args:
         folder: The folder.
         place: Where it is.
     """
-    rows = folder.table("units.parquet")
     files = {name: content for name, content in folder.files.items() if name != "units.parquet"}
-    for number, part in enumerate((rows[:20], rows[20:])):
-        files[f"units/part-{number:05}.parquet"] = as_parquet(part)
+    files["units/part-00000.parquet"] = folder.files["units.parquet"]
     content = folder.manifest()
     parts = [name for name in files if name.startswith("units/")]
     release, manifest = read_folder(place)
-    seen = what_is_visible(manifest, release.layout, [one.channel for one in release.blocks])
-    notes = release_notes(manifest, release.layout, [one.channel for one in release.blocks])
+    seen = what_is_visible(manifest, release.layout, [one.channel for one in release.questions])
+    notes = release_notes(manifest, release.layout, [one.channel for one in release.questions])
     files["README.md"] = write_readme(manifest, parts, seen, notes).encode()
     files["index.html"] = write_card(manifest, _sums(files), seen, notes).encode()
     content["files"] = msgspec.to_builtins(_sums(files))
@@ -185,7 +183,7 @@ def _in_parts(folder: SoundFolder, place: Path) -> SoundFolder:
 def as_parquet(rows: pl.DataFrame) -> bytes:
     """A table as the bytes of a file."""
     file = BytesIO()
-    rows.write_parquet(file, compression="zstd", statistics=False)
+    write_table(rows.lazy(), file)
     return file.getvalue()
 
 

@@ -12,7 +12,7 @@ import clusterdp as cdp
 from clusterdp.errors import ClusterDPError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
-from clusterdp.storage.files import CLAIM, MANIFEST
+from clusterdp.storage.folder import CLAIM, MANIFEST
 from clusterdp.storage.store_folder import StoreFolder
 from soak.kills import prepare, publish_again
 from soak.owner import Owner, release_options, run, write_table

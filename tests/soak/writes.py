@@ -15,7 +15,7 @@ import clusterdp as cdp
 from clusterdp.errors import LedgerError
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.published.verification import verify_folder
-from clusterdp.storage.files import UNITS
+from clusterdp.storage.folder import UNITS
 from soak.deadly import DEADLY, LISTED, TABLE
 from soak.kills import differences, undisturbed_run
 from soak.owner import Owner, release_options, write_table
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
     from clusterdp.ledger.history import ReleaseRecord
 
-# Releases of one pass, of one pass after a look, and of two passes.
+# Releases of one pass, of one pass after a look, of two passes, and of two after labels were given.
 MECHANISMS = (
     ("--epsilon", "2", "--mechanism", "uniform-prior-dp"),
     ("--epsilon", "2", "--look", "0.1"),
     ("--epsilon", "2", "--mechanism", "cluster-dp", "--noise-scale", "8", "--prior-floor", "0.05"),
+    ("--epsilon", "2", "--private-cluster", "0.5", "--labels", ",".join(map(str, range(50)))),
 )
 # Of the rows of two tables by one key, all would agree but for the people whose outcomes changed.
 # By two keys, each agrees with probability below 0.9 at this epsilon.
@@ -157,7 +158,8 @@ def _judge(trial: _Trial, target: Path, choice: int) -> None:
         trial.wrong += [f"{path.name} is off the record" for path in left]
         return
     (record,) = found
-    drawn = [path for path in left if path.suffix in {".parquet", ".arrow", ".ipc"}]
+    kinds = {".parquet", ".arrow", ".ipc"}
+    drawn = [path for path in left if path.suffix in kinds or path.name == ".hidden"]
     if drawn and not record.has_drawn:
         trial.wrong.append(f"{drawn[0].name} was drawn, and the ledger says {record.status}")
     shown = str(ledger.show(population))
@@ -194,6 +196,8 @@ def _resume(trial: _Trial, killed: _Killed, place: Path) -> None:
     trial.overspent += balance.basic != record.guarantee
     trial.wrong += [check.problem for check in verify_folder(place) if check.problem]
     (now,) = balance.releases
+    if now.labelled_sha256 is not None:  # the same labels by the same key: nothing is drawn twice
+        return
     again = undisturbed_run(place, trial.source, key, now)
     trial.wrong += differences(place, again)
     shutil.rmtree(again)
@@ -211,7 +215,7 @@ def _resume_changed(trial: _Trial, killed: _Killed) -> None:
         _end(trial, killed)
         return
     trial.note(f"another table published when {record.status}")
-    if record.drawn_sha256 or record.looked_sha256:
+    if record.labelled_sha256 or record.drawn_sha256 or record.looked_sha256:
         trial.wrong.append(f"another table was published when {record.status}")
     if killed.rows is not None:
         published = cdp.read_release(target).units.collect()

@@ -13,9 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assertions import assert_frequencies
-from clusterdp.statistics import box_noise, noise
-from clusterdp.statistics.box_noise import box_variances, start_weights
-from clusterdp.statistics.noise import add_exact_noise, noise_variance, simulated_noise
+from clusterdp.statistics import noise
+from clusterdp.statistics import noise as box_noise
+from clusterdp.statistics.noise import (
+    add_exact_noise,
+    box_variances,
+    noise_variance,
+    simulated_noise,
+    start_weights,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

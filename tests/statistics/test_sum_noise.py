@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.weights import LARGEST_WEIGHT
-from clusterdp.statistics import sum_noise as module
-from clusterdp.statistics.sum_noise import sum_noise, sum_variances
-from clusterdp.statistics.sums import NoisySums
-from clusterdp.statistics.totals import NoisyTotals
+from clusterdp.cells.layout import LARGEST_WEIGHT
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.statistics import _sum_noise as module
+from clusterdp.statistics._sum_noise import sum_noise, sum_variances
+from clusterdp.statistics.sums import NoisySums, NoisyTotals
 
 
 def independent(n_metrics: int) -> Categories:

@@ -15,12 +15,11 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, assert_refused, run
 from clusterdp.errors import FormatError
-from clusterdp.published.footers import table_size
+from clusterdp.published._parquet_bytes import table_size
 from clusterdp.published.verification import verify_folder
-from clusterdp.storage.files import MOST_OF_MANIFEST, MOST_OF_TEXT, read_regular
-from clusterdp.storage.folder import LocalFolder
+from clusterdp.storage.folder import MOST_OF_MANIFEST, MOST_OF_TEXT, LocalFolder, read_regular
 from clusterdp.storage.reading import open_files
-from forging import forge, seal
+from forging import forge, rewrite, seal
 
 if TYPE_CHECKING:
     import io
@@ -152,11 +151,49 @@ def test_a_small_file_of_many_rows_is_not_unpacked(
     assert len(read) == (name != "cells.parquet")  # cells come first, and are sound then
 
 
+def of_long_texts(path: Path) -> None:
+    held = pl.read_parquet(path)
+    texts = [str(place % 10) * 2**22 for place in range(8)]
+    long = pl.concat([pl.Series("market", texts), held["market"][8:]])[: len(held)]
+    rewrite(held.with_columns(long), path)
+
+
+@pytest.fixture
+def of_texts(table: pl.DataFrame, tmp_path: Path) -> Path:
+    markets = pl.format("market {}", "market")
+    parts: dict[str, Any] = {"unit": "user", "arm": "treated", "cluster": "market"}
+    parts |= {"outcomes": {"clicks": "0..3"}, "epsilon": 2}
+    cdp.publish(table.with_columns(market=markets), out=tmp_path / "texts", **parts)
+    return tmp_path / "texts"
+
+
+def test_a_small_file_of_long_texts_is_not_unpacked(of_texts: Path) -> None:
+    folder = of_texts
+    of_long_texts(folder / "cells.parquet")
+    assert (folder / "cells.parquet").stat().st_size < 2**20
+    forge(folder)
+    with pytest.raises(FormatError, match=r"cells\.parquet has longer values"):
+        cdp.read_release(folder)
+
+
+def test_rows_of_long_texts_are_not_read(of_texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = of_texts
+    of_long_texts(folder / "units.parquet")
+    forge(folder)
+
+    def read(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("clusterdp.published.verification._check_readable", read)
+    found = [check.problem for check in verify_folder(folder) if check.problem]
+    assert found == ["units.parquet has longer values than such a release has"]
+
+
 def test_values_are_counted_in_lists(folder: Path) -> None:
     lists = pl.DataFrame({"a": [[1, 2, 3], [4]], "b": [1, 2]})
     lists.write_parquet(folder / "lists.parquet", row_group_size=1)
     size = table_size("lists.parquet", (folder / "lists.parquet").read_bytes())
-    assert size == (2, 4 + 2)
+    assert (size.rows, size.values) == (2, 4 + 2)
     for content in (b"", b"PAR1", b"\xff" * 100 + b"PAR1"):
         with pytest.raises(FormatError, match=r"lists\.parquet is no Parquet file"):
             table_size("lists.parquet", content)
@@ -240,5 +277,5 @@ def test_no_more_is_read_than_may_be(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="larger than 99 bytes"):
         open_files(tmp_path).read("manifest.json", 99)
     assert open_files(tmp_path).read("README.md", 99) is None
-    assert open_files(tmp_path).end("manifest.json", 3) == b"xxx"
+    assert open_files(tmp_path).part("manifest.json", 97, 9) == b"xxx"
     assert MOST_OF_TEXT < MOST_OF_MANIFEST

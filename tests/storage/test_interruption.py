@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import clusterdp as cdp
-from clusterdp.cli.release import NO_LEDGER
+from clusterdp.cli.owner import NO_LEDGER
 from clusterdp.storage.folder import staged_folder
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ import sys
 from pathlib import Path
 import polars as pl
 import clusterdp as cdp
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
 from clusterdp.rows.columns import Columns
 from clusterdp.releasing.prepare import prepare
-from clusterdp.releasing.to_folder import write_release
+from clusterdp.releasing.targets import write_release
 from clusterdp.storage.folder import LocalFolder
 import opendp.prelude, cryptography.hazmat.primitives.ciphers
 
@@ -155,23 +155,26 @@ def test_a_complete_folder_under_its_temporary_name_is_no_release(
 def test_others_get_in_only_when_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before the rename, at whatever point, the folder is its owner's alone."""
-    rename = Path.rename
+    """Killed before the rename, it is its owner's alone; killed after it, everybody's."""
+    rename, out = Path.rename, tmp_path / "out"
     modes = []
 
     def note_the_mode(path: Path, target: Path) -> Path:
-        modes.append(path.stat().st_mode & 0o777)
-        return rename(path, target)
+        modes.append(path.parent.stat().st_mode & 0o777)
+        made = rename(path, target)
+        if made == out:
+            modes.append(made.stat().st_mode & 0o777)
+        return made
 
     monkeypatch.setattr(Path, "rename", note_the_mode)
     umask = os.umask(0o022)
     try:
-        with staged_folder(tmp_path / "out") as folder:
+        with staged_folder(out) as folder:
             (folder / "file").write_text("whole")
     finally:
         os.umask(umask)
-    assert modes == [0o700]
-    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o755
+    assert modes == [0o700, 0o700, 0o755]
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:

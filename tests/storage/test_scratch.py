@@ -17,8 +17,7 @@ import pytest
 import clusterdp as cdp
 from cli_runs import PARTS, release, run
 from clusterdp.ledger.reservation import Reservation
-from clusterdp.storage.files import FileSum, SummedFile
-from clusterdp.storage.folder import scratch_folder
+from clusterdp.storage.folder import FileSum, SummedFile, scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 # A query cannot set how much memory DuckDB has.
 COMMAND = """
 from clusterdp.cli.app import app
-from clusterdp.engines.local.sources import duckdb
+from clusterdp.sources import duckdb
 
 duckdb.CONFIG.update(memory_limit="{memory}", threads="1")
 app()

@@ -16,8 +16,7 @@ from clusterdp.published.verification import verify_folder
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.storage.files import CLAIM, MANIFEST, FileSum
-from clusterdp.storage.folder import LocalFolder
+from clusterdp.storage.folder import CLAIM, MANIFEST, FileSum, LocalFolder
 from clusterdp.storage.store import Store
 from clusterdp.storage.store_folder import StoreFolder
 from soak import s3
@@ -97,10 +96,10 @@ def test_what_no_manifest_names_stays_on_this_machine(
     """As if a step of a release had forgotten true rows in the private folder."""
     write_rows = LocalTable.write_rows
 
-    def forgetful(own: LocalTable, randomizer: Any, folder: str, *more: Any) -> Any:
-        (Path(folder) / ".sorting-more").mkdir()
-        table.write_parquet(Path(folder) / ".sorting-more" / "rows.parquet")
-        return write_rows(own, randomizer, folder, *more)
+    def forgetful(own: LocalTable, wanted: Any, *more: Any) -> Any:
+        (Path(wanted.folder) / ".sorting-more").mkdir()
+        table.write_parquet(Path(wanted.folder) / ".sorting-more" / "rows.parquet")
+        return write_rows(own, wanted, *more)
 
     monkeypatch.setattr(LocalTable, "write_rows", forgetful)
     publish(table, StoreFolder.at(f"{bucket.uri}/out"))

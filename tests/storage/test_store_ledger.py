@@ -12,7 +12,7 @@ from cli_runs import assert_refused, release, run
 from clusterdp.ledger.ledger import Ledger
 from clusterdp.ledger.reservation import Reservation
 from clusterdp.published.verification import verify_folder
-from clusterdp.storage.files import CLAIM, MANIFEST, PARTIAL_SUFFIX
+from clusterdp.storage.folder import CLAIM, MANIFEST, PARTIAL_SUFFIX
 from clusterdp.storage.store import Store
 from clusterdp.storage.store_folder import StoreFolder
 

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from clusterdp.rows.batches import RowEncoder
 from clusterdp.rows.columns import Columns
-from clusterdp.rows.labels import CellEncoder, Labels
-from clusterdp.rows.publishing import BatchRandomizer
+from clusterdp.rows.encoding import RowEncoder
+from clusterdp.rows.randomizing import BatchRandomizer
+from clusterdp.rows.value_codes import CellEncoder, Labels
 from populations import make_layout
 
 if TYPE_CHECKING:
     from clusterdp._arrays import WordArray
-    from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.rows.keys import ReleaseKey
-    from clusterdp.rows.unit_ids import UnitIds
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.rows.keys import ReleaseKey, UnitIds
 
 
 def encoder_of(space: Categories) -> RowEncoder:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
 from clusterdp.published.terms import Terms
 
 if TYPE_CHECKING:
@@ -17,6 +17,6 @@ def one_outcome(name: str, space: cdp.OutcomeSpace) -> Categories:
     return Categories(declared=declare({name: space}))
 
 
-def one_block(space: Categories, mechanism: Mechanism) -> Terms:
-    """The terms of a release of one block."""
+def one_question(space: Categories, mechanism: Mechanism) -> Terms:
+    """The terms of a release of one question."""
     return Terms.of([space], [mechanism])

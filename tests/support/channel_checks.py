@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL
+from clusterdp.channels.base import KEEP_TOTAL, PRIOR_TOTAL
 from clusterdp.channels.resampling import ResamplingChannel
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals

@@ -9,10 +9,10 @@ import polars as pl
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.channels.label_response import LabelResponse
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.grid import Grid
+from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Grid
 from clusterdp.releasing.labelling import DeclaredLabels
 from clusterdp.rows.columns import Columns
 

@@ -8,22 +8,22 @@ import numpy as np
 from scipy import stats
 
 from assertions import ALPHA
-from clusterdp.estimation.arm_means import arm_effects
-from clusterdp.estimation.calibration import calibrate
-from clusterdp.estimation.measured import declared_noise
-from clusterdp.estimation.moments import EffectArrays
-from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums
+from clusterdp.estimation.means.arms import arm_effects
+from clusterdp.estimation.means.calibration import calibrate
+from clusterdp.estimation.means.functions import declared_noise
+from clusterdp.estimation.means.sums import EffectArrays
+from clusterdp.estimation.reading.profiles import Outputs, Profiles, ProfileSums
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals
 from clusterdp.statistics.noise import simulated_noise
-from clusterdp.theory.simulation import simulate_experiments
+from clusterdp.studies.simulation import simulate_experiments
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.theory.population import Population
+    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.studies.simulation import Population
 
 N_REPLICATES = 4000
 # Replicates that are drawn at a time: their rows by category and output fit into memory.

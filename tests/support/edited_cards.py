@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterdp.published.card import fingerprint
+from clusterdp.published.page import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clusterdp.storage.files import FileSum
+    from clusterdp.storage.folder import FileSum
 
 
 def edited_card(page: str, before: Mapping[str, FileSum], after: Mapping[str, FileSum]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.channels.optimal import OptimalChannel
+from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.statistics.base import Histogram
 from clusterdp.statistics.noise import noise_variance
 from populations import make_layout
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.finite import OutcomeSpace
 
 
 @dataclass(frozen=True)

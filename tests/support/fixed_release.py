@@ -14,18 +14,17 @@ import numpy as np
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.engines.local.sources.opening import open_source
 from clusterdp.engines.local.table import LocalTable
-from clusterdp.engines.named_source import NamedSource, Wanted
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.rows.column_types import PLAIN, texts_as_numbers
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.written_numbers import PLAIN, texts_as_numbers
+from clusterdp.sources.opening import open_source
+from clusterdp.sources.source import NamedSource, Wanted
 from clusterdp.statistics.noise import ALONE
-from clusterdp.storage.files import FileSum
-from clusterdp.storage.folder import LocalFolder
+from clusterdp.storage.folder import FileSum, LocalFolder
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from clusterdp.engines.local.table import write_parquet
 from clusterdp.errors import FormatError
-from clusterdp.published.card import write_card
+from clusterdp.published.document import write_readme
 from clusterdp.published.folder import read_files, unit_files
 from clusterdp.published.notes import release_notes
-from clusterdp.published.readme import write_readme
-from clusterdp.published.sights import what_is_visible
-from clusterdp.storage.files import INDEX, MANIFEST, README, FileSum
+from clusterdp.published.page import write_card
+from clusterdp.published.visible import what_is_visible
+from clusterdp.storage.folder import INDEX, MANIFEST, README, FileSum
 from clusterdp.storage.reading import open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import polars as pl
 
     Place = tuple[str | int, ...]
 
@@ -35,7 +38,7 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _: N
         release, manifest = read_files(open_files(folder))
     except FormatError:
         return
-    channels = [block.channel for block in release.blocks]
+    channels = [question.channel for question in release.questions]
     seen = what_is_visible(manifest, release.layout, channels)
     notes = release_notes(manifest, release.layout, channels)
     (folder / README).write_text(write_readme(manifest, unit_files(manifest), seen, notes))
@@ -44,6 +47,12 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _: N
     (folder / INDEX).write_text(write_card(manifest, files, seen, notes))
     content["files"][INDEX] = _sum(folder / INDEX)
     seal(folder, content)
+
+
+def rewrite(table: pl.DataFrame, path: Path) -> None:
+    """Write a table in place of a file, as a release writes it."""
+    path.unlink()
+    write_parquet(table.lazy(), path)
 
 
 def _sum(path: Path) -> dict[str, Any]:

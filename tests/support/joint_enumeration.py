@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.channels.optimal import OptimalChannel
+from clusterdp.channels._optimal_channel import OptimalChannel
 from clusterdp.statistics.base import Histogram
 from clusterdp.statistics.counts import NoisyCounts
 from clusterdp.statistics.noise import noise_variance
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.categories import Categories
     from neighbour_tables import Centre, Shift
 
-# Between these, noise on the sum of a fine number is taken in so many blocks.
+# Between these, noise on the sum of a fine number is taken in so many questions.
 _BLOCKS = 64
 
 
@@ -82,7 +82,7 @@ def moved_noise(shift: int, scale: float) -> Pair:
     """Discrete Laplace noise around 0 and around `shift`.
 
     Below both centres the ratio of the two is constant, and beyond both; these are one output each.
-    Between them a block of outputs counts as its worst one, which overstates δ and no loss.
+    Between them a question of outputs counts as its worst one, which overstates δ and no loss.
     """
     distance, decay = abs(shift), float(np.exp(-1 / scale))
     if not distance:

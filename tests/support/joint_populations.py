@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.experiment.categories import Categories
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.grid import Grid
-from clusterdp.experiment.number import Number
+from clusterdp.outcomes.categories import Categories
+from clusterdp.outcomes.declaration import declare
+from clusterdp.outcomes.grid import Grid
+from clusterdp.outcomes.number import Number
 from populations import from_units
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.theory.population import Population
+    from clusterdp.studies.simulation import Population
 
 N_CLUSTERS = 12
 # Most units play a few rounds, a few play many.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import clusterdp as cdp
-from clusterdp.channels.optimal import OptimalChannel, design_optimal
-from clusterdp.channels.optimal_rows import OptimalRows
+from clusterdp.channels._optimal_channel import OptimalChannel, design_optimal
+from clusterdp.channels.optimal import OptimalRows
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
-    from clusterdp.channels.optimal_rows import OptimalResponse
+    from clusterdp.channels.optimal import OptimalResponse
 
 
 def grid_of(*n_levels: int) -> FloatArray:
@@ -30,6 +30,6 @@ def response_of(epsilon: float, delta: float = 0.0) -> OptimalResponse:
 
 def channel_of(priors: FloatArray, values: FloatArray, response: OptimalResponse) -> OptimalChannel:
     """The channels for some priors, all metrics of weight one."""
-    tables, outputs = design_optimal(priors, values, np.ones(len(values)), response)
+    tables, outputs, _ = design_optimal(priors, values, np.ones(len(values)), response)
     groups = np.zeros((1, 1), dtype=np.int64)
     return OptimalChannel(tables=tables, outputs=outputs, groups=groups, values=values)

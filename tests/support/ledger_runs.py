@@ -10,7 +10,7 @@ import numpy as np
 import sqlalchemy as sa
 
 import clusterdp as cdp
-from categories import one_block, one_outcome
+from categories import one_outcome, one_question
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.releasing.journal import Drawn
 from clusterdp.statistics.base import CellTotals
@@ -29,7 +29,7 @@ def reserve(
     ledger: Ledger, epsilon: float = 1, population: str = "us", place: str = "x", **settings: Any
 ) -> Reservation:
     mechanism = cdp.cluster_dp(noise_scale=20, prior_floor=0.05, epsilon=epsilon, **settings)
-    return ledger.reserve(population, terms=one_block(SPACE, mechanism), about={}, place=place)
+    return ledger.reserve(population, terms=one_question(SPACE, mechanism), about={}, place=place)
 
 
 def some_drawn(reservation: Reservation) -> bytes:
@@ -41,7 +41,7 @@ def some_drawn(reservation: Reservation) -> bytes:
         reservation.mechanisms[0],
         add_exact_noise,
     )
-    return bytes(Drawn(blocks=(about_cells,), table_tag=bytes(range(32))))
+    return bytes(Drawn(questions=(about_cells,), table_tag=bytes(range(32))))
 
 
 def finish(reservation: Reservation) -> None:

@@ -11,10 +11,10 @@ import polars as pl
 import clusterdp as cdp
 from clusterdp.engines.local.table import LocalTable
 from clusterdp.ledger.reservation import Reservation
-from clusterdp.owner.task import python_task
-from clusterdp.releasing import blocks, looking
+from clusterdp.owner.job import python_task
+from clusterdp.releasing import looking, questions
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.look import NoisyLook
 from clusterdp.statistics.noise import add_exact_noise
@@ -82,7 +82,7 @@ class Clock:
             (LocalTable, "count_and_write"),
             (NoisyLook, "draw"),
             (looking, "settle"),
-            (blocks, "draw_statistics"),
+            (questions, "draw_together"),
             *(
                 (Reservation, name)
                 for name in ("recall_look", "keep_look", "recall", "begin_rows", "keep", "seal")

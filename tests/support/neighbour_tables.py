@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from clusterdp.cells.layout import stratified_weights
 from clusterdp.engines.base import row_encoder
-from clusterdp.experiment.weights import stratified_weights
 from clusterdp.releasing.prepare import asked_of, prepare
 from clusterdp.rows.columns import Columns
-from clusterdp.rows.counting import RowCounter, Tally
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.rows.tally import RowCounter, Tally
 from clusterdp.statistics.noise import ALONE
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
-    from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.releasing.prepare import Prepared
 
 # The true outcomes of one unit, in the order in which they are declared; None is missing.
@@ -110,7 +110,7 @@ class NeighbourTables:
         counter = RowCounter.of(encoder, layout, [asked_of(mechanism, layout, KEY)])
         tally = Tally.empty(counter, layout.sizes.size)
         tally.add(counter.encoder(self._with_outcomes(unit, row)))
-        totals = counter.blocks[0].totals(tally.blocks[0], layout)
+        totals = counter.questions[0].totals(tally.questions[0], layout)
         found = []
 
         def write_down(values: IntArray, scale: float, widths: tuple[int, ...] = ALONE) -> IntArray:

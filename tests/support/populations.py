@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.experiment.layout import Layout
-from clusterdp.experiment.outcomes import OutcomeSpace
-from clusterdp.theory.population import Population
+from clusterdp.cells.layout import Layout
+from clusterdp.estimation.means.sums import CellMoments
+from clusterdp.outcomes.finite import OutcomeSpace
+from clusterdp.studies.simulation import Population
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
-    from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.outcomes.space import CategorySpace
 
 
 def make_layout(sizes: IntArray | list[list[int]], control: int = 0) -> Layout:
@@ -93,3 +94,12 @@ def three_arms(rng: np.random.Generator) -> Population:
         OutcomeSpace.integers(0, 4),
         n_arms=3,
     )
+
+
+def true_moments(counts: IntArray, space: CategorySpace) -> CellMoments:
+    """Moments of true outcomes; axes of `counts`: `[..., cluster, arm, outcome]`."""
+    values = space.metric_values()[0]
+    sizes = counts.sum(axis=-1)
+    means = counts @ values / np.maximum(sizes, 1)
+    squares = (counts * (values - means[..., np.newaxis]) ** 2).sum(axis=-1)
+    return CellMoments(sizes=sizes, means=means, squares=squares, noise=np.zeros_like(means))

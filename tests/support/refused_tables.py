@@ -11,7 +11,7 @@ from conformance_cases import SEVERAL, SPACE, with_groups, with_visits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterdp.experiment.categories import Categories
+    from clusterdp.outcomes.categories import Categories
 
 
 class Refusal(NamedTuple):

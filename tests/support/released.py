@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 def drawn_of(kept: bytes, published: cdp.Release) -> Drawn:
     """What a journal kept of a release that is published."""
-    mechanisms = [block.mechanism for block in published.blocks]
-    spaces = [block.space for block in published.blocks]
+    mechanisms = [question.mechanism for question in published.questions]
+    spaces = [question.space for question in published.questions]
     return Drawn.from_bytes(kept, mechanisms, published.layout, spaces)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 import clusterdp as cdp
-from clusterdp.estimation.families import VARYING, with_families
-from clusterdp.estimation.origin import Origin
-from clusterdp.estimation.target import Target
+from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.effects.families import VARYING, with_families
+from clusterdp.estimation.effects.findings import Origin
 
 if TYPE_CHECKING:
     import numpy as np

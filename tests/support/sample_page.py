@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import math
 
-from clusterdp.pages.chart import Axis, Interval, Line, interval_axis, interval_chart, line_chart
-from clusterdp.pages.document import render
-from clusterdp.pages.scales import Logarithmic
+from clusterdp.document.charts import (
+    Axis,
+    Interval,
+    Line,
+    Logarithmic,
+    interval_axis,
+    interval_chart,
+    line_chart,
+)
+from clusterdp.document.markup import render
 
 INTERVALS = (
     Interval("everyone", 0.5, 0.2, 0.8, "0.5 (0.2 to 0.8)"),

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clusterdp.estimation.arm_means import to_means, weigh
-from clusterdp.estimation.calibration import Functional, calibrate
-from clusterdp.estimation.differences import SegmentEffect
-from clusterdp.estimation.measured import declared_noise
-from clusterdp.estimation.profiles import Outputs, Profiles, ProfileSums, spread_cells
-from clusterdp.estimation.published_sums import of_fold
-from clusterdp.estimation.target import Target
-from clusterdp.experiment.layout import Breakdown, Layout
+from clusterdp.cells.layout import Breakdown, Layout
+from clusterdp.estimation.effects.effect import Target
+from clusterdp.estimation.means.arms import to_means, weigh
+from clusterdp.estimation.means.calibration import Functional, calibrate
+from clusterdp.estimation.means.functions import declared_noise
+from clusterdp.estimation.means.sums import of_fold
+from clusterdp.estimation.metrics.differences import SegmentEffect
+from clusterdp.estimation.reading.profiles import Outputs, Profiles, ProfileSums, spread_cells
 from clusterdp.mechanisms.draw import release_cells
 from clusterdp.statistics.base import CellTotals, MetricSums
 from clusterdp.statistics.noise import simulated_noise
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.estimation.calibration import Calibration
-    from clusterdp.experiment.category_space import CategorySpace
+    from clusterdp.estimation.means.calibration import Calibration
     from clusterdp.mechanisms.draw import CellRelease
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.space import CategorySpace
 
 BY = ("region",)
 

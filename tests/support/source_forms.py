@@ -11,7 +11,7 @@ from uuid import uuid4
 import duckdb
 import polars as pl
 
-from clusterdp.engines.named_source import NamedSource
+from clusterdp.sources.source import NamedSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,15 +8,15 @@ import numpy as np
 
 import clusterdp as cdp
 from categories import one_outcome
-from clusterdp.engines.named_source import Wanted
-from clusterdp.engines.spark.sources import texts_as_numbers
+from clusterdp.engines.spark._sources import texts_as_numbers
 from clusterdp.engines.spark.table import SparkTable
 from clusterdp.releasing.journal import Unrecorded
 from clusterdp.releasing.prepare import prepare_table
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
+from clusterdp.rows.column_types import PLAIN
 from clusterdp.rows.columns import Columns
 from clusterdp.rows.keys import ReleaseKey
-from clusterdp.rows.written_numbers import PLAIN
+from clusterdp.sources.source import Wanted
 from clusterdp.statistics.noise import simulated_noise
 from clusterdp.storage.folder import LocalFolder
 from fixed_release import checksums

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clusterdp.releasing.journal import Unrecorded
-from clusterdp.releasing.to_folder import Silence, write_with
+from clusterdp.releasing.targets import Silence, write_with
 from clusterdp.rows.keys import ReleaseKey
 from clusterdp.statistics.noise import simulated_noise
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from clusterdp.channels.optimal import OptimalChannel
-from clusterdp.channels.optimal_rows import OptimalBudget, OptimalRows
-from clusterdp.channels.resampled_rows import ResampledRows, ResamplingBudget
-from clusterdp.channels.resampling import ResamplingChannel
+from clusterdp.channels._optimal_channel import OptimalChannel
+from clusterdp.channels.optimal import OptimalBudget, OptimalRows
+from clusterdp.channels.resampling import ResampledRows, ResamplingBudget, ResamplingChannel
 
 RowRule = ResampledRows | OptimalRows
 RowBudget = ResamplingBudget | OptimalBudget

@@ -1,321 +1,344 @@
-"""The optimal channel in integers, and what its outputs count as in every metric."""
+"""Rows through the unbiased channel of least variance: its parameters, cost and design."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import numpy as np
 
-from clusterdp.channels.alias_sampling import TableSampler
-from clusterdp.channels.decoding import decode_functions, residuals, without_bias
-from clusterdp.channels.integers import TABLE_TOTAL
-from clusterdp.channels.optimal_table import write_channels
-from clusterdp.channels.plain import plain_design
-from clusterdp.channels.staircases import design_staircase
-from clusterdp.errors import notify_owner
+from clusterdp.channels._optimal_channel import OptimalChannel, design_optimal, read_channels
+from clusterdp.channels._solver.staircases import plain_design
+from clusterdp.channels.base import (
+    LARGEST_ROW_EPSILON,
+    RATIO_DENOMINATOR,
+    SMALLEST_ROW_EPSILON,
+    TABLE_TOTAL,
+    Check,
+)
+from clusterdp.channels.priors import learn_priors, representative_priors, with_every_outcome
+from clusterdp.channels.resampling import nothing_left
+from clusterdp.errors import FormatError, ParameterError
+from clusterdp.privacy import accounting as acc
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
-    from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.channels.optimal_rows import OptimalResponse
-    from clusterdp.channels.staircases import Staircase
-    from clusterdp.statistics.base import Arrays
-
-# How far E[debiased | true] may be from true, of the largest output: 1e-9 where that is 10,000.
-MOST_BIAS = 1e-13
-# The same of a function that the channel was not designed for.
-MOST_RESIDUAL = 1e-12
-# A smaller δ buys nothing that could be measured; channels are then designed without it.
-_LEAST_REVEAL = int(1e-5 * TABLE_TOTAL)
-# Shares of the room for rounding that are tried.
-_MORE_ROOM = (1.0, 30.0, 1000.0)
-# Singular values below this share of the largest are taken as 0: such directions are mostly noise.
-_LEAST_SINGULAR = 1e-2
-_NONE_FOUND = (
-    "the solver found no channel of least variance for some cells; a plain one takes its place, "
-    "which is as private and as unbiased, but of more variance"
-)
+    from clusterdp._arrays import FloatArray
+    from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.privacy.accounting import LossAtom
+    from clusterdp.statistics.base import Arrays, Histogram
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OptimalChannel:
-    """P(released | true) of every cell, as a table for each distinct channel.
+# Cells share this many channels at most; with more, less than a hundredth of the variance is left
+# to gain.
+MOST_CHANNELS = 96
+# Machines may add up costs in another order.
+_SAME_COST = 1e-9
 
-    A draw gives the index of an output. Two outputs may count as the same number.
+
+class OptimalRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel", tag="optimal"):
+    """The channel of least variance, by what the rows cost on their own.
 
     Attributes:
-        tables: P in integers over TABLE_TOTAL; axes `[channel, true, released]`. Channels with
-            fewer outputs than others have outputs of probability 0 at the end.
-        outputs: What each output counts as; axes `[channel, metric, released]`.
-        groups: The channel of each cell; axes `[..., cluster, arm]`.
-        values: What categories count as; axes `[metric, category]`.
+        epsilon: ε of the rows.
+        delta: δ of the rows, which is also that of the release.
+        prior: The distribution that a channel is designed for, or that noisy counts are shrunk
+            towards; None for uniform. Known from outside the experiment, so it costs nothing.
     """
 
-    tables: IntArray
-    outputs: FloatArray
-    groups: IntArray
-    values: FloatArray
+    is_designed: ClassVar[bool] = True
+    cells_in_words: ClassVar[str] = "the number of the channel its rows went through (`channel`)"
+    released_in_words: ClassVar[str] = (
+        "`response` is the number of an output of the channel, and not an outcome."
+    )
+
+    epsilon: float
+    delta: float = 0.0
+    prior: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        n_channels, n_categories, n_outputs = self.tables.shape
-        if self.values.ndim != 2 or self.values.shape[1] != n_categories:
-            raise ValueError(
-                f"values must have axes [metric, category] with {n_categories} categories, "
-                f"got shape {self.values.shape}"
-            )
-        if self.outputs.shape != (n_channels, len(self.values), n_outputs):
-            raise ValueError(
-                f"outputs must have shape {(n_channels, len(self.values), n_outputs)}, "
-                f"got {self.outputs.shape}"
-            )
+        _check_common(self)
 
-    def transition(self) -> FloatArray:
-        """Q; axes `[channel, released, true]`."""
-        return np.asarray(self.tables.swapaxes(-1, -2) / TABLE_TOTAL)
+    def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as a budget
+        """The same."""
+        return self
 
-    def decode(self, metric: int = 0) -> FloatArray:
-        """What each output counts as in a metric; axes `[channel, released]`."""
-        return self.outputs[:, metric]
+    def options(self) -> dict[str, Any]:
+        """What an owner gives to get these rows, beside their strength."""
+        return {} if self.prior is None else {"prior": list(self.prior)}
 
-    def noise_variance(self, metric: int = 0) -> FloatArray:
-        """Var(debiased | true) = Σ P(s|y)(s − y)² of a metric; axes `[channel, true]`."""
-        return self.noise_of(self.values[metric], self.outputs[:, metric])
+    def parameters(self) -> dict[str, float]:
+        """Its numbers, by the names that people are shown."""
+        return {"epsilon of rows": self.epsilon}
 
-    def noise_of(self, values: FloatArray, debiased: FloatArray) -> FloatArray:
-        """The same of any function `[category]`, from what outputs count as in it."""
-        distance = debiased[:, np.newaxis, :] - values[:, np.newaxis]
-        return np.asarray((self.tables * distance**2).sum(axis=-1) / TABLE_TOTAL)
+    def response(self, space: CategorySpace) -> OptimalResponse:  # noqa: ARG002 - as other rows
+        """What bounds the channel, in integers.
 
-    def weighted_noise(self, weights: FloatArray) -> FloatArray:
-        """Σ weight·noise variance over metrics; axes `[channel, category]`."""
-        every = [weight * self.noise_variance(place) for place, weight in enumerate(weights)]
-        return np.asarray(sum(every))
-
-    def read_numbers(self, numbers: FloatArray) -> FloatArray:
-        """A reading of numbers of categories `[channel, true]` from outputs `[channel, released]`.
-
-        Its expectation given the category is that category's number as nearly as the channel can
-        distinguish categories. (Two outputs, for example, distinguish only means.)
+        Raises:
+            ParameterError: If no channel can be designed at this ε.
         """
-        inverse = np.linalg.pinv(self.tables / TABLE_TOTAL, rcond=_LEAST_SINGULAR)
-        return np.asarray((inverse @ numbers[..., np.newaxis])[..., 0])
-
-    def decode_function(self, values: FloatArray, priors: FloatArray) -> tuple[FloatArray, bool]:
-        """What each output counts as in any function of the category.
-
-        Args:
-            values: The function; axes `[category]`.
-            priors: What categories are thought to be like; axes `[channel, category]`.
-
-        Returns:
-            What outputs count as, axes `[channel, released]`; and whether its mean is the function
-            in all channels, as is so if the function is in their span.
-        """
-        found = [
-            decode_functions(table, prior, values[np.newaxis])
-            for table, prior in zip(self.tables, priors, strict=True)
-        ]
-        outputs = np.concatenate([one.outputs for one in found])
-        furthest = np.array([np.abs(one.residual).max() for one in found])
-        largest = np.maximum(np.abs(outputs).max(axis=-1), np.abs(values).max())
-        return outputs, bool((furthest <= MOST_RESIDUAL * largest).all())
-
-    def with_groups(self, groups: IntArray) -> OptimalChannel:
-        """The same channels for other cells."""
-        return replace(self, groups=groups)
-
-    def used(self) -> OptimalChannel:
-        """The channels that a cell has, numbered anew."""
-        kept, groups = np.unique(self.groups, return_inverse=True)
-        n_outputs = int(self.possible()[kept].any(axis=0).sum())
-        return replace(
-            self,
-            tables=self.tables[kept, :, :n_outputs],
-            outputs=self.outputs[kept, :, :n_outputs],
-            groups=groups.reshape(self.groups.shape),
+        if not SMALLEST_ROW_EPSILON <= self.epsilon <= LARGEST_ROW_EPSILON:
+            raise ParameterError(
+                f"epsilon of the rows must lie between {SMALLEST_ROW_EPSILON:g} and "
+                f"{LARGEST_ROW_EPSILON:g}, got {self.epsilon:.6g}"
+            )
+        return OptimalResponse(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            max_ratio=acc.largest_ratio(self.epsilon, RATIO_DENOMINATOR),
+            reveal_weight=int(Fraction(self.delta) * TABLE_TOTAL),
         )
 
-    def arrays(self) -> Arrays:
-        """What the channel is made of, by name; `OptimalRows.restore` takes it back."""
-        return {"tables": self.tables, "outputs": self.outputs, "groups": self.groups}
+    def at_epsilon(self, epsilon: float, space: CategorySpace) -> OptimalRows:  # noqa: ARG002 - as other rows
+        """The same for rows that cost another ε."""
+        return msgspec.structs.replace(self, epsilon=epsilon)
 
-    def possible(self) -> BoolArray:
-        """Which outputs each channel has; axes `[channel, released]`."""
-        return np.asarray(self.tables.any(axis=1))
+    def public_prior(self, space: CategorySpace) -> FloatArray:
+        """What is thought of outcomes from outside the experiment: uniform, or declared."""
+        if self.prior is None:
+            return np.full(space.n_categories, 1 / space.n_categories)
+        if len(self.prior) != space.n_categories:
+            raise ParameterError(
+                f"prior has {len(self.prior)} numbers for an outcome space of "
+                f"{space.n_categories} values"
+            )
+        return np.array(self.prior)
 
-    def sampler(self) -> TableSampler:
-        """The channel as look-up tables."""
-        return TableSampler.of(self.tables)
+    def public_channel(self, space: CategorySpace) -> OptimalChannel:
+        """The channel of one cell as far as it is public."""
+        return self._public_design(space)[0]
 
-    def simulate(self, counts: IntArray, rng: np.random.Generator) -> IntArray:
-        """How often each output is released, in distribution as if every row were randomized.
+    def design_gap(self, space: CategorySpace) -> float:
+        """How much more variance that channel may have than the least possible, as a share."""
+        return self._public_design(space)[1]
 
-        Axes of `counts`: `[..., cluster, arm, outcome]`; of the result `[..., cluster, arm,
-        released]`.
-        """
-        probs = (self.tables / TABLE_TOTAL)[self.groups]  # [..., cluster, arm, true, released]
-        return np.asarray(rng.multinomial(counts, probs).sum(axis=-2))
+    def _public_design(self, space: CategorySpace) -> tuple[OptimalChannel, float]:
+        prior = with_every_outcome(self.public_prior(space))
+        weights = tuple(self.metric_weights(space).tolist())
+        return _remembered_design(tuple(prior), space, weights, self.response(space))
 
-    def cell_columns(self) -> list[pl.Series]:
-        """The number of every cell's channel."""
+    def plain_channel(self, space: CategorySpace) -> OptimalChannel:
+        """A channel in closed form that costs as much, and is public whatever was counted."""
+        values = space.metric_values()
+        prior = with_every_outcome(self.public_prior(space))
+        table, outputs = plain_design(prior, values, self.response(space).max_ratio)
+        return OptimalChannel(
+            tables=table[np.newaxis],
+            outputs=outputs[np.newaxis],
+            groups=np.zeros((1, 1), dtype=np.int64),
+            values=values,
+        )
+
+    def metric_weights(self, space: CategorySpace) -> FloatArray:
+        """How much the variance of each metric counts in the design; axes `[metric]`."""
+        return space.metric_weights(None if self.prior is None else self.public_prior(space))
+
+    def design(
+        self, layout: Layout, space: CategorySpace, histogram: Histogram | None
+    ) -> OptimalChannel:
+        """One channel for every cell; or, with noisy counts, the best of some for each cell."""
+        if histogram is None:
+            one = self.public_channel(space)
+            everywhere = np.zeros(layout.sizes.shape, dtype=np.int64)
+            return one.with_groups(everywhere)
+        priors = learn_priors(histogram, self.public_prior(space))
+        chosen_for = representative_priors(priors.reshape(-1, space.n_categories), MOST_CHANNELS)
+        channel, _ = _design(chosen_for, space, self.metric_weights(space), self.response(space))
+        best = (priors @ self._costs(channel, space)).argmin(axis=-1)  # [..., group]
+        return channel.with_groups(best[..., histogram.groups]).used()
+
+    def _costs(self, channel: OptimalChannel, space: CategorySpace) -> FloatArray:
+        """What each channel costs, by what is true; axes `[category, channel]`."""
+        return channel.weighted_noise(self.metric_weights(space)).T
+
+    def _explained(
+        self, channel: OptimalChannel, space: CategorySpace, histogram: Histogram | None
+    ) -> bool:
+        """Whether each channel is that of a cell, and each cell's the best by what is published."""
+        if not np.array_equal(np.unique(channel.groups), np.arange(len(channel.tables))):
+            return False
+        if histogram is None:
+            return len(channel.tables) == 1
+        priors = learn_priors(histogram, self.public_prior(space))[histogram.groups]
+        costs = priors @ self._costs(channel, space)  # [cluster, arm, channel]
+        own = np.take_along_axis(costs, channel.groups[..., np.newaxis], axis=-1)[..., 0]
+        return bool((own <= costs.min(axis=-1) * (1 + _SAME_COST)).all())
+
+    def column_types(self) -> dict[str, pl.DataType]:
+        """Its columns in the published table of cells."""
         import polars as pl
 
-        return [pl.Series("channel", self.groups.ravel())]
+        return {"channel": pl.Int64()}
 
-    def channels_table(self) -> pl.DataFrame:
-        """The published table of channels."""
-        return write_channels(self.tables, self.outputs)
+    def read(
+        self,
+        cells: pl.DataFrame,
+        channels: pl.DataFrame | None,
+        layout: Layout,
+        space: CategorySpace,
+        histogram: Histogram | None,  # noqa: ARG002 - as other rows
+    ) -> OptimalChannel:
+        """The channel, from the published tables of cells and channels."""
+        if channels is None:
+            raise FormatError("the table of channels is missing")
+        arrays = read_channels(channels, cells["channel"], layout, space.metric_values().shape)
+        return self.restore(arrays, space)
 
-    def bias(self) -> FloatArray:
-        """E[debiased | true] − true, without rounding to doubles; `[channel, metric, true]`."""
-        return residuals(self.tables, self.outputs, self.values)
+    def restore(self, arrays: Arrays, space: CategorySpace) -> OptimalChannel:
+        """The channel that `OptimalChannel.arrays` was taken from."""
+        return OptimalChannel(**arrays, values=space.metric_values())
 
-    def is_unbiased(self) -> bool:
-        """Whether no bias exceeds MOST_BIAS of the largest output of its channel and metric."""
-        largest = np.maximum(1.0, np.abs(self.outputs).max(axis=-1))
-        return bool((np.abs(self.bias()).max(axis=-1) <= MOST_BIAS * largest).all())
+    def checks(
+        self,
+        arrays: Arrays,
+        cells: pl.DataFrame,  # noqa: ARG002 - as other rows
+        layout: Layout,  # noqa: ARG002 - as other rows
+        space: CategorySpace,
+        histogram: Histogram | None,
+    ) -> list[Check]:
+        """Whether a published channel keeps what is promised of it.
 
-    def is_within(self, response: OptimalResponse) -> bool:
-        """Whether every table, in its integers, is (ε, δ)-DP as the response requires."""
-        return all(is_within(table, response) for table in self.tables)
+        Args:
+            arrays: The channel's.
+            cells: The published table of cells.
+            layout: What is public.
+            space: The outcome space.
+            histogram: The published noisy counts.
+        """
+        channel = self.restore(arrays, space)
+        return [
+            Check.of(
+                "cells have the channels that published numbers lead to",
+                "cells.parquet or channels.parquet has a channel that nothing explains",
+                holds=self._explained(channel, space, histogram),
+            ),
+            Check.of(
+                "channels are within what the rows cost",
+                "channels.parquet has a channel that costs more than the manifest says",
+                holds=channel.is_within(self.response(space)),
+            ),
+            Check.of(
+                "channels are unbiased",
+                "channels.parquet has a channel whose outputs do not average to the outcome",
+                holds=channel.is_unbiased(),
+            ),
+        ]
 
 
-class Design(NamedTuple):
-    """One channel in integers.
+class OptimalBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"):
+    """The channel of least variance, by the budget of the whole release.
 
     Attributes:
-        table: P over TABLE_TOTAL; axes `[true, released]`.
-        outputs: What each output counts as; axes `[metric, released]`, sorted by the first metric.
-        gap: The variance is at most this share above the least possible, before rounding; infinite
-            if no bound is known.
+        epsilon: The ε of statistics and rows together.
+        delta: The δ of the release.
+        prior: As in `OptimalRows`.
     """
 
-    table: IntArray
-    outputs: FloatArray
-    gap: float
+    is_designed: ClassVar[bool] = True
+
+    epsilon: float
+    delta: float = 0.0
+    prior: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_common(self)
+
+    def options(self) -> dict[str, Any]:
+        """What an owner gives to get these rows, beside the budget."""
+        return {} if self.prior is None else {"prior": list(self.prior)}
+
+    def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> OptimalRows:  # noqa: ARG002 - as other rows
+        """What the statistics leave for the rows.
+
+        Raises:
+            ParameterError: If they leave nothing.
+        """
+        epsilon = acc.remaining_epsilon(self.epsilon, spent)
+        if epsilon < SMALLEST_ROW_EPSILON and spent[0].loss:
+            raise ParameterError(nothing_left(self.epsilon, float(spent[0].loss)))
+        return OptimalRows(
+            epsilon=min(epsilon, LARGEST_ROW_EPSILON),
+            delta=self.delta,
+            prior=self.prior,
+        )
 
 
-def design_optimal(
-    priors: FloatArray, values: FloatArray, weights: FloatArray, response: OptimalResponse
-) -> tuple[IntArray, FloatArray]:
-    """The channel of least variance for each prior, or a plain one where none is found.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimalResponse:
+    """What bounds an optimal channel, in the integers that the machine uses.
 
-    It never fails: it is called after noise was drawn.
-
-    Args:
-        priors: How likely categories are thought to be; axes `[channel, category]`.
-        values: What categories count as; axes `[metric, category]`.
-        weights: What a metric's variance counts for, above 0; axes `[metric]`.
-        response: What bounds the channels.
-
-    Returns:
-        `(tables, outputs)`, as in `OptimalChannel`.
+    Attributes:
+        epsilon: ε of the rows.
+        delta: δ of the rows.
+        max_ratio: No output is likelier than this many times under another outcome; at most e^ε.
+        reveal_weight: Up to this much of TABLE_TOTAL each outcome may spend without that bound; at
+            most δ.
     """
-    return _stacked([design_one(prior, values, weights, response) for prior in priors])
+
+    epsilon: float
+    delta: float
+    max_ratio: Fraction
+    reveal_weight: int
+
+    @property
+    def revealed(self) -> float:
+        """The probability that a row shows its outcome outright."""
+        return self.delta
+
+    def allows(self, channel: OptimalChannel) -> bool:
+        """Whether a channel, in its integers, costs no more."""
+        return channel.is_within(self)
+
+    def loss(self) -> tuple[LossAtom, ...]:
+        """The privacy loss of a row that is not revealed, largest first."""
+        return acc.any_loss(self.epsilon)
+
+    def total_epsilon(self, spent: tuple[LossAtom, ...], delta: float) -> float:  # noqa: ARG002 - as other rows
+        """The ε of statistics and rows together; δ is in the channel already."""
+        return acc.total_epsilon(spent, self.epsilon)
 
 
-def design_one(
-    prior: FloatArray, values: FloatArray, weights: FloatArray, response: OptimalResponse
-) -> Design:
-    """The channel for one prior; arguments as for `design_optimal`."""
-    # Noise is drawn by now: whatever the solver does, there is a channel.
-    plain = Design(*plain_design(prior, values, response.max_ratio), np.inf)
-    n_categories = values.shape[1]
-    # Rounding moves the probabilities of an output by a few units: room is left for that.
-    n_outputs = (1 + len(values)) * n_categories
-    room = 1e-12 + 8 * n_outputs**2 * float(response.max_ratio) / TABLE_TOTAL
-    reveal_weight = response.reveal_weight if response.reveal_weight >= _LEAST_REVEAL else 0
-    for factor in _MORE_ROOM:
-        ratio = float(response.max_ratio) * (1 - factor * room)
-        if ratio <= 1:
-            break
-        try:
-            staircase = design_staircase(
-                values, prior, weights, ratio=ratio, delta=reveal_weight / TABLE_TOTAL
-            )
-            rounded = _rounded(staircase, prior, values, response, reveal_weight)
-        except np.linalg.LinAlgError:  # a decomposition that does not converge
-            continue
-        if rounded is not None:
-            # Where k-ary response is best, it is so in integers too; what bounds one bounds both.
-            plain = plain._replace(gap=rounded.gap)
-            return min(plain, rounded, key=lambda made: _cost(made, prior, values, weights))
-    if np.ptp(values, axis=1).any():
-        notify_owner(_NONE_FOUND)
-    return plain
+def _check_common(rows: OptimalRows | OptimalBudget) -> None:
+    msgspec.structs.force_setattr(rows, "epsilon", acc.checked_epsilon(rows.epsilon))
+    msgspec.structs.force_setattr(rows, "delta", acc.checked_delta(rows.delta))
+    if rows.prior is not None:
+        msgspec.structs.force_setattr(rows, "prior", _checked_prior(rows.prior))
 
 
-def is_within(table: IntArray, response: OptimalResponse) -> bool:
-    """Max P(s|y) − ratio·P(s|y′), summed over outputs where positive, against δ; exact integers."""
-    if (table < 0).any() or (table.sum(axis=1) != TABLE_TOTAL).any():
-        return False
-    numerator, denominator = response.max_ratio.as_integer_ratio()
-    exact = table.astype(object)
-    if not response.reveal_weight:
-        highest, lowest = exact.max(axis=0), exact.min(axis=0)
-        return bool((highest * denominator <= lowest * numerator).all())
-    for outcome in exact:
-        beyond = np.maximum(outcome * denominator - exact * numerator, 0)
-        if (beyond.sum(axis=1) > response.reveal_weight * denominator).any():
-            return False
-    return True
+def _checked_prior(prior: Sequence[float]) -> tuple[float, ...]:
+    numbers = tuple(float(number) for number in prior)
+    if not all(math.isfinite(number) and number >= 0 for number in numbers) or not any(numbers):
+        raise ParameterError("a prior is made of numbers of at least 0 that are not all 0")
+    total = math.fsum(numbers)
+    if math.isclose(total, 1.0, rel_tol=1e-12):  # as it is, so that it reads as it was written
+        return numbers
+    return tuple(number / total for number in numbers)
 
 
-def _stacked(made: list[Design]) -> tuple[IntArray, FloatArray]:
-    """Channels in one array each of tables and outputs, with impossible outputs where needed."""
-    n_outputs = max(design.table.shape[1] for design in made)
-    n_metrics, n_categories = len(made[0].outputs), len(made[0].table)
-    tables = np.zeros((len(made), n_categories, n_outputs), dtype=np.int64)
-    outputs = np.zeros((len(made), n_metrics, n_outputs))
-    for channel, design in enumerate(made):
-        tables[channel, :, : design.table.shape[1]] = design.table
-        outputs[channel, :, : design.table.shape[1]] = design.outputs
-    return tables, outputs
+def _design(
+    priors: FloatArray, space: CategorySpace, weights: FloatArray, response: OptimalResponse
+) -> tuple[OptimalChannel, float]:
+    """A channel for each prior, one cell each, and the largest of their gaps."""
+    values = space.metric_values()
+    tables, outputs, gap = design_optimal(priors, values, weights, response)
+    groups = np.arange(len(priors))[np.newaxis]
+    return OptimalChannel(tables=tables, outputs=outputs, groups=groups, values=values), gap
 
 
-def _cost(design: Design, prior: FloatArray, values: FloatArray, weights: FloatArray) -> float:
-    """The sum over metrics of weight times noise variance under a prior, over TABLE_TOTAL."""
-    squares = (design.outputs[:, np.newaxis, :] - values[..., np.newaxis]) ** 2
-    return float(weights @ (design.table * squares).sum(axis=-1) @ prior)
-
-
-def _rounded(
-    staircase: Staircase | None,
-    prior: FloatArray,
-    values: FloatArray,
+@lru_cache(maxsize=256)
+def _remembered_design(
+    prior: tuple[float, ...],
+    space: CategorySpace,
+    weights: tuple[float, ...],
     response: OptimalResponse,
-    reveal_weight: int,
-) -> Design | None:
-    """A channel in integers with what its outputs count as; None if there is none or not exact."""
-    if staircase is None:
-        return None
-    table, outputs = _to_table(staircase, reveal_weight)
-    outputs = without_bias(table, prior, outputs, values)
-    order = np.lexsort(np.vstack([table, outputs[::-1]]))
-    table, outputs = table[:, order], outputs[:, order]
-    channel = OptimalChannel(
-        tables=table[np.newaxis],
-        outputs=outputs[np.newaxis],
-        groups=np.zeros((1, 1), dtype=np.int64),
-        values=values,
-    )
-    exact = channel.is_within(response) and channel.is_unbiased()
-    return Design(table, outputs, staircase.gap) if exact else None
-
-
-def _to_table(staircase: Staircase, reveal_weight: int) -> tuple[IntArray, FloatArray]:
-    """The channel in integers: axes `[true, released]`, every row adding up to TABLE_TOTAL."""
-    high = np.rint(staircase.low * staircase.ratio * TABLE_TOTAL).astype(np.int64)
-    low = np.ceil(high / staircase.ratio).astype(np.int64)
-    table = np.where(staircase.high.T, high, low)
-    # What rounding left over goes where it changes ratios least: to the least unlikely output.
-    sturdiest = int(table.min(axis=0).argmax())
-    table[:, sturdiest] += TABLE_TOTAL - reveal_weight - table.sum(axis=1)
-    outputs = staircase.outputs
-    if reveal_weight:
-        own = reveal_weight * np.eye(len(table), dtype=np.int64)
-        table, outputs = np.hstack([table, own]), np.hstack([outputs, staircase.reveals])
-    possible = table.any(axis=0)
-    return table[:, possible], outputs[:, possible]
+) -> tuple[OptimalChannel, float]:
+    """A channel is a pure function of these, and takes a moment to design."""
+    return _design(np.array([prior]), space, np.array(weights), response)

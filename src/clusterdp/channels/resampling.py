@@ -1,23 +1,34 @@
-"""Stages 3 and 5 of the paper: keep each outcome or redraw it; and what decodes that."""
+"""Rows that are kept or redrawn from a prior: their parameters, and what these cost.
+
+Stages 3 and 5 of the paper: keep each outcome or redraw it; and what decodes that.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import numpy as np
 
-from clusterdp.channels.alias_sampling import RedrawSampler
-from clusterdp.channels.integers import KEEP_TOTAL, PRIOR_TOTAL
-from clusterdp.statistics.columns import list_column
+from clusterdp.channels.base import KEEP_TOTAL, PRIOR_TOTAL, Check
+from clusterdp.channels.priors import estimate_prior, to_weights
+from clusterdp.channels.sampling import RedrawSampler
+from clusterdp.errors import FormatError, ParameterError
+from clusterdp.privacy import accounting as acc
+from clusterdp.statistics.base import list_column, read_lists
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
     from clusterdp._arrays import BoolArray, FloatArray, IntArray
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.statistics.base import Arrays
+    from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.privacy.accounting import LossAtom
+    from clusterdp.statistics.base import Arrays, Histogram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,3 +163,315 @@ class ResamplingChannel:
     def _prior_mean(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         total: npt.NDArray[Any] = (self.weights * numbers).sum(axis=-1, keepdims=True)
         return total / PRIOR_TOTAL
+
+
+class ResampledRows(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="channel", tag="resampling"
+):
+    """The strength of the randomization, by hand.
+
+    Attributes:
+        resample_prob: λ, the probability that a row is redrawn from the prior.
+        delta: The δ at which the guarantee is stated.
+        prior_floor: γ, or None for the largest possible, 1/K: then the prior is uniform.
+    """
+
+    is_designed: ClassVar[bool] = False
+    cells_in_words: ClassVar[str] = (
+        "the prior that outcomes were redrawn from, and what each counts as (`decode`)"
+    )
+    released_in_words: ClassVar[str] = (
+        "`response` is the number of the category after randomization."
+    )
+
+    resample_prob: float
+    delta: float = 0.0
+    prior_floor: float | None = None
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "resample_prob", float(self.resample_prob))
+        _check_common(self)
+        if not 0 < self.resample_prob < 1:
+            raise ParameterError(
+                f"resample_prob must lie strictly between 0 and 1, got {self.resample_prob}"
+            )
+
+    def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> ResampledRows:  # noqa: ARG002 - as a budget
+        """The same in the integers that the machine uses."""
+        response = self.response(space)
+        floor = None if self.prior_floor is None else float(response.prior_floor)
+        return ResampledRows(
+            resample_prob=response.resample_prob, delta=self.delta, prior_floor=floor
+        )
+
+    def options(self) -> dict[str, Any]:
+        """What an owner gives to get these rows, beside their strength."""
+        return {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
+
+    def parameters(self) -> dict[str, float]:
+        """Its numbers, by the names that people are shown."""
+        floor = {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
+        return {**floor, "resample_prob": self.resample_prob}
+
+    def response(self, space: CategorySpace) -> ResamplingResponse:
+        """The integers over `space`.
+
+        Raises:
+            ParameterError: If the floor is above 1/K.
+        """
+        keep_weight = int((1 - Fraction(self.resample_prob)) * KEEP_TOTAL)
+        floor_weight = _floor_weight(self.prior_floor, space.n_categories)
+        return _response(keep_weight, floor_weight, self.delta)
+
+    def at_epsilon(self, epsilon: float, space: CategorySpace) -> ResampledRows:
+        """The same for rows that cost another ε on their own, at δ = 0."""
+        floor = self.prior_floor or 1 / space.n_categories
+        resample_prob = 1 / (1 + floor * math.expm1(epsilon))
+        return msgspec.structs.replace(self, resample_prob=resample_prob)
+
+    def public_prior(self, space: CategorySpace) -> FloatArray:
+        """What rows are redrawn from where nothing was counted: the uniform distribution."""
+        return np.full(space.n_categories, 1 / space.n_categories)
+
+    def public_channel(self, space: CategorySpace) -> ResamplingChannel:
+        """The channel of one cell as far as it is public."""
+        return ResamplingChannel(
+            keep_weight=self.response(space).keep_weight,
+            weights=to_weights(self.public_prior(space)[np.newaxis], 0),
+            groups=np.zeros((1, 1), dtype=np.int64),
+            space=space,
+        )
+
+    def plain_channel(self, space: CategorySpace) -> ResamplingChannel:
+        """A channel in closed form that costs as much, and is public whatever was counted."""
+        return self.public_channel(space)
+
+    def design(
+        self, layout: Layout, space: CategorySpace, histogram: Histogram | None
+    ) -> ResamplingChannel:
+        """The channel of every cell, with priors from noisy counts if there are any."""
+        response = self.response(space)
+        prior = self.public_prior(space)[np.newaxis]
+        groups = np.zeros(layout.sizes.shape, dtype=np.int64)
+        if histogram is not None:
+            floor = float(response.prior_floor)
+            prior = estimate_prior(histogram.noisy_counts, histogram.group_sizes, floor)
+            groups = histogram.groups
+        return ResamplingChannel(
+            keep_weight=response.keep_weight,
+            weights=to_weights(prior, response.floor_weight),
+            groups=groups,
+            space=space,
+        )
+
+    def column_types(self) -> dict[str, pl.DataType]:
+        """Its columns in the published table of cells."""
+        import polars as pl
+
+        return {"prior": pl.List(pl.Float64), "decode": pl.List(pl.List(pl.Float64))}
+
+    def read(
+        self,
+        cells: pl.DataFrame,
+        channels: pl.DataFrame | None,  # noqa: ARG002 - as other rows
+        layout: Layout,
+        space: CategorySpace,
+        histogram: Histogram | None,
+    ) -> ResamplingChannel:
+        """The channel, from the published table of cells."""
+        groups = np.zeros(layout.sizes.shape, np.int64) if histogram is None else histogram.groups
+        # Priors are integers over 2^32, which floats hold exactly.
+        prior = read_lists(cells["prior"], groups)
+        exact = np.where((prior >= 0) & (prior <= 1), prior, np.nan) * PRIOR_TOTAL
+        if (exact != np.floor(exact)).any() or (exact.sum(axis=-1) != PRIOR_TOTAL).any():
+            raise FormatError("a prior of the cells is not made of integers over 2^32")
+        return self.restore({"weights": exact.astype(np.int64), "groups": groups}, space)
+
+    def restore(self, arrays: Arrays, space: CategorySpace) -> ResamplingChannel:
+        """The channel that `ResamplingChannel.arrays` was taken from."""
+        return ResamplingChannel(
+            keep_weight=self.response(space).keep_weight,
+            weights=arrays["weights"],
+            groups=arrays["groups"],
+            space=space,
+        )
+
+    def checks(
+        self,
+        arrays: Arrays,
+        cells: pl.DataFrame,
+        layout: Layout,
+        space: CategorySpace,
+        histogram: Histogram | None,
+    ) -> list[Check]:
+        """Whether a published channel follows from the published statistics.
+
+        Args:
+            arrays: The channel's.
+            cells: The published table of cells.
+            layout: What is public.
+            space: The outcome space.
+            histogram: The published noisy counts.
+        """
+        channel = self.restore(arrays, space)
+        made = self.design(layout, space, histogram)
+        follows = np.array_equal(made.weights, channel.weights)
+        stated = np.array(cells["decode"].to_list())
+        decoded = channel.decoded()[channel.groups.ravel()]
+        return [
+            Check.of(
+                "priors follow from the noisy counts",
+                "cells.parquet has priors that the noisy counts do not lead to",
+                holds=follows,
+            ),
+            Check.of(
+                "decode values follow from the priors",
+                "cells.parquet has decode values that its priors do not lead to",
+                holds=bool(np.allclose(stated, decoded, rtol=1e-12, atol=1e-12)),
+            ),
+        ]
+
+
+class ResamplingBudget(msgspec.Struct, frozen=True, kw_only=True, tag_field="channel"):
+    """The strength of the randomization, by the budget of the whole release.
+
+    Attributes:
+        epsilon: The ε of statistics and rows together.
+        delta: The δ of statistics and rows together.
+        prior_floor: γ, or None for the largest possible, 1/K.
+    """
+
+    is_designed: ClassVar[bool] = False
+
+    epsilon: float
+    delta: float = 0.0
+    prior_floor: float | None = None
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "epsilon", acc.checked_epsilon(self.epsilon))
+        _check_common(self)
+
+    def options(self) -> dict[str, Any]:
+        """What an owner gives to get these rows, beside the budget."""
+        return {} if self.prior_floor is None else {"prior_floor": self.prior_floor}
+
+    def settle(self, space: CategorySpace, spent: tuple[LossAtom, ...]) -> ResampledRows:
+        """The strength that this budget allows.
+
+        Args:
+            space: The outcome space.
+            spent: The loss of the statistics.
+
+        Raises:
+            ParameterError: If the statistics leave nothing for the rows.
+        """
+        floor_weight = _floor_weight(self.prior_floor, space.n_categories)
+        floor = Fraction(floor_weight, PRIOR_TOTAL)
+        if self.epsilon <= (cost := float(spent[0].loss)):
+            raise ParameterError(nothing_left(self.epsilon, cost))
+        keep = Fraction(
+            acc.largest_keep_prob(
+                epsilon=self.epsilon, delta=self.delta, prior_floor=floor, summary=spent
+            )
+        )
+        # At least one row in 2^52 is redrawn, so that every output stays possible.
+        keep_weight = min(int(keep * KEEP_TOTAL), KEEP_TOTAL - 1)
+        response = _response(keep_weight, floor_weight, self.delta)
+        return ResampledRows(
+            resample_prob=response.resample_prob,
+            delta=self.delta,
+            prior_floor=None if self.prior_floor is None else float(floor),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResamplingResponse:
+    """How each row is redrawn, in the integers that the machine uses and the guarantee counts.
+
+    Attributes:
+        keep_weight: A row is kept with probability `keep_weight / KEEP_TOTAL`, which is 1−λ.
+        floor_weight: No outcome's prior is below `floor_weight / PRIOR_TOTAL`, which is γ.
+        delta: The δ at which the guarantee is stated.
+    """
+
+    keep_weight: int
+    floor_weight: int
+    delta: float
+
+    @property
+    def keep_prob(self) -> Fraction:
+        """1−λ, exactly."""
+        return Fraction(self.keep_weight, KEEP_TOTAL)
+
+    @property
+    def prior_floor(self) -> Fraction:
+        """γ, exactly."""
+        return Fraction(self.floor_weight, PRIOR_TOTAL)
+
+    @property
+    def resample_prob(self) -> float:
+        """λ; 52 bits, so the float is exact."""
+        return float(1 - self.keep_prob)
+
+    @property
+    def revealed(self) -> float:
+        """The probability that a row shows its outcome outright."""
+        return 0.0
+
+    def allows(self, channel: ResamplingChannel) -> bool:
+        """Whether a channel, in its integers, costs no more."""
+        weights = channel.weights
+        whole = (weights >= self.floor_weight).all() and (weights.sum(axis=-1) == PRIOR_TOTAL).all()
+        return bool(whole) and 0 <= channel.keep_weight <= self.keep_weight
+
+    def loss(self) -> tuple[LossAtom, ...]:
+        """The privacy loss of a row, largest first."""
+        return acc.resampled_row_loss(self.keep_prob, self.prior_floor)
+
+    def total_epsilon(self, spent: tuple[LossAtom, ...], delta: float) -> float:
+        """The ε of statistics and rows together at this δ."""
+        return acc.row_epsilon(
+            keep_prob=self.keep_prob, prior_floor=self.prior_floor, delta=delta, summary=spent
+        )
+
+
+def nothing_left(epsilon: float, spent: float) -> str:
+    """What to say where statistics cost the whole budget."""
+    return (
+        f"noisy counts and sums cost {spent:.6g} of epsilon={epsilon:g}, which leaves nothing for "
+        f"the rows; give an epsilon above {spent:.6g}"
+    )
+
+
+def _check_common(rows: ResampledRows | ResamplingBudget) -> None:
+    msgspec.structs.force_setattr(rows, "delta", acc.checked_delta(rows.delta))
+    if rows.prior_floor is None:
+        return
+    msgspec.structs.force_setattr(rows, "prior_floor", float(rows.prior_floor))
+    if not 0 < rows.prior_floor <= 0.5:
+        raise ParameterError(
+            "prior_floor must lie in (0, 1/K], so that every outcome stays possible, "
+            f"got {rows.prior_floor}"
+        )
+
+
+def _response(keep_weight: int, floor_weight: int, delta: float) -> ResamplingResponse:
+    if keep_weight == 0:
+        raise ParameterError(
+            "rows would be kept with probability below 2^-52, so they would be noise alone; "
+            "lower resample_prob, or raise epsilon or prior_floor"
+        )
+    return ResamplingResponse(keep_weight=keep_weight, floor_weight=floor_weight, delta=delta)
+
+
+def _floor_weight(prior_floor: float | None, n_outcomes: int) -> int:
+    """The floor in integers: at least γ where that is possible, at most 1/K."""
+    highest = PRIOR_TOTAL // n_outcomes
+    if prior_floor is None:
+        return highest
+    if prior_floor > 1 / n_outcomes:
+        raise ParameterError(
+            f"prior_floor must be at most 1/K = {1 / n_outcomes:.6g} for {n_outcomes} outcomes, "
+            f"got {prior_floor}"
+        )
+    return min(math.ceil(Fraction(prior_floor) * PRIOR_TOTAL), highest)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clusterdp.cli import calibrate, estimate, folders, ledger, plan, release, reproduce
+from clusterdp.cli import analyst, folders, ledger, owner, reproduce
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,10 +18,10 @@ app = typer.Typer(
 )
 
 for command in (
-    release.release,
-    plan.plan,
-    estimate.estimate,
-    calibrate.calibrate,
+    owner.release,
+    owner.plan,
+    analyst.estimate,
+    analyst.calibrate,
     folders.inspect,
     folders.verify,
     folders.errata,

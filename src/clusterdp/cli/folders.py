@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from clusterdp._tables import aligned
-from clusterdp._words import counted
+from clusterdp._text import counted
+from clusterdp.cells.layout import units_in_words
 from clusterdp.cli.console import (
     REFUSED,
+    AsJson,
+    Folder,
     errors_in_one_line,
     print_json,
     print_line,
@@ -21,27 +23,24 @@ from clusterdp.cli.console import (
     print_pairs,
     print_text,
 )
-from clusterdp.cli.options import AsJson, Folder
-from clusterdp.estimation.homogeneity import GAIN_HEADER, estimate_homogeneity
-from clusterdp.experiment.layout import units_in_words
-from clusterdp.experiment.spaces import space_in_words
-from clusterdp.privacy.accounting import shown
-from clusterdp.published.errata import add_erratum, read_errata
-from clusterdp.published.folder import read_files, read_manifest
+from clusterdp.document.text import aligned
+from clusterdp.estimation.cluster_gain import GAIN_HEADER, estimate_homogeneity
+from clusterdp.outcomes.declaration import space_in_words
+from clusterdp.published.folder import add_erratum, read_errata, read_files, read_manifest
 from clusterdp.published.manifest import arms_in_words, what_is_public
 from clusterdp.published.notes import release_notes
 from clusterdp.published.provenance import provenance_pairs
-from clusterdp.published.sights import what_is_visible
 from clusterdp.published.verification import owners_words, verify_folder
-from clusterdp.storage.files import ERRATA
+from clusterdp.published.visible import what_is_visible
+from clusterdp.storage.folder import ERRATA
 from clusterdp.storage.reading import open_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterdp.estimation.homogeneity import ClusterGain
+    from clusterdp.estimation.cluster_gain import ClusterGain
     from clusterdp.published.manifest import Manifest
-    from clusterdp.published.sights import Visible
+    from clusterdp.published.visible import Visible
 
     # A title, and rows of which the first is the header.
     Table = tuple[str, list[tuple[str, ...]]]
@@ -58,9 +57,9 @@ def inspect(folder: Folder, *, as_json: AsJson = False) -> None:
     """
     files = open_files(folder)
     release, manifest = read_files(files)
-    seen = what_is_visible(manifest, release.layout, [one.channel for one in release.blocks])
+    seen = what_is_visible(manifest, release.layout, [one.channel for one in release.questions])
     errata = read_errata(files)
-    notes = release_notes(manifest, release.layout, [one.channel for one in release.blocks])
+    notes = release_notes(manifest, release.layout, [one.channel for one in release.questions])
     if as_json:
         about: dict[str, Any] = {"assumed": seen.assumed, "visible": seen.to_dict()}
         gains = [one.to_dict() for one in estimate_homogeneity(release)]
@@ -115,7 +114,7 @@ def errata(
 
 def _lines(manifest: Manifest) -> list[tuple[str, str]]:
     columns, terms = manifest.to_columns(), manifest.terms
-    declared = [block.outcomes.declared for block in manifest.blocks]
+    declared = [question.outcomes.declared for question in manifest.questions]
     units = units_in_words(manifest.n_units, manifest.n_clusters)
     groups = [
         f"{', '.join(one.columns)} ({counted(len(one.sizes), 'group')})"
@@ -160,14 +159,15 @@ def _label_lines(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _mechanisms(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """The mechanism of each block; where there are several, with its outcomes and its ε."""
-    for block, space in zip(manifest.blocks, manifest.terms.spaces, strict=True):
-        numbers = block.mechanism.parameters(space).items()
+    """The mechanism of each question; where there are several, with its outcomes and its ε."""
+    for question, space in zip(manifest.questions, manifest.terms.spaces, strict=True):
+        numbers = question.mechanism.parameters(space).items()
         parameters = ", ".join(f"{name} {value:.6g}" for name, value in numbers)
-        whole = f"{block.mechanism.name} ({parameters})"
-        if len(manifest.blocks) > 1:
-            whole = f"{', '.join(block.names)}: epsilon {shown(block.epsilon)}, {whole}"
-        yield "mechanism" if len(manifest.blocks) == 1 else "block", whole
+        whole = f"{question.mechanism.name} ({parameters})"
+        if len(manifest.questions) > 1:
+            asked = f"asked of {question.mechanism.asked_share:.1%} of units"
+            whole = f"{', '.join(question.names)}: {asked}, {whole}"
+        yield "mechanism" if len(manifest.questions) == 1 else "question", whole
 
 
 def _print_tables(tables: list[Table]) -> None:

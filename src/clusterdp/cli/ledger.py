@@ -1,20 +1,69 @@
-"""`clusterdp ledger`: make a ledger, show it, check it, give up releases."""
+"""`clusterdp ledger`: make a ledger, show it, check it, give up releases.
+
+The passphrase of a ledger: from the environment, or asked for on the terminal.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clusterdp.cli.console import REFUSED, errors_in_one_line, print_json, print_line, print_text
-from clusterdp.cli.options import AsJson
-from clusterdp.cli.passphrase import chosen_passphrase
+from clusterdp.cli.console import (
+    REFUSED,
+    AsJson,
+    errors_in_one_line,
+    print_json,
+    print_line,
+    print_text,
+)
+from clusterdp.errors import LedgerError
 from clusterdp.ledger.balance import budget_in_short
-from clusterdp.ledger.ledger import Ledger
+from clusterdp.ledger.ledger import PASSPHRASE, Ledger
 
 if TYPE_CHECKING:
     from clusterdp.ledger.history import ReleaseRecord
+
+
+def ask_passphrase() -> str | None:
+    """The passphrase of a ledger, asked for on the terminal; None if there is no terminal."""
+    if not sys.stdin.isatty():
+        return None
+    return getpass("passphrase of the ledger: ")
+
+
+def chosen_passphrase(*, wanted: bool, has_key_file: bool) -> str | None:
+    """The passphrase for a new ledger; None if it has none.
+
+    Args:
+        wanted: Whether the owner asks for one.
+        has_key_file: Whether the owner gives a key file.
+    """
+    if wanted:
+        return _new_passphrase()
+    if PASSPHRASE in os.environ and not has_key_file:
+        raise LedgerError(
+            f"{PASSPHRASE} is set, but the ledger would keep keys unencrypted: add --passphrase"
+        )
+    return None
+
+
+def _new_passphrase() -> str:
+    """From the environment, or asked for twice."""
+    given = os.environ.get(PASSPHRASE)
+    if given is not None:
+        return given
+    if not sys.stdin.isatty():
+        raise LedgerError(f"there is no terminal to ask for a passphrase: set {PASSPHRASE}")
+    given = getpass("passphrase for the new ledger: ")
+    if getpass("again: ") != given:
+        raise LedgerError("the two passphrases differ; try again")
+    return given
+
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -9,14 +9,13 @@ import typer
 
 from clusterdp.cli.console import errors_in_one_line, print_line, print_pairs, progress_bars
 from clusterdp.errors import ParameterError
-from clusterdp.reproduction.run import parse_numbers, run_experiments
-from clusterdp.reproduction.study import Study
-from clusterdp.reproduction.writing import write_report
-from clusterdp.reproduction.youtube import features_from_snap, shipped_features
 from clusterdp.storage.folder import staged_folder
+from clusterdp.studies.populations import features_from_snap, shipped_features
+from clusterdp.studies.run import parse_numbers, run_experiments, write_report
+from clusterdp.studies.study import Study
 
 if TYPE_CHECKING:
-    from clusterdp.reproduction.claims import Claim
+    from clusterdp.studies.claims import Claim
 
 # The paper draws one population, and 500 realizations of it; it does not give its points.
 _FULL = {"n_draws": 100, "n_realizations": 500, "n_points": 8}

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from clusterdp.engines.cells import CellOptions, unplain
-from clusterdp.engines.named_source import Wanted
+from clusterdp.engines.crossed_columns import crossed_parts, crossed_private, possible_parts
 from clusterdp.engines.refusals import (
     clipping_notices,
     refuse_repeated,
     refuse_text,
     refuse_unsound,
 )
-from clusterdp.engines.source_names import crossed_parts, possible_parts
-from clusterdp.errors import DataError, ParameterError, TableChangedError
-from clusterdp.experiment.aggregates import COMMON
-from clusterdp.rows.batches import RowEncoder
-from clusterdp.rows.counting import Asked, RowCounter
-from clusterdp.rows.written_numbers import PLAIN, Notation, found_shape
+from clusterdp.errors import ParameterError, TableChangedError
+from clusterdp.outcomes.published_names import COMMON
+from clusterdp.rows.column_types import PLAIN, Notation, found_shape
+from clusterdp.rows.encoding import RowEncoder
+from clusterdp.rows.tally import Asked, RowCounter
+from clusterdp.sources.source import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import IntArray
-    from clusterdp.experiment.aggregates import Aggregates
-    from clusterdp.experiment.categories import Categories
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.published_names import Aggregates
     from clusterdp.rows.columns import Columns
-    from clusterdp.rows.counting import Tally
-    from clusterdp.rows.fingerprint import Fingerprint
-    from clusterdp.rows.labels import CellEncoder
-    from clusterdp.rows.publishing import BatchRandomizer
+    from clusterdp.rows.keys import Fingerprint
+    from clusterdp.rows.questions import QuestionRule
+    from clusterdp.rows.randomizing import BatchRandomizer
+    from clusterdp.rows.tally import Tally
+    from clusterdp.rows.value_codes import CellEncoder
     from clusterdp.statistics.base import CellTotals
-    from clusterdp.storage.files import FileSum, RowOrderKind
-    from clusterdp.storage.folder import Destination
+    from clusterdp.storage.folder import Destination, FileSum, RowOrderKind
 
 # Takes the number of rows that were read since it was last called.
 Progress = Callable[[int], None]
@@ -66,9 +66,9 @@ class Counted(NamedTuple):
     """What pass 1 found, for the owner's side of the pipeline alone.
 
     Attributes:
-        counts: Of each block, rows by category, numbers at the grid point below; axes `[cluster,
+        counts: Of each question, rows by category, numbers at the grid point below; axes `[cluster,
             arm, category]`. Safety nets alone use them.
-        totals: Of each block, what statistics are drawn from.
+        totals: Of each question, what statistics are drawn from.
         seen: What was read.
         notices: Warnings about the table, for the owner alone. They never decide anything.
     """
@@ -98,10 +98,13 @@ class WantedRows(NamedTuple):
         randomizer: What randomizes them.
         folder: Where they are put: a private folder, which becomes public when all is done; or, if
             only Spark reaches the place, the place itself.
+        only: The table that they must be of: of another one, no row is stored that can be read.
+            None if that is compared afterwards.
     """
 
     randomizer: BatchRandomizer
     folder: str
+    only: Fingerprint | None = None
 
 
 class WrittenRows(NamedTuple):
@@ -132,12 +135,12 @@ class FirstPass(NamedTuple):
     Attributes:
         tally: Counts, and how many rows cannot be used.
         count_repeated: Counts the rows that repeat the id of another.
-        notices: Given the counts, the warnings of the safety nets.
+        notices: The warnings of the safety nets.
     """
 
     tally: Tally
     count_repeated: Callable[[], int]
-    notices: Callable[[Counted], tuple[str, ...]]
+    notices: Callable[[], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ class TableOptions:
 
     Attributes:
         columns: Which column plays which part.
-        spaces: The categories of the declared outcomes, block by block.
+        spaces: The categories of the declared outcomes, question by question.
         clip: Whether outcomes beyond the ends of their values count as the nearest end.
         keep_order: Whether rows are published in the order of the table, which the owner then
             declares public, and not in the order of ids.
@@ -180,10 +183,7 @@ class TableOptions:
         columns = self.columns
         parts = crossed_parts(names, columns.cluster, columns.secret)
         if parts and columns.private_cluster:
-            raise DataError(
-                f"a private cluster is one column, and {columns.cluster!r} is none: add a column "
-                "to the table that holds what it would be crossed to"
-            )
+            raise crossed_private(columns.cluster)
         return replace(self, columns=columns.keeping(part for part in parts if part != columns.arm))
 
     @property
@@ -260,6 +260,7 @@ class Table(TableOptions, ABC):
         encoder: CellEncoder,
         progress: Progress = no_progress,
         asked: Sequence[Asked] | None = None,
+        asking: QuestionRule | None = None,
     ) -> Counted:
         """Pass 1: check every row and count outcomes.
 
@@ -267,21 +268,21 @@ class Table(TableOptions, ABC):
             layout: The cells.
             encoder: How rows are assigned to cells.
             progress: Is called with rows done.
-            asked: What to count of each block beside rows by category; by default nothing.
+            asked: What to count of each question beside rows by category; by default nothing.
+            asking: Which question each unit is asked; None where there is one.
 
         Raises:
             DataError: If a value is missing or outside the space, or an id is repeated. The message
                 shows no value.
         """
         wanted = [Asked() for _ in self.spaces] if asked is None else asked
-        counter = RowCounter.of(row_encoder(self, encoder), layout, wanted)
+        counter = RowCounter.of(row_encoder(self, encoder, asking), layout, wanted)
         with self.first_pass(counter, layout, progress) as found:
             return self.checked(found, layout)
 
     def count_and_write(
         self,
         layout: Layout,
-        encoder: CellEncoder,
         asked: Sequence[Asked],
         wanted: WantedRows,
         progress: Progress = no_progress,
@@ -293,8 +294,7 @@ class Table(TableOptions, ABC):
 
         Args:
             layout: The cells.
-            encoder: How rows are assigned to cells.
-            asked: What to count of each block, as in `count`.
+            asked: What to count of each question, as in `count`.
             wanted: What is written, and where.
             progress: Is called with rows done.
         """
@@ -308,7 +308,7 @@ class Table(TableOptions, ABC):
         """
         self._refuse_rows(found)
         counted = _to_counts(found.tally, layout)
-        notices = (*clipping_notices(found.tally, self), *found.notices(counted))
+        notices = (*clipping_notices(found.tally, self), *found.notices())
         return counted._replace(notices=notices)
 
     def _refuse_rows(self, found: FirstPass) -> None:
@@ -317,7 +317,7 @@ class Table(TableOptions, ABC):
             shapes = ((name, found_shape(name, n)) for name, n in self.text_shapes().items())
             refuse_text({name: shape for name, shape in shapes if shape is not None}, self)
         refuse_unsound(found.tally, self)
-        refuse_repeated(found.count_repeated(), self)
+        refuse_repeated(found.count_repeated(), self.columns.unit, self.aggregates)
 
     def count_cells(
         self, layout: Layout, encoder: CellEncoder, progress: Progress = no_progress
@@ -332,7 +332,7 @@ class Table(TableOptions, ABC):
         with self.first_pass(counter, layout, progress) as found:
             tally = found.tally
             self._refuse_rows(found)
-            sizes = tally.blocks[0].table.sum(axis=-1).reshape(layout.sizes.shape)
+            sizes = tally.questions[0].table.sum(axis=-1).reshape(layout.sizes.shape)
             if not np.array_equal(sizes.sum(axis=0), layout.sizes.sum(axis=0)):
                 raise TableChangedError
             return CountedCells(sizes, tally.seen)
@@ -348,10 +348,12 @@ class Table(TableOptions, ABC):
         """Of each outcome that is text, how many rows have each kind of text that is no number."""
 
     @abstractmethod
-    def write_rows(
-        self, randomizer: BatchRandomizer, folder: str, progress: Progress = no_progress
-    ) -> WrittenRows:
-        """Pass 2: the published rows into a folder."""
+    def write_rows(self, wanted: WantedRows, progress: Progress = no_progress) -> WrittenRows:
+        """Pass 2: the published rows into a folder.
+
+        Raises:
+            TableChangedError: If they must be of a table that this is not.
+        """
 
     @abstractmethod
     def collect_rows(self, randomizer: BatchRandomizer) -> CollectedRows:
@@ -385,16 +387,16 @@ class Engine(Protocol):
         ...
 
 
-def row_encoder(table: Table, cells: CellEncoder) -> RowEncoder:
-    """What encodes the rows of a table."""
-    return RowEncoder.of(table.columns, table.spaces, cells, clip=table.clip)
+def row_encoder(table: Table, cells: CellEncoder, asking: QuestionRule | None = None) -> RowEncoder:
+    """What encodes the rows of a table, whose units are asked questions by a rule."""
+    return RowEncoder.of(table.columns, table.spaces, cells, asking, clip=table.clip)
 
 
 def _to_counts(tally: Tally, layout: Layout) -> Counted:
     """What pass 1 found, if it adds up to the public sizes."""
-    tables = (block.table[:, : block.counter.n_categories] for block in tally.blocks)
+    tables = (question.table[:, : question.counter.n_categories] for question in tally.questions)
     counts = tuple(table.reshape(*layout.sizes.shape, -1) for table in tables)
     if not all(np.array_equal(one.sum(axis=-1), layout.sizes) for one in counts):
         raise TableChangedError
-    totals = tuple(block.counter.totals(block, layout) for block in tally.blocks)
+    totals = tuple(question.counter.totals(question, layout) for question in tally.questions)
     return Counted(counts=counts, totals=totals, seen=tally.seen)

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clusterdp._named import column, unnamed
-from clusterdp._words import counted
-from clusterdp.engines.named_source import Wanted
-from clusterdp.engines.source_names import possible_parts
-from clusterdp.errors import DataError
-from clusterdp.experiment.layout import (
+from clusterdp._text import counted
+from clusterdp.cells.layout import (
     EVERYONE,
+    AssignedGroups,
     Breakdown,
     Layout,
     default_control,
     find_arm,
 )
-from clusterdp.rows.labels import CellEncoder, Labels, n_unplain
+from clusterdp.engines.crossed_columns import possible_parts
+from clusterdp.errors import DataError
+from clusterdp.rows.column_types import check_ids, check_kept, check_labels
+from clusterdp.rows.columns import PRIVATE_CLUSTER
+from clusterdp.rows.value_codes import CellEncoder, Labels, n_unplain
+from clusterdp.sources.source import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +49,9 @@ class CellOptions(NamedTuple):
         folds: How many folds units are put in.
         secret: Columns that clusters cannot be crossed from, see `Columns.secret`.
         unit: The column of ids, where a unit may have several rows and is counted once; else None.
+        ids: The column of ids, of which each row has its own; else None.
+        kept: Public columns that are going to be published as they are.
+        private: The column of a private cluster; None where clusters are public.
     """
 
     cluster: str | None
@@ -57,6 +63,9 @@ class CellOptions(NamedTuple):
     folds: int = 1
     secret: tuple[str, ...] = ()
     unit: str | None = None
+    ids: str | None = None
+    kept: tuple[str, ...] = ()
+    private: str | None = None
 
     @classmethod
     def of(cls, columns: Columns, control: Any = None, size: str | None = None) -> CellOptions:
@@ -70,6 +79,9 @@ class CellOptions(NamedTuple):
             assigned_by=columns.assigned_by,
             folds=columns.folds,
             secret=columns.secret,
+            ids=columns.unit or None,
+            kept=columns.kept,
+            private=columns.cluster if columns.private_cluster else None,
         )
 
     @property
@@ -84,18 +96,37 @@ class CellOptions(NamedTuple):
 
     @property
     def parts(self) -> dict[str, str]:
-        """The columns that are read, with the parts they play."""
+        """The columns that cells follow from, with the parts they play."""
         more = {self.size: "size", self.unit: "unit"}
         return self.groups | {name: part for name, part in more.items() if name is not None}
 
     @property
+    def checked(self) -> dict[str, str]:
+        """What a release needs beside them, and is public; nothing of a table of cells."""
+        if self.size is not None:
+            return {}
+        ids = {} if self.ids is None else {self.ids: "unit"}
+        return ids | {name: "kept" for name in self.kept if name not in self.groups}
+
+    @property
+    def needed(self) -> dict[str, str]:
+        """All columns that a table must have, with the parts they play."""
+        private = {} if self.private is None else {self.private: PRIVATE_CLUSTER}
+        return self.parts | self.checked | private
+
+    @property
     def wanted(self) -> Wanted:
         """What a table by name is read for."""
-        return Wanted(public={*self.parts, *possible_parts(self.cluster)}, unit=self.unit)
+        public = {*self.parts, *self.checked, *possible_parts(self.cluster)}
+        return Wanted(public=public, unit=self.unit or self.ids)
 
 
-def check_size_column(schema: Mapping[str, Any], asked: CellOptions) -> None:
-    """Raise a DataError unless the column of cell sizes, if there is one, holds whole numbers."""
+def check_columns(schema: Mapping[str, Any], asked: CellOptions) -> None:
+    """Raise a DataError unless columns that a plan or a release reads hold what they may."""
+    cut_by = {name for names in asked.breakdowns for name in names}
+    check_labels(schema, [name for name in asked.groups if name not in cut_by], cut_by)
+    for name, part in asked.checked.items():
+        (check_ids if part == "unit" else check_kept)(name, schema[name])
     if asked.size is not None and not schema[asked.size].is_integer():
         raise DataError(f"column {asked.size!r} (size) must hold whole numbers")
 
@@ -150,7 +181,6 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
     cells = encoder.encode(sizes, asked.cluster, arm) // n_arms
     breakdowns = []
     for names in asked.breakdowns:
-        _check_labels(sizes, names)
         groups = tuple(encoder.breakdowns[name].texts() for name in names)
         _check_groups(names, math.prod(map(len, groups)))
         found = count(encoder.groups(sizes, names), math.prod(map(len, groups)))
@@ -168,8 +198,24 @@ def to_layout(sizes: pl.DataFrame, asked: CellOptions) -> tuple[Layout, CellEnco
         sizes=count(cells, len(clusters)),
         breakdowns=tuple(breakdowns),
         folds=asked.folds,
+        assigned=_assigned_groups(sizes, asked, size, arms),
     )
     return layout, encoder
+
+
+def _assigned_groups(
+    sizes: pl.DataFrame, asked: CellOptions, n_units: pl.Series, arms: Labels
+) -> AssignedGroups | None:
+    """The groups that were assigned to arms as a whole, each to one; None if units were."""
+    import polars as pl
+
+    if asked.assigned_by is None:
+        return None
+    named = pl.DataFrame(
+        {"group": sizes[asked.assigned_by], "arm": arms.encode(sizes[asked.arm]), "size": n_units}
+    )
+    groups = named.group_by("group").agg(pl.col("arm").first(), pl.col("size").sum())
+    return AssignedGroups.from_sizes(groups["arm"].to_list(), groups["size"].to_list())
 
 
 def _check_assigned(sizes: pl.DataFrame, groups: str, arm: str) -> None:
@@ -182,15 +228,6 @@ def _check_assigned(sizes: pl.DataFrame, groups: str, arm: str) -> None:
             "arms, so arms were not assigned to them as a whole; leave out assigned_by "
             "(--assigned-by), or give the column that arms were assigned by"
         )
-
-
-def _check_labels(sizes: pl.DataFrame, names: tuple[str, ...]) -> None:
-    for name in names:
-        if sizes[name].dtype.is_float():
-            raise DataError(
-                f"column {name!r} (breakdown) holds numbers with decimals; groups must be text, "
-                "integers, dates or booleans: cut it into classes first"
-            )
 
 
 def _check_groups(names: tuple[str, ...], n_groups: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterdp._words import counted
+from clusterdp._text import counted
 from clusterdp.engines.cells import refuse_missing, unplain
 from clusterdp.errors import DataError
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clusterdp.engines.base import TableOptions
-    from clusterdp.experiment.categories import Categories
-    from clusterdp.rows.counting import BlockTally, Tally
-    from clusterdp.rows.written_numbers import FoundShape
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.published_names import Aggregates
+    from clusterdp.rows.column_types import FoundShape
+    from clusterdp.rows.tally import QuestionTally, Tally
 
 
 def refuse_text(shapes: Mapping[str, FoundShape], table: TableOptions) -> None:
@@ -49,12 +50,12 @@ def refuse_unsound(tally: Tally, table: TableOptions) -> None:
             f"that were not declared{several}{_in_rows(tally.n_unlabelled, table)}; declare every "
             "label (labels=..., --labels), such as 'other' for all that are rare"
         )
-    for block, space in zip(tally.blocks, table.spaces, strict=True):
-        _refuse_outcomes(block, space, table)
+    for question, space in zip(tally.questions, table.spaces, strict=True):
+        _refuse_outcomes(question, space, table)
 
 
-def _refuse_outcomes(tally: BlockTally, space: Categories, table: TableOptions) -> None:
-    """Raise a DataError unless every row has outcomes of a block that can be used."""
+def _refuse_outcomes(tally: QuestionTally, space: Categories, table: TableOptions) -> None:
+    """Raise a DataError unless every row has outcomes of a question that can be used."""
     named = _outcomes_in_words(space)
     if tally.n_missing:
         raise DataError(
@@ -93,8 +94,8 @@ def clipping_notices(tally: Tally, table: TableOptions) -> tuple[str, ...]:
     """The warnings to the owner that outcomes were clipped, for each outcome with some."""
     return tuple(
         f"some values of {name!r}{_in_rows(n_rows, table)} were clipped to the ends of its space"
-        for block, space in zip(tally.blocks, table.spaces, strict=True)
-        for name, n_rows in zip(space.declared.names, block.n_clipped, strict=True)
+        for question, space in zip(tally.questions, table.spaces, strict=True)
+        for name, n_rows in zip(space.declared.names, question.n_clipped, strict=True)
         if n_rows
     )
 
@@ -103,12 +104,12 @@ def _in_rows(n_rows: int, table: TableOptions) -> str:
     return f" in {counted(n_rows, 'row')}" if table.verbose else ""
 
 
-def refuse_repeated(n_repeated: int, table: TableOptions) -> None:
+def refuse_repeated(n_repeated: int, unit: str, aggregates: Aggregates) -> None:
     """Raise a DataError if a unit has more than one row."""
     if not n_repeated:
         return
-    unit, rows = table.columns.unit, counted(n_repeated, "row")
-    if table.aggregates:
+    rows = counted(n_repeated, "row")
+    if aggregates:
         raise DataError(
             f"column {unit!r} (unit) has ids whose public columns differ from row to row, in "
             f"{rows}; each unit must have one arm, and one value of every other public column"

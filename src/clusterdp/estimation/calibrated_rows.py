@@ -17,16 +17,15 @@ import numpy as np
 
 from clusterdp._named import column
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.estimation.arm_means import weigh
-from clusterdp.estimation.calibration import calibrate
-from clusterdp.estimation.cell_weights import weigh_by_labels
 from clusterdp.estimation.estimate import open_release
-from clusterdp.estimation.label_weights import LabelWeights
-from clusterdp.estimation.measured import CategoryFunction, Measured
-from clusterdp.estimation.profiles import ProfileSums
-from clusterdp.estimation.profiling import PROFILE, Profiling
-from clusterdp.experiment.published_names import TIMES_OBSERVED
-from clusterdp.published.row_counts import count_released, scan_units
+from clusterdp.estimation.means.arms import weigh
+from clusterdp.estimation.means.calibration import calibrate
+from clusterdp.estimation.means.functions import CategoryFunction, Measured
+from clusterdp.estimation.means.weights import weigh_by_labels
+from clusterdp.estimation.reading.clusters import LabelWeights
+from clusterdp.estimation.reading.profiles import PROFILE, ProfileSums, Profiling
+from clusterdp.outcomes.published_names import QUESTION, TIMES_OBSERVED
+from clusterdp.published.rows import answer_columns, count_released, n_outputs, scan_units
 from clusterdp.rows.columns import FOLD, RESPONSE
 from clusterdp.rows.frames import frame_like, read_frame
 
@@ -37,11 +36,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.estimation.profiles import Profiles
-    from clusterdp.estimation.profiling import ProfiledRows
-    from clusterdp.experiment.categories import Categories
-    from clusterdp.experiment.layout import Layout
-    from clusterdp.published.release import Block, Release
+    from clusterdp.cells.layout import Layout
+    from clusterdp.estimation.reading.profiles import ProfiledRows
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.published.release import Release, ReleasedQuestion
 
 # What a unit counts in a comparison within clusters.
 STRATIFIED_WEIGHT = "stratified_weight"
@@ -58,8 +56,10 @@ def calibrated_rows(
 
     Its plain means by arm are those of `estimate` with `estimator="unstratified"`, of everyone and
     of any segment. Means weighted by the column `stratified_weight` are those of `estimate` as it
-    compares by default, of everyone. Standard errors that other tools compute from it are too
-    large wherever published sums tell much: take those of `estimate`.
+    compares by default, of everyone. Where units were asked different questions, columns are null
+    of those who were not asked; means that skip nulls are unbiased, and near to those of
+    `estimate`, which weighs those asked to whom they stand for. Standard errors that other tools
+    compute from it are too large wherever published sums tell much: take those of `estimate`.
 
     Args:
         release: A published folder, or a release from `release` or `read_release`.
@@ -81,29 +81,32 @@ def calibrated_rows(
         )
     profiling = Profiling.for_sums(release, use_sums=True, holdout=holdout)
     every = [profiling.of(one) for one in count_released(release, profiling.names)]
-    pairs = zip(release.blocks, every, strict=True)
-    columns = [_calibrated(block, found, release.layout, holdout) for block, found in pairs]
-    places, profiles = every[0].table[PROFILE].to_numpy(), every[0].profiles
+    pairs = zip(release.questions, every, strict=True)
+    columns = [_calibrated(question, found, release.layout, holdout) for question, found in pairs]
     labels = LabelWeights.of(release)
     factors = None if labels is None else labels.factors()
-    weights = _stratified_weights(release.layout, profiles, factors)[profiles.cells][places]
-    columns[0][STRATIFIED_WEIGHT] = weights
+    for question, more, found in zip(release.questions, columns, every, strict=True):
+        weights = _stratified_weights(question, found, release.layout, factors)
+        cells = found.profiles.cells[found.table[PROFILE].to_numpy()]
+        more[STRATIFIED_WEIGHT] = weights[cells]
     return _with_columns(release, [one.table for one in every], columns, profiling)
 
 
 def _calibrated(
-    block: Block, found: ProfiledRows, layout: Layout, holdout: int | None
+    question: ReleasedQuestion, found: ProfiledRows, layout: Layout, holdout: int | None
 ) -> dict[str, FloatArray]:
-    """The new columns of a block, by name; axes `[entry]` of its counted rows."""
+    """The new columns of a question, by name; axes `[entry]` of its counted rows."""
     profiles, whole = found.profiles, found.count(found.table)
     places, responses = (found.table[name].to_numpy() for name in (PROFILE, RESPONSE))
     moved = {}
-    for function in _measured_functions(block.space):
-        metric = Measured.of(function, block, layout, use_sums=True, holdout=holdout)
+    for function in _measured_functions(question.space):
+        metric = Measured.of(function, question, layout, use_sums=True, holdout=holdout)
         sums = ProfileSums.of_rows(whole, profiles, metric.outputs)
         shifts = calibrate(metric.readings, profiles, sums, metric.noise).shifts()
         groups = metric.outputs.groups.ravel()[profiles.cells[places]]
-        debiased = metric.outputs.values[groups, responses] + metric.outputs.middle
+        asked = responses < metric.outputs.values.shape[-1]
+        debiased = metric.outputs.values[groups, np.where(asked, responses, 0)]
+        debiased = np.where(asked, debiased + metric.outputs.middle, np.nan)
         moved[f"{function.name}_calibrated"] = debiased + shifts[places]
     return moved
 
@@ -112,7 +115,7 @@ def _measured_functions(space: Categories) -> Iterator[CategoryFunction]:
     """What columns are of, each with its name.
 
     Whatever is measured of an outcome that may be missing is 0 where it is. The outcome itself is
-    measured as R·(y − middle); its column is R·y, see `rows/debiased.py`.
+    measured as R·(y − middle); its column is R·y, see `rows/randomizing.py`.
     """
     declared = space.declared
     for place, metric in enumerate(declared.metrics):
@@ -127,22 +130,28 @@ def _measured_functions(space: Categories) -> Iterator[CategoryFunction]:
 
 
 def _stratified_weights(
-    layout: Layout, profiles: Profiles, factors: FloatArray | None
+    question: ReleasedQuestion, found: ProfiledRows, layout: Layout, factors: FloatArray | None
 ) -> FloatArray:
     """What a unit of each cell counts in a comparison within clusters, one on average of its arm.
 
-    Where private clusters have probabilities of arms of their own, `factors` is what units count.
-
-    That of control is the one of its first comparison. Axes `[cell]`.
+    It is of units that were asked the question. Where private clusters have probabilities of arms
+    of their own, `factors` is what units count. That of control is the one of its first comparison.
+    Axes `[cell]`.
     """
-    sizes = np.asarray(profiles.sum_cells(profiles.sizes), dtype=np.int64)
+    profiles, counted = found.profiles, found.count(found.table)
+    answers = np.where(counted.responses < n_outputs(question), counted.counts, 0)
+    answers = np.bincount(counted.profiles, answers, len(profiles.cells))
+    asked, sizes = (
+        np.asarray(profiles.sum_cells(terms), dtype=np.int64) for terms in (answers, profiles.sizes)
+    )
     weights = np.zeros(sizes.shape)
     for arm in reversed(layout.treatments):
         pair = [layout.control, arm]
         weighed = weigh(sizes, layout, pair)
         if factors is not None:
             weighed = weigh_by_labels(sizes, factors, pair)
-        weights[:, pair] = weighed.of_units() * sizes[:, pair].sum(axis=0)
+        each = weighed.shares / np.maximum(asked[:, pair], 1)
+        weights[:, pair] = each * asked[:, pair].sum(axis=0)
     return weights.ravel()
 
 
@@ -154,22 +163,29 @@ def _with_columns(
 ) -> Any:
     """The rows of a release with more columns.
 
-    Those of a block follow from profiles and its responses.
+    Those of a question follow from profiles and responses, and are null where it was not asked.
     """
     import polars as pl
 
-    new = (name for of_block in columns for name in of_block)
+    new = dict.fromkeys(name for of_question in columns for name in of_question)
+    new[STRATIFIED_WEIGHT] = new.pop(STRATIFIED_WEIGHT)  # it comes last
     clash = [name for name in new if name in release.columns.published]
     if clash:
         raise DataError(f"the release has a column {clash[0]!r} of its own; rename it before")
     rows = scan_units(release)
     if profiling.holdout is not None:
         rows = rows.filter(pl.col(FOLD) == profiling.holdout)
-    for table, more, response in zip(counted, columns, release.columns.responses, strict=True):
-        keys = [*map(column, (*profiling.names, response))]
-        known = table.rename({RESPONSE: response}).select(keys)
-        known = known.with_columns(pl.Series(name, values) for name, values in more.items())
-        rows = rows.join(known.lazy(), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    keys = [*map(column, (*profiling.names, *answer_columns(release)))]
+    tables = []
+    for question, table, more in zip(release.questions, counted, columns, strict=True):
+        known = table.with_columns(pl.Series(name, values) for name, values in more.items())
+        if len(release.questions) > 1:
+            kind = rows.collect_schema()[QUESTION]
+            known = known.filter(pl.col(RESPONSE) < n_outputs(question))
+            known = known.with_columns(pl.lit(question.name).cast(kind).alias(QUESTION))
+        tables.append(known.select(*keys, *map(column, more)))
+    moved = pl.concat(tables, how="diagonal").lazy().select(*keys, *map(column, new))
+    rows = rows.join(moved, on=keys, how="left", nulls_equal=True, maintain_order="left")
     if isinstance(release.units, pl.LazyFrame):
         return rows
     return frame_like(read_frame(release.units), release.units, rows.collect())

@@ -10,43 +10,69 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.estimation import segments as cutting
-from clusterdp.estimation.asked import Source, parse_metrics
-from clusterdp.estimation.checks import arms_check, segment_size_check
-from clusterdp.estimation.covariate_balance import balance_notes, difference_notes, report_plain
-from clusterdp.estimation.crossing import AskedExposure
-from clusterdp.estimation.cuts import Cuts, parse_dimensions, parse_names
-from clusterdp.estimation.effect_values import to_effect
-from clusterdp.estimation.exposure import Exposure
-from clusterdp.estimation.families import VARYING, parse_family, with_families
-from clusterdp.estimation.formatting import segment_label
-from clusterdp.estimation.label_weights import LabelWeights
-from clusterdp.estimation.layout_notes import check_weighted, estimate_share_notes, scope_notes
-from clusterdp.estimation.measured import CategoryFunction
-from clusterdp.estimation.metric_effects import Found, Wanted
-from clusterdp.estimation.moments import contrast_effects
-from clusterdp.estimation.notes import Note, Weight, sorted_notes
-from clusterdp.estimation.observed import attrition_notes, missing_notes, tells_attrition
-from clusterdp.estimation.origin import Origin, call_text, file_name
-from clusterdp.estimation.possible import MetricRange, fold_notes, range_notes, within_ranges
-from clusterdp.estimation.profiling import Profiling
-from clusterdp.estimation.reporting import mark_reported
-from clusterdp.estimation.results import Effect, Estimate, check_level
-from clusterdp.estimation.segment_ratio import segment_ratio_notes
-from clusterdp.estimation.target import Target
-from clusterdp.experiment.category_space import Ends
+from clusterdp.estimation.effects.effect import Target, to_effect
+from clusterdp.estimation.effects.families import (
+    VARYING,
+    mark_reported,
+    parse_family,
+    with_families,
+)
+from clusterdp.estimation.effects.findings import (
+    Note,
+    Origin,
+    Weight,
+    arms_check,
+    call_text,
+    file_name,
+    segment_size_check,
+    sorted_notes,
+)
+from clusterdp.estimation.effects.intervals import quantile
+from clusterdp.estimation.effects.possible import (
+    MetricRange,
+    fold_notes,
+    range_notes,
+    within_ranges,
+)
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.means.sums import contrast_effects
+from clusterdp.estimation.metrics.exposure import Exposure
+from clusterdp.estimation.metrics.mean import Found, Wanted
+from clusterdp.estimation.metrics.observed import attrition_notes, missing_notes, tells_attrition
+from clusterdp.estimation.metrics.parse import Source, parse_metrics
+from clusterdp.estimation.metrics.sample_ratio import (
+    check_weighted,
+    estimate_share_notes,
+    question_notes,
+    scope_notes,
+    segment_ratio_notes,
+)
+from clusterdp.estimation.reading import segments as cutting
+from clusterdp.estimation.reading.clusters import LabelWeights
+from clusterdp.estimation.reading.covariate_balance import (
+    balance_notes,
+    difference_notes,
+    report_plain,
+)
+from clusterdp.estimation.reading.crossing import AskedExposure
+from clusterdp.estimation.reading.cuts import Cuts, parse_dimensions, parse_names
+from clusterdp.estimation.reading.profiles import Profiling
+from clusterdp.estimation.report.results import Effect, Estimate, check_level
+from clusterdp.estimation.report.tables import segment_label
+from clusterdp.outcomes.space import Ends
 from clusterdp.published.folder import read_release
 from clusterdp.published.release import Release
+from clusterdp.published.rows import n_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp._arrays import IntArray
-    from clusterdp.estimation.asked import Asked
-    from clusterdp.estimation.differences import Differences
-    from clusterdp.estimation.moments import EffectArrays, Estimator, Use
-    from clusterdp.estimation.profiles import Profiles
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
+    from clusterdp.estimation.means.sums import EffectArrays, Estimator, Use
+    from clusterdp.estimation.metrics.differences import Differences
+    from clusterdp.estimation.metrics.parse import Asked
+    from clusterdp.estimation.reading.profiles import Profiles
 
 _NO_SPREAD = "the release holds no estimate of the sampling variance; the largest possible is used"
 
@@ -127,7 +153,7 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
     layout = release.layout if control is None else release.layout.with_control(control)
     labels = LabelWeights.of(release)
     ratio_notes = estimate_share_notes(layout, shares, labels, release.columns.assigned_by)
-    asked = parse_metrics(metrics, [block.space for block in release.blocks])
+    asked = parse_metrics(metrics, [question.space for question in release.questions])
     dimensions = parse_dimensions(by, release)
     covariates = parse_names("adjust", adjust)
     exposed = _parse_exposure(exposure, release, [*dimensions, covariates])
@@ -166,11 +192,12 @@ def estimate(  # noqa: PLR0913 - what to estimate, all by name
         found = _from_statistics(release, wanted)
     effects = within_ranges(sorted(found.effects, key=_kind), found.ranges)
     found.check("Are means possible?", range_notes(effects), fine="they are")
-    notes = [*ratio_notes, *found.notes, *_group_notes(release)]
+    notes = [*ratio_notes, *found.notes, *_group_notes(release, effects, level)]
     notes += scope_notes(layout, estimator, labels)
-    missing = [note for one in release.blocks for note in missing_notes(one.space.declared)]
-    counted_as = [note for one in release.blocks for note in one.space.declared.label_notes]
-    scope = (*_clipping_notes(release), *counted_as, *missing, *release.notes)
+    missing = [note for one in release.questions for note in missing_notes(one.space.declared)]
+    counted_as = [note for one in release.questions for note in one.space.declared.label_notes]
+    scope = (*_asked_notes(release), *_clipping_notes(release), *counted_as, *missing)
+    scope = (*scope, *release.notes)
     notes += [Note(text, Weight.SCOPE) for text in scope]
     warnings, remarks = sorted_notes(notes)
     return Estimate(
@@ -208,7 +235,7 @@ def _parse_exposure(
             f"exposure {exposure!r} follows treatment, so effects are not cut by it, nor adjusted "
             "for it; leave it out of by and adjust (--by, --adjust)"
         )
-    return AskedExposure.parse(exposure, [block.space for block in release.blocks])
+    return AskedExposure.parse(exposure, [question.space for question in release.questions])
 
 
 def _kind(effect: Effect) -> tuple[bool, bool]:
@@ -216,14 +243,22 @@ def _kind(effect: Effect) -> tuple[bool, bool]:
     return bool(effect.of.segment), effect.of.against is not None
 
 
-def _group_notes(release: Release) -> list[Note]:
-    """What standard errors are of, where arms were assigned to groups."""
+def _group_notes(release: Release, effects: list[Effect], level: float) -> list[Note]:
+    """What standard errors are of if arms were assigned to groups, and why intervals are wide."""
     if release.columns.assigned_by is None:
         return []
     text = (
         f"arms were assigned by {release.columns.assigned_by}: standard errors are of how its "
         "groups differ, never of how units do"
     )
+    overall = [one for one in effects if not one.of.segment and math.isfinite(one.degrees)]
+    if overall:
+        widest = min(overall, key=lambda one: one.degrees)
+        text += (
+            f". Groups are few, so that {level:.0%} intervals reach up to "
+            f"{quantile(level, widest.degrees):.3g} standard errors; privacy is "
+            f"{widest.privacy_share:.0%} of the variance"
+        )
     return [Note(text)]
 
 
@@ -233,8 +268,8 @@ def _from_rows(
     """Effects on every metric, from rows and what was published beside them."""
     profiling = Profiling.for_sums(release, use_sums=wanted.use_sums, holdout=wanted.holdout)
     read = cutting.read_rows(release, cuts, profiling)
-    sources = [Source(*pair, wanted) for pair in zip(release.blocks, read, strict=True)]
-    rows = read[0]  # what follows is public, and the same in every block
+    sources = [Source(*pair, wanted) for pair in zip(release.questions, read, strict=True)]
+    rows = read[0]  # what follows is public, and the same in every question
     found = Found()
     if wanted.holdout is not None:
         n_held = int(rows.profiles.sizes.sum())
@@ -242,10 +277,13 @@ def _from_rows(
         found.notes.append(Note(text, Weight.SCOPE))
     if wanted.differences == "pairs":
         _check_pairs(rows)
+    if len(release.questions) > 1:
+        _check_questions(release, read, found)
     _check_joined(release, rows, found, wanted.labels)
     exposure = None if cuts.exposure is None else Exposure.of(cuts.exposure, sources)
     _estimate_asked(
-        [(one, sources[place]._replace(exposure=exposure)) for place, one in asked], found
+        [(one, sources[place]._replace(exposure=exposure, others=sources)) for place, one in asked],
+        found,
     )
     if exposure is not None:
         found.add(exposure.effects(found.effects))
@@ -256,7 +294,7 @@ def _from_rows(
             fold_notes(found.folds, n_segments),
             fine="they do, as far as can be seen",
         )
-    for declared in (block.space.declared for block in release.blocks):
+    for declared in (question.space.declared for question in release.questions):
         if tells_attrition(declared, found.effects):
             found.check(
                 f"Do arms differ in whose {' and '.join(declared.missing)} is missing?",
@@ -290,6 +328,27 @@ def _estimate_asked(asked: list[tuple[Asked, Source]], found: Found) -> None:
     found.notes.extend(Note(f"left out: {error}", Weight.WARNING) for error in refused)
 
 
+def _check_questions(release: Release, read: list[cutting.RowCounts], found: Found) -> None:
+    """Check that questions were asked of as many units as published, in all arms alike."""
+    profiles, arms = read[0].profiles, release.layout.arms
+    asked = []
+    for question, rows in zip(release.questions, read, strict=True):
+        counts = np.where(rows.whole.responses < n_outputs(question), rows.whole.counts, 0)
+        asked.append(np.bincount(profiles.arms[rows.whole.profiles], counts, len(arms)))
+    shares = np.array([question.mechanism.asked_share for question in release.questions])
+    found.check(
+        "Are questions asked alike in all arms?",
+        question_notes(
+            np.stack(asked).astype(np.int64),
+            np.bincount(profiles.arms, profiles.sizes, len(arms)).astype(np.int64),
+            shares,
+            [question.name for question in release.questions],
+            arms,
+        ),
+        fine=f"they are, as far as can be seen, of {', '.join(f'{one:.1%}' for one in shares)}",
+    )
+
+
 def _check_joined(
     release: Release, rows: cutting.RowCounts, found: Found, labels: LabelWeights | None
 ) -> None:
@@ -306,7 +365,7 @@ def _check_joined(
     if rows.joined is not None:
         found.check(
             "Do the ids of the segments table match?",
-            rows.joined.notes(),
+            rows.joined,
             fine="every released unit is in it, with a value in each column",
         )
     if rows.covariates is not None:
@@ -350,13 +409,13 @@ def _from_statistics(release: Release, wanted: Wanted) -> Found:
     layout, found = wanted.layout, Found()
     if wanted.estimator == "unstratified":
         raise ParameterError("a release without rows has stratified effects only")
-    for block in release.blocks:
-        for place, metric in enumerate(block.space.declared.metrics):
-            contrasts = block.statistics[0].contrasts(layout, place)
-            arrays = contrast_effects(contrasts, layout, Ends.of(block.space, place))
-            function = CategoryFunction.declared(str(metric), block.space, place)
-            found.shares.extend([function.name] * function.is_share(block.space))
-            if block.space.declared.observed_place(place) is None:
+    for question in release.questions:
+        for place, metric in enumerate(question.space.declared.metrics):
+            contrasts = question.statistics[0].contrasts(layout, place)
+            arrays = contrast_effects(contrasts, layout, Ends.of(question.space, place))
+            function = CategoryFunction.declared(str(metric), question.space, place)
+            found.shares.extend([function.name] * function.is_share(question.space))
+            if question.space.declared.observed_place(place) is None:
                 found.ranges.append(MetricRange.of(function.name, function.values))
             found.notes.extend([Note(_NO_SPREAD)] if arrays.degrees is None else [])
             found.effects.extend(overall_effects(arrays, layout, str(metric)))
@@ -377,12 +436,22 @@ def overall_effects(arrays: EffectArrays, layout: Layout, metric: str) -> list[E
     ]
 
 
+def _asked_notes(release: Release) -> list[str]:
+    """Of how many units each question was asked, where there are several."""
+    if release.units is None or len(release.questions) == 1:
+        return []
+    shares = ", ".join(
+        f"{one.name} {one.mechanism.asked_share:.0%} of units" for one in release.questions
+    )
+    return [f"each person's row answers one question ({shares}); totals are of everyone"]
+
+
 def _clipping_notes(release: Release) -> list[str]:
     """What effects on numbers are effects on, where no note of the release says so."""
     return [
         f"{name}, clipped to {number.low:g}..{number.high:g}"
-        for block in release.blocks
-        for name, number in block.space.declared.numbers.items()
+        for question in release.questions
+        for name, number in question.space.declared.numbers.items()
         if not any(note.startswith(f"{name} was clipped") for note in release.notes)
     ]
 

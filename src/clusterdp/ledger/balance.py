@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ClusterDPError, ParameterError
-from clusterdp.privacy.accounting import Guarantee, ReleaseLoss, any_loss, shown
+from clusterdp.privacy.accounting import Guarantee, ReleaseLoss, any_loss, rounded_up
 from clusterdp.privacy.composition import Composed, basic_composition
 
 if TYPE_CHECKING:
@@ -177,8 +177,8 @@ def _listed(name: str, known: Sequence[str]) -> str:
 
 def budget_in_short(guarantee: Guarantee) -> str:
     """For people: "epsilon 2, delta 1e-06"."""
-    delta = f", delta {shown(guarantee.delta)}" if guarantee.delta else ""
-    return f"epsilon {shown(guarantee.epsilon)}{delta}"
+    delta = f", delta {rounded_up(guarantee.delta)}" if guarantee.delta else ""
+    return f"epsilon {rounded_up(guarantee.epsilon)}{delta}"
 
 
 def shown_below(number: float) -> str:

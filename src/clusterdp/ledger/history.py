@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from clusterdp.errors import ClusterDPError, ParameterError
-from clusterdp.ledger.encryption import is_described
-from clusterdp.ledger.store import FIRST_PREVIOUS, DrawnEvent
+from clusterdp.ledger._encryption import is_described
+from clusterdp.ledger._store import FIRST_PREVIOUS, DrawnEvent
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.published.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterdp.ledger.encryption import Encryption
-    from clusterdp.ledger.store import Entry
+    from clusterdp.ledger._encryption import Encryption
+    from clusterdp.ledger._store import Entry
     from clusterdp.privacy.accounting import ReleaseLoss
 
 FORMAT_VERSION = 4

@@ -3,10 +3,13 @@
 A release reserves its budget before any outcome is read, and commits when it is published. In
 between, the ledger keeps what is needed to finish it: the key, and what was drawn. A release that
 cannot be finished is closed, and its budget stays spent. One that drew nothing can be cancelled.
+
+Opening a ledger with what unlocks it: a key file, or a passphrase from the environment.
 """
 
 from __future__ import annotations
 
+import os
 import secrets as system
 import shlex
 from functools import cached_property
@@ -17,15 +20,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from clusterdp.errors import LedgerError
+from clusterdp.ledger._encryption import Encryption, unencrypted_error
+from clusterdp.ledger._store import Secrets, Store
 from clusterdp.ledger.balance import Balance, normalize_population, population_problem
-from clusterdp.ledger.closing import (
-    describe_closing,
-    describe_left,
-    describe_reason,
-    machine_name,
-    secrets_problem,
-)
-from clusterdp.ledger.encryption import Encryption
 from clusterdp.ledger.history import (
     RANDOMIZING,
     describe_opening,
@@ -33,18 +30,26 @@ from clusterdp.ledger.history import (
     format_problem,
     read_releases,
 )
-from clusterdp.ledger.reservation import Reservation, secret_context
+from clusterdp.ledger.reservation import (
+    Reservation,
+    describe_closing,
+    describe_left,
+    describe_reason,
+    machine_name,
+    secret_context,
+    secrets_problem,
+)
 from clusterdp.ledger.statement import Statement
-from clusterdp.ledger.store import Secrets, Store
 from clusterdp.privacy.accounting import Guarantee
 from clusterdp.rows.keys import ReleaseKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from clusterdp.ledger._store import Entry, Transaction
     from clusterdp.ledger.history import ReleaseRecord
-    from clusterdp.ledger.store import Entry, Transaction
     from clusterdp.published.terms import Terms
+
 
 # Long enough that two releases never have the same id by chance; the ledger checks it anyway.
 _ID_BYTES = 16
@@ -415,3 +420,34 @@ def _unused_id(transaction: Transaction, entries: Sequence[Entry]) -> str:
         release_id = system.token_hex(_ID_BYTES)
         if release_id not in used and transaction.secrets(release_id) is None:
             return release_id
+
+
+PASSPHRASE = "CLUSTERDP_LEDGER_PASSPHRASE"  # noqa: S105 - the name of a variable
+
+
+def open_ledger(
+    where: str, key_file: Path | None, ask: Callable[[], str | None] | None = None
+) -> Ledger:
+    """A ledger, unlocked.
+
+    Args:
+        where: A file, or a PostgreSQL URL.
+        key_file: The key file that the ledger was made with, if any.
+        ask: Asks the owner for the passphrase, if the environment does not have it.
+
+    Raises:
+        LedgerError: If it cannot be unlocked; or if it does not encrypt although a passphrase is in
+            the environment, because somebody may have replaced it.
+    """
+    ledger = Ledger(where)
+    if ledger.protection == "none" and PASSPHRASE in os.environ:
+        raise unencrypted_error(f"{PASSPHRASE} is set", "passphrase")
+    passphrase = None
+    if ledger.protection == "passphrase":
+        passphrase = os.environ.get(PASSPHRASE)
+        if passphrase is None and ask is not None:
+            passphrase = ask()
+        if passphrase is None:
+            raise LedgerError(f"the ledger needs its passphrase: set {PASSPHRASE}")
+    ledger.unlock(passphrase=passphrase, key_file=key_file)
+    return ledger

@@ -9,7 +9,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from clusterdp._version import __version__
-from clusterdp.engines.named_source import NamedSource
 from clusterdp.errors import ClusterDPError, DataError, LedgerError, OutputError, ParameterError
 from clusterdp.ledger.balance import (
     budget_in_short,
@@ -20,6 +19,7 @@ from clusterdp.ledger.balance import (
 from clusterdp.ledger.reservation import OvertakenError, absolute
 from clusterdp.privacy.composition import basic_composition
 from clusterdp.published.terms import Terms
+from clusterdp.sources.source import NamedSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

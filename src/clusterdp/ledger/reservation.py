@@ -1,26 +1,168 @@
-"""A release whose budget is spent, until it is published or given up."""
+"""A release whose budget is spent, until it is published or given up.
+
+Giving up a release: the content of its last entry, and whether its secrets are intact.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from clusterdp.errors import LedgerError
-from clusterdp.ledger.closing import machine_name, remove_left
+from clusterdp.engines.spark._files import HadoopFolder
+from clusterdp.errors import LedgerError, OutputError, ParameterError
 from clusterdp.ledger.history import RANDOMIZING
 from clusterdp.published.provenance import Spent
 from clusterdp.rows.keys import ReleaseKey
+from clusterdp.storage.folder import LocalFolder, is_being_written, working_of
+from clusterdp.storage.folder import remove_left as clear_folder
+from clusterdp.storage.store import is_store
+from clusterdp.storage.store_folder import StoreFolder
 
 if TYPE_CHECKING:
     from datetime import date
 
-    from clusterdp.ledger.encryption import Encryption
+    from clusterdp.ledger._encryption import Encryption
+    from clusterdp.ledger._store import DrawnEvent, Secrets, Store, Transaction
     from clusterdp.ledger.history import ReleaseRecord
-    from clusterdp.ledger.store import DrawnEvent, Secrets, Store, Transaction
     from clusterdp.mechanisms.mechanism import Mechanism
+
+
+_LONGEST_REASON = 500
+
+
+def secrets_problem(record: ReleaseRecord, kept: Secrets | None) -> str | None:
+    """Why an unfinished release cannot be finished with the secrets that are stored."""
+    if kept is None:
+        return "its secrets are lost"
+    if _checksum(kept.key) != record.content["key_sha256"]:
+        return "its key was changed"
+    found = [_checksum(one) for one in (kept.labelled, kept.looked, kept.drawn)]
+    if found != [record.labelled_sha256, record.looked_sha256, record.drawn_sha256]:
+        return "what it drew was changed or is lost"
+    return None
+
+
+def machine_name() -> str:
+    """How the ledger names this machine."""
+    return socket.gethostname()
+
+
+def remove_left(place: str, host: str | None, claim: str) -> str | None:
+    """Remove what a killed run left at a place and beside it; a published release stays.
+
+    Args:
+        place: Where the run was going to publish.
+        host: The machine that it ran on.
+        claim: What runs of the release own a place by.
+
+    Returns:
+        What may be left, and where; None if nothing is.
+
+    Raises:
+        OutputError: If a run is at work there.
+    """
+    target = _target(place)
+    if host != machine_name() and (target is None or isinstance(target, LocalFolder)):
+        return f"what it left at {place} on the machine {host} cannot be removed from here"
+    if isinstance(target, LocalFolder) and not target.path.parent.is_dir():
+        # It may have been moved, or not be mounted: what is in it is still there.
+        return f"what it left beside {place} is out of reach: there is no {target.path.parent}"
+    if target is None:
+        clear_folder(working_of(place))
+        return (
+            f"what it wrote to {place} may be left there, without a manifest: remove it; within a "
+            "Spark session that reaches the place, this is done for you"
+        )
+    target.clear(claim)
+    if host != machine_name():
+        return f"what it left on the machine {host} cannot be removed from here"
+    return None
+
+
+def _checksum(stored: bytes | None) -> str | None:
+    return None if stored is None else sha256(stored).hexdigest()
+
+
+def describe_closing(record: ReleaseRecord, kept: Secrets | None) -> tuple[str, dict[str, str]]:
+    """The event that closes a release, and the content of its entry.
+
+    A sealed release may be published, or about to be. A run that publishes to a local folder locks
+    a folder beside it from before the sealing until after the rename. So the lock is checked first,
+    and then the folder.
+
+    Raises:
+        LedgerError: If a run is about to publish the release.
+    """
+    if kept is None or not isinstance(kept.sealed, str):
+        return "closed", {}
+    sealed, place = kept.sealed, kept.place
+    if not _is_place(place):
+        return "closed", {"sealed_sha256": sealed}
+    target = _target(place)
+    if target is not None and is_being_written(target.working):
+        raise LedgerError(
+            f"a run is about to publish release {record.release_id} at {place}; end that run, "
+            "and then close the release"
+        )
+    manifest = _manifest_at(target)
+    published = manifest is not None and sha256(manifest).hexdigest() == sealed
+    if published and record.drawn_sha256 is not None:
+        return "committed", {"manifest_sha256": sealed, "folder": place}
+    return "closed", {"sealed_sha256": sealed, "sealed_for": place}
+
+
+def _is_place(place: str | None) -> TypeGuard[str]:
+    """Whether a folder could be there: an edited database may hold anything, bytes included."""
+    return isinstance(place, str) and "\0" not in place and bool(Path(place).name)
+
+
+def _target(place: str) -> LocalFolder | StoreFolder | HadoopFolder | None:
+    """A place on record; None if it cannot be opened, or Spark alone reaches it and is not here."""
+    if "://" not in place:
+        return LocalFolder(Path(place))
+    try:
+        return StoreFolder.at(place) if is_store(place) else HadoopFolder.within_reach(place)
+    except OutputError:
+        return None
+
+
+def _manifest_at(target: LocalFolder | StoreFolder | HadoopFolder | None) -> bytes | None:
+    """The manifest at a place; None if there is none, or it cannot be seen from here."""
+    try:
+        return None if target is None else target.manifest()
+    except OutputError:
+        return None
+
+
+def describe_left(record: ReleaseRecord, kept: Secrets | None) -> dict[str, str]:
+    """Remove what killed runs of a release left; what an entry says if some of it may remain."""
+    if kept is None or not _is_place(kept.place):
+        return {"left": "where its runs worked is not known, and what they left may remain there"}
+    target = _target(kept.place)
+    if target is not None and is_being_written(target.working):
+        return {}  # a run is at work, and removes what it made when it finds the entry
+    try:
+        left = remove_left(kept.place, kept.host, record.content["claim"])
+    except OutputError as error:
+        left = str(error)
+    return {} if left is None else {"left": left}
+
+
+def describe_reason(reason: str | None) -> dict[str, str]:
+    """A reason as an entry holds it."""
+    if reason is None:
+        return {}
+    if not reason.isprintable() or len(reason) > _LONGEST_REASON:
+        raise ParameterError(
+            f"reason must be one line of at most {_LONGEST_REASON} characters, got "
+            f"{len(reason)}; shorten it"
+        )
+    return {"reason": reason}
 
 
 class OvertakenError(LedgerError):
@@ -73,6 +215,15 @@ class Reservation:
     def row_key(self) -> ReleaseKey:
         """The key of its rows: that of the run which began to randomize them last."""
         return self.key.for_attempt(self.record.n_attempts + self._began_rows)
+
+    @property
+    def draws_anew(self) -> bool:
+        """Whether rows get nothing from a key that another run may use with them.
+
+        Once a manifest is sealed, some of the release may be public, and rows keep their key. So do
+        labels of private clusters: their counts are on record.
+        """
+        return self.sealed is None and self._kept.labelled is None
 
     @property
     def sealed(self) -> str | None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._tables import aligned, html_lines, html_table, terminal_width, wrapped
-from clusterdp.engines.source_names import FRAME
+from clusterdp.document.text import aligned, html_lines, html_table, terminal_width, wrapped
 from clusterdp.ledger.balance import budget_in_short, shown_below
-from clusterdp.privacy.accounting import shown
+from clusterdp.privacy.accounting import rounded_up
+from clusterdp.sources.source import FRAME
 
 if TYPE_CHECKING:
     from clusterdp.ledger.balance import Balance
@@ -97,7 +97,7 @@ class Statement:
         lines = [f"{_bar(balance.basic.epsilon, self.cap.epsilon)}  basic composition{basic}"]
         epsilon = balance.tight_epsilon()
         if epsilon is not None:
-            at_delta = f"tight composition at delta {shown(self.cap.delta)}"
+            at_delta = f"tight composition at delta {rounded_up(self.cap.delta)}"
             lines.append(f"{_bar(epsilon, self.cap.epsilon)}  {at_delta}{tight}")
         lines.append(f"left for one more release: epsilon {shown_below(balance.remaining)}")
         for one in balance.releases:
@@ -136,8 +136,8 @@ def _cells(one: ReleaseRecord) -> tuple[str, ...]:
         one.who,
         ", ".join(one.outcomes),
         one.terms.mechanism_names,
-        shown(one.guarantee.epsilon),
-        shown(one.guarantee.delta),
+        rounded_up(one.guarantee.epsilon),
+        rounded_up(one.guarantee.delta),
         "unfinished" if one.is_unfinished else one.status,
     )
 
@@ -155,7 +155,9 @@ def _audited(one: ReleaseRecord) -> dict[str, Any]:
 def _bar(spent: float, cap: float) -> str:
     """A bar that shows how much of a cap is spent."""
     filled = round(_BAR_WIDTH * min(1.0, spent / cap)) if math.isfinite(spent) else _BAR_WIDTH
-    return "█" * filled + "░" * (_BAR_WIDTH - filled) + f"  {shown(spent)} of {shown(cap)}"
+    return (
+        "█" * filled + "░" * (_BAR_WIDTH - filled) + f"  {rounded_up(spent)} of {rounded_up(cap)}"
+    )
 
 
 def _describe(balance: Balance) -> dict[str, Any]:

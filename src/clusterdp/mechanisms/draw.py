@@ -2,25 +2,44 @@
 
 A release in memory, one on disk and a simulated one take this same step; after it, only rows are
 left to be randomized.
+
+What is released after a look: categories and a mechanism that follow from what was drawn.
+
+Every part's ε was fixed before the look, so that the losses of look, statistics and rows add up
+whatever it shows. Nothing here can refuse a release.
+
+How much a released row reveals: how often the best guess from it is the true outcome.
+
+All of it follows from the mechanism and public numbers, so it can be stated before a release.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from clusterdp._text import shortest_decimal
 from clusterdp.errors import ClusterDPError, ParameterError
+from clusterdp.outcomes.categories import together
+from clusterdp.outcomes.look import settle_outcomes
+from clusterdp.privacy.accounting import percent_rounded_up
+from clusterdp.statistics.sums import NoisyMetricSums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp._arrays import FloatArray
+    from clusterdp.cells.layout import Layout
     from clusterdp.channels.catalogue import Channel
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.space import CategorySpace
     from clusterdp.statistics.base import CellTotals, Histogram
     from clusterdp.statistics.catalogue import Drawn
+    from clusterdp.statistics.look import DrawnLook
     from clusterdp.statistics.noise import NoiseSource
 
+
+if TYPE_CHECKING:
     Statistics = tuple[Drawn, ...]
 
 
@@ -87,12 +106,40 @@ def draw_statistics(
     mechanism: Mechanism,
     add_noise: NoiseSource,
 ) -> Statistics:
-    """Stage 1: all noisy statistics, or none of them; arguments as in `release_cells`."""
-    for statistic in mechanism.statistics:
-        statistic.check(layout, space)
-    return tuple(
-        statistic.draw(totals, layout, space, add_noise) for statistic in mechanism.statistics
-    )
+    """Stage 1 of a release of one question; arguments as in `release_cells`."""
+    return draw_together([totals], layout, [space], [mechanism], add_noise)[0]
+
+
+def draw_together(
+    totals: Sequence[CellTotals],
+    layout: Layout,
+    spaces: Sequence[CategorySpace],
+    mechanisms: Sequence[Mechanism],
+    add_noise: NoiseSource,
+) -> tuple[Statistics, ...]:
+    """Stage 1: all noisy statistics of every question, or none of them.
+
+    What is of everyone is drawn once, for all questions together: their mechanisms have it alike.
+    """
+    for space, mechanism in zip(spaces, mechanisms, strict=True):
+        if mechanism.sums != mechanisms[0].sums:
+            raise ValueError("sums of everyone are alike for all questions")
+        for statistic in mechanism.statistics:
+            statistic.check(layout, space)
+    shared: dict[str, Sequence[Drawn]] = {}
+    found = []
+    for place, mechanism in enumerate(mechanisms):
+        drawn: list[Drawn] = []
+        for one in mechanism.statistics:
+            if isinstance(one, NoisyMetricSums):
+                if one.label not in shared:
+                    shared[one.label] = one.draw_together(totals, layout, spaces, add_noise)
+                drawn.append(shared[one.label][place])
+            else:
+                cells = mechanism.layout_of(one, layout)
+                drawn.append(one.draw(totals[place], cells, spaces[place], add_noise))
+        found.append(tuple(drawn))
+    return tuple(found)
 
 
 def complete(
@@ -135,3 +182,152 @@ def histogram_of(statistics: Sequence[Drawn]) -> Histogram | None:
     """The noisy counts among some statistics, if there are any."""
     histograms = (one.histogram() for one in statistics)
     return next((one for one in histograms if one is not None), None)
+
+
+class Settled(NamedTuple):
+    """What a release has after a look.
+
+    Attributes:
+        space: The categories, with clipped numbers.
+        mechanism: With the prior that the look shows.
+    """
+
+    space: Categories
+    mechanism: Mechanism
+
+    def public_prior(self) -> FloatArray:
+        """What its channel is designed for; axes `[category]`."""
+        return self.mechanism.settled_rows(self.space).public_prior(self.space)
+
+
+def settle(
+    declared: Sequence[Categories],
+    mechanisms: Sequence[Mechanism],
+    layout: Layout,
+    looks: Sequence[DrawnLook | None],
+) -> tuple[Settled, ...]:
+    """What each question has after looks; what was declared, where that could not be released.
+
+    Args:
+        declared: The categories of each question as they were checked before the looks.
+        mechanisms: As they were checked before the looks.
+        layout: The cells.
+        looks: What was drawn of each question; None where it has no look.
+    """
+    before = [
+        Settled(space, mechanism if look is None else mechanism.settled(space))
+        for space, mechanism, look in zip(declared, mechanisms, looks, strict=True)
+    ]
+    after = [_settle(one, layout, look) for one, look in zip(before, looks, strict=True)]
+    spaces = together([one.space for one in after])
+    found = [one._replace(space=space) for one, space in zip(after, spaces, strict=True)]
+    try:
+        for one in found:
+            check_exact(layout, *one)
+    except ParameterError:
+        return tuple(before)
+    return tuple(found)
+
+
+def _settle(before: Settled, layout: Layout, look: DrawnLook | None) -> Settled:
+    """What follows from the look at a question, by itself."""
+    if look is None:
+        return before
+    # Those who were looked at are as many as are asked, up to chance.
+    n_units = max(1, round(before.mechanism.asked_share * layout.n_units))
+    try:
+        found = settle_outcomes(look.bins, look.noisy_counts, look.variance, n_units)
+        after = Settled(found.categories, before.mechanism.with_prior(found.prior))
+        check_exact(layout, *after)
+    except ParameterError:
+        return before
+    return after
+
+
+def look_notes(
+    declared: Categories, prior: tuple[float, ...] | None, after: Settled
+) -> tuple[str, ...]:
+    """What a look decided, number by number; or of the prior alone; nothing without a look.
+
+    Args:
+        declared: The categories before the look.
+        prior: The public prior of these; None if none was declared.
+        after: What followed from the look.
+    """
+    space, mechanism = after
+    if mechanism.look is None:
+        return ()
+    share = mechanism.look.epsilon / mechanism.guarantee(space).epsilon
+    cost = f"a look that cost {100 * share:.2g}% of epsilon"
+    unchanged = (space.declared, space.grids) == (declared.declared, declared.grids)
+    if unchanged and mechanism.prior == prior:
+        return (f"{cost} changed nothing",)
+    grids = dict(zip(space.declared.numbers, space.grids, strict=True))
+    clips = [
+        f"{name} was clipped to "
+        f"{shortest_decimal(grids[name].number.low)}..{shortest_decimal(grids[name].number.high)} "
+        f"(a grid of {len(grids[name].points)} values)"
+        for name, number in declared.declared.numbers.items()
+        if grids[name].number != number
+    ]
+    if not clips:
+        return (f"the channel is designed for the distribution of outcomes in {cost}",)
+    return tuple(f"{one}, found by {cost}; effects are on the clipped outcome" for one in clips)
+
+
+# From this ε on, rows reveal so much that readers are informed of it.
+_REVEALING_EPSILON = 3.0
+
+
+class Guesses(NamedTuple):
+    """How often the best guess of a person's outcome is right.
+
+    Attributes:
+        from_row: For whoever sees the person's row: Σ_s max_y p(y)P(s|y).
+        without: For whoever knows the distribution of outcomes alone: max_y p(y).
+    """
+
+    from_row: float
+    without: float
+
+
+def best_guesses(
+    mechanism: Mechanism, space: CategorySpace, channel: Channel | None = None
+) -> Guesses:
+    """What a row is worth to whoever guesses, if outcomes are distributed like the public prior.
+
+    Args:
+        mechanism: What is published.
+        space: The outcome space.
+        channel: The published channel of its rows, if it was designed: to design it again takes
+            long. Of several, the one that reveals most. By default the one that the mechanism makes
+            of the public prior; one that is made of noisy counts has the same bound.
+    """
+    rows = mechanism.settled_rows(space)
+    prior = rows.public_prior(space)
+    if channel is None or not mechanism.designs_rows:
+        channel = rows.public_channel(space)
+    reached = channel.transition() * prior  # [channel, released, true]
+    return Guesses(
+        from_row=float(reached.max(axis=-1).sum(axis=-1).max()), without=float(prior.max())
+    )
+
+
+def disclosure_notes(
+    mechanism: Mechanism, space: CategorySpace, channel: Channel | None = None
+) -> tuple[str, ...]:
+    """Notes about rows that reveal much; none for small ε, or without rows."""
+    if not mechanism.releases_rows or mechanism.guarantee(space).epsilon < _REVEALING_EPSILON:
+        return ()
+    guesses = best_guesses(mechanism, space, channel)
+    uniform = guesses.without <= 1 / space.n_categories
+    shown = "declared" if mechanism.look is None else "the look shows"
+    believed = "equally likely" if uniform else f"as likely as {shown}"
+    return (
+        (
+            f"rows reveal much about outcomes: if these are {believed}, the best guess from a "
+            f"person's row is right for {percent_rounded_up(guesses.from_row)} of people, and "
+            f"without "
+            f"the row for {guesses.without:.0%}"
+        ),
+    )

@@ -8,24 +8,26 @@ the numbers the machine uses, and `Mechanism.guarantee` states what those cost.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import numpy as np
 
-from clusterdp.channels.catalogue import RowBudget, RowRule  # noqa: TC001 - for msgspec
-from clusterdp.channels.optimal_rows import OptimalBudget, OptimalRows
+from clusterdp.channels.base import ASKED_TOTAL
+from clusterdp.channels.catalogue import RowBudget, RowRule
+from clusterdp.channels.optimal import OptimalBudget, OptimalRows
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.category_space import CategorySpace  # noqa: TC001 - for msgspec
+from clusterdp.outcomes.space import CategorySpace
 from clusterdp.privacy import accounting as acc
 from clusterdp.statistics.base import NoisyStatistic
-from clusterdp.statistics.catalogue import Statistic  # noqa: TC001 - for msgspec
-from clusterdp.statistics.look import NoisyLook  # noqa: TC001 - for msgspec
-from clusterdp.statistics.totals import NoisyTotals
+from clusterdp.statistics.catalogue import Statistic
+from clusterdp.statistics.look import NoisyLook
+from clusterdp.statistics.sums import NoisyTotals
 
 if TYPE_CHECKING:
     from clusterdp._arrays import IntArray
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
 
 S = TypeVar("S", bound=NoisyStatistic)
 
@@ -40,14 +42,22 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         statistics: What is published about cells, with noise.
         rows: How rows are randomized, by parameters or by the budget of the whole release; None
             when no rows are published.
+        asked: How many of `ASKED_TOTAL` units are asked, by a public hash of their ids. Rows,
+            counts and looks are of those who are asked; sums are of everyone. It is all of them
+            where a release has one question, or no rows.
     """
 
     name: str
     look: NoisyLook | None = None
     statistics: tuple[Statistic, ...] = ()
     rows: RowRule | RowBudget | None = None
+    asked: int = ASKED_TOTAL
 
     def __post_init__(self) -> None:
+        if not 0 < self.asked <= ASKED_TOTAL:
+            raise ParameterError(
+                f"asked must be a whole number from 1 to {ASKED_TOTAL}, got {self.asked}"
+            )
         if not self.statistics and self.rows is None:
             raise ParameterError(f"{self.name} would publish neither rows nor statistics")
         if self.look is not None and not self.designs_rows:
@@ -84,13 +94,33 @@ class Mechanism(msgspec.Struct, frozen=True, kw_only=True):
         return self.rows is not None and self.rows.is_designed
 
     @property
+    def asked_share(self) -> float:
+        """The share of units that are asked, exactly."""
+        return self.asked / ASKED_TOTAL
+
+    @property
     def noisy(self) -> tuple[Statistic | NoisyLook, ...]:
         """All that is drawn with noise before the rows, the look first."""
         return self.statistics if self.look is None else (self.look, *self.statistics)
 
+    @property
+    def sums(self) -> tuple[Statistic, ...]:
+        """What is of everyone: all questions of a release have it alike."""
+        return tuple(one for one in self.statistics if one.of_everyone)
+
     def find(self, kind: type[S]) -> S | None:
         """Its statistic of some kind, if it has one."""
         return next((one for one in self.statistics if isinstance(one, kind)), None)
+
+    def layout_of(self, statistic: Statistic, layout: Layout) -> Layout:
+        """The cells as a statistic of it has them: of everyone, or about those who are asked.
+
+        Sizes are rounded so that those of an arm add up to its own.
+        """
+        if statistic.of_everyone or self.asked == ASKED_TOTAL:
+            return layout
+        ends = np.rint(self.asked_share * np.cumsum(layout.sizes, axis=0)).astype(np.int64)
+        return replace(layout, sizes=np.diff(ends, axis=0, prepend=0))
 
     def total_weights(self, layout: Layout) -> IntArray:
         """What a unit of each cell counts in totals, if there are any; axes `[cluster, arm]`."""

@@ -6,25 +6,35 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from clusterdp._lists import parse_numbers
+from clusterdp._text import percent, shortest_decimal
+from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.blocks import ChosenBlock, check_blocks, declared_of, parse_block
-from clusterdp.experiment.categories import Categories, CategoriesRecord
-from clusterdp.experiment.chosen_grids import choose_categories, reference_prior, usual_points
-from clusterdp.experiment.decimals import shown
-from clusterdp.experiment.declared import declare
-from clusterdp.experiment.expressions import OBSERVED
-from clusterdp.experiment.lists import parse_numbers
-from clusterdp.experiment.margins import parse_margins
-from clusterdp.planning.assumptions import MOST_OBSERVED, observed_assumed
-from clusterdp.planning.blocks import best_partition, fits_one_block, shares_of
-from clusterdp.rows.written_numbers import PLAIN, Notation
+from clusterdp.outcomes.categories import Categories, CategoriesRecord, together
+from clusterdp.outcomes.chosen_grids import choose_categories, reference_prior
+from clusterdp.outcomes.declaration import (
+    QuestionRequest,
+    check_questions,
+    declare,
+    declared_of,
+    parse_question,
+)
+from clusterdp.outcomes.metric import OBSERVED
+from clusterdp.outcomes.reference import parse_margins
+from clusterdp.planning.questions import (
+    Partition,
+    asked_of,
+    asked_shares,
+    best_partition,
+    most_categories,
+)
+from clusterdp.planning.request import MOST_OBSERVED, observed_assumed
+from clusterdp.rows.column_types import PLAIN, Notation
 
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
-    from clusterdp.experiment.declared import DeclaredOutcomes
-    from clusterdp.experiment.joint_prior import JointPrior
-    from clusterdp.experiment.margins import Margin
-    from clusterdp.planning.blocks import Partition
+    from clusterdp.outcomes.declaration import DeclaredOutcomes
+    from clusterdp.outcomes.reference import JointPrior, Margin
 
 # A margin that is missed by less is met: in shares, or in standard deviations.
 _MET = 0.01
@@ -42,9 +52,9 @@ class Declaration:
         reference: Such as `visit=0.15`.
         grids: Such as `rounds=0,1,5,493`; empty if the grids of numbers are to be placed.
         missing: The names of outcomes that may be missing.
-        block: Such as `visit,conversion` or `visit,conversion=0.4`; empty if outcomes are to be put
-            into blocks.
-        epsilon: The budget that blocks are chosen for; None if there is none yet.
+        question: Such as `visit,conversion` or, with how often it is asked, `visit,conversion=2`;
+            empty if outcomes are to be put into questions.
+        epsilon: The budget that questions are chosen for; None if there is none yet.
         notation: How outcomes that are text have numbers.
     """
 
@@ -55,7 +65,7 @@ class Declaration:
     reference: tuple[str, ...] = ()
     grids: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    block: tuple[str, ...] = ()
+    question: tuple[str, ...] = ()
     epsilon: float | None = None
     notation: Notation = PLAIN
 
@@ -83,53 +93,55 @@ class Declaration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BlockOutcomes:
-    """The categories of a block, and what is expected of them.
+class QuestionOutcomes:
+    """The categories of a question, and what is expected of them.
 
     Attributes:
         categories: The categories, with the grids of numbers.
         probs: Their expected distribution; axes `[category]`.
         is_declared: Whether anything was declared about it.
-        share: The block's share of ε.
+        asked: Of how many of `ASKED_TOTAL` units the question is asked.
         notes: What the owner should know about it.
     """
 
     categories: Categories
     probs: FloatArray
     is_declared: bool
-    share: float = 1.0
+    asked: int = ASKED_TOTAL
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChosenOutcomes:
-    """The blocks of a release.
+    """The questions of a release.
 
     Attributes:
-        blocks: The outcomes of each block.
+        questions: The outcomes of each question.
         notes: What the owner should know about them.
     """
 
-    blocks: tuple[BlockOutcomes, ...]
+    questions: tuple[QuestionOutcomes, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def spaces(self) -> tuple[Categories, ...]:
-        """The categories of each block."""
-        return tuple(block.categories for block in self.blocks)
+        """The categories of each question."""
+        return tuple(question.categories for question in self.questions)
 
     @property
     def grid_texts(self) -> list[str]:
         """The grids as a plan holds them."""
         grids = [pair for space in self.spaces for pair in space.record().grids.items()]
-        return [f"{name}={','.join(map(shown, points))}" for name, points in grids]
+        return [f"{name}={','.join(map(shortest_decimal, points))}" for name, points in grids]
 
     @property
-    def block_texts(self) -> list[str]:
-        """The blocks as a plan holds them; none where there is one."""
-        if len(self.blocks) == 1:
-            return []
-        return [str(ChosenBlock(one.categories.declared.names, one.share)) for one in self.blocks]
+    def question_texts(self) -> list[str]:
+        """The questions as a plan holds them; none of one outcome."""
+        names = [one.declared.names for one in self.spaces]
+        if len(names) == 1:
+            return [str(QuestionRequest(names[0]))] if len(names[0]) > 1 else []
+        asked = [one.asked for one in self.questions]
+        return [str(QuestionRequest(*one)) for one in zip(names, asked, strict=True)]
 
 
 @lru_cache(maxsize=16)
@@ -141,69 +153,71 @@ def choose_outcomes(declaration: Declaration) -> ChosenOutcomes:
     unsaid = [name for name in declared.missing if margins and name + OBSERVED not in margins]
     observed = {name + OBSERVED: str(MOST_OBSERVED) for name in unsaid}
     margins |= parse_margins(observed, declared.margin_spaces)
-    chosen, notes = _blocks(declaration, declared, margins)
-    notes += tuple(observed_assumed(name) for name in unsaid)
+    chosen = _questions(declaration, declared, margins)
+    notes = (*_partition_notes(chosen), *map(observed_assumed, unsaid))
     found = []
-    for one in chosen:
-        own = declared_of(declared, one.names)
+    for names, asked in zip(chosen.questions, chosen.asked, strict=True):
+        own = declared_of(declared, names)
         known = {name: margin for name, margin in margins.items() if name in own.margin_spaces}
-        block = _expected(own, known, declaration.grids)
-        found.append(replace(block, share=one.share or 1.0))
-    of_blocks = dict.fromkeys(note for block in found for note in block.notes)
-    return ChosenOutcomes(blocks=tuple(found), notes=(*of_blocks, *notes))
+        found.append(_expected(declaration, own, known, asked))
+    of_questions = dict.fromkeys(note for question in found for note in question.notes)
+    spaces = together([one.categories for one in found])
+    questions = (replace(one, categories=space) for one, space in zip(found, spaces, strict=True))
+    return ChosenOutcomes(questions=tuple(questions), notes=(*of_questions, *notes))
 
 
-def _blocks(
+def _questions(
     declaration: Declaration, declared: DeclaredOutcomes, margins: dict[str, Margin]
-) -> tuple[list[ChosenBlock], tuple[str, ...]]:
-    """The outcomes of each block with its share of ε, and what was done, in words."""
-    n_points, epsilon = usual_points(declared), declaration.epsilon
-    if declaration.block:
-        given = [parse_block(text) for text in declaration.block]
-        check_blocks(given, declared)
-        if all(one.share is not None for one in given):
-            return given, ()
-        shares = shares_of(declared, margins, epsilon, n_points, [one.names for one in given])
-        return [one._replace(share=share) for one, share in zip(given, shares, strict=True)], ()
-    if fits_one_block(declared):
-        return [ChosenBlock(declared.names, 1.0)], ()
-    found = best_partition(declared, margins, epsilon, n_points)
-    pairs = zip(found.blocks, found.shares, strict=True)
-    chosen = [ChosenBlock(names, share) for names, share in pairs]
-    return chosen, _partition_notes(found)
+) -> Partition:
+    """The outcomes of each question, and how often it is asked."""
+    epsilon = declaration.epsilon
+    if not declaration.question:
+        return best_partition(declared, margins, epsilon)
+    given = [parse_question(text) for text in declaration.question]
+    check_questions(given, declared)
+    names = tuple(one.names for one in given)
+    if all(one.weight is None for one in given):
+        return Partition(names, asked_shares(declared, margins, epsilon, names))
+    return Partition(names, asked_of([one.weight or 1.0 for one in given]))
 
 
 def _partition_notes(found: Partition) -> tuple[str, ...]:
-    """What was done, and what it costs."""
+    """What was done, and what it gains."""
+    if len(found.questions) == 1:
+        return ()
     listed = "; ".join(
-        f"{', '.join(names)} ({share:.0%} of epsilon)"
-        for names, share in zip(found.blocks, found.shares, strict=True)
+        f"{', '.join(names)} ({percent(asked / ASKED_TOTAL)} of units)"
+        for names, asked in zip(found.questions, found.asked, strict=True)
     )
-    more = found.cost / found.one_block
-    against = f"about {more:.2g} times" if more > 1 else "less than"
     note = (
-        f"the outcomes have more categories than one channel serves, so they are in blocks: "
-        f"{listed}. The noise of rows is predicted to be {against} that of one channel which picks "
-        "one outcome of each person at random (what the best single channel would do cannot be "
-        f"computed), and {found.separate / found.cost:.2g} times less than with a channel for each "
-        "outcome"
+        "each person's row answers one question. Which one is public and was drawn by a hash: "
+        f"{listed}"
     )
+    if found.saving > 1:
+        note += f". If outcomes shared epsilon, rows would have {found.saving:.2g} times the noise"
+    elif found.saving < 1:
+        note += (
+            f". At such an epsilon, releases of one outcome each that share it would have "
+            f"{found.saving:.2g} times the noise in rows"
+        )
     return (note,)
 
 
 def _expected(
-    declared: DeclaredOutcomes, margins: dict[str, Margin], grids: tuple[str, ...]
-) -> BlockOutcomes:
-    """A block whose outcomes are expected to have some margins."""
-    if grids:
-        categories = _with_grids(declared, grids)
+    declaration: Declaration, declared: DeclaredOutcomes, margins: dict[str, Margin], asked: int
+) -> QuestionOutcomes:
+    """A question whose outcomes are expected to have some margins."""
+    if declaration.grids:
+        categories = _with_grids(declared, declaration.grids)
         prior = reference_prior(categories, margins)
     else:
-        categories, prior = choose_categories(declared, margins, usual_points(declared))
-    return BlockOutcomes(
+        most = most_categories(declaration.epsilon)
+        categories, prior = choose_categories(declared, margins, most)
+    return QuestionOutcomes(
         categories=categories,
         probs=prior.probs,
         is_declared=bool(margins),
+        asked=asked,
         notes=_missed(prior),
     )
 

@@ -12,17 +12,17 @@ from functools import wraps
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
-from clusterdp.owner.option_list import DECLARED
-from clusterdp.owner.parsing import refuse_unknown
+from clusterdp.owner.fields import DECLARED
+from clusterdp.owner.parse import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
 
-    from clusterdp.experiment.number import Number
-    from clusterdp.experiment.outcomes import OutcomeSpace
     from clusterdp.ledger.ledger import Ledger
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.finite import OutcomeSpace
+    from clusterdp.outcomes.number import Number
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -41,7 +41,7 @@ class _Keywords(TypedDict, total=False):
     missing: str | Sequence[str] | None
     metric: str | Sequence[str] | None
     weight: Mapping[str, float] | Sequence[str] | None
-    block: str | Sequence[str | Sequence[str]] | Mapping[str, float] | None
+    question: str | Sequence[str | Sequence[str]] | Mapping[str, float] | None
     unit: str | None
     arm: str | None
     cluster: str | Sequence[str] | None
@@ -52,6 +52,7 @@ class _Keywords(TypedDict, total=False):
     assignment: Mapping[str, float | Mapping[str, float]] | str | Sequence[str] | None
     breakdown: str | Sequence[str | Sequence[str]] | None
     assigned_by: str | None
+    group_correlation: float | None
     folds: int | None
     aggregate: Mapping[str, str] | str | Sequence[str] | None
     control: Any

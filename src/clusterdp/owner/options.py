@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from clusterdp._lists import in_parts, parse_names, parse_numbers
+from clusterdp.cells.assignment import parse_arm_shares
+from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.aggregates import parse_aggregates
-from clusterdp.experiment.assignment import parse_arm_shares
-from clusterdp.experiment.grammar import parse_metric
-from clusterdp.experiment.lists import in_parts, parse_names, parse_numbers
+from clusterdp.outcomes.grammar import parse_metric
+from clusterdp.outcomes.published_names import parse_aggregates, question_names
+from clusterdp.owner.clusters import declared_labels, left_for_outcomes, within_given
 from clusterdp.owner.declaring import Declaration, choose_outcomes
-from clusterdp.owner.labels import declared_labels, left_for_outcomes, within_given
-from clusterdp.owner.option_list import DECLARATION, REQUESTED, OptionList
-from clusterdp.planning.assumptions import Scenario, assumed_of, histogram_reference
+from clusterdp.owner.fields import DECLARATION, REQUESTED, OptionList
 from clusterdp.planning.choose import Request
+from clusterdp.planning.request import Scenario, assumed_of, histogram_reference
 from clusterdp.privacy.accounting import checked_delta, checked_epsilon
 from clusterdp.privacy.composition import split_budget
 from clusterdp.published.provenance import LONGEST, Provenance
-from clusterdp.published.terms import LOOK_OF_ONE_BLOCK
+from clusterdp.rows.column_types import Notation
 from clusterdp.rows.columns import MOST_FOLDS, Columns
-from clusterdp.rows.written_numbers import Notation
 
 if TYPE_CHECKING:
-    from clusterdp.experiment.categories import Categories
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.owner.declaring import ChosenOutcomes
     from clusterdp.releasing.labelling import DeclaredLabels
 
@@ -59,15 +59,15 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def spaces(self) -> tuple[Categories, ...]:
-        """The categories of the outcomes, block by block."""
+        """The categories of the outcomes, question by question."""
         return self.chosen.spaces
 
     def with_grids(self) -> Options:
-        """The same options with blocks, grids and labels fixed, so that every run has the same."""
+        """The same options with questions, grids and labels fixed, as every run must have them."""
         chosen = self.chosen
         return msgspec.structs.replace(
             self.with_labels(),
-            block=chosen.block_texts or None,
+            question=chosen.question_texts or None,
             grids=chosen.grid_texts or None,
         )
 
@@ -93,7 +93,7 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def target(self) -> tuple[int, int, float]:
-        """The block and the metric in it that `mde` is about, and the effect to find."""
+        """The question and the metric in it that `mde` is about, and the effect to find."""
         self.require("mde")
         name, _, effect = str(self.mde).rpartition("=")
         try:
@@ -106,13 +106,13 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         return *self.metric_index(name or declared.names[0]), size
 
     def metric_index(self, name: str) -> tuple[int, int]:
-        """The block of a metric, and its place there, by its name."""
-        blocks = [list(map(str, space.declared.metrics)) for space in self.spaces]
+        """The question of a metric, and its place there, by its name."""
+        questions = [list(map(str, space.declared.metrics)) for space in self.spaces]
         wanted = str(parse_metric(name))
-        for block, metrics in enumerate(blocks):
+        for question, metrics in enumerate(questions):
             if wanted in metrics:
-                return block, metrics.index(wanted)
-        listed = ", ".join(repr(metric) for metrics in blocks for metric in metrics)
+                return question, metrics.index(wanted)
+        listed = ", ".join(repr(metric) for metrics in questions for metric in metrics)
         raise ParameterError(f"there is no metric {name!r}; the metrics are {listed}")
 
     @property
@@ -129,12 +129,24 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
             breakdowns=self.breakdowns,
             assigned_by=self.assigned_by,
             folds=self.n_folds,
-            n_blocks=len(self.spaces),
+            question_names=question_names([space.declared.names for space in self.spaces]),
             private_cluster=self.private_cluster is not None,
         )
 
-    def with_arm_shares(self, layout: Layout) -> Layout:
-        """Cells with the planned shares of their arms, if these were declared."""
+    def with_design(self, layout: Layout) -> Layout:
+        """Cells with what was declared of how arms were assigned."""
+        if self.group_correlation is not None:
+            if layout.assigned is None:
+                raise ParameterError(
+                    "group_correlation (--group-correlation) is about groups that were assigned as "
+                    "a whole, and there are none: give assigned_by=... (--assigned-by)"
+                )
+            if not 0 <= self.group_correlation <= 1:
+                raise ParameterError(
+                    f"group_correlation must lie in [0, 1], got {self.group_correlation}"
+                )
+            assigned = msgspec.structs.replace(layout.assigned, correlation=self.group_correlation)
+            layout = replace(layout, assigned=assigned)
         if self.arm_shares is None:
             return layout
         if self.assignment is not None:
@@ -182,33 +194,63 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         return 2 if self.folds is None else self.folds
 
     def requests(self, epsilon: float | None = None) -> tuple[Request, ...]:
-        """What is wanted of each block; `epsilon` of all takes the place of the one given."""
+        """What is wanted of each question; `epsilon` takes the place of the one that was given.
+
+        A unit is asked one question, which has all of ε. Without rows everyone is in every one, and
+        they share it.
+        """
         given = {name: getattr(self, name) for name in REQUESTED}
-        shares = [block.share for block in self.chosen.blocks]
-        if len(shares) > 1 and self.look:
-            raise ParameterError(LOOK_OF_ONE_BLOCK)
-        if len(shares) > 1 and self.mechanism is None:
+        given |= {"purpose": self.purpose, "delta": checked_delta(self.delta or 0.0)}
+        questions = self.chosen.questions
+        if len(questions) > 1 and self.mechanism is None:
             given["mechanism"] = "optimal"
-        given["purpose"] = self.purpose
         whole = self.epsilon if epsilon is None else epsilon
         if whole is not None:
             whole = self.for_outcomes(checked_epsilon(whole))
-        budgets = split_budget(whole, shares)
-        deltas = split_budget(checked_delta(self.delta or 0.0), shares)
+        budgets = split_budget(whole, [1 / self.n_sharing] * self.n_sharing)
         return tuple(
-            Request(**{**given, "epsilon": own, "delta": delta, "prior": prior})
-            for own, delta, prior in zip(budgets, deltas, self._priors(), strict=True)
+            Request(
+                **given
+                | {
+                    "epsilon": budgets[place % self.n_sharing],
+                    "prior": prior,
+                    "look": look,
+                    "asked": question.asked if self.n_sharing == 1 else ASKED_TOTAL,
+                }
+            )
+            for place, (question, prior, look) in enumerate(
+                zip(questions, self._priors(), self._looks(), strict=True)
+            )
         )
 
+    @property
+    def n_sharing(self) -> int:
+        """How many questions share ε: all of them where no rows are published, else none."""
+        without_rows = (self.mechanism or "").startswith("noisy-")
+        return len(self.chosen.questions) if without_rows else 1
+
+    def _looks(self) -> list[float | None]:
+        """The share of ε for a look, by question.
+
+        Of several questions it is of those that nothing is declared of, if there are any, and of no
+        binary one: its channel is the same for all priors.
+        """
+        questions = self.chosen.questions
+        if len(questions) == 1:
+            return [self.look]
+        large = [one.categories.n_categories > 2 for one in questions]
+        unknown = [many and not one.is_declared for many, one in zip(large, questions, strict=True)]
+        return [self.look if one else None for one in (unknown if any(unknown) else large)]
+
     def _priors(self) -> list[tuple[float, ...] | None]:
-        """The prior that was given, block by block."""
+        """The prior that was given, question by question."""
         if self.prior is None:
             return [None] * len(self.spaces)
         sizes = [space.n_categories for space in self.spaces]
         return list(in_parts(parse_numbers(self.prior), sizes))
 
     def scenarios(self, layout: Layout) -> tuple[Scenario, ...]:
-        """All that a plan is made from, block by block.
+        """All that a plan is made from, question by question.
 
         Outcomes are expected as the reference or the prior is.
         """
@@ -222,8 +264,12 @@ class Options(OptionList, frozen=True, kw_only=True, omit_defaults=True):
         if (labels := self.private_labels) is not None:
             within = within_given(within, labels.response)
         found = []
-        for block, prior in zip(self.chosen.blocks, self._priors(), strict=True):
-            space, probs, declared = block.categories, block.probs.tolist(), block.is_declared
+        for question, prior in zip(self.chosen.questions, self._priors(), strict=True):
+            space, probs, declared = (
+                question.categories,
+                question.probs.tolist(),
+                question.is_declared,
+            )
             if self.reference is None and prior is not None:
                 probs, declared = list(prior), True
             expected = histogram_reference(space, probs, within, compared.sizes.sum(axis=1))

@@ -10,36 +10,35 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from clusterdp._tables import terminal_width
+import msgspec
+
+from clusterdp.document.text import terminal_width
 from clusterdp.engines.cells import CellOptions
-from clusterdp.engines.named_source import named_source
-from clusterdp.errors import ParameterError
-from clusterdp.estimation.layout_notes import arm_share_notes
-from clusterdp.experiment.missing import missing_column
-from clusterdp.owner.block_report import Report
+from clusterdp.errors import ParameterError, missing_column
+from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
+from clusterdp.owner.clusters import cost_notes, label_notes
+from clusterdp.owner.fields import DECIDED, DECLARATION
 from clusterdp.owner.keywords import PlanKeywords, takes
-from clusterdp.owner.label_notes import cost_notes, label_notes
-from clusterdp.owner.option_list import DECIDED, DECLARATION, REQUESTED
-from clusterdp.owner.parsing import change_options, parse_options, read_options, write_options
+from clusterdp.owner.parse import change_options, parse_options, read_options, write_options
 from clusterdp.owner.plan_page import plan_page
 from clusterdp.owner.plan_report import PlanReport
-from clusterdp.planning.assumptions import assumed_of
-from clusterdp.planning.figure import trade_off_plot
-from clusterdp.planning.look_advice import advise_look
-from clusterdp.planning.plan import compare, smallest_epsilon, to_options, with_look
+from clusterdp.owner.question_report import Report
+from clusterdp.planning.advice import advise_look
+from clusterdp.planning.compare import compare, n_steps, smallest_epsilon, to_options, with_looks
+from clusterdp.planning.request import assumed_of
+from clusterdp.precision.true_clusters import TrueClusters
 from clusterdp.releasing.prepare import open_engine, read_cells
-from clusterdp.releasing.to_folder import Silence
+from clusterdp.releasing.targets import Silence
 from clusterdp.rows.frames import column_names
+from clusterdp.sources.source import named_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from matplotlib.figure import Figure
-
+    from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Engine, Stages
-    from clusterdp.experiment.layout import Layout
     from clusterdp.owner.options import Options
-    from clusterdp.planning.plan import Comparison
+    from clusterdp.planning.compare import Comparison
 
 
 @takes(PlanKeywords)
@@ -67,8 +66,9 @@ def table_name(source: Any) -> str | None:
     return os.fspath(source) if isinstance(source, str | os.PathLike) else None
 
 
-def make_plan(source: Any, options: Options) -> Plan:
-    """The plan that options describe."""
+def make_plan(source: Any, options: Options, progress: Stages | None = None) -> Plan:
+    """The plan that options describe; `progress` is told what is being done."""
+    stages = progress or Silence()
     options.require("arm", "outcomes")
     if options.epsilon is None and options.mde is None:
         raise ParameterError(
@@ -77,24 +77,25 @@ def make_plan(source: Any, options: Options) -> Plan:
         )
     if options.epsilon is not None and options.mde is not None:
         raise ParameterError("epsilon and mde exclude each other: leave out mde (--mde)")
+    _ = options.provenance  # what is said there is checked
     options = options.with_labels()
     layout, notes = _read_cells(source, options)
+    stages.stage("questions and grids", 0)
     given, chosen_notes = options, options.chosen.notes
-    # Blocks and grids stay as they are when the budget is found.
+    # Questions and grids stay as they are when the budget is found.
     options = options.with_grids()
-    chosen, scenarios = options.chosen, options.scenarios(layout)
-    epsilon = options.epsilon
+    scenarios, epsilon = options.scenarios(layout), options.epsilon
     if epsilon is None:
-        block, metric, effect = options.target
-        least = smallest_epsilon(options.requests()[block], effect, scenarios[block], metric)
-        whole = least / chosen.blocks[block].share + (options.private_cluster or 0.0)
+        stages.stage("smallest epsilon", 0)
+        *target, effect = options.target
+        least = smallest_epsilon(options.requests(), effect, scenarios, (target[0], target[1]))
+        whole = least * options.n_sharing + (options.private_cluster or 0.0)
         epsilon = math.ceil(1000 * whole - 1e-9) / 1000
-    comparisons = tuple(map(compare, options.requests(epsilon), scenarios))
-    if len(comparisons) == 1:
-        comparisons = (_with_advice(comparisons[0], options),)
-    decided = dict.fromkeys(DECIDED) | {"block": options.block, "grids": options.grids}
-    decided |= to_options(comparisons[0]) if len(comparisons) == 1 else _given(options)
-    decided |= {"epsilon": epsilon}
+    requests = options.requests(epsilon)
+    on_done = stages.stage("mechanisms", n_steps(requests))
+    comparisons = _with_advice(compare(requests, scenarios, on_done), options, epsilon)
+    decided = dict.fromkeys(DECIDED) | {"question": options.question, "grids": options.grids}
+    decided |= to_options(comparisons) | {"epsilon": epsilon}
     kept = options.to_dict() | decided | {"out": None, "ledger": None, "population": None}
     if options.size is not None:
         kept["input"] = None  # what is released has other rows
@@ -102,7 +103,7 @@ def make_plan(source: Any, options: Options) -> Plan:
     every_note = (
         *notes,
         *arm_share_notes(layout, options.assigned_by),
-        *assignment_notes(options.assigned_by),
+        *assignment_notes(options, layout),
         *label_notes(options, layout),
         *cost_notes(options, layout, comparisons[0]),
         *_outcome_notes(source, options),
@@ -111,46 +112,56 @@ def make_plan(source: Any, options: Options) -> Plan:
         *chosen_notes,
     )
     pairs = zip(comparisons, options.spaces, strict=True)
-    labels = options.private_labels
-    label_epsilon = 0.0 if labels is None else labels.response.guarantee().epsilon
+    labels, private = options.private_labels, None
+    if labels is not None:
+        private = TrueClusters(options.columns.cluster or "", labels.response)
     reports = tuple(
-        Report.of(one, space, assumed_of(space, one.scenario), label_epsilon)
+        Report(
+            comparison=one,
+            space=space,
+            assumed=assumed_of(space, one.scenario),
+            private=private,
+        )
         for one, space in pairs
     )
-    report = PlanReport(given=given, blocks=reports, notes=every_note)
+    report = PlanReport(given=given, questions=reports, notes=every_note)
     return Plan(options=parse_options(kept), report=report)
 
 
-def _given(options: Options) -> dict[str, Any]:
-    """What a plan of several blocks decides beside the blocks; splits within them are left open.
-
-    A release splits the ε of each block as the plan did, if it has as many units.
-    """
-    given = {name: getattr(options, name) for name in REQUESTED}
-    return {**given, "mechanism": options.requests()[0].mechanism}
-
-
-def _with_advice(comparison: Comparison, options: Options) -> Comparison:
-    """The comparison of one block, with a look where it pays and none was asked for or declined."""
+def _with_advice(
+    comparisons: tuple[Comparison, ...], options: Options, epsilon: float
+) -> tuple[Comparison, ...]:
+    """The comparisons with looks where these pay and none was asked for or declined."""
     if options.look is not None:
-        return comparison
-    (space,) = options.spaces
-    advice = advise_look(
-        comparison.choice.mechanism, comparison.scenario, space, comparison.epsilon
-    )
-    return comparison if advice is None else with_look(comparison, advice)
+        return comparisons
+    advice = [
+        advise_look(one.choice.mechanism, one.scenario, space, one.epsilon)
+        for one, space in zip(comparisons, options.spaces, strict=True)
+    ]
+    share = max((one.share for one in advice if one is not None), default=None)
+    if share is None:
+        return comparisons
+    looking = msgspec.structs.replace(options, look=share)
+    shared = [None if one is None else one._replace(share=share) for one in advice]
+    return with_looks(comparisons, shared, [one.look for one in looking.requests(epsilon)])
 
 
-def assignment_notes(assigned_by: str | None) -> list[str]:
-    """What predictions leave out where arms are assigned to groups."""
-    if assigned_by is None:
+def assignment_notes(options: Options, layout: Layout) -> list[str]:
+    """What predictions assume where arms are assigned to groups, and what would help."""
+    by, groups = options.assigned_by, layout.assigned
+    if by is None or groups is None:
         return []
-    note = (
-        f"arms are assigned by {assigned_by}: standard errors above are of units; those of "
-        f"estimates are larger, by as much as the groups of {assigned_by} differ. Totals of these "
-        f"groups make intervals shorter: declare {assigned_by} as a breakdown, too"
+    why = ""
+    if options.group_correlation is None:
+        why = ", because nothing was declared; give group_correlation=... (--group-correlation)"
+    share = f"{100 * groups.correlation:.3g}%"
+    assumed = (
+        f"arms are assigned by {by}: {share} of the variance is taken to be between its groups"
     )
-    return [note]
+    totals = (
+        f"totals of the groups of {by} make intervals shorter: declare {by} as a breakdown, too"
+    )
+    return [assumed + why, *([] if (by,) in options.breakdowns else [totals])]
 
 
 def _later_notes(options: Options) -> list[str]:
@@ -186,7 +197,7 @@ def _read_cells(source: Any, options: Options) -> tuple[Layout, tuple[str, ...]]
         layout, notes = read_cells(
             table, asked, options.min_cell_size, engine, options.private_labels
         )
-    return options.with_arm_shares(layout), notes
+    return options.with_design(layout), notes
 
 
 def by_name(source: Any, options: Options) -> Any:
@@ -241,16 +252,10 @@ class Plan:
         """What the owner should know about the table and the reference."""
         return () if self.report is None else self.report.notes
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
-        """Standard errors against ε for every mechanism; written to a file if one is given."""
-        first = self._reported().blocks[0]
-        place = None if path is None else Path(path)
-        return trade_off_plot(first.comparison, first.metrics[0], place)
-
     def to_html(self, progress: Stages | None = None) -> str:
         """A page for a browser: what can be detected against ε, and where ε goes.
 
-        What a plan would be at other budgets is computed first, which can take a minute.
+        What a plan would be at other budgets is computed first.
 
         Args:
             progress: Where that reports to.

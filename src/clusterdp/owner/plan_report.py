@@ -1,45 +1,55 @@
-"""What a plan compared, as people read it: the reports of its blocks, and what they come to."""
+"""What a plan compared, as people read it: the reports of its questions, and what they come to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._tables import html_lines
-from clusterdp.owner.block_report import fitting
+from clusterdp.document.text import html_lines
+from clusterdp.owner.question_report import fitting
 from clusterdp.published.terms import total_guarantee
 
 if TYPE_CHECKING:
-    from clusterdp.channels.label_response import LabelResponse
+    from collections.abc import Iterator
+
+    from clusterdp.channels.cluster_response import LabelResponse
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.owner.block_report import Report
     from clusterdp.owner.options import Options
+    from clusterdp.owner.question_report import Report
     from clusterdp.privacy.accounting import Guarantee
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanReport:
-    """What was compared in every block.
+    """What was compared in every question.
 
     Attributes:
         given: What was asked for.
-        blocks: The report of each block.
-        notes: What the owner should know about the table, the reference and the blocks.
+        questions: The report of each question.
+        notes: What the owner should know about the table, the reference and the questions.
     """
 
     given: Options
-    blocks: tuple[Report, ...]
+    questions: tuple[Report, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def guarantee(self) -> Guarantee:
-        """What all blocks cost together."""
-        return total_guarantee([one.space for one in self.blocks], self._mechanisms, self.response)
+        """What all questions cost together."""
+        return total_guarantee(
+            [one.space for one in self.questions], self._mechanisms, self.response
+        )
 
     @property
     def epsilon(self) -> float:
         """The budget of outcomes and private clusters together."""
-        return sum(one.comparison.epsilon for one in self.blocks) + self.label_epsilon
+        every = [one.comparison.epsilon for one in self.questions]
+        return (max if self.releases_rows else sum)(every) + self.label_epsilon
+
+    @property
+    def releases_rows(self) -> bool:
+        """Whether rows are published, so that each unit is asked one question with all of ε."""
+        return self._mechanisms[0].releases_rows
 
     @property
     def label_epsilon(self) -> float:
@@ -54,31 +64,32 @@ class PlanReport:
 
     @property
     def _mechanisms(self) -> list[Mechanism]:
-        return [one.comparison.choice.mechanism for one in self.blocks]
+        return [one.comparison.choice.mechanism for one in self.questions]
 
     def as_text(self, width: int | None) -> str:
         """The report for terminals, in lines that fit; in long ones without a width."""
-        parts = [f"{title}\n{one.as_text(width)}" for title, one in self._titled()]
+        parts = [f"{title}\n{one.as_text(width, said)}" for title, one, said in self._titled()]
         below = fitting(self._conclusions(), width)
         return "\n".join(["\n\n".join(parts).lstrip("\n"), *below])
 
     def as_html(self) -> str:
         """The report for notebooks."""
         parts = [
-            html_lines([title] if title else []) + one.as_html() for title, one in self._titled()
+            html_lines([title] if title else []) + one.as_html(said)
+            for title, one, said in self._titled()
         ]
         return "".join(parts) + html_lines(self._conclusions())
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values: those of one block, or a list of blocks."""
-        blocks = [one.to_dict() for one in self.blocks]
-        if len(blocks) == 1:
-            return {**blocks[0], **self._of_labels()}
+        """The report as plain values: those of one question, or a list of questions."""
+        questions = [one.to_dict() for one in self.questions]
+        if len(questions) == 1:
+            return {**questions[0], **self._of_labels()}
         return {
             "epsilon": self.epsilon,
             "guarantee": self.guarantee.in_short(),
             "notes": list(self.notes),
-            "blocks": blocks,
+            "questions": questions,
             **self._of_labels(),
         }
 
@@ -97,23 +108,23 @@ class PlanReport:
         """What a plan file says above its options."""
         return [
             remark
-            for title, one in self._titled()
+            for title, one, _ in self._titled()
             for remark in ([title] if title else []) + one.remarks()
         ]
 
     def every_note(self) -> list[str]:
         """What the owner should know, each once."""
-        of_blocks = (note for one in self.blocks for note in one.notes())
-        return list(dict.fromkeys((*self.notes, *of_blocks)))
+        of_questions = (note for one in self.questions for note in one.notes())
+        return list(dict.fromkeys((*self.notes, *of_questions)))
 
-    def _titled(self) -> list[tuple[str, Report]]:
-        """Each block with a title, which one alone does not need."""
-        if len(self.blocks) == 1:
-            return [("", self.blocks[0])]
-        return [
-            (f"block {place}: {', '.join(one.space.declared.names)}", one)
-            for place, one in enumerate(self.blocks, start=1)
-        ]
+    def _titled(self) -> Iterator[tuple[str, Report, set[str]]]:
+        """Each question with a title, which one alone does not need, and what was said before."""
+        said: set[str] = set()
+        for place, one in enumerate(self.questions, start=1):
+            names = ", ".join(one.space.declared.names)
+            title = f"question {place}: {names}{one.asked_in_words}"
+            yield title if len(self.questions) > 1 else "", one, set(said)
+            said.update(*one.texts())
 
     def _conclusions(self) -> list[str]:
         notes = [f"note: {note}" for note in self.every_note()]

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._tables import html_notes, html_pairs, listed
-from clusterdp._words import counted
-from clusterdp.estimation.layout_notes import arm_share_notes
-from clusterdp.experiment.decimals import shown
-from clusterdp.experiment.layout import units_in_words
-from clusterdp.experiment.number import Number
-from clusterdp.experiment.published_names import block_suffixes
-from clusterdp.mechanisms.disclosure import disclosure_notes
-from clusterdp.owner.label_notes import label_notes
+from clusterdp._text import counted, shortest_decimal
+from clusterdp.cells.layout import units_in_words
+from clusterdp.document.text import html_notes, html_pairs, listed
+from clusterdp.estimation.metrics.sample_ratio import arm_share_notes
+from clusterdp.mechanisms.draw import disclosure_notes
+from clusterdp.outcomes.number import Number
+from clusterdp.outcomes.published_names import question_suffixes
+from clusterdp.owner.clusters import label_notes
 from clusterdp.owner.plan import assignment_notes
-from clusterdp.planning.look_advice import advise_look, wide_ranges
-from clusterdp.planning.predictions import predict_metrics
-from clusterdp.precision.sights import unseen_notes
+from clusterdp.planning.advice import advise_look, wide_ranges
+from clusterdp.planning.prediction import predict_metrics
+from clusterdp.precision.visible import unseen_notes
 from clusterdp.published.manifest import plain
 from clusterdp.published.terms import Terms
 from clusterdp.statistics.counts import NoisyCounts
@@ -25,11 +24,11 @@ from clusterdp.statistics.counts import NoisyCounts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from clusterdp.experiment.categories import Categories
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.owner.options import Options
-    from clusterdp.planning.assumptions import Scenario
+    from clusterdp.planning.request import Scenario
     from clusterdp.releasing.prepare import Prepared
 
 _SMALL_CELL = 5
@@ -118,10 +117,10 @@ def describe(
 
     Args:
         prepared: The table.
-        mechanisms: What to publish of each block.
+        mechanisms: What to publish of each question.
         options: What was asked for.
         budget: What it would take from a ledger; None without one.
-        chosen_notes: What the owner should know about the outcomes and their blocks.
+        chosen_notes: What the owner should know about the outcomes and their questions.
     """
     layout, spaces = prepared.layout, options.spaces
     scenarios = options.scenarios(layout)
@@ -129,14 +128,15 @@ def describe(
     expected = [one for pair in pairs for one in predict_metrics(*pair)]
     metrics = [str(metric) for space in spaces for metric in space.declared.metrics]
     terms = Terms.of(spaces, mechanisms, prepared.response)
-    guarantee = terms.to_guarantee()
+    guarantee, shown = terms.to_guarantee(), prepared.table.columns.as_published()
     notes = [*prepared.notes, *_planned_for(options, layout), *chosen_notes]
     notes += arm_share_notes(layout, prepared.table.columns.assigned_by)
-    notes += [*assignment_notes(prepared.table.columns.assigned_by), *label_notes(options, layout)]
+    notes += [*assignment_notes(options, layout), *label_notes(options, layout)]
     for mechanism, space in zip(mechanisms, spaces, strict=True):
         notes += [note for note in _advice(mechanism, space) if note not in notes]
-    if options.look is None and len(spaces) == 1:
-        notes += _look_notes(mechanisms[0], scenarios[0], spaces[0], guarantee.epsilon)
+    if options.look is None:
+        for one in zip(mechanisms, scenarios, spaces, strict=True):
+            notes += _look_notes(*one, guarantee.epsilon)
     notes += [*unseen_notes(metrics, expected), *_layout_notes(layout), *_unsaid(options)]
     content = {
         "mechanism": terms.mechanism_names,
@@ -149,18 +149,19 @@ def describe(
         "arms": [plain(arm) for arm in layout.arms],
         "control": plain(layout.arms[layout.control]),
         "smallest_cells": sorted(layout.sizes.ravel().tolist())[:3],
-        "published_columns": (list(prepared.table.columns.public) if terms.releases_rows else []),
+        "published_columns": list(shown.public) if terms.releases_rows else [],
         "outcomes": {
             one.name: str(one.space) for space in spaces for one in space.declared.outcomes
         },
         "missing": [name for space in spaces for name in space.declared.missing],
-        "blocks": [
+        "questions": [
             {
                 "outcomes": list(space.declared.names),
                 "n_categories": space.n_categories,
-                "epsilon": block.epsilon,
+                "asked": mechanism.asked_share,
+                "epsilon": question.epsilon,
             }
-            for block, space in zip(terms.blocks, spaces, strict=True)
+            for question, space, mechanism in zip(terms.questions, spaces, mechanisms, strict=True)
         ],
         "expected": {metric: one._asdict() for metric, one in zip(metrics, expected, strict=True)},
         "assumed": options.assumption(layout),
@@ -189,18 +190,18 @@ def _planned_for(options: Options, layout: Layout) -> list[str]:
 
 
 def _parameters(mechanisms: Sequence[Mechanism], spaces: Sequence[Categories]) -> dict[str, float]:
-    """The numbers of all mechanisms; where there are several, with the number of their block."""
-    return {
-        name + ending: value
-        for mechanism, space, ending in zip(
-            mechanisms, spaces, block_suffixes(len(spaces)), strict=True
-        )
-        for name, value in mechanism.parameters(space).items()
-    }
+    """The numbers of all mechanisms; those that differ, with the number of their question."""
+    every = [one.parameters(space) for one, space in zip(mechanisms, spaces, strict=True)]
+    names = dict.fromkeys(name for one in every for name in one)
+    alike = {name for name in names if len({one.get(name) for one in every}) == 1}
+    found = {name: every[0][name] for name in names if name in alike}
+    for one, ending in zip(every, question_suffixes(len(spaces)), strict=True):
+        found |= {name + ending: value for name, value in one.items() if name not in alike}
+    return found
 
 
 def _advice(mechanism: Mechanism, space: Categories) -> list[str]:
-    """What an owner should know of a block before they publish."""
+    """What an owner should know of a question before they publish."""
     notes = []
     floor = mechanism.parameters(space).get("prior_floor", 0.0)
     # With several metrics noisy counts pay by what estimates take from them, not by the prior.
@@ -257,7 +258,7 @@ def _outcome_notes(mechanism: Mechanism, space: Categories) -> list[str]:
         if outcome.may_be_missing:
             notes.append(f"effects on {outcome.name} are on those with {outcome.name} observed")
         if isinstance(outcome.space, Number):
-            low, high = shown(outcome.space.low), shown(outcome.space.high)
+            low, high = shortest_decimal(outcome.space.low), shortest_decimal(outcome.space.high)
             ends = f"{low}..{high}"
             if mechanism.look is not None:
                 ends = f"a range inside {ends}, which the look is going to find"

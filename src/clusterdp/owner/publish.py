@@ -1,31 +1,37 @@
-"""Publish a table as a folder, once; finish an interrupted release; preview a release."""
+"""Publish a table as a folder, once; finish an interrupted release; preview a release.
+
+Release a frame in memory.
+"""
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from clusterdp._tables import html_pairs
-from clusterdp.engines.source_names import FRAME
+from clusterdp.document.text import html_pairs
 from clusterdp.errors import ParameterError
 from clusterdp.ledger.paid_release import resumed_options
 from clusterdp.ledger.reservation import absolute
 from clusterdp.ledger.statement import resume_in_python
-from clusterdp.owner.keywords import PublishKeywords, takes
-from clusterdp.owner.parsing import parse_options
+from clusterdp.owner.job import Task, python_task, require_ledger
+from clusterdp.owner.keywords import PublishKeywords, ReleaseKeywords, takes
+from clusterdp.owner.parse import parse_options
 from clusterdp.owner.plan import table_name
 from clusterdp.owner.preview import describe
-from clusterdp.owner.task import Task, python_task
 from clusterdp.published.folder import read_release
 from clusterdp.published.terms import Terms
-from clusterdp.releasing.blocks import check_blocks
-from clusterdp.releasing.to_folder import write_release
+from clusterdp.releasing.pipeline import release_in_memory
+from clusterdp.releasing.questions import check_questions
+from clusterdp.releasing.targets import write_release
 from clusterdp.rows.frames import without_secrets
+from clusterdp.rows.keys import ReleaseKey
+from clusterdp.sources.source import FRAME
+from clusterdp.statistics.noise import add_exact_noise
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from clusterdp.engines.base import Stages
@@ -174,7 +180,7 @@ class Ready(NamedTuple):
 
     Attributes:
         prepared: The table.
-        mechanisms: What to publish of each block.
+        mechanisms: What to publish of each question.
         preview: What to show the owner before.
         budget: What it spends; None without a ledger.
         target: Where it goes; None if no place was given.
@@ -214,9 +220,9 @@ def readied(task: Task, out: str | None) -> Iterator[Ready]:
             source = without_secrets(source, options.columns.secrets)
         prepared = task.prepare(engine, out, source)
         if out is not None:
-            task.check_rows(prepared, budget)
+            prepared = task.check_rows(prepared, budget)
         mechanisms = task.choose_mechanisms(prepared.layout)
-        check_blocks(prepared, mechanisms)
+        check_questions(prepared, mechanisms)
         cost = None
         if budget is not None:
             cost = budget.describe(Terms.of(options.spaces, mechanisms, prepared.response))
@@ -308,3 +314,39 @@ def _published(finished: Mapping[str, Any]) -> Published:
         release_id=finished.get("release_id"),
         found=finished.get("found", ()),
     )
+
+
+@takes(ReleaseKeywords)
+def release(
+    source: Any,
+    plan: Plan | str | os.PathLike[str] | None = None,
+    **options: Unpack[ReleaseKeywords],
+) -> Release:
+    """Privatize every outcome of an experiment's frame, in memory.
+
+    Each call spends the stated guarantee anew. Two releases of the same people's outcomes add up,
+    and no ledger tracks them. `publish` writes a folder and can spend from a ledger.
+
+    The mechanism is a name, or made by a builder such as `cluster_dp`. What a name leaves open is
+    chosen as `plan` does.
+
+    Args:
+        source: A pandas, Polars, PyArrow, DuckDB or Spark frame with one row per unit. A Spark
+            frame is evaluated several times and must give the same rows each time; if it does not,
+            checkpoint it.
+        plan: A `Plan`, or the path of a plan file. Its options need not be given again.
+        **options: Options of the table and the mechanism.
+
+    Raises:
+        DataError: If the table breaks a rule.
+        ParameterError: If a parameter is wrong.
+    """
+    if isinstance(source, str | os.PathLike):
+        raise ParameterError("release takes a frame, got the name of a table; publish takes names")
+    require_ledger("a release in memory spends from none; use clusterdp.publish(..., ledger=...)")
+    task = python_task(source, plan, options)
+    with ExitStack() as stack:
+        prepared = task.prepare(task.open_engine(stack), None)
+        prepared = task.check_rows(prepared)
+        mechanisms = task.choose_mechanisms(prepared.layout)
+        return release_in_memory(prepared, mechanisms, ReleaseKey.from_system(), add_exact_noise)

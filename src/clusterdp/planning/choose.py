@@ -10,21 +10,24 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from clusterdp.channels.base import ASKED_TOTAL
 from clusterdp.errors import ParameterError
 from clusterdp.mechanisms import catalogue as builders
-from clusterdp.planning.learning import scope_of_counts, share_of_counts
-from clusterdp.planning.predictions import is_joint
-from clusterdp.planning.purpose import parse_purpose
-from clusterdp.planning.split import Shares, best_split
+from clusterdp.planning._split import Best, Shares, best_split
+from clusterdp.planning.advice import scope_of_counts, share_of_counts
+from clusterdp.planning.forecast import Split
+from clusterdp.planning.prediction import is_joint
+from clusterdp.planning.request import parse_purpose
 from clusterdp.privacy.accounting import checked_epsilon
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning.assumptions import Scenario
-    from clusterdp.planning.forecast import Split
-    from clusterdp.planning.split import Loss
+    from clusterdp.planning._split import Loss
+    from clusterdp.planning.request import Scenario
 
 # The share of ε for counts that a mechanism must publish but makes no use of.
 _IDLE_COUNTS = 0.001
@@ -55,6 +58,7 @@ class Request:
         breakdown_share: The share of ε for noisy totals of groups, of all breakdowns together.
         prior: The public prior that an optimal channel is designed for.
         purpose: What it is for, see `parse_purpose`; None for all purposes at once.
+        asked: Of how many of `ASKED_TOTAL` units the question is asked.
     """
 
     mechanism: str | None = None
@@ -70,6 +74,7 @@ class Request:
     breakdown_share: float | None = None
     prior: tuple[float, ...] | None = None
     purpose: str | None = None
+    asked: int = ASKED_TOTAL
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "noise_scale", "prior_floor", "resample_prob"):
@@ -93,40 +98,73 @@ class Request:
 
 
 class Planned(NamedTuple):
-    """A mechanism, and what it loses for each purpose; nothing where nothing was searched."""
+    """The mechanism of each question, and what they lose for each purpose.
 
-    mechanism: Mechanism
+    Nothing is lost where nothing was searched.
+    """
+
+    mechanisms: tuple[Mechanism, ...]
     losses: tuple[Loss, ...] = ()
+
+
+class _Recipe(NamedTuple):
+    """How a mechanism follows from a split of ε.
+
+    Attributes:
+        build: The mechanism of a split.
+        counts: Shares of ε for noisy counts to choose from; empty if there is nothing to split.
+    """
+
+    build: Callable[[Split], Mechanism]
+    counts: tuple[float, ...] = ()
 
 
 def choose(request: Request, scenario: Scenario) -> Mechanism:
     """The mechanism asked for; what was not given keeps the largest regret small."""
-    return plan_mechanism(request, scenario).mechanism
+    return plan_mechanisms([request], [scenario]).mechanisms[0]
 
 
-def plan_mechanism(request: Request, scenario: Scenario) -> Planned:
-    """The same, with what it loses for each purpose."""
-    parse_purpose(request.purpose, scenario.layout)  # also where no share is left to choose
-    if request.mechanism is None:
-        if request.epsilon is None:
+def plan_mechanisms(requests: Sequence[Request], scenarios: Sequence[Scenario]) -> Planned:
+    """The mechanisms of all questions, whose sums share one split of ε."""
+    first, layout = requests[0], scenarios[0].layout
+    parse_purpose(first.purpose, layout)  # also where no share is left to choose
+    if first.mechanism is None:
+        if first.epsilon is None:
             raise ParameterError(
                 "missing: epsilon; give epsilon=..., the budget of the release (--epsilon)"
             )
-        redrawn = request.prior_floor is not None or request.resample_prob is not None
+        redrawn = first.prior_floor is not None or first.resample_prob is not None
         name = "cluster-dp" if redrawn else "optimal"
-        return plan_mechanism(replace(request, mechanism=name), scenario)
-    if request.mechanism not in MECHANISMS:
+        return plan_mechanisms([replace(one, mechanism=name) for one in requests], scenarios)
+    if first.mechanism not in MECHANISMS:
         raise ParameterError(
-            f"mechanism must be one of {', '.join(MECHANISMS)}; got {request.mechanism!r}"
+            f"mechanism must be one of {', '.join(MECHANISMS)}; got {first.mechanism!r}"
         )
-    if request.breakdown_share and not scenario.layout.breakdowns:
+    if first.breakdown_share and not layout.breakdowns:
         raise ParameterError(
             "breakdown_share needs breakdowns; declare one (breakdown=..., --breakdown)"
         )
-    return MECHANISMS[request.mechanism](request, scenario)
+    recipes = [MECHANISMS[first.mechanism](*one) for one in zip(requests, scenarios, strict=True)]
+    builds = [_asking(*one) for one in zip(recipes, requests, strict=True)]
+    best = Best(Split(), ())
+    if recipes[0].counts:
+        best = best_split(
+            builds,
+            scenarios,
+            epsilon=first.epsilon or 0.0,
+            counts=recipes[0].counts,
+            given=first.sum_shares,
+            purpose=first.purpose,
+        )
+    return Planned(tuple(build(best.split) for build in builds), best.losses)
 
 
-def _choose_optimal(request: Request, scenario: Scenario) -> Planned:
+def _asking(recipe: _Recipe, request: Request) -> Callable[[Split], Mechanism]:
+    """The mechanism of a split, of those who are asked."""
+    return lambda split: msgspec.structs.replace(recipe.build(split), asked=request.asked)
+
+
+def _choose_optimal(request: Request, scenario: Scenario) -> _Recipe:
     """The optimal channel: for a public prior, or for priors that are learned from noisy counts."""
     if request.noise_scale is not None:
         raise ParameterError(
@@ -138,7 +176,9 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Planned:
         raise ParameterError("optimal needs epsilon")
     layout, space, reference = scenario
     prior = request.prior
-    if prior is None and reference.is_declared and space.n_categories > 2:
+    # For two categories all priors have one channel; units that are not asked count as the prior.
+    matters = space.n_categories > 2 or request.asked < ASKED_TOTAL
+    if prior is None and reference.is_declared and matters:
         prior = tuple(reference.overall(layout).tolist())
 
     def build(split: Split) -> Mechanism:
@@ -153,7 +193,7 @@ def _choose_optimal(request: Request, scenario: Scenario) -> Planned:
             look=request.look or 0.0,
         )
 
-    return _split(request, scenario, build, _shares_of_counts(request, scenario))
+    return _Recipe(build, _shares_of_counts(request, scenario))
 
 
 def _shares_of_counts(request: Request, scenario: Scenario) -> tuple[float, ...]:
@@ -161,7 +201,8 @@ def _shares_of_counts(request: Request, scenario: Scenario) -> tuple[float, ...]
     _, space, reference = scenario
     if request.counts_share is not None:
         return (request.counts_share,)
-    if request.look or request.prior is not None or space.n_categories == 2 or is_joint(space):
+    known = request.look or request.prior is not None or request.asked < ASKED_TOTAL
+    if known or space.n_categories == 2 or is_joint(space):
         return (0.0,)
     if any(space.metric_lattice().is_number):  # a look also finds where they end
         return (0.0,)
@@ -172,7 +213,7 @@ def _shares_of_counts(request: Request, scenario: Scenario) -> tuple[float, ...]
     return (share_of_counts(scenario, request.epsilon or 0.0),)
 
 
-def _choose_clustered(request: Request, scenario: Scenario) -> Planned:
+def _choose_clustered(request: Request, scenario: Scenario) -> _Recipe:
     _refuse_given(request, "look", "counts_share", "prior")
     by_cluster = request.mechanism == "cluster-dp"
     make = builders.cluster_dp if by_cluster else builders.cluster_free_dp
@@ -189,7 +230,7 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Planned:
             resample_prob=request.resample_prob,
             delta=request.delta,
         )
-        return Planned(made)
+        return _Recipe(lambda _: made)
     _refuse_given(request, "resample_prob")
     # At equal privacy a higher floor is better, up to 1/K: see docs/privacy.md.
     floor = request.prior_floor or 1 / scenario.space.n_categories
@@ -208,16 +249,16 @@ def _choose_clustered(request: Request, scenario: Scenario) -> Planned:
         counts = (2 / request.noise_scale / request.epsilon,)
     elif not by_cluster and request.prior_floor is None:
         counts = (_IDLE_COUNTS,)
-    return _split(request, scenario, build, counts)
+    return _Recipe(build, counts)
 
 
-def _choose_uniform(request: Request, scenario: Scenario) -> Planned:
+def _choose_uniform(request: Request, scenario: Scenario) -> _Recipe:
     _refuse_given(request, "look", "counts_share", "noise_scale", "prior_floor", "prior")
     if request.epsilon is None or request.resample_prob is not None:
         made = builders.uniform_prior_dp(
             resample_prob=request.resample_prob, epsilon=request.epsilon, delta=request.delta
         )
-        return Planned(made)
+        return _Recipe(lambda _: made)
 
     def build(split: Split) -> Mechanism:
         return builders.uniform_prior_dp(
@@ -226,10 +267,10 @@ def _choose_uniform(request: Request, scenario: Scenario) -> Planned:
             sums=split.sum_shares(scenario.layout),
         )
 
-    return _split(request, scenario, build, (0.0,))
+    return _Recipe(build, (0.0,))
 
 
-def _choose_contrasts(request: Request, _: Scenario) -> Planned:
+def _choose_contrasts(request: Request, _: Scenario) -> _Recipe:
     _refuse_given(
         request,
         *("look", "counts_share", "noise_scale", "prior_floor", "resample_prob", "delta"),
@@ -237,36 +278,18 @@ def _choose_contrasts(request: Request, _: Scenario) -> Planned:
     )
     if request.epsilon is None:
         raise ParameterError("noisy-horvitz-thompson needs epsilon")
-    return Planned(builders.noisy_horvitz_thompson(epsilon=request.epsilon))
+    made = builders.noisy_horvitz_thompson(epsilon=request.epsilon)
+    return _Recipe(lambda _: made)
 
 
-def _choose_histogram(request: Request, _: Scenario) -> Planned:
+def _choose_histogram(request: Request, _: Scenario) -> _Recipe:
     _refuse_given(
         request,
         *("look", "counts_share", "prior_floor", "resample_prob", "delta"),
         *(*SUM_SHARES, "prior"),
     )
-    return Planned(
-        builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
-    )
-
-
-def _split(
-    request: Request,
-    scenario: Scenario,
-    build: Callable[[Split], Mechanism],
-    counts: tuple[float, ...],
-) -> Planned:
-    """The mechanism at its best split of ε."""
-    best = best_split(
-        build,
-        scenario,
-        epsilon=request.epsilon or 0.0,
-        counts=counts,
-        given=request.sum_shares,
-        purpose=request.purpose,
-    )
-    return Planned(build(best.split), best.losses)
+    made = builders.noisy_histogram(epsilon=request.epsilon, noise_scale=request.noise_scale)
+    return _Recipe(lambda _: made)
 
 
 def _noise_scale(request: Request, split: Split) -> float | None:

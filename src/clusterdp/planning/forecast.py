@@ -1,4 +1,7 @@
-"""Predicted variances of many splits of ε at once, for each purpose of a release."""
+"""Predicted variances of many splits of ε at once, for each purpose of a release.
+
+What to expect of a mechanism at any budget, interpolated between few channels.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,48 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from clusterdp.channels.integers import SMALLEST_ROW_EPSILON
+from clusterdp.cells.layout import stratified_weights
+from clusterdp.channels.base import SMALLEST_ROW_EPSILON
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.weights import stratified_weights
-from clusterdp.mechanisms.sum_shares import SumShares
-from clusterdp.planning.assumptions import cell_reference
-from clusterdp.planning.predictions import objective_weights
-from clusterdp.planning.row_noise import RowNoise, warner
-from clusterdp.precision.cells import arm_cells, level_noises
-from clusterdp.precision.expected import against_control, sampling_variances
-from clusterdp.precision.level_noise import LevelNoise, calibrated_variances
-from clusterdp.statistics.sum_noise import sum_variances
-from clusterdp.statistics.sums import NoisySums
-from clusterdp.statistics.totals import NoisyTotals, noise_in_rows
+from clusterdp.mechanisms.catalogue import SumShares
+from clusterdp.planning.prediction import (
+    RowNoise,
+    expect,
+    expect_with,
+    objective_weights,
+    public_scenario,
+    warner,
+    without_sums,
+)
+from clusterdp.precision.closed_form import (
+    LevelNoise,
+    arm_cells,
+    calibrated_variances,
+    level_noises,
+)
+from clusterdp.precision.prediction import (
+    against_control,
+    asked_noise,
+    between_variances,
+    group_degrees,
+    sampling_variances,
+    unit_spread,
+)
+from clusterdp.statistics._sum_noise import sum_variances
+from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.sums import NoisySums, NoisyTotals, noise_in_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.planning.assumptions import Scenario
-    from clusterdp.planning.purpose import Purpose
-    from clusterdp.precision.level_noise import ArmCells
+    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.planning.request import Purpose, Scenario
+    from clusterdp.precision.closed_form import ArmCells
+    from clusterdp.precision.prediction import Precision
+
 
 # What rows keep of what counts leave of ε, where their noise is computed; between, interpolated.
 _KEPT = (1.0, 0.93, 0.87, 0.81, 0.75, 0.68, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)
@@ -41,6 +62,8 @@ _AS_WARNER, _HALF = 0.25, 0.5
 # to be this share of theirs, as those of outcomes with a standard deviation of a seventh of the
 # range. Else noise of privacy would seem to matter little.
 _LIKELY_SPREAD = 0.25
+# The probability that 95% intervals reach up to.
+_REACH = 0.975
 # Slightly more than the least ε of rows, which rounding must not take away.
 _LEAST_ROWS = 1.01 * SMALLEST_ROW_EPSILON
 # Clusters that are looked at: the largest, and some of the rest that stand for all of it.
@@ -70,7 +93,7 @@ class Split(NamedTuple):
 
 
 class Forecast:
-    """Predicted variances of the splits that give counts the same share.
+    """Predicted variances of the splits that give counts the same share, over all questions.
 
     Attributes:
         most: The most that sums can take of ε; negative if counts leave nothing.
@@ -78,47 +101,22 @@ class Forecast:
 
     def __init__(
         self,
-        build: Callable[[Split], Mechanism],
+        builds: Sequence[Callable[[Split], Mechanism]],
         counts: float,
         epsilon: float,
-        scenario: Scenario,
+        scenarios: Sequence[Scenario],
         purposes: tuple[Purpose, ...],
     ) -> None:
-        layout, space, reference = scenario
-        self._layout, self._space, self._epsilon = layout, space, epsilon
-        self._purposes, self._weights = purposes, objective_weights(scenario)
-        self._nodes = _row_nodes(build, counts, epsilon, space)
-        self.most = max((one.sums for one in self._nodes), default=-1.0)
-        if not self._nodes:
-            return
-        like = build(Split(counts))
-        prior = like.settled_rows(space).public_prior(space)
-        public = scenario._replace(reference=cell_reference(prior[np.newaxis, np.newaxis]))
-        enough = _HALF * self._nodes[0].epsilon
-        if not (counts and like.designs_rows):
-            enough = min(_AS_WARNER, enough)
-        self._known = [one.epsilon for one in self._nodes[::-1] if one.epsilon >= enough]
-        self._noise = _log_ratios(RowNoise(like, scenario), self._known)
-        self._public = _log_ratios(RowNoise(replace(like, statistics=()), public), self._known)
-        self._chosen, self._copies = _stand_ins(layout)
+        self._layout, self._epsilon = scenarios[0].layout, epsilon
+        self._purposes = purposes
+        self._chosen, self._copies = _stand_ins(self._layout)
         self._cells: dict[float, list[ArmCells]] = {}
-        everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
-        metrics = range(len(space.metric_values()))
-        likely = 1.0 if reference.is_declared else _LIKELY_SPREAD
-        self._sampling = [
-            likely
-            * against_control(
-                sampling_variances(layout, everywhere, space.metric_values()[metric]), layout
-            )
-            for metric in metrics
+        self._by_rows = np.array([arm.by_rows for arm in self._cells_of(1.0)])
+        self._questions = [
+            _Question(build, counts, epsilon, scenario, self._chosen)
+            for build, scenario in zip(builds, scenarios, strict=True)
         ]
-        by_rows = np.array([arm.by_rows for arm in self._cells_of(1.0)])
-        self._by_rows = against_control(by_rows, layout)
-        # 1/variance of cell sums by counts; axes [cluster] by metric and arm.
-        self._counted = [
-            [1 / noise.cells[self._chosen] for noise in level_noises(like, layout, space, metric)]
-            for metric in metrics
-        ]
+        self.most = min(one.most for one in self._questions)
 
     def __call__(self, shares: FloatArray) -> FloatArray:
         """Σ_j w_j·Var_j of the treatment that is known least; axes `[split, purpose]`.
@@ -126,28 +124,23 @@ class Forecast:
         Args:
             shares: Shares of totals, clusters and breakdowns; axes `[split, 3]`.
         """
-        sums = [one.sums for one in self._nodes]
-        epsilons = np.interp(shares.sum(axis=1), sums, [one.epsilon for one in self._nodes])
         total = np.zeros((len(shares), len(self._purposes), len(self._layout.treatments)))
-        of_metrics = self._noise_of_sums(shares)
-        for metric, weight in enumerate(self._weights):
-            noise, public = (
-                warner(epsilons)
-                * np.exp(np.interp(np.log(epsilons), np.log(self._known), logs[:, metric]))
-                for logs in (self._noise, self._public)
-            )
-            alone = of_metrics[metric]
-            total += weight * self._of_metric(metric, shares, alone, noise, public)
+        for question in self._questions:
+            of_metrics = self._noise_of_sums(question.space, shares)
+            pairs = zip(of_metrics, question.row_noises(shares.sum(axis=1)), strict=True)
+            for metric, (alone, (noise, public)) in enumerate(pairs):
+                found = self._of_metric(question, metric, shares, alone, noise, public)
+                total += question.weights[metric] * found
         return np.asarray(total.max(axis=-1))
 
-    def _noise_of_sums(self, shares: FloatArray) -> list[LevelNoise]:
-        """The noise on the sums of each metric."""
+    def _noise_of_sums(self, space: CategorySpace, shares: FloatArray) -> list[LevelNoise]:
+        """The noise on the sums of each metric of a question."""
         totals, clusters, breakdowns = (self._epsilon * shares).T
         n_breakdowns = len(self._layout.breakdowns)
         each = breakdowns / max(n_breakdowns, 1)
         heavy = NoisyTotals.largest_weight
-        of_totals, of_groups = (sum_variances(self._space, one, heavy) for one in (totals, each))
-        of_cells = sum_variances(self._space, clusters, NoisySums.largest_weight)
+        of_totals, of_groups = (sum_variances(space, one, heavy) for one in (totals, each))
+        of_cells = sum_variances(space, clusters, NoisySums.largest_weight)
         return [
             LevelNoise(
                 cells=of_cells[:, metric, np.newaxis],
@@ -157,8 +150,9 @@ class Forecast:
             for metric in range(of_cells.shape[1])
         ]
 
-    def _of_metric(
+    def _of_metric(  # noqa: PLR0913, PLR0917 - what is measured, and the noise on it
         self,
+        question: _Question,
         metric: int,
         shares: FloatArray,
         alone: LevelNoise,
@@ -168,10 +162,11 @@ class Forecast:
         """Variances of one metric; axes `[split, purpose, treatment]`.
 
         Args:
+            question: Its question.
             metric: Which metric.
             shares: As in `__call__`.
             alone: The noise on its sums, without what counts tell of cells.
-            noise: Of a unit's row; axes `[split]`.
+            noise: Of a unit, if it is asked or not; axes `[split]`.
             public: The same as far as it is public.
         """
         totals, _, breakdowns = (self._epsilon * shares).T
@@ -179,22 +174,33 @@ class Forecast:
         # Splits whose totals have the same weights are looked at together.
         largest = np.maximum(totals, breakdowns / max(n_breakdowns, 1))
         worth = noise_in_rows(largest, self._epsilon * (1 - shares.sum(axis=1)))
-        parts = []
+        parts, counted = [], question.counted[metric]
         for weighed in np.unique(worth):
             same = worth == weighed
             of_same = LevelNoise(*(part[same] for part in alone))
-            parts.append((same, self._privacy(metric, weighed, of_same, noise[same], public[same])))
+            parts.append(
+                (same, self._privacy(counted, weighed, of_same, noise[same], public[same]))
+            )
         privacy = np.empty((len(shares), *parts[0][1].shape[1:]))
         for same, part in parts:
             privacy[same] = part
-        variances = against_control(privacy, self._layout)
-        variances += self._sampling[metric]
-        rows = noise[:, np.newaxis] * self._by_rows + self._sampling[metric][0]
-        return np.stack([self._of_purpose(one, variances, rows) for one in self._purposes], axis=1)
+        sampling, layout = question.sampling[metric], self._layout
+        variances = against_control(privacy + sampling, layout)
+        by_rows = noise[:, np.newaxis] * self._by_rows
+        rows = against_control(by_rows + sampling[0], layout) - question.between[metric]
+        found = np.stack([self._of_purpose(one, variances, rows) for one in self._purposes], axis=1)
+        if layout.assigned is None:
+            return found
+        from scipy.special import stdtrit
+
+        # Groups that were assigned are few, and noise hides how they differ: that makes intervals
+        # longer, by so much in squares.
+        degrees = group_degrees(layout, sampling[0], privacy, by_rows)
+        return np.asarray(found * (stdtrit(degrees, _REACH) ** 2)[:, np.newaxis])
 
     def _privacy(
         self,
-        metric: int,
+        counted: list[FloatArray],
         weighed: float,
         alone: LevelNoise,
         noise: FloatArray,
@@ -203,16 +209,16 @@ class Forecast:
         """Privacy variances of means; axes `[split, target, arm]`.
 
         Args:
-            metric: Which metric.
+            counted: 1/variance of cell sums by counts, by arm; axes `[cluster]`.
             weighed: The noise in rows that weights follow from.
             alone: The noise on sums, without what counts tell of cells.
             noise: Of a unit's row; axes `[split]`.
             public: The same as far as it is public.
         """
         privacy = []
-        for arm, counted in zip(self._cells_of(weighed), self._counted[metric], strict=True):
+        for arm, by_counts in zip(self._cells_of(weighed), counted, strict=True):
             with np.errstate(divide="ignore"):
-                both = 1 / (1 / alone.cells + counted)
+                both = 1 / (1 / alone.cells + by_counts)
             privacy.append(calibrated_variances(arm, alone._replace(cells=both), noise, public))
         return np.stack(privacy, axis=-1)
 
@@ -241,6 +247,81 @@ class Forecast:
         present = np.flatnonzero((sizes > 0).all(axis=1))
         shares = sizes[present].sum(axis=1) / sizes[present].sum()
         return np.asarray(np.einsum("g,sgt->st", shares, variances[:, first + present]))
+
+
+class _Question:
+    """What the variances of a question's metrics depend on.
+
+    Attributes:
+        space: Its categories.
+        most: The most that sums can take of ε; negative if counts leave nothing.
+        weights: How much the variance of each metric counts.
+        sampling: Variances of means from true outcomes, by metric; axes `[target, arm]`.
+        between: What groups that were assigned add to those of effects; axes `[treatment]`.
+        counted: 1/variance of cell sums by counts, by metric and arm; axes `[cluster]`.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Split], Mechanism],
+        counts: float,
+        epsilon: float,
+        scenario: Scenario,
+        chosen: IntArray,
+    ) -> None:
+        layout, space, reference = scenario
+        self.space, self._nodes = space, _row_nodes(build, counts, epsilon, space)
+        self.most = max((one.sums for one in self._nodes), default=-1.0)
+        if not self._nodes:
+            return
+        like = build(Split(counts))
+        self._share = like.asked_share
+        self.weights = objective_weights(scenario)
+        public = public_scenario(like, scenario)
+        enough = _HALF * self._nodes[0].epsilon
+        if not (counts and like.designs_rows):
+            enough = min(_AS_WARNER, enough)
+        self._known = [one.epsilon for one in self._nodes[::-1] if one.epsilon >= enough]
+        self._noise = _log_ratios(RowNoise(like, scenario), self._known)
+        self._public = _log_ratios(RowNoise(replace(like, statistics=()), public), self._known)
+        everywhere = reference.of_clusters(np.arange(len(layout.clusters)))
+        likely = 1.0 if reference.is_declared else _LIKELY_SPREAD
+        every = space.metric_values()
+        self._spreads = [
+            likely * float(unit_spread(layout, everywhere, values).mean()) for values in every
+        ]
+        self.sampling = [
+            likely * sampling_variances(layout, everywhere, values) for values in every
+        ]
+        self.between = [
+            likely * against_control(between_variances(layout, everywhere, values), layout)
+            for values in every
+        ]
+        self.counted = [
+            [1 / noise.cells[chosen] for noise in level_noises(like, layout, space, metric)]
+            for metric in range(len(every))
+        ]
+
+    def row_noises(self, sums: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """The noise of a unit in each metric, and as far as it is public; axes `[split]`.
+
+        Args:
+            sums: What sums take of ε; axes `[split]`.
+        """
+        taken, left = zip(*self._nodes, strict=True)
+        epsilons = np.interp(sums, taken, left)
+        return [
+            (
+                self._of_everyone(epsilons, self._noise[:, metric], spread),
+                self._of_everyone(epsilons, self._public[:, metric], spread),
+            )
+            for metric, spread in enumerate(self._spreads)
+        ]
+
+    def _of_everyone(self, epsilons: FloatArray, logs: FloatArray, spread: float) -> FloatArray:
+        """The noise of units, asked or not, from logarithms at the known ε; axes `[split]`."""
+        ratios = np.exp(np.interp(np.log(epsilons), np.log(self._known), logs))
+        return np.asarray(asked_noise(warner(epsilons) * ratios, spread, self._share))
 
 
 class _Node(NamedTuple):
@@ -280,3 +361,16 @@ def _stand_ins(layout: Layout) -> tuple[IntArray, FloatArray]:
     places = ((np.arange(n_taken) + 0.5) * len(rest) / max(n_taken, 1)).astype(np.int64)
     copies = np.full(n_taken, len(rest) / max(n_taken, 1))
     return np.concatenate([largest, rest[places]]), np.concatenate([np.ones(len(largest)), copies])
+
+
+def expect_quickly(mechanism: Mechanism, scenario: Scenario) -> tuple[Precision, ...]:
+    """As `expect`; a public channel is not designed for the very ε of its rows."""
+    layout, space, _ = scenario
+    if not mechanism.designs_rows or mechanism.find(NoisyCounts) is not None:
+        return expect(mechanism, scenario)
+    like, epsilon = without_sums(mechanism, space), mechanism.row_epsilon(space)
+    noise, assumed = (
+        RowNoise(like, known)(epsilon) for known in (scenario, public_scenario(like, scenario))
+    )
+    by_arm = np.repeat(noise[:, np.newaxis], len(layout.arms), axis=1)
+    return expect_with(mechanism, scenario, by_arm, assumed)

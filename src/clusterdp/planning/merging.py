@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clusterdp.experiment.pooling import pool_small_clusters
-from clusterdp.planning.choose import choose
-from clusterdp.planning.quick import expect_quickly
+from clusterdp.cells.assignment import pool_small_clusters
+from clusterdp.planning.choose import plan_mechanisms
+from clusterdp.planning.forecast import expect_quickly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from clusterdp._arrays import CodeArray
-    from clusterdp.planning.assumptions import Scenario
+    from clusterdp.cells.layout import Layout
     from clusterdp.planning.choose import Request
-    from clusterdp.precision.expected import Precision
+    from clusterdp.planning.request import Scenario
+    from clusterdp.precision.prediction import Precision
 
 # Clusters that expect fewer units in some arm are small.
 SMALL = 50
@@ -38,24 +39,28 @@ class Clustering(NamedTuple):
 
 
 def compare_clusters(
-    request: Request, scenario: Scenario, planned: tuple[Precision, ...]
-) -> tuple[Clustering, ...]:
-    """Plans for the same table with other clusters; none where there are no clusters.
+    requests: Sequence[Request],
+    scenarios: Sequence[Scenario],
+    planned: Sequence[tuple[Precision, ...]],
+) -> list[tuple[Clustering, ...]]:
+    """Plans for the same table with other clusters, by question; none where there are no clusters.
 
     Args:
-        request: What is asked for, with a mechanism.
-        scenario: What is known.
-        planned: What to expect with clusters as they are.
+        requests: What is asked of each question, with a mechanism.
+        scenarios: What is known of each question.
+        planned: What to expect of each question with clusters as they are.
     """
-    n_clusters = len(scenario.layout.clusters)
+    n_clusters = len(scenarios[0].layout.clusters)
     if n_clusters == 1:
-        return ()
-    found = [Clustering("your clusters", n_clusters, planned)]
-    for name, codes in _other_clusters(scenario):
-        other = merged(scenario, codes)
-        precisions = expect_quickly(choose(request, other), other)
-        found.append(Clustering(name, len(other.layout.clusters), precisions))
-    return tuple(found)
+        return [() for _ in scenarios]
+    found = [[Clustering("your clusters", n_clusters, one)] for one in planned]
+    for name, codes in _other_clusters(scenarios[0].layout):
+        others = [merged(scenario, codes) for scenario in scenarios]
+        made = plan_mechanisms(requests, others).mechanisms
+        for every, mechanism, other in zip(found, made, others, strict=True):
+            precisions = expect_quickly(mechanism, other)
+            every.append(Clustering(name, len(other.layout.clusters), precisions))
+    return [tuple(every) for every in found]
 
 
 def merged(scenario: Scenario, codes: CodeArray) -> Scenario:
@@ -78,8 +83,7 @@ def merged(scenario: Scenario, codes: CodeArray) -> Scenario:
     return scenario._replace(layout=fewer, reference=reference)
 
 
-def _other_clusters(scenario: Scenario) -> Iterator[tuple[str, CodeArray]]:
-    layout = scenario.layout
+def _other_clusters(layout: Layout) -> Iterator[tuple[str, CodeArray]]:
     numbered = replace(layout, clusters=tuple(range(len(layout.clusters))))
     pooled, codes, _ = pool_small_clusters(numbered, SMALL)
     if codes is not None and len(pooled.clusters) > 1:

@@ -7,18 +7,17 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterdp.errors import ParameterError
-from clusterdp.planning.plan import LEAST_EPSILON, MOST_EPSILON, at_budget
-from clusterdp.planning.predictions import of_purpose
-from clusterdp.planning.purpose import parse_purpose
+from clusterdp.planning.compare import LEAST_EPSILON, MOST_EPSILON, at_budget
+from clusterdp.planning.prediction import of_purpose
+from clusterdp.planning.request import parse_purpose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clusterdp.experiment.layout import Layout
-    from clusterdp.planning.plan import Comparison, Option
-    from clusterdp.planning.purpose import Purpose
-    from clusterdp.precision.expected import Precision
-    from clusterdp.precision.prediction import Prediction
+    from clusterdp.cells.layout import Layout
+    from clusterdp.planning.compare import Comparison, Option
+    from clusterdp.planning.request import Purpose
+    from clusterdp.precision.prediction import Precision, Prediction
 
 # Budgets are such numbers times a power of ten, from an eighth of the planned one to four times it.
 _DIGITS = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
@@ -29,8 +28,8 @@ class Budget(NamedTuple):
     """What a plan would be at some ε.
 
     Attributes:
-        epsilon: ε of all blocks together.
-        options: The recommended mechanism of each block at its share of it.
+        epsilon: ε of the whole release.
+        options: The recommended mechanism of each question at it.
     """
 
     epsilon: float
@@ -55,12 +54,12 @@ def other_budgets(
 ) -> tuple[Budget, ...]:
     """The plan at other budgets, in their order, with the planned one as it is.
 
-    Blocks and their shares of ε, grids and looks stay as they were planned; what is left open is
-    chosen anew. Budgets at which something that was asked for cannot be had are left out.
+    Questions, grids and looks stay as they were planned; what is left open is chosen anew. Budgets
+    at which something that was asked for cannot be had are left out.
 
     Args:
-        comparisons: The plan of each block.
-        epsilon: The budget of all of them together.
+        comparisons: The plan of each question.
+        epsilon: The budget of the release.
         on_done: Called with 1 after each budget.
         fixed: What private clusters take of every budget.
     """
@@ -72,7 +71,7 @@ def other_budgets(
             found.append(Budget(one, tuple(compared.choice for compared in comparisons)))
         elif min(scaled) >= LEAST_EPSILON and max(scaled) <= MOST_EPSILON:
             with contextlib.suppress(ParameterError):
-                found.append(Budget(one, tuple(map(at_budget, comparisons, scaled))))
+                found.append(Budget(one, at_budget(comparisons, scaled)))
         on_done(1)
     return tuple(found)
 

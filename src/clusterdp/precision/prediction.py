@@ -1,20 +1,39 @@
-"""The standard error that is expected of an effect, and what of it privacy costs."""
+"""What to expect of effects, from a mechanism and public numbers: of everyone, groups, segments.
+
+The standard error that is expected of an effect, and what of it privacy costs.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from clusterdp.outcomes.space import Ends
+from clusterdp.precision.closed_form import (
+    LevelNoise,
+    arm_cells,
+    calibrated_variances,
+    level_noises,
+)
+from clusterdp.statistics.contrasts import NoisyContrasts
+
 if TYPE_CHECKING:
     from clusterdp._arrays import FloatArray
+    from clusterdp.cells.layout import Layout
+    from clusterdp.channels.catalogue import Channel
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.precision.closed_form import ArmCells
+
 
 # What is shown in place of a detectable effect that is larger than any effect can be.
 UNSEEN = "cannot be seen"
 # Two-sided 5% test, 80% power.
-_DETECTABLE = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
+_TESTED, _POWER = 0.975, 0.8
 
 
 class Prediction(NamedTuple):
@@ -27,18 +46,33 @@ class Prediction(NamedTuple):
         sampling_std_error: The same from true outcomes.
         privacy_std_error: What privacy adds, in squares.
         largest_effect: The largest effect that is possible: the range of the metric.
+        degrees: Degrees of freedom that are expected of it; infinite if intervals are normal.
+        sampling_degrees: The same from true outcomes.
     """
 
     std_error: float
     sampling_std_error: float
     privacy_std_error: float
     largest_effect: float = math.inf
+    degrees: float = math.inf
+    sampling_degrees: float = math.inf
 
     @classmethod
     def of(
-        cls, sampling: FloatArray, privacy: FloatArray, largest_effect: float = math.inf
+        cls,
+        sampling: FloatArray,
+        privacy: FloatArray,
+        largest_effect: float = math.inf,
+        degrees: tuple[FloatArray, FloatArray] | None = None,
     ) -> Prediction:
-        """From variances of every treatment; axes `[treatment]`."""
+        """From variances of every treatment; axes `[treatment]`.
+
+        Args:
+            sampling: From true outcomes.
+            privacy: What privacy adds.
+            largest_effect: The range of the metric.
+            degrees: Degrees of freedom, and those from true outcomes; None if there are many.
+        """
         total = sampling + privacy
         worst = int(np.argmax(total))
         return cls(
@@ -46,17 +80,25 @@ class Prediction(NamedTuple):
             math.sqrt(sampling[worst]),
             math.sqrt(privacy[worst]),
             largest_effect,
+            *(() if degrees is None else (float(one[worst]) for one in degrees)),
         )
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Everything about it as plain values; no degrees of freedom where intervals are normal."""
+        known = self._asdict()
+        for name in ("degrees", "sampling_degrees"):
+            known[name] = None if math.isinf(known[name]) else known[name]
+        return {**known, "detectable_effect": self.detectable_effect}
 
     @property
     def detectable_effect(self) -> float:
         """The smallest effect that a two-sided 5% test finds with 80% probability."""
-        return _DETECTABLE * self.std_error
+        return _detectable(self.degrees) * self.std_error
 
     @property
     def detectable_without_privacy(self) -> float:
         """The same from true outcomes."""
-        return _DETECTABLE * self.sampling_std_error
+        return _detectable(self.sampling_degrees) * self.sampling_std_error
 
     @property
     def is_visible(self) -> bool:
@@ -67,3 +109,380 @@ class Prediction(NamedTuple):
     def is_visible_without_privacy(self) -> bool:
         """The same from true outcomes."""
         return self.detectable_without_privacy <= self.largest_effect
+
+
+def _detectable(degrees: float) -> float:
+    """How many standard errors an effect has that is found."""
+    if math.isinf(degrees):
+        return NormalDist().inv_cdf(_TESTED) + NormalDist().inv_cdf(_POWER)
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, _TESTED) + stdtrit(degrees, _POWER))
+
+
+Noise = TypeVar("Noise", float, "FloatArray")
+# Of more clusters than this, some stand for all where each takes long; it changes the third digit.
+_CLUSTERS = 400
+_TINY = 1e-100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Precision:
+    """Variances that are expected of effects on one metric.
+
+    Targets are everyone, then the groups of each breakdown; everyone alone where no rows are
+    published.
+
+    Attributes:
+        sampling: Of effects from true outcomes; axes `[target, treatment]`.
+        privacy: What privacy adds; axes `[target, treatment]`.
+        by_rows: What privacy adds for everyone by rows alone, axes `[treatment]`; None if no rows
+            are published.
+        largest_effect: The largest effect that is possible: the range of the metric.
+        design: What groups that were assigned as a whole do to it; None if units were.
+    """
+
+    sampling: FloatArray
+    privacy: FloatArray
+    by_rows: FloatArray | None
+    largest_effect: float = math.inf
+    design: GroupDesign | None = None
+
+    @property
+    def overall(self) -> Prediction:
+        """Of the overall effect."""
+        return self.of_target(0)
+
+    def of_target(self, target: int) -> Prediction:
+        """Of everyone (0), or of a group."""
+        return self._prediction(self.sampling[target], self.privacy[target])
+
+    def segment(self, share: float) -> Prediction | None:
+        """Of a segment with this share of every cell; None if no rows are published.
+
+        Calibration moves a segment as it moves everyone, and only rows tell the two apart.
+        """
+        if self.by_rows is None:
+            return None
+        privacy = self.privacy[0] + (1 / share - 1) * self.by_rows
+        between = 0.0 if self.design is None else self.design.between
+        return self._prediction((self.sampling[0] - between) / share + between, privacy)
+
+    def _prediction(self, sampling: FloatArray, privacy: FloatArray) -> Prediction:
+        degrees = None if self.design is None else (self.design.degrees, self.design.without)
+        return Prediction.of(sampling, privacy, self.largest_effect, degrees)
+
+
+def expected_precision(  # noqa: PLR0913 - the parts of a release, and what is thought of it
+    mechanism: Mechanism,
+    layout: Layout,
+    space: CategorySpace,
+    probs: FloatArray,
+    unit_noise: FloatArray | None,
+    *,
+    assumed: FloatArray | None = None,
+) -> tuple[Precision, ...]:
+    """What to expect of effects on each metric.
+
+    Args:
+        mechanism: What is published.
+        layout: What is public.
+        space: The categories of outcomes.
+        probs: What outcomes are thought to be like; axes `[cluster or 1, arm or 1, category]`.
+        unit_noise: The noise variance of the row of a unit that is asked, axes `[metric, arm]`;
+            None without rows.
+        assumed: The same as far as it is public, axes `[metric]`; by default that of the
+            mechanism's own channel, which then is designed.
+    """
+    metrics = range(len(space.metric_values()))
+    ends = [Ends.of(space, metric) for metric in metrics]
+    if unit_noise is None:
+        alone = [_by_statistics(mechanism, layout, space, probs, one) for one in metrics]
+        return _within(alone, ends)
+    assumed = public_unit_noise(mechanism, space) if assumed is None else assumed
+    every = [
+        _Measured(
+            space.metric_values()[metric],
+            unit_noise[metric],
+            assumed[metric],
+            level_noises(mechanism, layout, space, metric),
+        )
+        for metric in metrics
+    ]
+    measured, overall = list(every), probs.mean(axis=(0, 1))
+    for place, one in space.of_observed().items():
+        measured[place] = _among_observed(every[place], every[one.observed], overall)
+    prior = mechanism.settled_rows(space).public_prior(space)
+    cells = arm_cells(layout, mechanism.total_weights(layout))
+    found = [_by_rows(one, mechanism.asked_share, layout, cells, probs, prior) for one in measured]
+    return _within(found, ends)
+
+
+def _within(found: list[Precision], ends: list[Ends]) -> tuple[Precision, ...]:
+    """What to expect of metrics, with the largest effects that their ends allow."""
+    pairs = zip(found, ends, strict=True)
+    return tuple(replace(one, largest_effect=own.span) for one, own in pairs)
+
+
+class _Measured(NamedTuple):
+    """A function of the category, and the noise on it.
+
+    Attributes:
+        values: Axes `[category]`.
+        noise: The noise variance of the row of a unit that is asked; axes `[arm]`.
+        assumed: The same as far as it is public.
+        levels: The noise on sums, by arm.
+    """
+
+    values: FloatArray
+    noise: FloatArray
+    assumed: float
+    levels: list[LevelNoise]
+
+
+def _among_observed(above: _Measured, below: _Measured, overall: FloatArray) -> _Measured:
+    """A mean N/D among those observed, by linearisation: (N − θD)/E[D].
+
+    θ and E[D] are those of all clusters together. The noise of privacy on N and D counts as
+    independent.
+    """
+    share = float(overall @ below.values)
+    mean = float(overall @ above.values) / share
+    square = max(mean**2, _TINY)  # sums that are not published have infinite noise
+
+    def both(first: FloatArray, second: FloatArray) -> FloatArray:
+        return np.asarray((first + square * second) / share**2)
+
+    return _Measured(
+        values=(above.values - mean * below.values) / share,
+        noise=both(above.noise, below.noise),
+        assumed=(above.assumed + square * below.assumed) / share**2,
+        levels=[
+            LevelNoise(*map(both, first, second))
+            for first, second in zip(above.levels, below.levels, strict=True)
+        ],
+    )
+
+
+def _by_rows(  # noqa: PLR0913, PLR0917 - what is measured, of whom, and what is thought of it
+    measured: _Measured,
+    share: float,
+    layout: Layout,
+    cells: list[ArmCells],
+    probs: FloatArray,
+    prior: FloatArray,
+) -> Precision:
+    """What to expect of a metric whose rows are of a share of units that are asked."""
+    values = measured.values
+    noise = asked_noise(measured.noise, unit_spread(layout, probs, values), share)
+    spread = prior @ (values - prior @ values) ** 2
+    assumed = np.asarray(asked_noise(measured.assumed, spread, share))
+    arms = zip(cells, measured.levels, noise, strict=True)
+    privacy = np.stack([calibrated_variances(*arm, assumed) for arm in arms], axis=-1)
+    by_rows = noise * [arm.by_rows for arm in cells]
+    return Precision(
+        sampling=against_control(sampling_variances(layout, probs, values), layout),
+        privacy=against_control(privacy, layout),
+        by_rows=against_control(by_rows, layout),
+        design=GroupDesign.of(layout, probs, values, privacy, by_rows),
+    )
+
+
+def asked_noise(noise: Noise, spread: FloatArray | float, share: float) -> Noise:
+    """v/π + (1/π − 1)σ²: the noise variance of a unit if a share π of units is asked.
+
+    Args:
+        noise: v, that of the row of a unit that is asked.
+        spread: σ², the variance of what is asked.
+        share: π.
+    """
+    return noise / share + (1 / share - 1) * spread  # type: ignore[return-value]  # of one shape
+
+
+def unit_spread(layout: Layout, probs: FloatArray, values: FloatArray) -> FloatArray:
+    """σ² of a unit within its cell, averaged over an arm; axes `[arm]`.
+
+    Args:
+        layout: What is public.
+        probs: The distributions of outcomes; axes `[cluster or 1, arm or 1, category]`.
+        values: Of the categories.
+    """
+    means = (probs @ values)[..., np.newaxis]
+    spread = (probs * (values - means) ** 2).sum(axis=-1)
+    weights = mean_weights(layout)
+    return np.asarray((weights * spread).sum(axis=0) / weights.sum(axis=0))
+
+
+def sampling_variances(layout: Layout, probs: FloatArray, values: FloatArray) -> FloatArray:
+    """Variances of means from true outcomes: of arms, then of groups; axes `[target, arm]`.
+
+    Args:
+        layout: What is public.
+        probs: The distributions of outcomes; axes `[cluster or 1, arm or 1, category]`.
+        values: Of the categories.
+    """
+    everyone = mean_weights(layout).sum(axis=0) * unit_spread(layout, probs, values)
+    between = between_variances(layout, probs, values)
+    if layout.assigned is not None:
+        everyone = (1 - layout.assigned.correlation) * everyone
+    with np.errstate(divide="ignore"):
+        inverse = [one.sizes.sum(axis=0) / one.sizes for one in layout.breakdowns]
+    parts = [everyone[np.newaxis], *(everyone * one for one in inverse)]
+    return np.asarray(np.concatenate(parts) + between)
+
+
+def between_variances(layout: Layout, probs: FloatArray, values: FloatArray) -> FloatArray:
+    """The part of them that groups have which were assigned as a whole: ρσ²·Σ w²; axes `[arm]`.
+
+    Segments have it as well: all groups are in them.
+    """
+    of_units, assigned = unit_spread(layout, probs, values), layout.assigned
+    if assigned is None:
+        return np.zeros_like(of_units)
+    return np.asarray(assigned.correlation * of_units * assigned.concentrations)
+
+
+class GroupDesign(NamedTuple):
+    """What groups that were assigned as a whole do to what can be expected; axes `[treatment]`.
+
+    Attributes:
+        between: The part of variances of sampling that is between groups.
+        degrees: Degrees of freedom that groups leave, with noise of privacy on what each adds.
+        without: The same without privacy.
+    """
+
+    between: FloatArray
+    degrees: FloatArray
+    without: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        probs: FloatArray,
+        values: FloatArray,
+        privacy: FloatArray,
+        by_rows: FloatArray,
+    ) -> GroupDesign | None:
+        """The design of a layout; None if units were assigned.
+
+        Args:
+            layout: What is public.
+            probs: What outcomes are thought to be like.
+            values: Of a metric.
+            privacy: Variances of privacy of means; axes `[target, arm]`.
+            by_rows: Those of everyone's means by rows alone; axes `[arm]`.
+        """
+        if layout.assigned is None:
+            return None
+        sampling = sampling_variances(layout, probs, values)[0]
+        return cls(
+            against_control(between_variances(layout, probs, values), layout),
+            group_degrees(layout, sampling, privacy, by_rows),
+            group_degrees(layout, sampling, np.zeros_like(privacy), np.zeros_like(by_rows)),
+        )
+
+
+def group_degrees(
+    layout: Layout, sampling: FloatArray, privacy: FloatArray, by_rows: FloatArray
+) -> FloatArray:
+    """Degrees of freedom of variances between groups; axes `[..., treatment]`.
+
+    Groups differ by S + N, N the noise on what they add to the mean: by their own totals, if there
+    are any, or by rows. With V = S + P that is as much as ν·(V/(S + N))² of ν degrees; Welch's of
+    both arms.
+
+    Args:
+        layout: What is public, with groups that were assigned.
+        sampling: S; axes `[arm]`.
+        privacy: Variances of privacy of means, P first; axes `[..., target, arm]`.
+        by_rows: N by rows alone; axes `[..., arm]`.
+    """
+    assert layout.assigned is not None  # noqa: S101 - the caller asks for groups
+    noise, first = by_rows, 1
+    for one in layout.breakdowns:
+        last = first + len(one.sizes)
+        if not one.compares_arms:
+            shares = one.sizes / one.sizes.sum(axis=0)
+            known = np.where(one.sizes > 0, privacy[..., first:last, :], 0.0)
+            noise = (shares**2 * known).sum(axis=-2)
+        first = last
+    variances = sampling + privacy[..., 0, :]
+    degrees = layout.assigned.degrees * (variances / (sampling + noise)) ** 2
+    uncertain = against_control(variances**2 / degrees, layout)
+    return np.asarray(np.maximum(against_control(variances, layout) ** 2 / uncertain, 1.0))
+
+
+def mean_weights(layout: Layout) -> FloatArray:
+    """What a unit's variance counts for in the mean of an arm: (n_c/n)²/n_ac; `[cluster, arm]`."""
+    shares = layout.sizes.sum(axis=1, keepdims=True) / layout.n_units
+    return np.asarray(shares**2 / layout.sizes)
+
+
+def against_control(per_arm: FloatArray, layout: Layout) -> FloatArray:
+    """Variances of effects from those of means; last axis `[arm]`, then `[treatment]`."""
+    return np.asarray(per_arm[..., list(layout.treatments)] + per_arm[..., [layout.control]])
+
+
+def public_unit_noise(mechanism: Mechanism, space: CategorySpace) -> FloatArray:
+    """The noise variance of a unit as far as it is public; axes `[metric]`.
+
+    It is of a channel that is made without statistics, and decides how rows are weighed against
+    sums.
+    """
+    rows = mechanism.settled_rows(space)
+    channel, prior = rows.public_channel(space), rows.public_prior(space)
+    metrics = range(len(space.metric_values()))
+    return np.array([channel.noise_variance(metric)[0] @ prior for metric in metrics])
+
+
+def channel_unit_noise(
+    channel: Channel, layout: Layout, space: CategorySpace, probs: FloatArray
+) -> FloatArray:
+    """The noise variance of a unit's row in a channel; axes `[metric, arm]`.
+
+    Averaged over clusters as they count in the mean of an arm.
+
+    Args:
+        channel: The channel of every cell.
+        layout: What is public.
+        space: The categories of outcomes.
+        probs: What outcomes are thought to be like; axes `[cluster or 1, arm or 1, category]`.
+    """
+    weights = mean_weights(layout)
+    per_unit = [
+        (probs * channel.noise_variance(metric)[channel.groups]).sum(axis=-1)
+        for metric in range(len(space.metric_values()))
+    ]
+    return np.stack([(weights * one).sum(axis=0) / weights.sum(axis=0) for one in per_unit])
+
+
+def _by_statistics(
+    mechanism: Mechanism, layout: Layout, space: CategorySpace, probs: FloatArray, metric: int
+) -> Precision:
+    """What to expect of a metric where statistics alone are published."""
+    everyone = replace(layout, breakdowns=())
+    values = space.metric_values()[metric]
+    sampling = sampling_variances(everyone, probs, values)
+    if mechanism.find(NoisyContrasts) is not None:
+        sampling = _largest_sampling(everyone, Ends.of(space, metric).span)
+    chosen = layout.clusters_by_size(_CLUSTERS)
+    some = layout.of_clusters(chosen)
+    noise = mechanism.statistics[0].contrast_variance(some, space, metric)
+    shares = some.sizes.sum(axis=1, keepdims=True) / layout.n_units
+    stand_for = len(layout.clusters) / len(chosen)
+    return Precision(
+        sampling=against_control(sampling, layout),
+        privacy=stand_for * (shares**2 * noise).sum(axis=0, keepdims=True),
+        by_rows=None,
+    )
+
+
+def _largest_sampling(layout: Layout, span: float) -> FloatArray:
+    """The largest possible variances of means, which estimates from contrasts alone print.
+
+    Contrasts do not tell how outcomes spread. In an interval it is at most span²/4 (Popoviciu).
+    """
+    sizes = layout.sizes.sum(axis=1, keepdims=True)
+    largest = span**2 / 4 * sizes / np.maximum(sizes - 1, 1)
+    return np.asarray((mean_weights(layout) * largest).sum(axis=0, keepdims=True))

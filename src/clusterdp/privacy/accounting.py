@@ -4,21 +4,68 @@ Neighbours are two tables that differ in one unit's outcome, and in its cluster 
 private (`neighbours.py`). Every figure is computed from the integers that the machine uses, in
 decimal arithmetic, and rounded up: a stated ε or δ is never below the true one. The proofs are in
 `docs/privacy.md`.
+
+What a guarantee is for: how two tables differ that must be hard to tell apart.
+
+What a guarantee means to whoever suspects something: how far a belief can move.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Context, Decimal, localcontext
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from clusterdp.errors import ParameterError
-from clusterdp.privacy.neighbours import IN_WORDS, OUTCOME, Neighbours, Words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+
+Neighbours = Literal["replace-one-outcome", "replace-one-cluster-and-outcome"]
+# One unit's outcomes differ, all of them.
+OUTCOME: Neighbours = "replace-one-outcome"
+# One unit's cluster and outcomes differ, together.
+CLUSTER_AND_OUTCOME: Neighbours = "replace-one-cluster-and-outcome"
+
+
+class Words(NamedTuple):
+    """A relation in words.
+
+    Attributes:
+        replaced: What of a unit is replaced.
+        told_apart: What of a person cannot be told apart, in the plural.
+        protected: What of every unit is protected.
+        suspected: What somebody may suspect of one unit.
+    """
+
+    replaced: str
+    told_apart: str
+    protected: str
+    suspected: str
+
+
+IN_WORDS: dict[Neighbours, Words] = {
+    OUTCOME: Words("outcome", "outcomes", "outcomes", "a certain outcome"),
+    CLUSTER_AND_OUTCOME: Words(
+        "cluster and outcome together",
+        "pairs of cluster and outcome",
+        "cluster and outcomes",
+        "a certain cluster or outcome",
+    ),
+}
+
+
+def common_neighbours(relations: Iterable[Neighbours]) -> Neighbours:
+    """What several guarantees hold for together.
+
+    A table in which a unit's outcome alone differs is a neighbour in either sense. One in which its
+    cluster differs, too, is none where clusters are public.
+    """
+    return CLUSTER_AND_OUTCOME if set(relations) == {CLUSTER_AND_OUTCOME} else OUTCOME
+
 
 # Beyond, every probability is 0 or 1 as far as a machine can represent: publish the table instead.
 LARGEST_EPSILON = 1000.0
@@ -70,7 +117,7 @@ class Guarantee:
     def in_short(self) -> str:
         """For people: "epsilon 2, delta 0, for replacing one unit's outcome", and its odds."""
         return (
-            f"epsilon {shown(self.epsilon)}, delta {shown(self.delta)}, "
+            f"epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)}, "
             f"for replacing one unit's {self.words.replaced}: {self.in_odds()}"
         )
 
@@ -95,7 +142,7 @@ class Guarantee:
         return f"whoever thought 50% beforehand may think at most {at_most} afterwards"
 
     def __str__(self) -> str:
-        numbers = f"epsilon={shown(self.epsilon)}, delta={shown(self.delta)}"
+        numbers = f"epsilon={rounded_up(self.epsilon)}, delta={rounded_up(self.delta)}"
         return f"Guarantee({numbers}), {self.neighbours}: {self.in_odds()}"
 
 
@@ -287,7 +334,7 @@ def _float_above(exact: Decimal) -> float:
     return nearest if Decimal(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
-def shown(number: float) -> str:
+def rounded_up(number: float) -> str:
     """Four decimals or four digits, rounded up, as a guarantee must be."""
     if number == 0 or not math.isfinite(number):
         return str(number)
@@ -297,16 +344,62 @@ def shown(number: float) -> str:
     return f"{shown:g}" if number < 1e-3 else str(shown)
 
 
-def shown_percent(prob: float) -> str:
+def percent_rounded_up(prob: float) -> str:
     """A probability in percent, rounded up, with enough digits to differ from 100%."""
     nearly_all = f"over {100 - Decimal(1).scaleb(-_MOST_PERCENT_DIGITS)}%"
     return _percent_above(Decimal(repr(float(prob)))) or nearly_all
 
 
 def _percent_above(prob: Decimal) -> str | None:
-    """As `shown_percent`; None if it takes too many digits."""
+    """As `percent_rounded_up`; None if it takes too many digits."""
     for digits in range(_MOST_PERCENT_DIGITS + 1):
         above = (100 * prob).quantize(Decimal(1).scaleb(-digits), rounding="ROUND_CEILING")
         if above < 100:
             return f"{above}%"
     return None
+
+
+# What somebody may think beforehand.
+_BEFORE = (Decimal("0.5"), Decimal("0.1"), Decimal("0.01"))
+# With δ > 0, odds change by more than this times e^ε with a probability of at most this times δ.
+SLACK = 2
+_PRECISION, _MOST_DIGITS, _SMALL = 60, 6, Decimal("0.1")
+
+
+class Suspicion(NamedTuple):
+    """A belief about one unit's outcome before and after a release, as percentages."""
+
+    before: str
+    at_least: str
+    at_most: str
+
+
+def suspicions(guarantee: Guarantee) -> list[Suspicion]:
+    """How far beliefs of 50%, 10% and 1% can move.
+
+    With δ = 0, the odds p/(1−p) of any statement about a unit's outcome change by a factor of at
+    most c = e^ε. With δ > 0 let c = 2e^ε. On the set S of releases that are more than c times
+    likelier under one outcome (P) than under another (Q), Q(S) ≤ P(S)/c, so that
+    P(S) ≤ e^ε Q(S) + δ ≤ P(S)/2 + δ: the odds change by more than c with a probability of at most
+    2δ. Rounded outwards.
+    """
+    with localcontext() as context:
+        context.prec = _PRECISION
+        factor = Decimal(guarantee.epsilon).exp() * (SLACK if guarantee.delta else 1)
+        return [
+            Suspicion(
+                before=f"{100 * before:.0f}%",
+                at_least=_percent(before / (before + (1 - before) * factor), ROUND_FLOOR),
+                at_most=_percent(before * factor / (before * factor + 1 - before), ROUND_CEILING),
+            )
+            for before in _BEFORE
+        ]
+
+
+def _percent(prob: Decimal, rounding: str) -> str:
+    """A percentage: below 10% with a digit after the point, and more to tell it from 0 and 100."""
+    for digits in range(int(prob < _SMALL), _MOST_DIGITS + 1):
+        rounded = (100 * prob).quantize(Decimal(1).scaleb(-digits), rounding=rounding)
+        if 0 < rounded < 100:
+            break
+    return f"{rounded}%"

@@ -14,8 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import ClusterDPError
-from clusterdp.privacy.accounting import Guarantee
-from clusterdp.privacy.neighbours import common_neighbours
+from clusterdp.privacy.accounting import Guarantee, common_neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

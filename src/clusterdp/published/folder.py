@@ -6,10 +6,15 @@ cells.parquet     one row per (cluster, arm)
 channels.parquet  the probabilities of optimal channels, where there are any
 look.parquet      the noisy histogram that outcomes were clipped by, where there is one
 totals.parquet    noisy totals of arms and of groups, where there are any
-                  (of several blocks of outcomes, a column `block` tells whose they are)
+                  (of several questions, a column `question` names whose they are)
 README.md         how to use it with no software of ours, and what can be seen in it
 index.html        the same for a browser, with charts and where the release comes from
 errata.md         what turned out to be wrong later, if anything; nothing seals it
+
+Errata of a release: what turned out to be wrong after it was sealed.
+
+They stand in `errata.md` beside the manifest. Nothing seals them: whoever can write the folder can
+write them, so they are shown as what they are and decide nothing.
 """
 
 from __future__ import annotations
@@ -19,22 +24,29 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from clusterdp._text import plain_text
+from clusterdp.cells.assignment import POOLED_LABEL
+from clusterdp.cells.layout import Layout, find_arm
 from clusterdp.errors import ClusterDPError, FormatError
-from clusterdp.experiment.layout import Layout, find_arm
-from clusterdp.experiment.look_bins import look_space
-from clusterdp.experiment.pooling import POOLED_LABEL
 from clusterdp.mechanisms.draw import histogram_of
-from clusterdp.published.block_tables import unstacked
-from clusterdp.published.cells import WEIGHT, cells_of_blocks, has_totals, read_labels
-from clusterdp.published.errata import read_errata
-from clusterdp.published.footers import table_size
+from clusterdp.outcomes.look import look_space
+from clusterdp.outcomes.published_names import QUESTION
+from clusterdp.published._parquet_bytes import LONG_VALUES, most_unpacked, table_size
 from clusterdp.published.manifest import plain, unseal
 from clusterdp.published.notes import release_notes
-from clusterdp.published.release import Block, Release
-from clusterdp.published.totals import read_totals
+from clusterdp.published.provenance import check_line
+from clusterdp.published.release import Release, ReleasedQuestion
+from clusterdp.published.tables import (
+    WEIGHT,
+    cells_of_questions,
+    has_totals,
+    read_labels,
+    read_totals,
+    unstacked,
+)
 from clusterdp.rows.column_types import holds_groups, holds_ids, is_publishable
-from clusterdp.rows.columns import FOLD
-from clusterdp.storage.files import (
+from clusterdp.rows.columns import FOLD, RESPONSE
+from clusterdp.storage.folder import (
     CELLS,
     CHANNELS,
     ERRATA,
@@ -52,15 +64,60 @@ from clusterdp.storage.reading import open_files
 
 if TYPE_CHECKING:
     import os
+    from datetime import date
 
     import polars as pl
 
-    from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
-    from clusterdp.published.manifest import Manifest
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.published.manifest import BeforeLook, Manifest
     from clusterdp.rows.columns import Columns
     from clusterdp.statistics.look import DrawnLook
     from clusterdp.storage.reading import Files
+
+
+LONGEST_ERRATUM = 2000
+# A larger file is not read.
+_MOST_BYTES = 100_000
+_HEAD = "# Errata\n\nAdded after the release was sealed; no checksum covers them.\n\n"
+
+
+def read_errata(folder: Files) -> list[str]:
+    """The errata of a folder, a line each, without characters that could change a terminal."""
+    if not _is_file(folder):
+        return []
+    if (folder.size(ERRATA) or 0) > _MOST_BYTES:
+        return [f"{ERRATA} is too large to be shown; open it yourself"]
+    content = folder.read(ERRATA, _MOST_BYTES)
+    try:
+        text = None if content is None else content.decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is None:
+        return [f"{ERRATA} cannot be read as text"]
+    lines = text.removeprefix(_HEAD).splitlines()
+    return [plain_text(line.strip().removeprefix("- ")) for line in lines if line.strip()]
+
+
+def add_erratum(folder: Files, text: str, day: date) -> None:
+    """Append a dated entry to the errata of a folder.
+
+    Raises:
+        ParameterError: If the text is empty, too long or not one plain line.
+        FormatError: If what is there is no file.
+        OutputError: If it cannot be written.
+    """
+    check_line("an erratum", text, LONGEST_ERRATUM)
+    begun = _is_file(folder)
+    if not begun and folder.is_taken(ERRATA):
+        raise FormatError(f"{folder}/{ERRATA} is not a file of its own; remove it")
+    folder.append(ERRATA, f"{'' if begun else _HEAD}- {day.isoformat()}: {text.strip()}\n")
+
+
+def _is_file(folder: Files) -> bool:
+    """Whether it is a file, and not a link to one elsewhere."""
+    return folder.size(ERRATA) is not None and not folder.is_link(ERRATA)
+
 
 # What is read as a whole has no more bytes: pages, and tables beside the rows.
 _MOST_OF_PAGE, _MOST_OF_TABLE = 2**26, 2**32
@@ -127,14 +184,21 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
     columns, terms = manifest.to_columns(), manifest.terms
     cells = _read_table(folder, CELLS, max(manifest.n_clusters, 1) * len(manifest.arms))
     parts = list(zip(terms.mechanisms, terms.spaces, strict=True))
-    of_blocks = cells_of_blocks(cells, columns, parts)
+    of_questions = cells_of_questions(cells, columns, parts)
     layout = _read_layout(cells, columns, manifest)
-    totals = _read_stacked(folder, TOTALS, [has_totals(one) for one in terms.mechanisms])
-    channels = _read_stacked(folder, CHANNELS, [one.designs_rows for one in terms.mechanisms])
-    tables = map(Tables, of_blocks, totals, channels)
+    present = {
+        TOTALS: [has_totals(one) for one in terms.mechanisms],
+        CHANNELS: [one.designs_rows for one in terms.mechanisms],
+        LOOK: [one.look is not None for one in terms.mechanisms],
+    }
+    totals, channels, looks = (
+        unstacked(_read_table(folder, name) if any(there) else None, there, columns.question_names)
+        for name, there in present.items()
+    )
+    tables = map(Tables, of_questions, totals, channels)
     pairs = zip(parts, tables, strict=True)
-    blocks = tuple(_read_block(*part, held, columns, layout) for part, held in pairs)
-    notes = release_notes(manifest, layout, [block.channel for block in blocks])
+    questions = tuple(_read_question(*part, held, columns, layout) for part, held in pairs)
+    notes = release_notes(manifest, layout, [question.channel for question in questions])
     units = None
     if terms.releases_rows:
         names = unit_files(manifest)
@@ -144,12 +208,13 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
     return Release(
         units=units,
         cells=cells,
-        blocks=blocks,
+        questions=questions,
         guarantee=terms.to_guarantee(),
         columns=columns,
         layout=layout,
         notes=(*notes, *(f"{ERRATA}: {line}" for line in read_errata(folder))),
-        look=_read_look(folder, manifest),
+        looks=tuple(map(_read_look, looks, terms.mechanisms, manifest.before_look)),
+        asking=manifest.asking,
         response=manifest.labels,
         assignment=manifest.assignment,
         provenance=manifest.provenance,
@@ -157,16 +222,11 @@ def _assemble(folder: Files, manifest: Manifest) -> Release:
 
 
 class Tables(NamedTuple):
-    """What is published of a block beside its rows; None where it has no such table."""
+    """What is published of a question beside its rows; None where it has no such table."""
 
     cells: pl.DataFrame
     totals: pl.DataFrame | None
     channels: pl.DataFrame | None
-
-
-def _read_stacked(folder: Files, name: str, present: list[bool]) -> list[pl.DataFrame | None]:
-    """The table of each block from a file; there is none if no block has one."""
-    return unstacked(_read_table(folder, name) if any(present) else None, present)
 
 
 def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.DataFrame:
@@ -177,12 +237,14 @@ def _read_table(folder: Files, name: str, most_rows: int = _MOST_ROWS) -> pl.Dat
     size = table_size(name, content)
     if size.rows > most_rows or size.values > _MOST_VALUES:
         raise FormatError(f"{name} has more rows or values than such a release has")
+    if size.unpacked > most_unpacked(size.values):
+        raise FormatError(f"{name} {LONG_VALUES}")
     return pl.read_parquet(io.BytesIO(content))
 
 
-def _read_block(
+def _read_question(
     mechanism: Mechanism, space: Categories, tables: Tables, columns: Columns, layout: Layout
-) -> Block:
+) -> ReleasedQuestion:
     cells = tables.cells
     if WEIGHT in cells and not np.array_equal(
         cells[WEIGHT].to_numpy(), mechanism.total_weights(layout).ravel()
@@ -192,20 +254,25 @@ def _read_block(
     if tables.totals is not None:
         arms = cells[columns.arm].head(len(layout.arms))
         levels = {**levels, **read_totals(tables.totals, arms, mechanism, layout, space)}
-    statistics = tuple(one.read(levels[one.level], layout, space) for one in mechanism.statistics)
+    statistics = tuple(
+        one.read(levels[one.level], mechanism.layout_of(one, layout), space)
+        for one in mechanism.statistics
+    )
     channel = None
     if mechanism.releases_rows:
         rows = mechanism.settled_rows(space)
         channel = rows.read(cells, tables.channels, layout, space, histogram_of(statistics))
-    return Block(space=space, mechanism=mechanism, statistics=statistics, channel=channel)
+    return ReleasedQuestion(
+        space=space, mechanism=mechanism, statistics=statistics, channel=channel
+    )
 
 
-def _read_look(folder: Files, manifest: Manifest) -> DrawnLook | None:
-    look, before = manifest.terms.look, manifest.before_look
-    if look is None or before is None:
+def _read_look(
+    table: pl.DataFrame | None, mechanism: Mechanism, before: BeforeLook | None
+) -> DrawnLook | None:
+    if table is None or mechanism.look is None or before is None:
         return None
-    bins = look_space(before.outcomes.declared.declared())
-    return look.read(_read_table(folder, LOOK), bins)
+    return mechanism.look.read(table, look_space(before.outcomes.declared.declared()))
 
 
 def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> Layout:
@@ -218,6 +285,7 @@ def _read_layout(cells: pl.DataFrame, columns: Columns, manifest: Manifest) -> L
         breakdowns=manifest.to_breakdowns(),
         folds=manifest.folds,
         arm_shares=manifest.arm_shares,
+        assigned=manifest.assigned,
     )
     layout.check()
     _check_clusters(layout, manifest)
@@ -260,7 +328,8 @@ def _check_columns(
         raise FormatError(f"the rows do not have the columns {', '.join(expected)}")
     wanted = {name: cells[name] for name in columns.cell}
     wanted |= {FOLD: pl.Int32()} if columns.folds > 1 else {}
-    wanted |= dict.fromkeys(columns.responses, pl.Int32())
+    wanted |= {QUESTION: pl.String()} if columns.question_names else {}
+    wanted[RESPONSE] = pl.Int32()
     wanted |= dict.fromkeys(columns.debiased, pl.Float64())
     wrong = [name for name, kind in wanted.items() if given[name] != kind]
     if not holds_ids(given[columns.unit]):
@@ -299,7 +368,7 @@ def _check_names(manifest: Manifest) -> None:
         expected |= {CHANNELS}
     if any(has_totals(one) for one in terms.mechanisms):
         expected |= {TOTALS}
-    if terms.look is not None:
+    if terms.has_look:
         expected |= {LOOK}
     missing = expected - set(manifest.files)
     if missing:

@@ -14,33 +14,37 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from clusterdp._text import is_plain
 from clusterdp._version import __version__
-from clusterdp._words import is_plain
-from clusterdp.channels.label_response import LabelResponse  # noqa: TC001 - for msgspec
-from clusterdp.errors import ClusterDPError, FormatError
-from clusterdp.experiment.aggregates import Rule  # noqa: TC001 - msgspec resolves hints
-from clusterdp.experiment.assignment import (
+from clusterdp.cells.assignment import (
     AssignmentProbs,
+    Pooling,
     are_arm_shares,
     are_assignment_probs,
 )
-from clusterdp.experiment.categories import CategoriesRecord  # noqa: TC001 - for msgspec
-from clusterdp.experiment.layout import Breakdown
-from clusterdp.experiment.pooling import Pooling  # noqa: TC001 - msgspec resolves hints
-from clusterdp.published.provenance import Provenance  # noqa: TC001 - msgspec resolves hints
-from clusterdp.published.terms import BlockTerms, GuaranteeTerms, Terms
-from clusterdp.rows.columns import Columns
-from clusterdp.storage.files import FileSum, RowOrderKind  # noqa: TC001 - msgspec resolves hints
+from clusterdp.cells.layout import AssignedGroups, Breakdown
+from clusterdp.channels.cluster_response import LabelResponse
+from clusterdp.errors import ClusterDPError, FormatError
+from clusterdp.outcomes.categories import CategoriesRecord
+from clusterdp.outcomes.published_names import Rule
+from clusterdp.published.provenance import Provenance
+from clusterdp.published.terms import GuaranteeTerms, QuestionTerms, Terms
+from clusterdp.rows.columns import NOISY, Columns
+from clusterdp.rows.questions import QuestionRule
+from clusterdp.storage.folder import (
+    FileSum,
+    RowOrderKind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clusterdp.experiment.aggregates import Aggregates
-    from clusterdp.experiment.categories import Categories
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.published_names import Aggregates
 
-FORMAT, FORMAT_VERSION = "clusterdp release", 4
+FORMAT, FORMAT_VERSION = "clusterdp release", 5
 Label = bool | int | float | str
 T = TypeVar("T")
 # No more than a name and a version: it is shown as it is.
@@ -100,15 +104,18 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         n_clusters: How many clusters; 0 if there are none.
         breakdowns: What effects are going to be cut by.
         folds: How many folds units are in.
+        assigned: The groups that were assigned to arms as a whole; None if units were.
         row_order: How rows are ordered; None without rows.
-        blocks: What was published of each block of outcomes.
+        questions: What was published of each question.
+        asking: How units are asked one of several; None where there is one question, or no rows.
         labels: The response that private clusters went through; None where clusters are public.
         assignment: The declared probabilities of arms by label; None if they are alike, or clusters
             are public.
-        before_look: What was declared before a look; None if there was none.
-        expected: What the owner expected outcomes of each block to be like, see `Expected`; None
+        before_look: What was declared before a look, question by question; None where there was
+            none.
+        expected: What the owner expected outcomes of each question to be like, see `Expected`; None
             where nothing was declared.
-        guarantee: What all blocks cost together.
+        guarantee: What all questions cost together.
         pooling: What was pooled into one cluster; None if nothing was.
         aggregates: How several rows of a unit became one, by outcome; empty if each had one.
         provenance: Where it comes from.
@@ -127,11 +134,13 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     n_clusters: int
     breakdowns: tuple[BreakdownRecord, ...]
     folds: int
+    assigned: AssignedGroups | None
     row_order: RowOrderKind | None
-    blocks: tuple[BlockTerms, ...]
+    questions: tuple[QuestionTerms, ...]
+    asking: QuestionRule | None
     labels: LabelResponse | None
     assignment: AssignmentProbs | None
-    before_look: BeforeLook | None
+    before_look: tuple[BeforeLook | None, ...]
     expected: tuple[Expected | None, ...]
     guarantee: GuaranteeTerms
     pooling: Pooling | None
@@ -151,7 +160,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         assignment: AssignmentProbs | None = None,
         row_order: RowOrderKind,
         expected: tuple[Expected | None, ...],
-        before_look: BeforeLook | None,
+        before_look: tuple[BeforeLook | None, ...],
+        asking: QuestionRule | None = None,
         pooling: Pooling | None = None,
         aggregates: Aggregates,
         provenance: Provenance,
@@ -180,8 +190,10 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 for one in layout.breakdowns
             ),
             folds=layout.folds,
+            assigned=layout.assigned,
             row_order=row_order if terms.releases_rows else None,
-            blocks=terms.blocks,
+            questions=terms.questions,
+            asking=asking,
             labels=terms.labels,
             assignment=assignment,
             expected=expected,
@@ -195,7 +207,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def terms(self) -> Terms:
         """What is published of the outcomes, and what that costs."""
-        return Terms(blocks=self.blocks, labels=self.labels, guarantee=self.guarantee)
+        return Terms(questions=self.questions, labels=self.labels, guarantee=self.guarantee)
 
     def to_columns(self) -> Columns:
         """Which column plays which part."""
@@ -210,9 +222,14 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             breakdowns=tuple(one.columns for one in self.breakdowns),
             assigned_by=named.assigned_by,
             folds=self.folds,
-            n_blocks=len(self.blocks),
-            private_cluster=self.labels is not None,
+            question_names=self.terms.question_names,
+            true_cluster=self.true_cluster,
         )
+
+    @property
+    def true_cluster(self) -> str | None:
+        """The private cluster that noisy labels are of; None where clusters are public."""
+        return None if self.labels is None else (self.columns.cluster or "").removesuffix(NOISY)
 
     def to_breakdowns(self) -> tuple[Breakdown, ...]:
         """The breakdowns, as values.
@@ -272,8 +289,10 @@ def unseal(content: bytes) -> Manifest:
     _check_assignment(manifest)
     if manifest.aggregates and set(manifest.aggregates) != set(manifest.terms.outcome_names):
         raise FormatError("manifest.json does not hold together: see 'aggregates'")
-    if (manifest.before_look is None) != (manifest.terms.look is None):
+    looked = [mechanism.look is not None for mechanism in manifest.terms.mechanisms]
+    if [one is not None for one in manifest.before_look] != looked:
         raise FormatError("manifest.json does not hold together: see 'before_look'")
+    _check_asking(manifest)
     return manifest
 
 
@@ -319,12 +338,23 @@ def _check_labels(manifest: Manifest) -> None:
 def _check_assignment(manifest: Manifest) -> None:
     labels, probs, n_arms = manifest.labels, manifest.assignment, len(manifest.arms)
     n_labels = 0 if labels is None else labels.n_labels
-    if labels is not None and manifest.columns.cluster is None:
+    if labels is not None and manifest.columns.cluster != f"{manifest.true_cluster}{NOISY}":
         raise FormatError("manifest.json does not hold together: see 'labels' and 'columns'")
     if probs is not None and (not n_labels or not are_assignment_probs(probs, n_labels, n_arms)):
         raise FormatError("manifest.json does not hold together: see 'assignment'")
     if manifest.arm_shares is not None and not are_arm_shares(manifest.arm_shares, n_arms):
         raise FormatError("manifest.json does not hold together: see 'arm_shares'")
+    groups, by = manifest.assigned, manifest.columns.assigned_by
+    if (groups is None) != (by is None) or (groups and not groups.is_sound(n_arms)):
+        raise FormatError("manifest.json does not hold together: see 'assigned'")
+
+
+def _check_asking(manifest: Manifest) -> None:
+    terms, rule = manifest.terms, manifest.asking
+    is_asked = len(terms.questions) > 1 and terms.releases_rows
+    stated = None if rule is None else rule.asked
+    if stated != (tuple(one.asked for one in terms.mechanisms) if is_asked else None):
+        raise FormatError("manifest.json does not hold together: see 'asking'")
 
 
 def _check_expected(manifest: Manifest) -> None:
@@ -385,6 +415,7 @@ def what_is_public(manifest: Manifest) -> str:
         return f"{listed} are published as they are."
     exact = listed.replace(", clusters, cell sizes", "").replace(", clusters and cell sizes", "")
     return (
-        f"{exact} are published as they are. The cluster `{manifest.columns.cluster}` is private: "
-        f"a published label is {manifest.labels.in_words}, and the sizes of cells count these."
+        f"{exact} are published as they are. The cluster `{manifest.true_cluster}` is private: a "
+        f"published label (`{manifest.columns.cluster}`) is {manifest.labels.in_words}, and the "
+        "sizes of cells count these."
     )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterdp.experiment.aggregates import aggregation_notes
-from clusterdp.experiment.pooling import pooling_notes
-from clusterdp.mechanisms.disclosure import disclosure_notes
-from clusterdp.mechanisms.settling import Settled, look_notes
+from clusterdp.cells.assignment import pooling_notes
+from clusterdp.mechanisms.draw import Settled, disclosure_notes, look_notes
+from clusterdp.outcomes.published_names import aggregation_notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterdp.cells.layout import Layout
     from clusterdp.channels.catalogue import Channel
-    from clusterdp.experiment.layout import Layout
     from clusterdp.published.manifest import Manifest
 
 
@@ -25,10 +24,10 @@ def release_notes(
     Args:
         manifest: Of the release.
         layout: Its cells.
-        channels: Those of the rows, block by block; None if there are no rows.
+        channels: Those of the rows, question by question; None if there are no rows.
     """
-    blocks = zip(manifest.terms.mechanisms, manifest.terms.spaces, channels, strict=True)
-    disclosed = [note for block in blocks for note in disclosure_notes(*block)]
+    questions = zip(manifest.terms.mechanisms, manifest.terms.spaces, channels, strict=True)
+    disclosed = [note for question in questions for note in disclosure_notes(*question)]
     return (
         *_label_notes(manifest),
         # Declared probabilities of arms weigh all labels, those that lack an arm too.
@@ -41,7 +40,7 @@ def release_notes(
 
 def _label_notes(manifest: Manifest) -> tuple[str, ...]:
     """What effects rest on where clusters are private."""
-    cluster = manifest.columns.cluster
+    cluster = manifest.true_cluster
     if manifest.labels is None:
         return ()
     if manifest.assignment is None:
@@ -60,8 +59,11 @@ def _label_notes(manifest: Manifest) -> tuple[str, ...]:
 
 
 def _look_notes(manifest: Manifest) -> tuple[str, ...]:
-    before = manifest.before_look
-    if before is None:
-        return ()
-    after = Settled(manifest.terms.spaces[0], manifest.terms.mechanisms[0])
-    return look_notes(before.outcomes.categories(), before.prior, after)
+    settled = map(Settled, manifest.terms.spaces, manifest.terms.mechanisms)
+    notes = (
+        note
+        for before, after in zip(manifest.before_look, settled, strict=True)
+        if before is not None
+        for note in look_notes(before.outcomes.categories(), before.prior, after)
+    )
+    return tuple(dict.fromkeys(notes))

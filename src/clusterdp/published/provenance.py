@@ -7,9 +7,9 @@ from datetime import date  # noqa: TC003 - msgspec resolves hints
 
 from msgspec import Struct
 
-from clusterdp._words import is_plain
+from clusterdp._text import is_plain
 from clusterdp.errors import ParameterError
-from clusterdp.privacy.accounting import shown
+from clusterdp.privacy.accounting import rounded_up
 
 # How many characters each text may have.
 LONGEST = {
@@ -77,8 +77,8 @@ def provenance_pairs(known: Provenance) -> list[tuple[str, str]]:
         spent = known.spent_before
         on_record = "nothing: the ledger knows no earlier release about these people"
         if spent.epsilon or spent.delta:
-            on_record = f"epsilon {shown(spent.epsilon)}"
-            on_record += f", delta {shown(spent.delta)}" if spent.delta else ""
+            on_record = f"epsilon {rounded_up(spent.epsilon)}"
+            on_record += f", delta {rounded_up(spent.delta)}" if spent.delta else ""
             on_record += " by earlier releases about the same people"
     return [
         ("description", known.description or "no description was given"),

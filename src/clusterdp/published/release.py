@@ -5,24 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._tables import html_lines, html_notes, html_pairs, listed
+from clusterdp.channels.asked import AskedChannel
+from clusterdp.channels.base import ASKED_TOTAL
+from clusterdp.document.text import html_lines, html_notes, html_pairs, listed
+from clusterdp.outcomes.published_names import question_name
 
 if TYPE_CHECKING:
+    from clusterdp.cells.assignment import AssignmentProbs
+    from clusterdp.cells.layout import Layout
     from clusterdp.channels.catalogue import Channel
-    from clusterdp.channels.label_response import LabelResponse
-    from clusterdp.experiment.assignment import AssignmentProbs
-    from clusterdp.experiment.categories import Categories
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.channels.cluster_response import LabelResponse
     from clusterdp.mechanisms.draw import Statistics
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.privacy.accounting import Guarantee
     from clusterdp.published.provenance import Provenance
     from clusterdp.rows.columns import Columns
+    from clusterdp.rows.questions import QuestionRule
     from clusterdp.statistics.look import DrawnLook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block:
+class ReleasedQuestion:
     """What is published of outcomes that share a channel.
 
     Attributes:
@@ -37,6 +41,23 @@ class Block:
     statistics: Statistics
     channel: Channel | None
 
+    @property
+    def name(self) -> str:
+        """What it is called in the rows of a release of several questions: its outcomes."""
+        return "+".join(self.space.declared.names)
+
+    @property
+    def answers(self) -> Channel | AskedChannel:
+        """What everyone goes through: the channel, with "not asked" as its last output if need be.
+
+        There must be rows.
+        """
+        assert self.channel is not None  # noqa: S101 - there are rows
+        if self.mechanism.asked == ASKED_TOTAL:
+            return self.channel
+        prior = self.mechanism.settled_rows(self.space).public_prior(self.space)
+        return AskedChannel(channel=self.channel, share=self.mechanism.asked_share, prior=prior)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
@@ -44,20 +65,22 @@ class Release:
 
     Attributes:
         units: One row per unit, in the order of ids: unit, arm, cluster, `response`, and a column
-            such as `clicks_debiased` for each outcome. Of several blocks, each has a response:
-            `response_1`, `response_2`. A frame of the library that was given, without its index
-            or metadata; or None when the mechanism publishes aggregates alone.
+            such as `clicks_debiased` for each outcome. Of several questions, `question` names the
+            one that a unit was asked; debiased columns of others are null. A frame of the library
+            that was given, without its index or metadata; or None when the mechanism publishes
+            aggregates alone.
         cells: One row per (cluster, arm): size, noisy statistics, and the prior and decode values
             or the number of the channel. Lists follow the order of categories. In a release of
             one histogram per arm (`cluster_free_dp`) the clusters of an arm repeat the arm's
             statistics.
-        blocks: What is published of each block of outcomes; most releases have one.
+        questions: What is published of each question.
         guarantee: What the whole release costs.
         columns: The names of the published columns.
         layout: Clusters, arms and cell sizes.
         notes: Remarks for whoever uses this release.
         provenance: Where it comes from, as far as the owner says it.
-        look: The noisy histogram that outcomes were clipped by, as arrays; None without one.
+        looks: The noisy histogram that outcomes of each question were clipped by; None without one.
+        asking: How units are asked one of several questions; None where there is one, or no rows.
         response: The response that private clusters went through, so that what is published of them
             are labels that units were given; None where clusters are public.
         assignment: The declared probabilities of arms by label; None if they are alike.
@@ -65,20 +88,21 @@ class Release:
 
     units: Any
     cells: Any
-    blocks: tuple[Block, ...]
+    questions: tuple[ReleasedQuestion, ...]
     guarantee: Guarantee
     columns: Columns
     layout: Layout
     notes: tuple[str, ...]
     provenance: Provenance
-    look: DrawnLook | None = None
+    looks: tuple[DrawnLook | None, ...] = ()
+    asking: QuestionRule | None = None
     response: LabelResponse | None = None
     assignment: AssignmentProbs | None = None
 
     @property
     def mechanism_names(self) -> str:
         """The names of its mechanisms, each once."""
-        return ", ".join(dict.fromkeys(block.mechanism.name for block in self.blocks))
+        return ", ".join(dict.fromkeys(question.mechanism.name for question in self.questions))
 
     def __repr__(self) -> str:
         lines = listed(list(self._facts().items()), self.notes)
@@ -105,10 +129,10 @@ class Release:
             "arms": ", ".join(arms),
             **{
                 f"outcome {outcome.name}": str(outcome)
-                for block in self.blocks
-                for outcome in block.space.declared.outcomes
+                for question in self.questions
+                for outcome in question.space.declared.outcomes
             },
-            **(self._named_blocks() if len(self.blocks) > 1 else {}),
+            **(self._named_questions() if len(self.questions) > 1 else {}),
         }
         if self.units is None:
             facts["rows"] = "none; noisy statistics of cells alone"
@@ -120,10 +144,10 @@ class Release:
             facts["columns"] = ", ".join(named)
         return {**facts, "to estimate": "clusterdp.estimate(release)"}
 
-    def _named_blocks(self) -> dict[str, str]:
-        """The outcomes of each block, and what it costs."""
+    def _named_questions(self) -> dict[str, str]:
+        """Whom each question is asked."""
         return {
-            f"block {place}": f"{', '.join(block.space.declared.names)} "
-            f"({block.mechanism.guarantee(block.space).in_short()})"
-            for place, block in enumerate(self.blocks, start=1)
+            f"question {question_name(question.space.declared.names)}": "asked of "
+            f"{question.mechanism.asked_share:.1%} of units"
+            for question in self.questions
         }

@@ -10,27 +10,24 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from clusterdp.channels.label_response import LabelResponse  # noqa: TC001 - for msgspec
+from clusterdp.channels.base import ASKED_TOTAL
+from clusterdp.channels.cluster_response import LabelResponse
 from clusterdp.errors import FormatError, ParameterError
-from clusterdp.experiment.categories import (  # noqa: TC001 - for msgspec
-    Categories,
-    CategoriesRecord,
+from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.outcomes.categories import Categories, CategoriesRecord, together
+from clusterdp.outcomes.published_names import question_names
+from clusterdp.privacy.accounting import (
+    CLUSTER_AND_OUTCOME,
+    Guarantee,
+    Neighbours,
+    ReleaseLoss,
+    any_loss,
+    rounded_up,
 )
-from clusterdp.mechanisms.mechanism import Mechanism  # noqa: TC001 - for msgspec
-from clusterdp.privacy.accounting import Guarantee, shown
 from clusterdp.privacy.composition import basic_composition
-from clusterdp.privacy.neighbours import CLUSTER_AND_OUTCOME, Neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from clusterdp.privacy.accounting import ReleaseLoss
-    from clusterdp.statistics.look import NoisyLook
-
-LOOK_OF_ONE_BLOCK = (
-    "a look is of outcomes that share one channel; leave out look, or release fewer outcomes "
-    "together"
-)
 
 
 class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,15 +45,15 @@ class GuaranteeTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
 
-class BlockTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is published of a block of outcomes, how, and what that costs.
+class QuestionTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is published of a question of outcomes, how, and what that costs.
 
     Attributes:
         outcomes: The declared outcomes, and the grids of numbers.
         mechanism: What is published, by the parameters that the machine uses.
         noise: Numbers that follow from them and that readers need, by statistic.
-        epsilon: The ε of the block.
-        delta: The δ of the block.
+        epsilon: The ε of the question.
+        delta: The δ of the question.
     """
 
     outcomes: CategoriesRecord
@@ -66,8 +63,8 @@ class BlockTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     delta: float
 
     @classmethod
-    def of(cls, space: Categories, mechanism: Mechanism) -> BlockTerms:
-        """The terms of a block.
+    def of(cls, space: Categories, mechanism: Mechanism) -> QuestionTerms:
+        """The terms of a question.
 
         Raises:
             ParameterError: If the budget of the mechanism cannot be met, or its prior is of another
@@ -95,13 +92,12 @@ class Terms(Struct, frozen=True, kw_only=True):
     """What is published of all outcomes, and what that costs.
 
     Attributes:
-        blocks: What is published of each block. One unit's outcomes are in all of them, so that
-            their losses add up.
+        questions: What is published of each question.
         labels: The response that private clusters went through; None where clusters are public.
-        guarantee: What all blocks and labels cost together.
+        guarantee: What all questions and labels cost together.
     """
 
-    blocks: tuple[BlockTerms, ...]
+    questions: tuple[QuestionTerms, ...]
     labels: LabelResponse | None
     guarantee: GuaranteeTerms
 
@@ -112,22 +108,22 @@ class Terms(Struct, frozen=True, kw_only=True):
         mechanisms: Sequence[Mechanism],
         labels: LabelResponse | None = None,
     ) -> Terms:
-        """The terms of a release, from the categories and the mechanism of each block.
+        """The terms of a release, from the categories and the mechanism of each question.
 
         Raises:
             ParameterError: If a budget cannot be met, a prior is of another outcome space, some
-                blocks have rows and others do not, or one of several has a look.
+                questions have rows and others do not, or units would not be asked one question.
         """
-        guarantee = total_guarantee(spaces, mechanisms, labels)
         if len({mechanism.releases_rows for mechanism in mechanisms}) > 1:
             raise ParameterError(
-                "some blocks would publish rows and others would not; choose mechanisms that all do"
+                "some questions would publish rows and others would not; choose mechanisms that "
+                "all do"
             )
-        if len(mechanisms) > 1 and any(mechanism.look is not None for mechanism in mechanisms):
-            raise ParameterError(LOOK_OF_ONE_BLOCK)
+        _check_asked(mechanisms)
+        guarantee = total_guarantee(spaces, mechanisms, labels)
         pairs = zip(spaces, mechanisms, strict=True)
         return cls(
-            blocks=tuple(BlockTerms.of(space, mechanism) for space, mechanism in pairs),
+            questions=tuple(QuestionTerms.of(space, mechanism) for space, mechanism in pairs),
             labels=labels,
             guarantee=GuaranteeTerms(
                 epsilon=guarantee.epsilon,
@@ -138,13 +134,13 @@ class Terms(Struct, frozen=True, kw_only=True):
 
     @property
     def spaces(self) -> tuple[Categories, ...]:
-        """The categories of each block."""
-        return tuple(block.outcomes.categories() for block in self.blocks)
+        """The categories of each question."""
+        return together([question.outcomes.categories() for question in self.questions])
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
-        """The mechanism of each block."""
-        return tuple(block.mechanism for block in self.blocks)
+        """The mechanism of each question."""
+        return tuple(question.mechanism for question in self.questions)
 
     @property
     def mechanism_names(self) -> str:
@@ -153,18 +149,25 @@ class Terms(Struct, frozen=True, kw_only=True):
 
     @property
     def outcome_names(self) -> tuple[str, ...]:
-        """The names of all outcomes, block by block."""
-        return tuple(name for block in self.blocks for name in block.names)
+        """The names of all outcomes, question by question."""
+        return tuple(name for question in self.questions for name in question.names)
 
     @property
     def missing_names(self) -> tuple[str, ...]:
-        """The names of outcomes that may be missing, block by block."""
-        return tuple(name for block in self.blocks for name in block.outcomes.declared.missing)
+        """The names of outcomes that may be missing, question by question."""
+        return tuple(
+            name for question in self.questions for name in question.outcomes.declared.missing
+        )
 
     @property
-    def look(self) -> NoisyLook | None:
-        """The look that was paid for; only a release of one block has one."""
-        return self.mechanisms[0].look
+    def has_look(self) -> bool:
+        """Whether a look was paid for."""
+        return any(mechanism.look is not None for mechanism in self.mechanisms)
+
+    @property
+    def question_names(self) -> tuple[str, ...]:
+        """The name of each question; none where there is one, which everyone is asked."""
+        return question_names([question.names for question in self.questions])
 
     @property
     def releases_rows(self) -> bool:
@@ -172,15 +175,22 @@ class Terms(Struct, frozen=True, kw_only=True):
         return all(mechanism.releases_rows for mechanism in self.mechanisms)
 
     def losses(self) -> tuple[ReleaseLoss, ...]:
-        """What each block loses at worst, and labels; all are drawn independently, and add up."""
-        pairs = zip(self.spaces, self.mechanisms, strict=True)
+        """What is lost at worst: all parts are drawn independently, and add up.
+
+        Labels, and every question; or, where each unit is asked one of several, a loss that bounds
+        that of each.
+        """
         of_labels = () if self.labels is None else (self.labels.loss(),)
+        if self.releases_rows and len(self.questions) > 1:
+            worst = _largest([(one.epsilon, one.delta) for one in self.questions])
+            return (*of_labels, ReleaseLoss(any_loss(worst.epsilon), worst.delta))
+        pairs = zip(self.spaces, self.mechanisms, strict=True)
         return (*of_labels, *(mechanism.loss(space) for space, mechanism in pairs))
 
     def check(self) -> None:
         """Raise a FormatError unless all of it follows from the parameters of the mechanisms."""
-        if not self.blocks:
-            raise FormatError("there is no block of outcomes")
+        if not self.questions:
+            raise FormatError("there is no question")
         try:
             again = Terms.of(self.spaces, self.mechanisms, self.labels)
         except ParameterError as error:
@@ -190,8 +200,8 @@ class Terms(Struct, frozen=True, kw_only=True):
                 f"the stated guarantee does not follow from the parameters, which cost "
                 f"{again.to_guarantee()}"
             )
-        for ours, theirs in zip(again.blocks, self.blocks, strict=True):
-            for name in BlockTerms.__struct_fields__:
+        for ours, theirs in zip(again.questions, self.questions, strict=True):
+            for name in QuestionTerms.__struct_fields__:
                 if getattr(ours, name) != getattr(theirs, name):
                     raise FormatError(f"{name!r} does not hold together")
 
@@ -206,31 +216,58 @@ def total_guarantee(
     mechanisms: Sequence[Mechanism],
     labels: LabelResponse | None = None,
 ) -> Guarantee:
-    """What the blocks of a release cost together: Σε and Σδ, rounded up.
+    """What the questions of a release cost together, rounded up.
 
-    Neighbours differ in all outcomes of a unit, and outcomes of different blocks are a product
-    space. So one unit can lose the most in every block at once. Where clusters are private,
-    neighbours differ in a unit's cluster as well. Given the labels that units were given, all else
-    costs as much as with these as public clusters, so that ε₁ and ε₂ add up.
+    Neighbours differ in all outcomes of a unit. With rows a unit is asked one question, which is
+    public and follows from its id. So its outcomes are in the sums of everyone, which each
+    mechanism counts in full, and in the counts, the look and the row of that question: what a
+    release costs is the largest of what its mechanisms do. Without rows a unit is part of every
+    question, and Σε and Σδ are the cost. Where clusters are private, neighbours differ in a unit's
+    cluster as well. Given the labels that units were given, all else costs as much as with these as
+    public clusters, so that ε₁ and ε₂ add up.
     """
     pairs = zip(spaces, mechanisms, strict=True)
-    blocks = [mechanism.guarantee(space) for space, mechanism in pairs]
+    found = [mechanism.guarantee(space) for space, mechanism in pairs]
+    if all(mechanism.releases_rows for mechanism in mechanisms):
+        found = [_largest([(one.epsilon, one.delta) for one in found])]
     if labels is None:
-        return basic_composition(blocks)
-    total = basic_composition([labels.guarantee(), *blocks])
+        return basic_composition(found)
+    total = basic_composition([labels.guarantee(), *found])
     return replace(total, neighbours=CLUSTER_AND_OUTCOME)
+
+
+def _largest(costs: Sequence[tuple[float, float]]) -> Guarantee:
+    """The largest ε with the largest δ."""
+    epsilons, deltas = zip(*costs, strict=True)
+    return Guarantee(epsilon=max(epsilons), delta=max(deltas))
+
+
+def _check_asked(mechanisms: Sequence[Mechanism]) -> None:
+    """Raise a ParameterError unless each unit is asked one question, and sums are of everyone."""
+    asked = [mechanism.asked for mechanism in mechanisms]
+    if not mechanisms[0].releases_rows and min(asked) < ASKED_TOTAL:
+        raise ParameterError("without rows everyone is part of every question")
+    if mechanisms[0].releases_rows and sum(asked) != ASKED_TOTAL:
+        raise ParameterError(
+            f"each unit is asked one question, so that the numbers asked add up to {ASKED_TOTAL}; "
+            f"got {', '.join(map(str, asked))}"
+        )
+    if len({mechanism.sums for mechanism in mechanisms}) > 1:
+        raise ParameterError(
+            "sums are of everyone and all outcomes: give every question the same shares for them"
+        )
 
 
 def in_words(guarantee: Guarantee) -> str:
     """The guarantee as a sentence for people."""
-    budget, words = f"epsilon = {shown(guarantee.epsilon)}", guarantee.words
+    budget, words = f"epsilon = {rounded_up(guarantee.epsilon)}", guarantee.words
     meaning = (
         f"it changes the odds between any two {words.told_apart} of a person by at most a factor "
         "e^epsilon, even for whoever knows everything else, including all other "
         f"{words.told_apart}"
     )
     if guarantee.delta:
-        budget += f", delta = {shown(guarantee.delta)}"
+        budget += f", delta = {rounded_up(guarantee.delta)}"
         meaning = (
             "whatever could be published becomes at most e^epsilon times likelier, plus delta, "
             f"when one person's {words.replaced} is another"

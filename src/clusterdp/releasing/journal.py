@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterdp._arrays import IntArray
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.space import CategorySpace
 
 _CHANNEL = "channel"
 
@@ -33,21 +33,23 @@ class Drawn(NamedTuple):
     """What a first pass leaves behind.
 
     Attributes:
-        blocks: Of each block the noisy statistics of cells, and the channel that was designed from
-            them: a run that is resumed designs nothing.
+        questions: Of each question the noisy statistics of cells, and the channel that was designed
+            from them: a run that is resumed designs nothing.
         table_tag: Which table they are of: a keyed checksum, which is worthless without the key.
     """
 
-    blocks: tuple[CellRelease, ...]
+    questions: tuple[CellRelease, ...]
     table_tag: bytes
 
     def __bytes__(self) -> bytes:
         """To be kept, and read back exactly."""
         arrays: dict[str, Any] = {"table_tag": np.frombuffer(self.table_tag, dtype=np.uint8)}
-        for block, (statistics, channel) in enumerate(self.blocks):
+        for question, (statistics, channel) in enumerate(self.questions):
             parts = dict(enumerate(statistics)) | ({} if channel is None else {_CHANNEL: channel})
             for part, drawn in parts.items():
-                arrays |= {f"{block}.{part}.{name}": held for name, held in drawn.arrays().items()}
+                arrays |= {
+                    f"{question}.{part}.{name}": held for name, held in drawn.arrays().items()
+                }
         return _stored(arrays)
 
     @classmethod
@@ -58,24 +60,26 @@ class Drawn(NamedTuple):
         layout: Layout,
         spaces: Sequence[CategorySpace],
     ) -> Drawn:
-        """What was kept of a release by these mechanisms, one for each block."""
+        """What was kept of a release by these mechanisms, one for each question."""
         parts: dict[str, dict[str, Any]] = {}
         for name, part in _restored(stored).items():
             whose, _, own_name = name.rpartition(".")
             parts.setdefault(whose, {})[own_name] = part
-        blocks = []
-        for block, (mechanism, space) in enumerate(zip(mechanisms, spaces, strict=True)):
+        questions = []
+        for question, (mechanism, space) in enumerate(zip(mechanisms, spaces, strict=True)):
             statistics = tuple(
-                statistic.restore(parts[f"{block}.{place}"], layout, space)
+                statistic.restore(
+                    parts[f"{question}.{place}"], mechanism.layout_of(statistic, layout), space
+                )
                 for place, statistic in enumerate(mechanism.statistics)
             )
             channel = None
             if mechanism.releases_rows:
-                held = parts[f"{block}.{_CHANNEL}"]
+                held = parts[f"{question}.{_CHANNEL}"]
                 restored = mechanism.settled_rows(space).restore(held, space)
                 channel = checked_channel(restored, space, mechanism)
-            blocks.append(CellRelease(statistics, channel))
-        return cls(blocks=tuple(blocks), table_tag=parts[""]["table_tag"].tobytes())
+            questions.append(CellRelease(statistics, channel))
+        return cls(questions=tuple(questions), table_tag=parts[""]["table_tag"].tobytes())
 
 
 class KeptLabels(NamedTuple):
@@ -101,27 +105,29 @@ class KeptLabels(NamedTuple):
         return cls(sizes=kept["sizes"], table_tag=kept["table_tag"].tobytes())
 
 
-class KeptLook(NamedTuple):
-    """What a look leaves behind.
+class KeptLooks(NamedTuple):
+    """What looks leave behind.
 
     Attributes:
-        noisy_counts: Units in each bin, with noise; axes `[bin]`.
+        noisy_counts: Units in each bin, with noise, by the number of the question; axes `[bin]`.
         table_tag: Which table they are of, as in `Drawn`.
     """
 
-    noisy_counts: IntArray
+    noisy_counts: dict[int, IntArray]
     table_tag: bytes
 
     def __bytes__(self) -> bytes:
         """To be kept, and read back exactly."""
         tag = np.frombuffer(self.table_tag, dtype=np.uint8)
-        return _stored({"noisy_counts": self.noisy_counts, "table_tag": tag})
+        looks = {str(number): counts for number, counts in self.noisy_counts.items()}
+        return _stored({**looks, "table_tag": tag})
 
     @classmethod
-    def from_bytes(cls, stored: bytes) -> KeptLook:
+    def from_bytes(cls, stored: bytes) -> KeptLooks:
         """What was kept."""
         kept = _restored(stored)
-        return cls(noisy_counts=kept["noisy_counts"], table_tag=kept["table_tag"].tobytes())
+        tag = kept.pop("table_tag").tobytes()
+        return cls(noisy_counts={int(name): held for name, held in kept.items()}, table_tag=tag)
 
 
 def _stored(arrays: dict[str, Any]) -> bytes:
@@ -148,11 +154,16 @@ class Journal(Protocol):
         """The key that its rows are randomized with."""
         ...
 
+    @property
+    def draws_anew(self) -> bool:
+        """Whether rows get nothing from a key that another run may use with them."""
+        ...
+
     def begin_rows(self) -> None:
         """Write down that rows are about to be randomized into a folder that nobody else can read.
 
         From now on they have a key that no run before used: which table that run read to its end
-        is not known if it was killed. Rows that others may have seen keep their key.
+        is not known if it was killed. Rows that may be public keep their key.
         """
         ...
 
@@ -169,11 +180,11 @@ class Journal(Protocol):
         ...
 
     def recall_look(self) -> bytes | None:
-        """The look that an earlier run kept; None if there was none."""
+        """The looks that an earlier run kept; None if there were none."""
         ...
 
     def keep_look(self, drawn: bytes) -> None:
-        """Write down a look: from now on the release uses no other, and its budget stays spent."""
+        """Write down looks: from now on the release uses no other, and its budget stays spent."""
         ...
 
     def recall(self) -> bytes | None:
@@ -203,6 +214,11 @@ class Unrecorded:
     def row_key(self) -> ReleaseKey:
         """The same key: there is no run before."""
         return self.key
+
+    @property
+    def draws_anew(self) -> bool:
+        """No other run has the key."""
+        return True
 
     def begin_rows(self) -> None:
         """Nothing is kept."""

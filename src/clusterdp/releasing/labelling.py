@@ -12,25 +12,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from clusterdp.cells.assignment import (
+    Pooled,
+    assignment_probs,
+    check_assignment,
+    expected_sizes,
+    pool_small_clusters,
+)
 from clusterdp.engines.base import no_progress
 from clusterdp.errors import DataError, ParameterError
-from clusterdp.experiment.assignment import assignment_probs, expected_sizes
-from clusterdp.experiment.pooling import Pooled, check_assignment, pool_small_clusters
 from clusterdp.releasing.journal import KeptLabels
-from clusterdp.rows.labels import ANOTHER_TABLE, Labels
-from clusterdp.rows.noisy_labels import NoisyLabels
+from clusterdp.rows.value_codes import ANOTHER_TABLE, Labels, NoisyLabels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.channels.label_response import LabelResponse
+    from clusterdp.cells.assignment import AssignmentProbs
+    from clusterdp.cells.layout import Layout
+    from clusterdp.channels.cluster_response import LabelResponse
     from clusterdp.engines.base import Progress
-    from clusterdp.experiment.assignment import AssignmentProbs
-    from clusterdp.experiment.layout import Layout
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import Prepared
-    from clusterdp.rows.labels import CellEncoder
+    from clusterdp.rows.value_codes import CellEncoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +114,16 @@ def label_first(prepared: Prepared, journal: Journal, progress: Progress = no_pr
         DataError: If a row breaks a rule, before anything is written down; if the table is not the
             one that an earlier run labelled; or if no label has units in every arm.
     """
-    labelling, cluster = prepared.labelling, prepared.table.columns.cluster
-    if labelling is None or cluster is None:
+    labelling = prepared.labelling
+    if labelling is None:
         return prepared
     import polars as pl
 
     encoder = replace(
         prepared.encoder,
-        clusters=Labels.listed(pl.Series(cluster, labelling.response.labels)),
+        clusters=Labels.listed(
+            pl.Series(prepared.table.columns.noisy_name, labelling.response.labels)
+        ),
         noisy=NoisyLabels.of(labelling.response, journal.key),
     )
     sizes = _count(prepared, encoder, journal, progress)

@@ -1,7 +1,8 @@
-"""The first step of a release with a look: count everyone by bin, draw once, go on with the result.
+"""The first step of a release with looks: count units by bin, draw once, go on with the result.
 
-The look is written down before it is used. A run that is resumed recalls it, and never draws it
-again. All rows were checked when it was drawn, so nothing that follows refuses the table.
+Each question may have a look, at the units that are asked it. All are drawn together and written
+down before they are used. A run that is resumed recalls them, and never draws them again. All rows
+were checked when they were drawn, so nothing that follows refuses the table.
 """
 
 from __future__ import annotations
@@ -9,22 +10,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from clusterdp.cells.layout import EVERYONE
 from clusterdp.engines.base import no_progress
 from clusterdp.errors import DataError
-from clusterdp.experiment.layout import EVERYONE
-from clusterdp.experiment.look_bins import look_space
-from clusterdp.mechanisms.settling import look_notes, settle
+from clusterdp.mechanisms.draw import look_notes, settle
+from clusterdp.outcomes.look import look_space
 from clusterdp.published.manifest import BeforeLook
-from clusterdp.releasing.journal import KeptLook
-from clusterdp.rows.labels import ANOTHER_TABLE
+from clusterdp.releasing.journal import KeptLooks
+from clusterdp.rows.tally import Asked
+from clusterdp.rows.value_codes import ANOTHER_TABLE
 from clusterdp.statistics.look import DrawnLook
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from clusterdp.engines.base import Counted, Progress
-    from clusterdp.experiment.categories import Categories
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.releasing.journal import Journal
     from clusterdp.releasing.prepare import Prepared
     from clusterdp.statistics.look import NoisyLook
@@ -32,20 +34,20 @@ if TYPE_CHECKING:
 
 
 class Followed(NamedTuple):
-    """A release as it goes on after its look, or as it was declared if there is none.
+    """A release as it goes on after its looks, or as it was declared if there are none.
 
     Attributes:
         prepared: The table, with the outcomes that are released.
-        mechanisms: What is published of each block.
-        look: What was drawn first; None without a look.
-        before: What was declared; None without a look.
-        found: What followed from it, in sentences; public.
+        mechanisms: What is published of each question.
+        looks: What was drawn first of each question; None where it has no look.
+        before: What was declared of each question; None where it has no look.
+        found: What followed from looks, in sentences; public.
     """
 
     prepared: Prepared
     mechanisms: Sequence[Mechanism]
-    look: DrawnLook | None = None
-    before: BeforeLook | None = None
+    looks: tuple[DrawnLook | None, ...]
+    before: tuple[BeforeLook | None, ...]
     found: tuple[str, ...] = ()
 
 
@@ -56,57 +58,82 @@ def look_first(
     add_noise: NoiseSource,
     progress: Progress = no_progress,
 ) -> Followed:
-    """Take the look that a mechanism asks for, and follow it; `Terms` hold it to one block.
+    """Take the looks that mechanisms ask for, and follow them.
 
     Raises:
         DataError: If a row breaks a rule, before anything is drawn; or if the table is not the one
             that an earlier run looked at.
     """
-    look = mechanisms[0].look
-    if look is None:
-        return Followed(prepared, mechanisms)
-    (mechanism,), (declared,), layout = mechanisms, prepared.table.spaces, prepared.layout
-    drawn = _draw(prepared, look, journal, add_noise, progress)
-    settled = settle(declared, mechanism, layout, drawn)
-    rows = settled.mechanism.settled_rows(settled.space)
+    declared = prepared.table.spaces
+    wanted = {number: one.look for number, one in enumerate(mechanisms) if one.look is not None}
+    if not wanted:
+        nothing = (None,) * len(mechanisms)
+        return Followed(prepared, mechanisms, nothing, nothing)
+    drawn = _draw(prepared, wanted, journal, add_noise, progress)
+    looks = tuple(drawn.get(number) for number in range(len(mechanisms)))
+    settled = settle(declared, mechanisms, prepared.layout, looks)
+    expected = [
+        before if look is None else (tuple(one.public_prior().tolist()),)
+        for before, look, one in zip(prepared.expected, looks, settled, strict=True)
+    ]
     after = replace(
         prepared,
-        table=replace(prepared.table, spaces=(settled.space,)),
-        expected=((tuple(rows.public_prior(settled.space).tolist()),),),
+        table=replace(prepared.table, spaces=tuple(one.space for one in settled)),
+        expected=tuple(expected),
     )
-    before = BeforeLook.of(declared, mechanism)
-    found = look_notes(declared, mechanism.prior, settled)
-    return Followed(after, (settled.mechanism,), drawn, before, found)
+    pairs = list(zip(declared, mechanisms, strict=True))
+    return Followed(
+        prepared=after,
+        mechanisms=tuple(one.mechanism for one in settled),
+        looks=looks,
+        before=tuple(BeforeLook.of(*pair) if pair[1].look else None for pair in pairs),
+        found=tuple(
+            dict.fromkeys(
+                note
+                for (space, mechanism), one in zip(pairs, settled, strict=True)
+                for note in look_notes(space, mechanism.prior, one)
+            )
+        ),
+    )
 
 
 def _draw(
     prepared: Prepared,
-    look: NoisyLook,
+    looks: Mapping[int, NoisyLook],
     journal: Journal,
     add_noise: NoiseSource,
     progress: Progress,
-) -> DrawnLook:
+) -> dict[int, DrawnLook]:
     """What an earlier run drew, if there was one; else drawn now, and written down."""
-    (declared,) = prepared.table.spaces
-    bins = look_space(declared.declared)
+    bins = {number: look_space(prepared.table.spaces[number].declared) for number in looks}
     stored = journal.recall_look()
-    kept = None if stored is None else KeptLook.from_bytes(stored)
+    kept = None if stored is None else KeptLooks.from_bytes(stored)
     if kept is None or journal.recall() is None:
         found = _count(prepared, bins, progress)
         tag = journal.key.tag(found.seen)
         if kept is None:
-            drawn = look.draw(found.counts[0].sum(axis=(0, 1)), bins, add_noise)
-            journal.keep_look(bytes(KeptLook(noisy_counts=drawn.noisy_counts, table_tag=tag)))
+            counts = {number: found.totals[number].counts.sum(axis=(0, 1)) for number in looks}
+            drawn = {
+                number: look.draw(counts[number], bins[number], add_noise)
+                for number, look in looks.items()
+            }
+            noisy = {number: one.noisy_counts for number, one in drawn.items()}
+            journal.keep_look(bytes(KeptLooks(noisy_counts=noisy, table_tag=tag)))
             return drawn
         if kept.table_tag != tag:
             raise DataError(ANOTHER_TABLE)
     # Else the whole table was counted after it, and is compared with that.
-    return DrawnLook(statistic=look, bins=bins, noisy_counts=kept.noisy_counts)
+    return {
+        number: DrawnLook(statistic=look, bins=bins[number], noisy_counts=kept.noisy_counts[number])
+        for number, look in looks.items()
+    }
 
 
-def _count(prepared: Prepared, bins: Categories, progress: Progress) -> Counted:
-    """Everyone by bin, clusters together; the notices of safety nets come with the next count."""
-    layout = prepared.layout
+def _count(prepared: Prepared, bins: Mapping[int, Categories], progress: Progress) -> Counted:
+    """Units that are asked by bin, clusters together; notices of nets come with the next count."""
+    layout, table = prepared.layout, prepared.table
     together = replace(layout, clusters=(EVERYONE,), sizes=layout.sizes.sum(axis=0, keepdims=True))
     encoder = replace(prepared.encoder, clusters=None, pooled=None, noisy=None)
-    return replace(prepared.table, spaces=(bins,)).count(together, encoder, progress)
+    spaces = tuple(bins.get(number, space) for number, space in enumerate(table.spaces))
+    asked = [Asked(counts=number in bins) for number in range(len(spaces))]
+    return replace(table, spaces=spaces).count(together, encoder, progress, asked, prepared.asking)

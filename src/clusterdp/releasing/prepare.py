@@ -8,39 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from clusterdp.cells.assignment import check_assignment, pool_small_clusters, pooling_notes
 from clusterdp.engines.base import TableOptions, row_encoder
 from clusterdp.engines.local.engine import LocalEngine
-from clusterdp.engines.named_source import NamedSource, named_source
-from clusterdp.errors import ParameterError
-from clusterdp.experiment.aggregates import aggregation_notes
-from clusterdp.experiment.pooling import check_assignment, pool_small_clusters, pooling_notes
+from clusterdp.errors import ParameterError, notify_owner
+from clusterdp.outcomes.published_names import aggregation_notes
 from clusterdp.published.provenance import Provenance
 from clusterdp.releasing.labelling import Labelling
-from clusterdp.rows.counting import Asked
+from clusterdp.rows.column_types import PLAIN, Notation
 from clusterdp.rows.frames import is_spark
-from clusterdp.rows.publishing import BatchRandomizer
-from clusterdp.rows.written_numbers import PLAIN, Notation
+from clusterdp.rows.questions import QuestionRule
+from clusterdp.rows.randomizing import BatchRandomizer
+from clusterdp.rows.tally import Asked
+from clusterdp.sources.source import NamedSource, named_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import date
 
+    from clusterdp.cells.assignment import AssignmentProbs, Pooled, Pooling
+    from clusterdp.cells.layout import Layout
     from clusterdp.channels.catalogue import Channel
-    from clusterdp.channels.label_response import LabelResponse
+    from clusterdp.channels.cluster_response import LabelResponse
     from clusterdp.engines.base import Engine, Table
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.experiment.aggregates import Aggregates
-    from clusterdp.experiment.assignment import AssignmentProbs
-    from clusterdp.experiment.categories import Categories
-    from clusterdp.experiment.layout import Layout
-    from clusterdp.experiment.pooling import Pooled, Pooling
     from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.published_names import Aggregates
     from clusterdp.published.manifest import Expected
     from clusterdp.published.provenance import Spent
     from clusterdp.releasing.labelling import DeclaredLabels
     from clusterdp.rows.columns import Columns
     from clusterdp.rows.keys import ReleaseKey
-    from clusterdp.rows.labels import CellEncoder
+    from clusterdp.rows.value_codes import CellEncoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,11 +52,14 @@ class Prepared:
         layout: Its cells.
         encoder: How its rows are assigned to cells.
         pooling: Which clusters were pooled; None if none were.
-        expected: What the owner expects outcomes of each block to be like, which is published;
+        expected: What the owner expects outcomes of each question to be like, which is published;
             None where nothing was declared.
         provenance: Where the release comes from.
         labelling: How units are given labels, where clusters are private: cells are then those to
             be expected, until `label_first` counts them. None where clusters are public.
+        asking: Which question each unit is asked, once the release began; None where there is one
+            question, or no rows. It is public.
+        told: Warnings that its owner was shown.
     """
 
     table: Table
@@ -66,6 +69,8 @@ class Prepared:
     expected: tuple[Expected | None, ...]
     provenance: Provenance
     labelling: Labelling | None = None
+    asking: QuestionRule | None = None
+    told: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -84,14 +89,33 @@ class Prepared:
         """The declared probabilities of arms by label; None if they are alike."""
         return None if self.labelling is None else self.labelling.assignment
 
+    def telling(self, notices: Sequence[str]) -> Prepared:
+        """Show its owner warnings, each once; the same, with these told."""
+        for notice in dict.fromkeys(notices):
+            if notice not in self.told:
+                notify_owner(notice)
+        return replace(self, told=(*self.told, *notices))
+
     def begun(self, day: date, spent_before: Spent | None = None) -> Prepared:
         """The same, with the day on which its release began and what had been spent before it."""
         known = msgspec.structs.replace(self.provenance, released_on=day, spent_before=spent_before)
         return replace(self, provenance=known)
 
+    def asking_by(self, mechanisms: Sequence[Mechanism], key: ReleaseKey) -> Prepared:
+        """The same, with the rule by which its units are asked the questions of its mechanisms.
+
+        Args:
+            mechanisms: What is published of each question.
+            key: The key of the release, not of an attempt: every attempt asks the same questions.
+        """
+        if len(mechanisms) == 1 or not mechanisms[0].releases_rows:
+            return self
+        asked = tuple(mechanism.asked for mechanism in mechanisms)
+        return replace(self, asking=QuestionRule(salt=key.question_salt(), asked=asked))
+
     def randomizer(self, channels: Sequence[Channel], key: ReleaseKey) -> BatchRandomizer:
-        """What randomizes its rows, from the channel of each block."""
-        encode = row_encoder(self.table, self.encoder)
+        """What randomizes its rows, from the channel of each question."""
+        encode = row_encoder(self.table, self.encoder, self.asking)
         return BatchRandomizer.of(encode, channels, self.layout, key)
 
 
@@ -116,7 +140,7 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
     Args:
         source: A table by its name, or a pandas, Polars, PyArrow, DuckDB or Spark frame.
         columns: Which column plays which part.
-        spaces: The categories of the declared outcomes, block by block.
+        spaces: The categories of the declared outcomes, question by question.
         control: The control arm. Needed unless the arms are 0 and 1.
         min_cell_size: Pool clusters that expect fewer units than this in some arm into one.
         clip: Move outcomes beyond the ends of the space to the nearest end, instead of an error.
@@ -141,13 +165,13 @@ def prepare(  # noqa: PLR0913 - what an owner says of a table, all by name
 
 
 def asked_of(mechanism: Mechanism, layout: Layout, key: ReleaseKey) -> Asked:
-    """What the statistics of a block's mechanism need to be counted, and no more."""
-    by_category = any(one.of_categories for one in mechanism.statistics)
+    """What the statistics of a question's mechanism need to be counted, and no more."""
     return Asked(
         sums=any(one.level is None and not one.of_categories for one in mechanism.statistics),
         levels=tuple(one.level for one in mechanism.statistics if one.level is not None),
         weights=mechanism.total_weights(layout),
-        count_key=key if by_category else None,
+        counts=any(one.of_categories for one in mechanism.statistics),
+        count_key=key,
     )
 
 
@@ -159,14 +183,8 @@ def prepare_table(table: Table, control: Any = None, min_cell_size: int | None =
 def _pooled(
     table: Table, layout: Layout, encoder: CellEncoder, min_cell_size: int | None
 ) -> Prepared:
-    pooled = _pool(layout, min_cell_size)
+    pooled = _pool(layout, min_cell_size, table.columns.cluster)
     if pooled.regroup is not None:
-        cut_by = {name for names in table.columns.breakdowns for name in names}
-        if table.columns.cluster in cut_by:
-            raise ParameterError(
-                f"clusters of {table.columns.cluster!r} are pooled, so it cannot be a breakdown as "
-                "well; give a copy of the column under another name"
-            )
         encoder = replace(encoder, pooled=pooled.regroup)
     return Prepared(
         table=table,
@@ -184,9 +202,7 @@ def _unlabelled(
     """A table with private clusters, before its units are given labels."""
     layout, encoder = table.read_layout(control)
     layout.check()
-    labelling = Labelling(
-        response=labels.response, assignment=labels.probs(layout), min_cell_size=min_cell_size
-    )
+    labelling = _labelling(labels, layout, min_cell_size)
     return Prepared(
         table=table,
         layout=labels.expected(layout),
@@ -194,6 +210,13 @@ def _unlabelled(
         expected=(None,) * len(table.spaces),
         provenance=Provenance(),
         labelling=labelling,
+    )
+
+
+def _labelling(labels: DeclaredLabels, layout: Layout, min_cell_size: int | None) -> Labelling:
+    """How units are given labels; checked."""
+    return Labelling(
+        response=labels.response, assignment=labels.probs(layout), min_cell_size=min_cell_size
     )
 
 
@@ -208,15 +231,21 @@ def read_cells(
     layout = engine.read_cells(named_source(source), asked)[0]
     if labels is not None:
         layout.check()
+        _labelling(labels, layout, min_cell_size)
         return labels.expected(layout), ()
-    pooled = _pool(layout, min_cell_size)
+    pooled = _pool(layout, min_cell_size, asked.cluster)
     return pooled.layout, pooled.notes
 
 
-def _pool(layout: Layout, min_cell_size: int | None) -> Pooled:
+def _pool(layout: Layout, min_cell_size: int | None, cluster: str | None) -> Pooled:
     """The cells after small clusters were pooled, checked."""
     check_assignment(layout)
     pooled = pool_small_clusters(layout, min_cell_size)
+    if pooled.regroup is not None and any(cluster in one.columns for one in layout.breakdowns):
+        raise ParameterError(
+            f"clusters of {cluster!r} are pooled, so it cannot be a breakdown as well; give a copy "
+            "of the column under another name"
+        )
     pooled.layout.check()
     return pooled
 
@@ -244,7 +273,7 @@ def open_engine(  # noqa: PLR0913 - what may be said of an engine, by name
         raise ParameterError(f"engine must be local or spark, got {engine!r}")
     if is_spark(source):
         from clusterdp.engines.spark.engine import SparkEngine
-        from clusterdp.engines.spark.frame import checked_frame
+        from clusterdp.engines.spark.session import checked_frame
 
         return SparkEngine(checked_frame(source).sparkSession, allow_unencrypted)
     if engine != "spark":

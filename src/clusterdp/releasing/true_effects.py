@@ -6,31 +6,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clusterdp.estimation import moments
-from clusterdp.estimation.arm_means import true_effects, weigh
-from clusterdp.estimation.checks import arms_check
+from clusterdp.estimation.effects.families import VARYING, with_families
+from clusterdp.estimation.effects.findings import (
+    Note,
+    Origin,
+    Weight,
+    arms_check,
+    call_text,
+    sorted_notes,
+)
 from clusterdp.estimation.estimate import overall_effects
-from clusterdp.estimation.families import VARYING, with_families
-from clusterdp.estimation.layout_notes import layout_notes
-from clusterdp.estimation.measured import CategoryFunction
-from clusterdp.estimation.moments import CellMoments
-from clusterdp.estimation.notes import Note, Weight, sorted_notes
-from clusterdp.estimation.observed import missing_notes
-from clusterdp.estimation.origin import Origin, call_text
-from clusterdp.estimation.results import Estimate
-from clusterdp.estimation.sample_ratio import sample_ratio_notes
-from clusterdp.experiment.chosen_grids import choose_categories
-from clusterdp.experiment.declared import declare
+from clusterdp.estimation.means import sums as moments
+from clusterdp.estimation.means.arms import true_effects, weigh
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.means.sums import CellMoments
+from clusterdp.estimation.metrics.observed import missing_notes
+from clusterdp.estimation.metrics.sample_ratio import layout_notes, sample_ratio_notes
+from clusterdp.estimation.report.results import Estimate
+from clusterdp.outcomes.chosen_grids import choose_categories
+from clusterdp.outcomes.declaration import declare
 from clusterdp.releasing.prepare import prepare
 from clusterdp.rows.columns import Columns
-from clusterdp.rows.counting import Asked
+from clusterdp.rows.tally import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterdp.estimation.moments import Estimator
-    from clusterdp.experiment.declared import Spaces
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
+    from clusterdp.estimation.means.sums import Estimator
+    from clusterdp.outcomes.declaration import Spaces
 
 
 def estimate_without_privacy(  # noqa: PLR0913 - the parts of a table, all by name

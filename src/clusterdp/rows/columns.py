@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clusterdp._words import is_plain
+from clusterdp._text import is_plain
 from clusterdp.errors import DataError
-from clusterdp.experiment.published_names import BLOCK, block_suffixes, debiased_names
+from clusterdp.outcomes.published_names import QUESTION, debiased_names, question_suffixes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,12 +20,14 @@ FOLD = "fold"
 MOST_FOLDS = 10
 # The part that a private cluster plays, in words.
 PRIVATE_CLUSTER = "private cluster"
+# What the published column of a private cluster is called after the cluster's name.
+NOISY = "_noisy"
 # The columns of published tables beside clusters and arms.
 PUBLISHED_COLUMNS = frozenset(
     {
         RESPONSE,
         FOLD,
-        BLOCK,
+        QUESTION,
         "size",
         "weight",
         "by",
@@ -60,7 +62,9 @@ class Columns:
         arm: Treatment arms.
         cluster: Clusters; None if there are none.
         private_cluster: Whether clusters are private: rows are published with the labels that a
-            response gives them, under the same name.
+            response gives them, in a column of another name, see `as_published`.
+        true_cluster: The private cluster that `cluster` holds noisy labels of; None in the table
+            itself, and where clusters are public.
         outcomes: The sensitive outcomes.
         missing: Those that may be missing.
         kept: Public columns that are published as they are.
@@ -69,7 +73,8 @@ class Columns:
         assigned_by: The column of groups that arms were assigned to as a whole; None if arms were
             assigned to units.
         folds: How many public folds units are put in.
-        n_blocks: How many blocks outcomes are released in; each has a channel of its own.
+        question_names: The names of the questions that units are asked one of; empty where there is
+            one question.
     """
 
     unit: str
@@ -81,8 +86,9 @@ class Columns:
     assigned_by: str | None = None
     folds: int = 1
     missing: tuple[str, ...] = ()
-    n_blocks: int = 1
+    question_names: tuple[str, ...] = ()
     private_cluster: bool = False
+    true_cluster: str | None = None
 
     def __post_init__(self) -> None:
         cut_by = dict.fromkeys(name for names in self.breakdowns for name in names)
@@ -105,7 +111,8 @@ class Columns:
         named = {self.cluster, self.assigned_by}
         kept = dict.fromkeys((*self.kept, *cut_by))
         object.__setattr__(self, "kept", tuple(name for name in kept if name not in named))
-        names = [*self.public, *self.outcomes]
+        own = () if self.true_cluster is None else (self.true_cluster,)
+        names = [*self.public, *own, *self.outcomes]
         for name in names:
             check_name(name)
         if len(set(names)) < len(names):
@@ -113,11 +120,16 @@ class Columns:
                 "unit, arm, cluster, outcomes and kept columns must all differ, got "
                 + ", ".join(map(repr, names))
             )
-        given = {*self.responses, FOLD, *self.debiased}
+        if len(set(self.question_names)) < len(self.question_names):
+            raise DataError(
+                "two questions would have one name, their outcomes joined by '+'; rename an outcome"
+            )
+        given = {FOLD, QUESTION, RESPONSE, *self.debiased}
         taken = [name for name in self.public if name in given]
-        endings = block_suffixes(self.n_blocks)
+        endings = question_suffixes(self.n_questions)
         of_cells = {name + ending for name in PUBLISHED_COLUMNS for ending in ("", *endings)}
         taken += [name for name in self.cell if name in of_cells]
+        taken += [name for name in names if self.private_cluster and name == self.noisy_name]
         if taken:
             raise DataError(f"column {taken[0]!r} has a name that the release gives; rename it")
 
@@ -125,6 +137,19 @@ class Columns:
         """The same, with more columns kept."""
         more = tuple(name for name in names if name not in self.public)
         return replace(self, kept=(*self.kept, *more))
+
+    @property
+    def noisy_name(self) -> str:
+        """What the published column of a private cluster is called."""
+        return f"{self.cluster}{NOISY}"
+
+    def as_published(self) -> Columns:
+        """The same in published tables: a private cluster is there by its noisy labels."""
+        if not self.private_cluster:
+            return self
+        return replace(
+            self, cluster=self.noisy_name, true_cluster=self.cluster, private_cluster=False
+        )
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -163,9 +188,14 @@ class Columns:
         return tuple(dict.fromkeys((self.unit, *self.cell, *cut_by, *self.outcomes)))
 
     @property
-    def responses(self) -> tuple[str, ...]:
-        """The published column of responses of each block."""
-        return tuple(RESPONSE + ending for ending in block_suffixes(self.n_blocks))
+    def n_questions(self) -> int:
+        """How many questions outcomes are released in; each has a channel of its own."""
+        return len(self.question_names) or 1
+
+    @property
+    def ordering(self) -> tuple[str, ...]:
+        """Columns beside cells that are published as they are: an order by them is public."""
+        return tuple(name for name in self.shown if name not in {self.unit, *self.cell})
 
     @property
     def debiased(self) -> tuple[str, ...]:
@@ -180,12 +210,15 @@ class Columns:
     def published(self) -> tuple[str, ...]:
         """All columns of published rows, in their order."""
         fold = (FOLD,) if self.folds > 1 else ()
-        return (*self.public, *fold, *self.responses, *self.debiased)
+        question = (QUESTION,) if self.question_names else ()
+        return (*self.public, *fold, *question, RESPONSE, *self.debiased)
 
     @property
     def parts(self) -> dict[str, str]:
         """Every column that is read, with the part it plays."""
         cluster = PRIVATE_CLUSTER if self.private_cluster else "cluster"
+        if self.true_cluster is not None:
+            cluster = f"noisy labels of {self.true_cluster}"
         named = {self.cluster: cluster, self.assigned_by: "assigned by"}
         return {
             self.unit: "unit",
@@ -193,4 +226,5 @@ class Columns:
             **{name: part for name, part in named.items() if name is not None},
             **dict.fromkeys(self.outcomes, "outcome"),
             **dict.fromkeys(self.kept, "kept"),
+            **{name: "breakdown" for names in self.breakdowns for name in names},
         }

@@ -14,8 +14,8 @@ import numpy as np
 
 from clusterdp._named import columns
 from clusterdp.errors import DataError, ParameterError, raise_alone
+from clusterdp.rows.column_types import NO_NUMBER_TEXT
 from clusterdp.rows.columns import PRIVATE_CLUSTER
-from clusterdp.rows.written_numbers import NO_NUMBER_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

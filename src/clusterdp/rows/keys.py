@@ -2,6 +2,12 @@
 
 The function is AES-256. The same key, outcome and id give the same words on every engine, in every
 retry, in any order and in any process, so a repeated run reveals nothing more about a person.
+
+The ids of a batch as blocks of 16 bytes, made once for all keys that they are encrypted with.
+
+Ids that are text, as bytes: taken from all ids at once, from any place on.
+
+Did both passes read the same table? A checksum of rows that does not depend on their order.
 """
 
 from __future__ import annotations
@@ -10,16 +16,70 @@ import hashlib
 import hmac
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NoReturn
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from clusterdp.rows.id_text import BLOCK
+from clusterdp._named import unnamed
 
 if TYPE_CHECKING:
-    from clusterdp._arrays import CodeArray, WordArray
-    from clusterdp.rows.fingerprint import Fingerprint
-    from clusterdp.rows.unit_ids import IdBlocks, UnitIds
+    import numpy.typing as npt
+    import polars as pl
+
+    from clusterdp._arrays import CodeArray, IntArray, WordArray
+
+
+BLOCK_BYTES = 16
+# Sixteen bytes that are moved together, wherever they stand.
+BLOCK = np.dtype((np.void, BLOCK_BYTES))
+
+
+class IdText(NamedTuple):
+    """Ids one after another.
+
+    Attributes:
+        windows: The 16 bytes from every place on, padded with zeros in the end; axes `[place]`.
+        starts: The place where each id begins; axes `[unit]`.
+        lengths: How many bytes each has; axes `[unit]`.
+    """
+
+    windows: npt.NDArray[np.void]
+    starts: IntArray
+    lengths: IntArray
+
+    @classmethod
+    def of(cls, ids: pl.Series) -> IdText:
+        """The text of some ids. Polars is called twice, however many there are."""
+        text = ids.str.join("").item().encode()
+        padded = text + bytes(BLOCK_BYTES)
+        lengths = ids.str.len_bytes().to_numpy().astype(np.int64)
+        return cls(
+            windows=np.ndarray(len(text) + 1, dtype=BLOCK, buffer=padded, strides=(1,)),
+            starts=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+        )
+
+    def part(self, units: slice | IntArray) -> IdText:
+        """Some of the ids."""
+        return IdText(self.windows, self.starts[units], self.lengths[units])
+
+    def bytes_from(self, first: int, most: int) -> WordArray:
+        """Up to 16 bytes of each id, zero-padded; two words, axes `[unit, word]`."""
+        places = np.minimum(self.starts + first, len(self.windows) - 1)
+        taken: WordArray = self.windows[places].view("<u8")
+        taken &= _PREFIX_MASKS[np.clip(self.lengths - first, 0, most)].view("<u8")
+        return taken.reshape(-1, 2)
+
+
+# Row k keeps the first k of 16 bytes.
+_PREFIX_MASKS = (
+    np.where(np.arange(BLOCK_BYTES) < np.arange(BLOCK_BYTES + 1)[:, np.newaxis], 0xFF, 0)
+    .astype(np.uint8)
+    .view(BLOCK)
+    .ravel()
+)
+
 
 _KEY_BYTES = 32
 # Ids worked on at a time, so that what is computed for them stays in the processor's cache.
@@ -42,7 +102,7 @@ class ReleaseKey:
 
     def for_response(self, outcomes: tuple[str, ...]) -> bytes:
         """The AES key of the channel's draw for outcomes that are released together."""
-        # No name holds \x00, so that no two lists of names are alike: each block has its own words.
+        # No name holds \x00, so no two lists of names are alike: each question has its own words.
         return self._derive(b"clusterdp/rows/1/" + "\x00".join(outcomes).encode())
 
     def for_rounding(self, outcome: str, purpose: Literal["rows", "counts"]) -> bytes:
@@ -52,6 +112,10 @@ class ReleaseKey:
     def for_labels(self) -> bytes:
         """The AES key of the response that private clusters go through."""
         return self._derive(b"clusterdp/labels/1")
+
+    def question_salt(self) -> str:
+        """What decides which question a unit is asked; it is published, and tells no key."""
+        return self._derive(b"clusterdp/questions/1")[:16].hex()
 
     def for_attempt(self, number: int) -> ReleaseKey:
         """The key of the rows of one attempt, counted from 1; the first has this one."""
@@ -133,3 +197,167 @@ def _encrypt(blocks: WordArray, aes_key: bytes) -> WordArray:
     words = np.empty(2 * len(blocks) + 2, dtype="<u8")  # with the spare block that it asks for
     encryptor.update_into(np.ascontiguousarray(blocks).data.cast("B"), words.data.cast("B"))
     return words[:-2].reshape(-1, 2)
+
+
+# The first 8 bytes of the first block: what kind of id follows, and how long it is. No encoding of
+# an id is then a prefix of another, which is what makes CBC-MAC a pseudorandom function.
+_HEADER_BYTES = 8
+_INTEGER_KIND = 1 << 56
+_STRING_KIND = 2 << 56
+_FIRST_BYTES = BLOCK_BYTES - _HEADER_BYTES
+# Blocks that are made for all ids at once. Few ids have more than 56 bytes.
+_MOST_BLOCKS = 4
+# Texts worked on at a time, so that what is computed for them stays in the processor's cache.
+_CACHED_TEXTS = 2**13
+
+
+class IdBlocks(NamedTuple):
+    """Ids, each as a row of blocks.
+
+    Attributes:
+        blocks: Header and beginning of each id, then what follows, padded with zeros; each has axes
+            `[unit, word]`, two words to a block. Some first ones: an id may be as long as a book.
+        lengths: How many blocks each id has; axes `[unit]`. None where all have one.
+        text: The text of the ids, where they are text.
+    """
+
+    blocks: tuple[WordArray, ...]
+    lengths: IntArray | None = None
+    text: IdText | None = None
+
+    @classmethod
+    def of_integers(cls, ids: IntArray) -> IdBlocks:
+        """One block each, whatever type the integers have."""
+        blocks = np.empty((len(ids), 2), dtype="<u8")
+        blocks[:, 0] = _INTEGER_KIND + 8
+        is_signed = ids.dtype.kind == "i"
+        blocks[:, 1] = ids.astype("<i8").view("<u8") if is_signed else ids.astype(np.uint64)
+        return cls((blocks,))
+
+    @classmethod
+    def of_texts(cls, ids: pl.Series) -> IdBlocks:
+        """As many blocks as ids take, or the first ones."""
+        text = IdText.of(ids)
+        lengths = 1 + np.maximum(0, text.lengths - _FIRST_BYTES + BLOCK_BYTES - 1) // BLOCK_BYTES
+        n_blocks = min(int(lengths.max(initial=1)), _MOST_BLOCKS)
+        blocks = np.empty((n_blocks, len(ids), 2), dtype="<u8")
+        for start in range(0, len(ids), _CACHED_TEXTS):
+            part = text.part(units := slice(start, start + _CACHED_TEXTS))
+            blocks[0, units, 0] = _STRING_KIND + part.lengths.astype(np.uint64)
+            blocks[0, units, 1] = part.bytes_from(0, _FIRST_BYTES)[:, 0]
+            for number in range(1, n_blocks):
+                blocks[number, units] = _later_block(part, number)
+        return cls(tuple(blocks), lengths, text)
+
+    def part(self, units: slice | IntArray) -> IdBlocks:
+        """Those of some of the ids."""
+        if self.lengths is None or self.text is None:
+            return IdBlocks(tuple(block[units] for block in self.blocks))
+        blocks = tuple(block[units] for block in self.blocks)
+        return IdBlocks(blocks, self.lengths[units], self.text.part(units))
+
+    def later(self, number: int, places: IntArray) -> WordArray:
+        """A block after the first of ids that are text; axes `[place, word]`."""
+        assert self.text is not None  # noqa: S101 - no other id has several blocks
+        return _later_block(self.text.part(places), number)
+
+
+def _later_block(text: IdText, number: int) -> WordArray:
+    return text.bytes_from(_FIRST_BYTES + (number - 1) * BLOCK_BYTES, BLOCK_BYTES)
+
+
+class UnitIds:
+    """The ids of some units, integers or text, none of them missing where blocks are asked for.
+
+    Attributes:
+        ids: The ids.
+    """
+
+    def __init__(self, ids: pl.Series, made: IdBlocks | None = None) -> None:
+        self.ids, self._made = ids, made
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, units: slice | IntArray) -> UnitIds:
+        """Some of the units. Their text has been made ready with that of the others."""
+        return UnitIds(self.ids[units], None if self._texts is None else self.blocks(units))
+
+    def blocks(self, units: slice | IntArray) -> IdBlocks:
+        """The blocks of some of the units."""
+        if self._texts is not None:
+            return self._texts.part(units)
+        # Faster made than stored and read.
+        return IdBlocks.of_integers(self._numbers[units])
+
+    @cached_property
+    def _texts(self) -> IdBlocks | None:
+        import polars as pl
+
+        if self.ids.dtype != pl.String:
+            return None
+        return IdBlocks.of_texts(self.ids) if self._made is None else self._made
+
+    @cached_property
+    def _numbers(self) -> IntArray:
+        return self.ids.to_numpy()
+
+
+# 2^64 over the golden ratio, odd: spreads small numbers over all bits.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def id_hashes(ids: pl.Series) -> WordArray:
+    """A 64-bit hash of each id, the same in every process; axes `[row]`."""
+    return unnamed(ids).hash().to_numpy()
+
+
+def row_words(
+    hashes: WordArray, cells: IntArray, outcomes: CodeArray, *more: CodeArray
+) -> WordArray:
+    """One word for each row, of its id's hash, cell and outcomes.
+
+    The id's hash is multiplied by an odd number that stands for cell and outcome. Another outcome
+    moves the word by an amount that depends on the id: were it the same for all, sums would not
+    notice two people's outcomes exchanged.
+    """
+    words = cells.astype(np.uint64) << np.uint64(16)
+    words |= outcomes.astype(np.uint64)
+    words *= _SPREAD
+    for codes in more:
+        words ^= codes.astype(np.uint64)
+        words *= _SPREAD
+    words |= np.uint64(1)
+    words *= hashes
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The sum of the checksum words of some rows.
+
+    It distinguishes tables that differ by accident, as when a file is replaced between two passes.
+    It does not protect against somebody who chooses ids to get the same sum.
+
+    Attributes:
+        n_rows: How many rows.
+        low: The lower halves of their words, added up.
+        high: The upper halves.
+    """
+
+    n_rows: int = 0
+    low: int = 0
+    high: int = 0
+
+    @classmethod
+    def of(cls, words: WordArray) -> Fingerprint:
+        """The fingerprint of some rows."""
+        halves = words.astype("<u8", copy=False).view("<u4")
+        low, high = (halves[part::2].sum(dtype=np.uint64) for part in (0, 1))
+        return cls(len(words), int(low), int(high))
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        return Fingerprint(self.n_rows + other.n_rows, self.low + other.low, self.high + other.high)
+
+    def __bytes__(self) -> bytes:
+        return f"{self.n_rows},{self.low},{self.high}".encode()

@@ -1,4 +1,7 @@
-"""What every noisy statistic offers, and the values that it is read as."""
+"""What every noisy statistic offers, and the values that it is read as.
+
+Columns of lists in the published table of cells, where groups of cells share a list.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
+from clusterdp.errors import FormatError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -15,10 +20,13 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.space import CategorySpace
 
+
+if TYPE_CHECKING:
     Arrays = Mapping[str, npt.NDArray[Any]]
+
 
 # Exact sums and their noise must stay below this.
 LARGEST_INTEGER = 2**62
@@ -275,12 +283,15 @@ class NoisyStatistic(msgspec.Struct, frozen=True, kw_only=True, tag_field="stati
         with_gaps: Its columns that have no value for some cells.
         in_words: What its columns hold.
         of_categories: Whether it is drawn from counts by category, not from sums.
+        of_everyone: Whether it is of all units, and drawn together for all questions; else it is of
+            those who are asked, where a release has rows.
     """
 
     beside_rows: ClassVar[bool] = True
     with_gaps: ClassVar[tuple[str, ...]] = ()
     in_words: ClassVar[str]
     of_categories: ClassVar[bool] = False
+    of_everyone: ClassVar[bool] = False
 
     @property
     def label(self) -> str:
@@ -345,3 +356,51 @@ def lone_unit_squares(sizes: IntArray, means: FloatArray) -> FloatArray:
     others = (arm_sums - sizes * means) / rest
     cluster_sizes = sizes.sum(axis=-1, keepdims=True)
     return np.asarray((means - others) ** 2 * cluster_sizes / np.maximum(cluster_sizes - 1, 1))
+
+
+def list_column(name: str, by_group: npt.NDArray[Any], groups: IntArray) -> pl.Series:
+    """A list for every cell.
+
+    Args:
+        name: Of the column.
+        by_group: Axes `[group, place]`, or more: then a list of lists.
+        groups: The group of each cell; axes `[cluster, arm]`.
+    """
+    import polars as pl
+
+    column = pl.Series(name, by_group[groups.ravel()])
+    kind = pl.Series(by_group.ravel()[:0]).dtype
+    for _ in by_group.shape[1:]:
+        kind = pl.List(kind)
+    return column.cast(kind)
+
+
+def read_lists(column: pl.Series, groups: IntArray) -> npt.NDArray[Any]:
+    """The inverse of `list_column`; axes `[group, place]`.
+
+    Raises:
+        FormatError: If cells of one group differ.
+    """
+    by_cell = column.list.to_array(len(column[0])).to_numpy()
+    _, first, group = np.unique(groups.ravel(), return_index=True, return_inverse=True)
+    if not np.array_equal(by_cell[first][group], by_cell):
+        raise FormatError(f"cells that should share {column.name!r} do not")
+    return np.asarray(by_cell[first])
+
+
+def are_whole(column: pl.Series, lengths: tuple[int, ...]) -> bool:
+    """Whether lists have so many numbers, without gaps; other columns always.
+
+    Args:
+        column: A column.
+        lengths: How long its lists are, then how long the lists in them are.
+    """
+    import polars as pl
+
+    if not isinstance(column.dtype, pl.List):
+        return True
+    for length in lengths:
+        if column.null_count() or not (column.list.len() == length).all():
+            return False
+        column = column.explode(empty_as_null=False)
+    return not column.null_count()

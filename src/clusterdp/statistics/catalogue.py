@@ -5,8 +5,7 @@ from __future__ import annotations
 from clusterdp.statistics.base import DrawnStatistic
 from clusterdp.statistics.contrasts import NoisyContrasts
 from clusterdp.statistics.counts import NoisyCounts
-from clusterdp.statistics.sums import NoisySums
-from clusterdp.statistics.totals import NoisyTotals
+from clusterdp.statistics.sums import NoisySums, NoisyTotals
 
 Statistic = NoisyCounts | NoisyContrasts | NoisySums | NoisyTotals
 Drawn = DrawnStatistic

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from clusterdp.errors import FormatError, ParameterError
-from clusterdp.experiment.outcomes import LARGEST_VALUE
+from clusterdp.outcomes.finite import LARGEST_VALUE
 from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon, noise_scale_for
 from clusterdp.statistics.base import (
     LARGEST_INTEGER,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.space import CategorySpace
     from clusterdp.statistics.base import Arrays, CellTotals
     from clusterdp.statistics.noise import NoiseSource
 

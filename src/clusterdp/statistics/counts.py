@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from clusterdp.errors import ParameterError
-from clusterdp.experiment.category_space import Ends
+from clusterdp.outcomes.space import Ends
 from clusterdp.privacy.accounting import LossAtom, noisy_counts_loss
 from clusterdp.statistics.base import (
     ClusterContrasts,
@@ -18,17 +18,18 @@ from clusterdp.statistics.base import (
     NoisyStatistic,
     SumReading,
     against_control,
+    list_column,
     lone_unit_squares,
+    read_lists,
 )
-from clusterdp.statistics.columns import list_column, read_lists
 from clusterdp.statistics.noise import noise_variance
 
 if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import FloatArray, IntArray
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
+    from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.space import CategorySpace
     from clusterdp.statistics.base import Arrays, CellTotals
     from clusterdp.statistics.noise import NoiseSource
 
@@ -109,7 +110,8 @@ class NoisyCounts(NoisyStatistic, frozen=True, kw_only=True, tag="counts"):
         """
         n_clusters, n_arms = layout.sizes.shape
         if self.scope == "population":
-            return np.tile(np.arange(n_arms), (n_clusters, 1)), layout.sizes.sum(axis=0)
+            of_arms = np.maximum(layout.sizes.sum(axis=0), 1)
+            return np.tile(np.arange(n_arms), (n_clusters, 1)), of_arms
         sizes = np.maximum(layout.sizes.ravel(), 1)
         return np.arange(n_clusters * n_arms).reshape(n_clusters, n_arms), sizes
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import IntArray
-    from clusterdp.experiment.categories import Categories
+    from clusterdp.outcomes.categories import Categories
     from clusterdp.statistics.noise import NoiseSource
 
 _BIN, _COLUMN = "bin", "noisy_count"

@@ -1,23 +1,224 @@
-"""Noisy sums of every cell, metric by metric: what estimates from rows are calibrated by."""
+"""What noisy sums of cells and noisy totals of groups have in common.
+
+Noisy sums of every cell, metric by metric: what estimates from rows are calibrated by.
+
+Noisy totals of every arm and fold: of everyone, or of the groups of a breakdown.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import numpy as np
 
-from clusterdp.statistics.base import MetricSums, SumReading
-from clusterdp.statistics.metric_sums import DrawnMetricSums, NoisyMetricSums
-from clusterdp.statistics.sum_noise import check_fits
+from clusterdp.cells.layout import LARGEST_WEIGHT, stratified_weights
+from clusterdp.errors import FormatError, ParameterError
+from clusterdp.privacy.accounting import LossAtom, any_loss, checked_epsilon
+from clusterdp.statistics._sum_noise import MetricScale, SumNoise, check_fits, sum_noise
+from clusterdp.statistics.base import (
+    DrawnStatistic,
+    MetricSums,
+    NoisyStatistic,
+    SquareTerms,
+    SumReading,
+    combined,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
-    from clusterdp.experiment.category_space import CategorySpace
-    from clusterdp.experiment.layout import Layout
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.space import CategorySpace
     from clusterdp.statistics.base import Arrays, CellTotals
     from clusterdp.statistics.noise import NoiseSource
+
+
+_SUMS, _SQUARES = "noisy_sum", "noisy_squares"
+# The published integers; beside them, sums are published as numbers of the metric.
+_INTEGERS = "noisy_sum_in_units"
+
+
+class NoisyMetricSums(NoisyStatistic, frozen=True, kw_only=True):
+    """Sums of metrics and of their squares, with noise as in `sum_noise.py`.
+
+    Sums are in the units of the metrics' lattice; squares are of twice the distance from the
+    middle of a metric's values, in those units.
+
+    Attributes:
+        epsilon: What all of them cost together, of all questions.
+        largest_weight: The most that a unit counts in a sum.
+    """
+
+    of_everyone: ClassVar[bool] = True
+    largest_weight: ClassVar[int] = 1
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "epsilon", checked_epsilon(self.epsilon))
+
+    @property
+    def estimates_effects(self) -> bool:
+        """They calibrate rows; nothing is estimated from them alone."""
+        return False
+
+    def loss(self) -> tuple[LossAtom, ...]:
+        """The privacy loss, largest first: ε at most."""
+        return any_loss(self.epsilon)
+
+    def noise(self, space: CategorySpace) -> SumNoise:
+        """The noise at which all sums and squares together cost ε."""
+        return sum_noise(space, self.epsilon, self.largest_weight)
+
+    def scale(self, space: CategorySpace, metric: int) -> MetricScale:
+        """What integers of a metric stand for, and how noisy they are."""
+        return MetricScale.of(space, self.noise(space), metric)
+
+    def facts(self, space: CategorySpace) -> dict[str, list[float | None]]:
+        """The unit of each metric's sums, and the law of their noise in it."""
+        return self.noise(space).facts(space)
+
+    def column_types(self, space: CategorySpace) -> dict[str, pl.DataType]:
+        """Columns of lists by metric: sums, the same in units, and squares where there are any."""
+        import polars as pl
+
+        squares = [_SQUARES] if any(space.metric_lattice().squared) else []
+        integers = dict.fromkeys([_INTEGERS, *squares], pl.List(pl.Int64))
+        return {_SUMS: pl.List(pl.Float64), **integers}
+
+    def lengths(self, space: CategorySpace) -> dict[str, int]:
+        """How many numbers the lists of each column have."""
+        squared = space.metric_lattice().squared
+        return {_SUMS: len(squared), _INTEGERS: len(squared), _SQUARES: sum(squared)}
+
+    def draw_together(
+        self,
+        totals: Sequence[CellTotals],
+        layout: Layout,
+        spaces: Sequence[CategorySpace],
+        add_noise: NoiseSource,
+    ) -> tuple[DrawnMetricSums, ...]:
+        """Noisy sums of every question, from true ones; spaces must know each other."""
+        if tuple(spaces[0].together) != tuple(one.together[one.place] for one in spaces):
+            raise ValueError("sums are drawn for all questions of a release, in their order")
+        for space in spaces:
+            self.check(layout, space)
+        noise = self.noise(spaces[0])
+        true = MetricSums(
+            *(
+                np.concatenate(parts, axis=-1)
+                for parts in zip(*(self.true_sums(one, layout) for one in totals), strict=True)
+            )
+        )
+        squared = [one.metric_lattice().squared for one in spaces]
+        ends = np.cumsum([len(one) for one in squared])[:-1]
+        drawn = [{_SUMS: one} for one in np.split(noise.with_sums(true.sums, add_noise), ends, -1)]
+        if noise.of_squares:
+            noisy = noise.with_squares(true.squares, add_noise)
+            squares = np.split(noisy, np.cumsum([sum(one) for one in squared])[:-1], -1)
+            for arrays, one in zip(drawn, squares, strict=True):
+                arrays.update({_SQUARES: one} if one.shape[-1] else {})
+        return tuple(map(self.restore, drawn, [layout] * len(drawn), spaces))
+
+    def draw(
+        self, totals: CellTotals, layout: Layout, space: CategorySpace, add_noise: NoiseSource
+    ) -> DrawnMetricSums:
+        """Noisy sums of a release of one question, from true ones."""
+        return self.draw_together([totals], layout, [space], add_noise)[0]
+
+    def true_sums(self, totals: CellTotals, layout: Layout) -> MetricSums:
+        """What noise is added to."""
+        raise NotImplementedError
+
+    def restore(self, arrays: Arrays, layout: Layout, space: CategorySpace) -> DrawnMetricSums:
+        """Noisy sums from the arrays that `DrawnMetricSums.arrays` gave."""
+        raise NotImplementedError
+
+    def read_columns(
+        self, table: pl.DataFrame, space: CategorySpace, shape: tuple[int, ...]
+    ) -> dict[str, IntArray]:
+        """Noisy sums from the columns of a published table; axes `[*shape, metric]`.
+
+        Raises:
+            FormatError: If sums are not what they are in units.
+        """
+        lengths = self.lengths(space)
+        read = {
+            name: table[name].list.to_array(lengths[name]).to_numpy().reshape(*shape, lengths[name])
+            for name in self.column_types(space)
+        }
+        published, sums = read.pop(_SUMS), read.pop(_INTEGERS)
+        if not np.array_equal(published, in_metric(sums, space)):
+            raise FormatError(f"{_SUMS!r} does not follow from {_INTEGERS!r}")
+        return {_SUMS: sums, **read}
+
+
+def in_metric(sums: IntArray, space: CategorySpace) -> FloatArray:
+    """Integers as sums of metrics; last axis `[metric]`."""
+    units = np.array([float(unit) for unit in space.metric_lattice().units])
+    return np.asarray(units * sums, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DrawnMetricSums(DrawnStatistic):
+    """Noisy sums of metrics.
+
+    Attributes:
+        sums: The sums; last axis `[metric]`.
+        squares: Those of the metrics that have them, in their order; None if none has.
+        layout: The cells they are of.
+        space: The categories they add up.
+    """
+
+    sums: IntArray
+    squares: IntArray | None
+    layout: Layout
+    space: CategorySpace
+
+    @staticmethod
+    def parts(arrays: Arrays, layout: Layout, space: CategorySpace) -> dict[str, Any]:
+        """The attributes, from the arrays that `arrays` gave."""
+        squares = arrays.get(_SQUARES)
+        return {"sums": arrays[_SUMS], "squares": squares, "layout": layout, "space": space}
+
+    def arrays(self) -> Arrays:
+        """The noisy sums, and squares if there are any."""
+        return {_SUMS: self.sums} | ({} if self.squares is None else {_SQUARES: self.squares})
+
+    def to_columns(self) -> list[pl.Series]:
+        """A column of lists of each, and one of sums as numbers of the metrics."""
+        import polars as pl
+
+        columns = {_SUMS: in_metric(self.sums, self.space), _INTEGERS: self.sums}
+        columns |= {} if self.squares is None else {_SQUARES: self.squares}
+        return [
+            pl.Series(name, drawn.reshape(-1, drawn.shape[-1])).arr.to_list()
+            for name, drawn in columns.items()
+        ]
+
+    def readings_of(
+        self, values: FloatArray, combination: FloatArray | None
+    ) -> tuple[SumReading, ...]:
+        """The same weighted sum of the sums of metrics; nothing of other functions."""
+        if combination is None:
+            return ()
+        metrics, squared = self.space.metric_values(), self.space.metric_lattice().squared
+        squares = SquareTerms.of(values, metrics, squared)
+        readings = [self.sum_readings(place)[0] for place in range(len(metrics))]
+        return (combined(readings, combination, squares),)
+
+    def squares_of(self, metric: int) -> IntArray | None:
+        """The squares of one metric; None if they are not published."""
+        squared = self.space.metric_lattice().squared
+        if self.squares is None or not squared[metric]:
+            return None
+        return np.asarray(self.squares[..., sum(squared[:metric])])
 
 
 class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
@@ -34,13 +235,9 @@ class NoisySums(NoisyMetricSums, frozen=True, kw_only=True, tag="sums"):
         remedy = "sums (sums_share=0, --sums-share 0)"
         check_fits(space, self.noise(space), int(layout.sizes.max()), remedy)
 
-    def draw(
-        self, totals: CellTotals, layout: Layout, space: CategorySpace, add_noise: NoiseSource
-    ) -> DrawnSums:
-        """Noisy sums from true ones."""
-        self.check(layout, space)
-        drawn = self.with_noise(MetricSums(totals.sums, totals.squares), space, add_noise)
-        return self.restore(drawn, layout, space)
+    def true_sums(self, totals: CellTotals, layout: Layout) -> MetricSums:  # noqa: ARG002 - as totals
+        """The sums of cells."""
+        return MetricSums(totals.sums, totals.squares)
 
     def restore(self, arrays: Arrays, layout: Layout, space: CategorySpace) -> DrawnSums:
         """Noisy sums from the arrays that `DrawnSums.arrays` gave."""
@@ -72,3 +269,124 @@ class DrawnSums(DrawnMetricSums):
                 squares=None if squares is None else squares[..., np.newaxis, :],
             ),
         )
+
+
+_LEAST_NOISE, _MOST_NOISE = 4.0**-8, 4.0**12
+
+
+def noise_in_rows(level_epsilon: FloatArray, row_epsilon: FloatArray) -> FloatArray:
+    """How many rows have as much noise as a total: N = 4/ε²/v, to a power of four.
+
+    The total is of two folds, at ε of its level; v is the noise of a row by Warner's randomized
+    response at ε of the rows, e^ε/(e^ε − 1)², whatever the outcomes are.
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        row = np.exp(-row_epsilon) / np.expm1(-row_epsilon) ** 2
+        power = np.rint(np.log(4 / level_epsilon**2 / row) / np.log(4))
+    return np.asarray(4.0 ** np.clip(power, -8, 12))
+
+
+class NoisyTotals(NoisyMetricSums, frozen=True, kw_only=True, tag="totals"):
+    """Weighted sums of metrics by group, fold and arm, see `NoisyMetricSums`.
+
+    Each unit is part of one sum per metric, with the public weight of its cell, see
+    `stratified_weights`.
+
+    Attributes:
+        by: The public columns that groups are of; none for everyone.
+        noise_in_rows: How many rows have as much noise as a total of weight one, about; it decides
+            how weights are capped.
+    """
+
+    in_words: ClassVar[str] = "noisy totals of each metric"
+    largest_weight: ClassVar[int] = LARGEST_WEIGHT
+
+    by: tuple[str, ...] = ()
+    noise_in_rows: float = 64.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not _LEAST_NOISE <= self.noise_in_rows <= _MOST_NOISE:
+            raise ParameterError(
+                f"noise_in_rows must lie between {_LEAST_NOISE:g} and {_MOST_NOISE:g}, got "
+                f"{self.noise_in_rows}"
+            )
+
+    @property
+    def label(self) -> str:
+        """Totals, and what they are by."""
+        return totals_label(self.by)
+
+    @property
+    def level(self) -> tuple[str, ...]:
+        """The columns that its groups are of."""
+        return self.by
+
+    def weights(self, layout: Layout) -> IntArray:
+        """What a unit of each cell counts; axes `[cluster, arm]`."""
+        return stratified_weights(layout, self.noise_in_rows)
+
+    def parameters(self) -> dict[str, float]:
+        """What they cost."""
+        return {f"epsilon of {self.label}": self.epsilon}
+
+    def check(self, layout: Layout, space: CategorySpace) -> None:
+        """Raise a ParameterError if there is no such breakdown, or sums would not fit 64 bits."""
+        layout.n_groups(self.by)
+        remedy = "totals (totals_share=0, --totals-share 0)"
+        if self.by:
+            remedy = f"the breakdown by {', '.join(self.by)}"
+        most = LARGEST_WEIGHT * int(layout.sizes.sum(axis=0).max())
+        check_fits(space, self.noise(space), most, remedy)
+
+    def true_sums(self, totals: CellTotals, layout: Layout) -> MetricSums:
+        """The totals as they were counted; or, where only cells were, those of everyone."""
+        if self.by in totals.groups or self.by or layout.folds > 1:
+            return totals.groups[self.by]
+        weights = self.weights(layout)[..., np.newaxis]
+        cells = (totals.sums, totals.squares)
+        return MetricSums(
+            *((weights * part).sum(axis=-3)[..., np.newaxis, np.newaxis, :, :] for part in cells)
+        )
+
+    def restore(self, arrays: Arrays, layout: Layout, space: CategorySpace) -> DrawnTotals:
+        """Noisy totals from the arrays that `DrawnTotals.arrays` gave."""
+        return DrawnTotals(statistic=self, **DrawnTotals.parts(arrays, layout, space))
+
+    def read(self, table: pl.DataFrame, layout: Layout, space: CategorySpace) -> DrawnTotals:
+        """Noisy totals from their rows of the published table of groups.
+
+        There is one row for each group, fold and arm, in this order.
+        """
+        shape = (layout.n_groups(self.by), layout.folds, len(layout.arms))
+        if len(table) != math.prod(shape):
+            raise FormatError("the totals are not one for every group, fold and arm")
+        return self.restore(self.read_columns(table, space, shape), layout, space)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DrawnTotals(DrawnMetricSums):
+    """Noisy totals; axes of sums `[..., group, fold, arm, metric]`."""
+
+    statistic: NoisyTotals
+
+    @property
+    def level(self) -> tuple[str, ...]:
+        """The columns that its groups are of."""
+        return self.statistic.by
+
+    def sum_readings(self, metric: int = 0) -> tuple[SumReading, ...]:
+        """The totals, with the weight that units of each cell have in them."""
+        return (
+            self.statistic.scale(self.space, metric).reading(
+                by=self.statistic.by,
+                weights=self.statistic.weights(self.layout),
+                sums=self.sums[..., metric],
+                squares=self.squares_of(metric),
+            ),
+        )
+
+
+def totals_label(by: tuple[str, ...]) -> str:
+    """What totals by some columns are called."""
+    return f"totals by {', '.join(by)}" if by else "totals"

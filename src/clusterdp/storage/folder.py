@@ -1,29 +1,147 @@
-"""All or nothing: a folder appears complete by one rename, or not at all."""
+"""All or nothing: a folder appears complete by one rename, or not at all.
+
+The files of a published folder: what they are called, and their checksums.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
+
+from msgspec import Struct
 
 from clusterdp.errors import DataError, OutputError
-from clusterdp.storage.files import (
-    MANIFEST,
-    MOST_OF_MANIFEST,
-    PARTIAL_SUFFIX,
-    SCRATCH_SUFFIX,
-    read_regular,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
-    from types import ModuleType
+    from io import BufferedReader
+    from types import ModuleType, TracebackType
+
+
+# Written last of all: a folder without a manifest is not a release.
+MANIFEST = "manifest.json"
+CELLS, CHANNELS, TOTALS = "cells.parquet", "channels.parquet", "totals.parquet"
+LOOK = "look.parquet"
+README, INDEX = "README.md", "index.html"
+# What is added after a release was sealed: no checksum covers it.
+ERRATA = "errata.md"
+# The rows: one file, or a folder of parts that many machines wrote.
+UNITS, UNIT_PARTS = "units.parquet", "units"
+# How many rows each of these parts has, or has about, if rows are spread by their ids: so how many
+# there are follows from the public size alone.
+ROWS_PER_PART = 2_000_000
+# What a run owns a place in a store by, while it publishes there.
+CLAIM = "_clusterdp.claim"
+# Names of folders that are not finished, or are removed with the run.
+PARTIAL_SUFFIX, SCRATCH_SUFFIX = ".partial", ".scratch"
+# More bytes than a text of a few options, or a manifest, ever has.
+MOST_OF_TEXT, MOST_OF_MANIFEST = 2**22, 2**26
+# How published rows are ordered: by their ids, or as in the table.
+RowOrderKind = Literal["ids", "table"]
+
+
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
+    """A file for reading, which may stand behind a link; never a device or a pipe.
+
+    Those could have no end, or never begin. Nothing is waited for.
+
+    Raises:
+        OSError: If it cannot be opened, or is no regular file.
+    """
+    unusual = OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+    # To open some devices does something already. What is opened may be another file by then.
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a path may be a text
+        raise unusual
+    waits_not = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, os.O_RDONLY | waits_not), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise unusual
+    return file
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a file of at most so many bytes; see `open_regular`.
+
+    Raises:
+        OSError: If it cannot be read, is no regular file, or is larger.
+    """
+    with open_regular(path) as file:
+        # A file may grow meanwhile.
+        is_larger = os.fstat(file.fileno()).st_size > most
+        content = b"" if is_larger else file.read(most + 1)
+    if is_larger or len(content) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", os.fspath(path))
+    return content
+
+
+class FileSum(Struct, frozen=True, forbid_unknown_fields=True):
+    """The size and the checksum of a file, as a manifest lists them."""
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> FileSum:
+        """The size and checksum of a file."""
+        with open_regular(path) as file:
+            digest = hashlib.file_digest(file, "sha256")
+            return cls(os.fstat(file.fileno()).st_size, digest.hexdigest())
+
+
+class SummedFile:
+    """A file whose checksum is computed while it is written, instead of reading it again.
+
+    Attributes:
+        error: Why it could not be written; None if it could. Whoever writes it may hide that.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._digest, self._size = path.open("wb"), hashlib.sha256(), 0
+        self.error: OSError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def write(self, data: bytes) -> int:
+        """Write some bytes."""
+        self._digest.update(data)
+        self._size += len(data)
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """Hand what was written over to the system."""
+        self._file.flush()
+
+    def sum(self) -> FileSum:
+        """The size and checksum of what was written."""
+        return FileSum(self._size, self._digest.hexdigest())
+
+
+# What is about to be published, within the private folder of a run.
+_WHOLE = f".whole{PARTIAL_SUFFIX}"
 
 
 class Staged(NamedTuple):
@@ -295,13 +413,9 @@ def check_free(target: Path) -> None:
     check_system()
     if target.name.endswith((PARTIAL_SUFFIX, SCRATCH_SUFFIX)):
         raise OutputError(f"{target.name} is a name for unfinished folders; choose another")
-    try:
-        target.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except (OSError, ValueError):
-        raise OutputError(f"no folder can be made at {str(target)[:200]}") from None
-    else:
+    # The names of private folders are longer: what is too long for one is found here.
+    is_there, *_ = map(_is_there, (target, _partial_of(target), _scratch_of(target)))
+    if is_there:
         raise OutputError(
             f"{target} exists already, and a release is never overwritten: choose "
             "another folder (out=..., --out)"
@@ -311,6 +425,17 @@ def check_free(target: Path) -> None:
     # Checked before anything is spent. The system checks again when the folder is made.
     if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=True):
         raise OutputError(f"cannot write in {target.parent}: permission denied")
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something of this name, where there can be."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        raise OutputError(f"no folder can be made at {str(path)[:200]}") from None
+    return True
 
 
 def private_file(path: Path) -> Path:
@@ -335,15 +460,22 @@ def _empty(folder: Path) -> None:
 
 
 def _publish(partial: Path, target: Path) -> None:
-    """Make the files durable, give the folder its name, and only then let others in."""
+    """Make the files durable, and give a folder of them its name, at which others can read it.
+
+    It has its modes before, within the private folder, where nobody else gets to it.
+    """
     umask = os.umask(0)
     os.umask(umask)
-    for entry in partial.rglob("*"):
+    entries, whole = list(partial.iterdir()), partial / _WHOLE
+    whole.mkdir()
+    for entry in entries:
+        entry.rename(whole / entry.name)
+    for entry in (whole, *whole.rglob("*")):
         _sync(entry)
         entry.chmod((0o777 if entry.is_dir() else 0o666) & ~umask)
-    _sync(partial)
-    partial.rename(target)
-    target.chmod(0o777 & ~umask)
+    whole.rename(target)
+    with suppress(OSError):  # the next run removes it, too
+        partial.rmdir()
     _sync(target.parent)
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from clusterdp.errors import FormatError, OutputError
-from clusterdp.storage.access import is_store
-from clusterdp.storage.files import (
+from clusterdp.storage.folder import (
     CLAIM,
     MOST_OF_TEXT,
     UNIT_PARTS,
@@ -18,7 +17,7 @@ from clusterdp.storage.files import (
     open_regular,
     read_regular,
 )
-from clusterdp.storage.store import Store
+from clusterdp.storage.store import Store, is_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +61,12 @@ class Files(Protocol):
         """
         ...
 
-    def end(self, name: str, n_bytes: int) -> bytes:
-        """The last bytes of a file, all if it has fewer."""
+    def part(self, name: str, start: int, n_bytes: int) -> bytes:
+        """So many bytes of a file from a place on, or as many as there are.
+
+        Raises:
+            ValueError: If the place is before the file.
+        """
         ...
 
     def sum(self, name: str) -> FileSum:
@@ -142,10 +145,12 @@ class LocalFiles:
         except FileNotFoundError:
             return None
 
-    def end(self, name: str, n_bytes: int) -> bytes:
-        """The last bytes of a file, all if it has fewer."""
+    def part(self, name: str, start: int, n_bytes: int) -> bytes:
+        """So many bytes of a file from a place on, or as many as there are."""
+        if min(start, n_bytes) < 0:
+            raise ValueError(start)
         with self._reading(name), open_regular(self.path / name) as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - n_bytes))
+            file.seek(start)
             return file.read(n_bytes)
 
     @contextmanager
@@ -217,9 +222,11 @@ class StoreFiles:
         """An object of at most so many bytes as it is; None if there is none of that name."""
         return self.store.read(name, most)
 
-    def end(self, name: str, n_bytes: int) -> bytes:
-        """The last bytes of an object, all if it has fewer."""
-        return self.store.end(name, n_bytes)
+    def part(self, name: str, start: int, n_bytes: int) -> bytes:
+        """So many bytes of an object from a place on, or as many as there are."""
+        if min(start, n_bytes) < 0:
+            raise ValueError(start)
+        return self.store.part(name, start, n_bytes)
 
     def sum(self, name: str) -> FileSum:
         """The size and checksum of an object."""

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterdp.errors import OutputError
-from clusterdp.storage.files import CLAIM, MANIFEST
 from clusterdp.storage.folder import (
+    CLAIM,
+    MANIFEST,
     Staged,
     check_system,
     remove_left,

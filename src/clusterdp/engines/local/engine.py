@@ -1,27 +1,30 @@
-"""The engine of this process: files, queries and frames; this machine's disks and object stores."""
+"""The engine of this process: files, queries and frames; this machine's disks and object stores.
+
+Clusters that are crossed from several columns, by Polars.
+
+Several rows of a unit as one, by Polars.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._named import columns
-from clusterdp.engines.cells import check_size_column
-from clusterdp.engines.local.aggregation import one_row_per_unit
-from clusterdp.engines.local.crossing import cross_columns
-from clusterdp.engines.local.sources.opening import open_source, open_unstored
-from clusterdp.engines.local.table import LocalTable, read_layout
-from clusterdp.engines.named_source import NamedSource
-from clusterdp.engines.source_names import check_named, possible_parts
+from clusterdp._named import column, columns
+from clusterdp.engines.cells import check_columns
+from clusterdp.engines.crossed_columns import check_named, crossed_parts, possible_parts
+from clusterdp.engines.local.table import LocalTable, check_public, read_layout
 from clusterdp.errors import ParameterError
-from clusterdp.rows.column_types import plain_type
+from clusterdp.outcomes.published_names import COMMON
+from clusterdp.rows.column_types import holds_outcomes, plain_type, texts_as_numbers, with_numbers
 from clusterdp.rows.frames import check_given_back, column_names, frame_like, read_frame, to_polars
-from clusterdp.rows.labelled import with_numbers
-from clusterdp.rows.written_numbers import texts_as_numbers
-from clusterdp.storage.access import is_store
+from clusterdp.sources.opening import open_source, open_unstored
+from clusterdp.sources.source import NamedSource
 from clusterdp.storage.folder import LocalFolder, scratch_folder
+from clusterdp.storage.store import is_store
 from clusterdp.storage.store_folder import StoreFolder
 
 if TYPE_CHECKING:
@@ -29,10 +32,74 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import TableOptions
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.labels import CellEncoder
+    from clusterdp.outcomes.published_names import Aggregates
+    from clusterdp.rows.value_codes import CellEncoder
+
+
+def cross_columns(rows: pl.LazyFrame, name: str | None, secret: tuple[str, ...]) -> pl.LazyFrame:
+    """Rows with a column `"a,b,c"` that crosses these columns, if there is none of that name.
+
+    Raises:
+        DataError: If one of them is missing, or is among `secret`: ids and outcomes.
+    """
+    import polars as pl
+
+    parts = crossed_parts(rows.collect_schema().names(), name, secret)
+    if not parts or name is None:
+        return rows
+    return rows.with_columns(pl.concat_str(map(column, parts), separator=" | ").alias(name))
+
+
+def one_row_per_unit(
+    rows: pl.LazyFrame, public: tuple[str, ...], aggregates: Aggregates
+) -> pl.LazyFrame:
+    """One row per combination of public columns, ids among them.
+
+    A unit whose public columns differ from row to row has several, and is refused as a repeated id.
+
+    Args:
+        rows: The table.
+        public: Ids and all other public columns that are read.
+        aggregates: The rule of each outcome, and of a private cluster.
+    """
+    kinds = rows.collect_schema()
+    made = [_one_value(column(name), rule, kinds[name]) for name, rule in aggregates.items()]
+    return rows.group_by(columns(public)).agg(made)
+
+
+def _one_value(values: pl.Expr, rule: str, kind: pl.DataType) -> pl.Expr:
+    """What becomes of a unit's values."""
+    import polars as pl
+
+    if rule == COMMON:
+        return pl.when(values.n_unique() == 1).then(values.first()).name.keep()
+    # What holds no numbers is left as it is, to be refused as in every table.
+    return _aggregated(values, rule) if holds_outcomes(kind) else values.first()
+
+
+def _aggregated(values: pl.Expr, rule: str) -> pl.Expr:
+    """A unit's outcome: missing if all its values are.
+
+    Numbers are added in order of size, one after the other: a run that is resumed, and another
+    engine, add up to the same bits.
+    """
+    import polars as pl
+
+    there = values.cast(pl.Float64).fill_nan(None).drop_nulls()
+    total = there.sort().cum_sum().last()
+    made = {
+        "sum": total,
+        "mean": total / there.len(),
+        "max": there.max(),
+        # What is in no space stays so: a label that is neither of the two, say.
+        "any": pl.when((there == math.inf).any())
+        .then(math.inf)
+        .otherwise((there != 0).any().cast(pl.Float64)),
+    }[rule]
+    return pl.when(there.len() > 0).then(made).name.keep()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +153,19 @@ class LocalEngine:
         return open_unstored(source, asked.wanted, columns.secrets if asked.aggregates else hidden)
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
-        """The cells of a source: no other column is read."""
-        needed = dict.fromkeys([*asked.parts, *possible_parts(asked.cluster)], "cell")
+        """The cells of a source; other columns that are public are checked."""
         if isinstance(source, NamedSource):
             rows = open_unstored(source, asked.wanted)
-            check_named(rows.collect_schema().names(), asked.parts, asked.secret)
+            check_named(rows.collect_schema().names(), asked.needed, asked.secret)
         else:
-            check_named(column_names(source), asked.parts, asked.secret)
+            names = column_names(source)
+            check_named(names, asked.needed, asked.secret)
+            read = [*asked.parts, *asked.checked, *possible_parts(asked.cluster)]
+            needed = dict.fromkeys((name for name in read if name in names), "cell")
             rows = to_polars(read_frame(source, names=needed), needed).lazy()
         rows = cross_columns(rows, asked.cluster, asked.secret)
-        check_size_column(rows.collect_schema(), asked)
+        check_columns(rows.collect_schema(), asked)
+        check_public(rows, asked)
         return read_layout(rows.select(columns(asked.parts)), asked)
 
 

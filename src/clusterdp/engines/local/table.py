@@ -15,28 +15,32 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
-from clusterdp._named import column
+from clusterdp._named import column, unnamed
 from clusterdp.engines.base import (
     CollectedRows,
     FirstPass,
     Table,
     WrittenRows,
     no_progress,
-    row_encoder,
 )
-from clusterdp.engines.cells import to_layout
-from clusterdp.engines.local.kept_columns import KeptColumns
-from clusterdp.engines.local.reading import Counting, Reading, SameRows, SoundRows, nothing
-from clusterdp.errors import DataError, raise_alone
-from clusterdp.rows.column_types import check_types, plain_type
-from clusterdp.rows.counting import RowCounter
-from clusterdp.rows.fingerprint import id_hashes
-from clusterdp.rows.id_order import in_order_of_ids, one_by_one
-from clusterdp.rows.labels import CellEncoder, look_for_unplain, plain_column
-from clusterdp.rows.sorted_ids import sorted_rows
-from clusterdp.rows.written_numbers import count_shapes, text_columns
-from clusterdp.storage.files import UNITS, FileSum, SummedFile
-from clusterdp.storage.folder import private_file
+from clusterdp.engines.cells import refuse_missing, to_layout, unplain
+from clusterdp.engines.local._reading import (
+    Counting,
+    KeptColumns,
+    Reading,
+    SameRows,
+    SoundRows,
+    nothing,
+)
+from clusterdp.engines.refusals import refuse_repeated
+from clusterdp.errors import DataError, TableChangedError, raise_alone
+from clusterdp.rows.column_types import check_types, count_shapes, plain_type, text_columns
+from clusterdp.rows.id_order import in_order_of_ids, one_by_one, sorted_rows
+from clusterdp.rows.keys import id_hashes
+from clusterdp.rows.tally import RowCounter
+from clusterdp.rows.value_codes import CellEncoder, look_for_unplain, plain_column
+from clusterdp.storage.folder import UNITS, FileSum, SummedFile, private_file
+from clusterdp.storage.parquet import HiddenFile, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,21 +48,20 @@ if TYPE_CHECKING:
     import polars as pl
 
     from clusterdp._arrays import WordArray
+    from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import Counted, Progress, WantedRows
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.engines.local.reading import Consumer
-    from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.batches import RowEncoder
-    from clusterdp.rows.counting import Asked
-    from clusterdp.rows.publishing import BatchRandomizer
+    from clusterdp.engines.local._reading import Consumer
+    from clusterdp.rows.encoding import RowEncoder
+    from clusterdp.rows.randomizing import BatchRandomizer
+    from clusterdp.rows.tally import Asked
 
-# Half the time of the default level, for files a tenth larger.
-_COMPRESSION_LEVEL = 1
-# Row groups have a size of their own. Left to Polars, they would follow the batches of the input,
-# and those can follow how many characters true outcomes are written with.
-_ROWS_PER_GROUP = 2**18
 # Where rows are sorted, within the private folder of a run.
 _SORTING = ".sorting"
+# Where they are until it is known of which table they are.
+_HIDDEN = ".hidden"
+# Rows whose ids are compared before a release does.
+_SMALL_TABLE = 2**22
 
 
 def _as_it_is(published: pl.DataFrame) -> pl.DataFrame:
@@ -105,7 +108,7 @@ class LocalTable(Table):
         reading = Reading(
             encoder=counter.encoder,
             consumers=(counting,),
-            columns=self.columns.counted,
+            columns=tuple(dict.fromkeys((*self.columns.counted, *self.columns.ordering))),
             publish=nothing,
             progress=progress,
         )
@@ -122,32 +125,34 @@ class LocalTable(Table):
         with read_errors():
             return {one.name: one[0].to_list() for one in query.collect(engine="streaming")}
 
-    def write_rows(
-        self, randomizer: BatchRandomizer, folder: str, progress: Progress = no_progress
-    ) -> WrittenRows:
+    def write_rows(self, wanted: WantedRows, progress: Progress = no_progress) -> WrittenRows:
         """Pass 2 into a file `units.parquet`, in the order of ids unless the table's is kept."""
+        randomizer, folder, only = wanted
         same, kept = SameRows(), self._kept_columns(randomizer)
         reading = self._publishing(randomizer.encoder, randomizer, (same, kept), progress)
-        file = self._write(reading, randomizer, folder)
+        rows = self._responses(reading, randomizer)
+        if only is not None:
+            rows = self._hidden(rows, Path(folder) / _HIDDEN, lambda: same.seen == only)
+        file = self._write(rows, randomizer, folder)
         return WrittenRows(seen=same.seen, files={UNITS: file}, notices=kept.notices())
 
     def count_and_write(
         self,
         layout: Layout,
-        encoder: CellEncoder,
         asked: Sequence[Asked],
         wanted: WantedRows,
         progress: Progress = no_progress,
     ) -> tuple[Counted, WrittenRows]:
         """Both in one pass."""
-        counter = RowCounter.of(row_encoder(self, encoder), layout, asked)
+        counter = RowCounter.of(wanted.randomizer.encoder, layout, asked)
         counting, kept = Counting(counter, layout), self._kept_columns(wanted.randomizer)
         taking = (counting, kept)
         reading = self._publishing(counter.encoder, wanted.randomizer, taking, progress)
-        file = self._write(reading, *wanted)
+        rows = self._responses(reading, wanted.randomizer)
+        file = self._write(rows, wanted.randomizer, wanted.folder)
         counted = self.checked(self._found(counting), layout)
-        rows = WrittenRows(seen=counted.seen, files={UNITS: file}, notices=kept.notices())
-        return counted, rows
+        written = WrittenRows(seen=counted.seen, files={UNITS: file}, notices=kept.notices())
+        return counted, written
 
     def collect_rows(self, randomizer: BatchRandomizer) -> CollectedRows:
         """Pass 2 into memory, in one chunk: chunks of the table can follow true outcomes."""
@@ -178,11 +183,20 @@ class LocalTable(Table):
             progress=progress,
         )
 
-    def _write(self, reading: Reading, randomizer: BatchRandomizer, folder: str) -> FileSum:
-        """A pass into a file `units.parquet`."""
+    def _hidden(self, rows: pl.LazyFrame, path: Path, is_same: Callable[[], bool]) -> pl.LazyFrame:
+        """The same rows, once all of them are there; nobody can read them before."""
+        import polars as pl
+
+        with HiddenFile(path) as file, _spill_errors():
+            rows.sink_ipc(cast("IO[bytes]", file), compression="uncompressed")
+            if not is_same():
+                raise TableChangedError
+            return pl.scan_ipc(file.reveal())
+
+    def _write(self, rows: pl.LazyFrame, randomizer: BatchRandomizer, folder: str) -> FileSum:
+        """What a pass gives into a file `units.parquet`."""
         sorting, unit = Path(folder) / _SORTING, self.columns.unit
         schema = randomizer.schema(self.rows.collect_schema())
-        rows = self._responses(reading, randomizer)
         if self.keep_order:
             rows = rows.map_batches(randomizer.complete, streamable=True, schema=schema)
         else:
@@ -192,6 +206,7 @@ class LocalTable(Table):
             rows = one_by_one(map(randomizer.complete, in_order), schema)
         written = write_parquet(rows, Path(folder) / UNITS)
         shutil.rmtree(sorting, ignore_errors=True)
+        (Path(folder) / _HIDDEN).unlink(missing_ok=True)
         return written
 
     def _responses(self, reading: Reading, randomizer: BatchRandomizer) -> pl.LazyFrame:
@@ -245,16 +260,29 @@ def read_layout(rows: pl.LazyFrame, asked: CellOptions) -> tuple[Layout, CellEnc
     return to_layout(sizes, asked)
 
 
+def check_public(rows: pl.LazyFrame, asked: CellOptions) -> None:
+    """Raise a DataError unless what is kept can be shown, and each row has an id of its own.
+
+    Whether ids are repeated is found out of small tables alone.
+    """
+    with read_errors():
+        unseen = look_for_unplain(rows, asked.checked).collect(engine="streaming")
+    for found in unseen:
+        if found.any():
+            raise unplain(found.name, "unit" if found.name == asked.ids else "keep")
+    if asked.ids not in asked.checked or asked.unit is not None:
+        return
+    with read_errors():
+        ids = unnamed(rows.select(column(asked.ids)).head(_SMALL_TABLE + 1).collect().to_series())
+    refuse_missing(asked.ids, "unit", ids.null_count())
+    if len(ids) <= _SMALL_TABLE:
+        refuse_repeated(len(ids) - ids.n_unique(), asked.ids, {})
+
+
 def write_parquet(rows: pl.LazyFrame, path: Path) -> FileSum:
     """Write a query to a new file that its owner alone can read."""
     with SummedFile(private_file(path)) as file, _told_apart(file):
-        rows.sink_parquet(
-            cast("IO[bytes]", file),  # it has what Polars calls
-            compression="zstd",
-            compression_level=_COMPRESSION_LEVEL,
-            row_group_size=_ROWS_PER_GROUP,
-            statistics=False,
-        )
+        write_table(rows, file)
     return file.sum()
 
 

@@ -1,18 +1,19 @@
-"""The engine of a Spark session: files and frames of Spark, and every store that it reaches."""
+"""The engine of a Spark session: files and frames of Spark, and every store that it reaches.
+
+Several rows of a unit as one, by Spark; as the local engine does it.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.cells import check_size_column
-from clusterdp.engines.named_source import NamedSource
-from clusterdp.engines.source_names import check_named
-from clusterdp.engines.spark.aggregation import one_row_per_unit
-from clusterdp.engines.spark.files import has_scheme
-from clusterdp.engines.spark.frame import checked_frame, column_types
-from clusterdp.engines.spark.sources import (
+from clusterdp.engines.cells import check_columns, unplain
+from clusterdp.engines.crossed_columns import check_named
+from clusterdp.engines.spark._files import has_scheme
+from clusterdp.engines.spark._sources import (
     NO_ORDER_TO_KEEP,
     cross_spark_columns,
     labels_as_numbers,
@@ -20,19 +21,78 @@ from clusterdp.engines.spark.sources import (
     open_spark_source,
     texts_as_numbers,
 )
-from clusterdp.engines.spark.table import SparkTable, read_layout
+from clusterdp.engines.spark.session import checked_frame, column_types
+from clusterdp.engines.spark.table import SparkTable, read_layout, unplain_columns
 from clusterdp.errors import ParameterError
+from clusterdp.outcomes.published_names import COMMON
+from clusterdp.sources.source import NamedSource
 from clusterdp.storage.folder import LocalFolder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
+    from clusterdp.cells.layout import Layout
     from clusterdp.engines.base import TableOptions
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.engines.named_source import Wanted
-    from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.labels import CellEncoder
+    from clusterdp.outcomes.published_names import Aggregates
+    from clusterdp.rows.value_codes import CellEncoder
+    from clusterdp.sources.source import Wanted
     from clusterdp.storage.folder import Destination
+
+
+def one_row_per_unit(rows: DataFrame, public: tuple[str, ...], aggregates: Aggregates) -> DataFrame:
+    """One row per combination of public columns; see the local engine's function."""
+    names = [*public, *aggregates]
+    places = [rows.columns.index(name) for name in names]
+    # By position: Spark reads more than names into names.
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
+    keys = [f"c{place}" for place in places[: len(public)]]
+    outcomes = [
+        _one_value(name, rule, kind).alias(name)
+        for name, kind, rule in zip(
+            (f"c{place}" for place in places[len(public) :]),
+            (rows.schema[place].dataType for place in places[len(public) :]),
+            aggregates.values(),
+            strict=True,
+        )
+    ]
+    return numbered.groupBy(*keys).agg(*outcomes).toDF(*names)
+
+
+def _one_value(name: str, rule: str, kind: DataType) -> Column:
+    """What becomes of a unit's values."""
+    from pyspark.sql import functions as sf
+
+    if rule == COMMON:
+        is_there = sf.count(name) == sf.count(sf.lit(1))
+        return sf.when(is_there & (sf.min(name) == sf.max(name)), sf.min(name))
+    # What holds no numbers is left as it is, to be refused as in every table.
+    return _aggregated(name, rule) if _holds_numbers(kind) else sf.first(name)
+
+
+def _holds_numbers(kind: DataType) -> bool:
+    from pyspark.sql.types import BooleanType, NumericType
+
+    return isinstance(kind, NumericType | BooleanType)
+
+
+def _aggregated(name: str, rule: str) -> Column:
+    from pyspark.sql import functions as sf
+
+    number = sf.col(name).cast("double")
+    # Without nulls, which lists leave out; in order of size, as the local engine adds them up.
+    there = sf.array_sort(sf.collect_list(sf.when(~sf.isnan(number), number)))
+    total = sf.aggregate(there, sf.lit(0.0), lambda sum_, one: sum_ + one)
+    made = {
+        "sum": total,
+        "mean": total / sf.size(there),
+        "max": sf.array_max(there),
+        "any": sf.when(sf.array_contains(there, sf.lit(math.inf)), math.inf).otherwise(
+            sf.exists(there, lambda one: one != 0).cast("double")
+        ),
+    }[rule]
+    return sf.when(sf.size(there) > 0, made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +109,7 @@ class SparkEngine:
 
     def place(self, out: str) -> Destination:
         """A folder to publish: a path is on this machine's disks, a URI on the store it names."""
-        from clusterdp.engines.spark.store import HadoopFolder
+        from clusterdp.engines.spark._files import HadoopFolder
 
         return HadoopFolder(self.spark, out) if has_scheme(out) else LocalFolder(Path(out))
 
@@ -78,11 +138,13 @@ class SparkEngine:
         return SparkTable(rows=rows, texts=texts, allow_unencrypted=unencrypted, **asked.by_name())
 
     def read_cells(self, source: Any, asked: CellOptions) -> tuple[Layout, CellEncoder]:
-        """The cells of a source: no other column is read."""
+        """The cells of a source; other columns that are public are checked."""
         rows = self._open(source, asked.wanted)
-        check_named(rows.columns, asked.parts, asked.secret)
+        check_named(rows.columns, asked.needed, asked.secret)
         rows = cross_spark_columns(rows, asked.cluster, asked.secret)
-        check_size_column(column_types(rows, list(asked.parts)), asked)
+        check_columns(column_types(rows, [*asked.parts, *asked.checked]), asked)
+        for name in unplain_columns(rows, asked.kept if asked.size is None else ()):
+            raise unplain(name, "keep")
         return read_layout(rows, asked)
 
     def _open_in_order(self, source: Any, wanted: Wanted) -> DataFrame:

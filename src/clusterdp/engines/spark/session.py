@@ -1,9 +1,18 @@
-"""A Spark session for the command line; and one clear line where Spark cannot start."""
+"""A Spark session for the command line; and one clear line where Spark cannot start.
+
+What Spark's machines store and send must be encrypted: the key of a release is among it.
+
+Spark sends a task to its workers as a broadcast, the key of the rows inside. Broadcasts get to
+disks when memory is short, and shuffled counts always.
+
+Frames of Spark: those that can be released, their columns, and counting rows of a release.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -11,16 +20,76 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp.engines.spark.jobs import no_pandas_warnings
-from clusterdp.engines.spark.security import encrypt, in_one_process, on_this_machine
-from clusterdp.errors import ClusterDPError
+from clusterdp.engines.spark._jobs import no_pandas_warnings, running, to_polars
+from clusterdp.errors import ClusterDPError, DataError, ParameterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    import polars as pl
     from py4j.java_gateway import JavaGateway
-    from pyspark import SparkConf
-    from pyspark.sql import SparkSession
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+
+STORED = "spark.io.encryption.enabled"
+_AUTHENTICATED = "spark.authenticate"
+_SENT = "spark.network.crypto.enabled"
+_SENT_BY_SSL = "spark.ssl.rpc.enabled"
+# Both sides of a connection must have it; YARN and Kubernetes distribute it themselves.
+_SECRET = "spark.authenticate.secret"  # noqa: S105 - where it is, not what it is
+_STANDALONE, _LOCAL_CLUSTER = "spark://", "local-cluster"
+
+
+def in_one_process(master: str) -> bool:
+    """Whether a master runs everything in one Java process. A `local-cluster` does not."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def on_this_machine(master: str) -> bool:
+    """Whether nothing of a master is on another machine."""
+    return in_one_process(master) or master.startswith(_LOCAL_CLUSTER)
+
+
+def check_encryption(context: SparkContext) -> None:
+    """Raise a ParameterError if a session stores or sends anything unencrypted.
+
+    One process sends nothing. It stores as much as a cluster, where everyone on this machine can
+    read it.
+    """
+    conf, master = context.getConf(), str(context.master)
+    sent = [_SENT_BY_SSL] if _is_on(conf, _SENT_BY_SSL) else [_AUTHENTICATED, _SENT]
+    if in_one_process(master):
+        sent = []
+    missing = [name for name in (STORED, *sent) if not _is_on(conf, name)]
+    if missing:
+        raise ParameterError(
+            f"a Spark session at {master} must encrypt what it stores and sends: the key of the "
+            f"release is among it. Start it with {' and '.join(f'{n}=true' for n in missing)}"
+        )
+
+
+def encrypt(conf: SparkConf, master: str) -> None:
+    """Add settings that encrypt, unless the user set them or other machines must have them, too.
+
+    A standalone cluster must have the secret; a driver that runs in the cluster was started with
+    its settings.
+    """
+    conf.setIfMissing(STORED, "true")
+    if in_one_process(master) or _is_on(conf, _SENT_BY_SSL):
+        return
+    if master.startswith(_LOCAL_CLUSTER):
+        conf.setIfMissing(_SECRET, secrets.token_hex(32))
+    alone = master.startswith(_STANDALONE) and conf.get(_SECRET) is None
+    if not alone and conf.get("spark.submit.deployMode") != "cluster":
+        conf.setIfMissing(_AUTHENTICATED, "true")
+        if _is_on(conf, _AUTHENTICATED):
+            conf.setIfMissing(_SENT, "true")
+
+
+def _is_on(conf: SparkConf, name: str) -> bool:
+    return str(conf.get(name, "false")).lower() == "true"
+
 
 _OLDEST_JAVA = 17
 _NO_JAVA = (
@@ -163,3 +232,44 @@ def check_java() -> None:
     version = re.search(r'version "(\d+)', printed.stderr)
     if version is not None and int(version[1]) < _OLDEST_JAVA:
         raise ClusterDPError(_NO_JAVA.format(f", and {java} is older"))
+
+
+def checked_frame(frame: Any) -> DataFrame:
+    """A Spark frame, if it is of a kind that can be released."""
+    module = type(frame).__module__
+    if module.startswith("pyspark.sql.connect"):
+        raise DataError(
+            "a Spark Connect frame cannot be released: it has no way to share a key with "
+            "workers. Use a classic session (SparkSession.builder.master(...)), or write the "
+            "table and run clusterdp release --engine spark"
+        )
+    if not module.startswith("pyspark.sql"):
+        raise DataError(f"frame must be a Spark DataFrame, got {module}; call its to_spark()")
+    checked: DataFrame = frame
+    return checked
+
+
+def select(rows: DataFrame, *names: str) -> DataFrame:
+    """Some columns, named by their position: Spark reads more than names into names."""
+    positions = [rows.columns.index(name) for name in names]
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
+    return numbered.select(*(f"c{place}" for place in positions))
+
+
+def column_types(rows: DataFrame, names: Sequence[str]) -> dict[str, pl.DataType]:
+    """The types that columns have in the batches that workers get; no row is read."""
+    if not names:
+        return {}
+    with running(rows.sparkSession, "reading the types of columns"):
+        empty = to_polars(select(rows, *names).limit(0))
+    return dict(zip(names, empty.dtypes, strict=True))
+
+
+def count_groups(rows: DataFrame, by: list[str], count: str) -> pl.DataFrame:
+    """How many rows there are of each combination of some columns: counted by Spark."""
+    places = [rows.columns.index(name) for name in by]
+    numbered = rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))
+    with running(rows.sparkSession, "counting released outcomes"):
+        groups = to_polars(numbered.groupBy(*(f"c{place}" for place in places)).count())
+    groups.columns = [*by, count]
+    return groups

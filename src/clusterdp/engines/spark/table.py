@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterdp._words import NOT_PLAIN
+from clusterdp._text import NOT_PLAIN
 from clusterdp.engines.base import (
     COUNTING,
     RANDOMIZING,
@@ -22,60 +22,64 @@ from clusterdp.engines.base import (
     no_progress,
 )
 from clusterdp.engines.cells import to_layout
-from clusterdp.engines.spark.adding_up import AddUp, Parts, counted_schema, put_together
-from clusterdp.engines.spark.counting import Counting, CountRows, CountShapes, count_repeated
-from clusterdp.engines.spark.files import (
+from clusterdp.engines.spark._counting import (
+    AddUp,
+    Counting,
+    CountRows,
+    CountShapes,
+    Parts,
+    count_repeated,
+    counted_schema,
+    put_together,
+)
+from clusterdp.engines.spark._files import (
     LOCAL_SCHEME,
     local_path,
     settle_files,
     settle_store,
     sum_files,
 )
-from clusterdp.engines.spark.frame import column_types, select
-from clusterdp.engines.spark.jobs import running, shared, to_polars
-from clusterdp.engines.spark.kept_columns import all_pairs
-from clusterdp.engines.spark.parcels import parcel_schema, send
-from clusterdp.engines.spark.randomizing import (
+from clusterdp.engines.spark._jobs import running, shared, to_polars
+from clusterdp.engines.spark._kept_columns import all_pairs
+from clusterdp.engines.spark._parcels import parcel_schema, send
+from clusterdp.engines.spark._randomizing import (
     NUMBER,
     OrderRows,
     RandomizeRows,
+    SameTable,
     SeenParts,
     keys_of,
     total_seen,
     without_keys,
 )
-from clusterdp.engines.spark.row_order import (
-    FILE,
-    ROW,
-    PlacesInTable,
-    PlacesOfIds,
-    n_parts,
-)
-from clusterdp.engines.spark.security import check_encryption
-from clusterdp.engines.spark.sources import text_columns
+from clusterdp.engines.spark._row_order import FILE, ROW, PlacesInTable, PlacesOfIds, n_parts
+from clusterdp.engines.spark._sources import text_columns
+from clusterdp.engines.spark.session import check_encryption, column_types, select
 from clusterdp.errors import DataError, TableChangedError
-from clusterdp.rows.column_leak import label_notice, leak_notice
+from clusterdp.outcomes.published_names import QUESTION
 from clusterdp.rows.column_types import check_types
-from clusterdp.storage.files import UNIT_PARTS
+from clusterdp.rows.columns import FOLD, RESPONSE
+from clusterdp.rows.leaks import label_notice, leak_notice
+from clusterdp.storage.folder import UNIT_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from clusterdp.engines.base import Progress
+    from clusterdp.cells.layout import Layout
+    from clusterdp.engines.base import Progress, WantedRows
     from clusterdp.engines.cells import CellOptions
-    from clusterdp.engines.spark.adding_up import Found
-    from clusterdp.engines.spark.batches import Shared
-    from clusterdp.engines.spark.kept_columns import Pair
-    from clusterdp.engines.spark.row_order import RowPlaces
-    from clusterdp.experiment.layout import Layout
-    from clusterdp.rows.counting import RowCounter
-    from clusterdp.rows.fingerprint import Fingerprint
-    from clusterdp.rows.labels import CellEncoder
-    from clusterdp.rows.publishing import BatchRandomizer
+    from clusterdp.engines.spark._counting import Found
+    from clusterdp.engines.spark._kept_columns import Pair
+    from clusterdp.engines.spark._parcels import Shared
+    from clusterdp.engines.spark._row_order import RowPlaces
+    from clusterdp.rows.keys import Fingerprint
+    from clusterdp.rows.randomizing import BatchRandomizer
+    from clusterdp.rows.tally import RowCounter
+    from clusterdp.rows.value_codes import CellEncoder
 
 _ORDER_NOT_CHECKED = (
     "the order of the table is published (keep_order), and Spark does not check whether outcomes "
@@ -135,18 +139,7 @@ class SparkTable(Table):
 
     def unplain_columns(self) -> list[str]:
         """Which kept columns are texts that cannot be shown everywhere; no other is read."""
-        from pyspark.sql import functions as sf
-        from pyspark.sql.types import StringType
-
-        kinds = {one.name: one.dataType for one in self.rows.schema.fields}
-        texts = [name for name in self.columns.kept if isinstance(kinds[name], StringType)]
-        if not texts:
-            return []
-        kept = select(self.rows, *texts)
-        held = [sf.max(sf.col(name).rlike(NOT_PLAIN)) for name in kept.columns]
-        with running(self.spark, "reading kept columns"):
-            found = kept.agg(*held).collect()[0]
-        return [name for name, is_there in zip(texts, found, strict=True) if is_there]
+        return unplain_columns(self.rows, self.columns.kept)
 
     @contextmanager
     def first_pass(
@@ -168,7 +161,7 @@ class SparkTable(Table):
             with running(self.spark, "looking for repeated ids"):
                 return self._count_repeated(n_units)
 
-        yield FirstPass(found.tally, n_repeated, lambda _: self._notices(found.revealing))
+        yield FirstPass(found.tally, n_repeated, lambda: self._notices(found.revealing))
 
     def text_shapes(self) -> dict[str, list[int]]:
         """Of each outcome that is text, how many rows have each kind of text that is no number."""
@@ -182,7 +175,10 @@ class SparkTable(Table):
         return {name: added[f"c{place}"].to_list() for place, name in enumerate(names)}
 
     def randomize(
-        self, randomizer: BatchRandomizer, stored: Shared[BatchRandomizer]
+        self,
+        randomizer: BatchRandomizer,
+        stored: Shared[BatchRandomizer],
+        only: Fingerprint | None = None,
     ) -> tuple[DataFrame, Callable[[], Fingerprint]]:
         """Pass 2: the published rows, and what gives their fingerprint once they are evaluated.
 
@@ -192,15 +188,19 @@ class SparkTable(Table):
         Args:
             randomizer: What randomizes a batch.
             stored: The same without the key, on every worker.
+            only: The table that they must be of; None if the caller compares it.
         """
         nothing: dict[int, Fingerprint | None] = {}
         seen = self.spark.sparkContext.accumulator(nothing, SeenParts())  # type: ignore[arg-type]  # it is one by its methods
         places = self._places(randomizer.n_units)
-        task = RandomizeRows(randomizer=stored, keys=keys_of(randomizer), places=places, seen=seen)
+        same = None if only is None else SameTable(only)
+        task = RandomizeRows(
+            randomizer=stored, keys=keys_of(randomizer), places=places, seen=seen, same=same
+        )
         schema, names = self._published_schema(randomizer)
         by = NUMBER if places.by_number else schema.names[0]
         parcels = places.with_number(self._placed()).mapInArrow(task, parcel_schema())
-        order = OrderRows(by=by, published=tuple(schema.names))
+        order = OrderRows(by=by, published=tuple(schema.names), same=same)
         rows = send(parcels, places.n_parts).mapInArrow(order, schema).toDF(*names)
         return rows, lambda: total_seen(seen.value)
 
@@ -215,10 +215,9 @@ class SparkTable(Table):
         of_table = (FILE, ROW) if self.keep_order else ()
         return self._select(*self.columns.public, *self.columns.outcomes, *of_table)
 
-    def write_rows(
-        self, randomizer: BatchRandomizer, folder: str, progress: Progress = no_progress
-    ) -> WrittenRows:
+    def write_rows(self, wanted: WantedRows, progress: Progress = no_progress) -> WrittenRows:
         """Pass 2 into files `units/part-*.parquet`."""
+        randomizer, folder, only = wanted
         there = folder.rstrip("/") + "/" + UNIT_PARTS
         path, n_units = local_path(there), randomizer.n_units
         place = there if path is None else f"{LOCAL_SCHEME}//{path}"
@@ -226,7 +225,7 @@ class SparkTable(Table):
             shared(self.spark.sparkContext, without_keys(randomizer)) as stored,
             running(self.spark, RANDOMIZING, progress, n_units, 2),
         ):
-            rows, fingerprint = self.randomize(randomizer, stored)
+            rows, fingerprint = self.randomize(randomizer, stored, only)
             rows.write.options(**_WRITING).parquet(place)
             seen = fingerprint()
         if seen.n_rows != n_units:
@@ -288,8 +287,8 @@ class SparkTable(Table):
 
     def _leak_notice(self, pair: Pair) -> str:
         """The warning about a kept column that reveals outcomes, or private clusters."""
-        if pair.block < len(self.spaces):
-            return leak_notice(pair.name, self.spaces[pair.block].declared.names)
+        if pair.question < len(self.spaces):
+            return leak_notice(pair.name, self.spaces[pair.question].declared.names)
         return label_notice(pair.name, self.columns.cluster or "")
 
     def _select(self, *names: str) -> DataFrame:
@@ -305,12 +304,11 @@ class SparkTable(Table):
         if randomizer.relabelled is not None and self.columns.cluster is not None:
             kinds[self.columns.cluster] = StringType()
         schema = StructType()
-        n_folds = 1 if self.columns.folds > 1 else 0
-        fold_and_responses = [IntegerType()] * (n_folds + self.columns.n_blocks)
-        numbers = [DoubleType()] * len(self.columns.debiased)
-        for place, kind in enumerate([*kinds.values(), *fold_and_responses, *numbers]):
-            schema = schema.add(f"c{place}", kind)
-        return schema, list(self.columns.published)
+        kinds |= {FOLD: IntegerType(), QUESTION: StringType(), RESPONSE: IntegerType()}
+        kinds |= dict.fromkeys(self.columns.debiased, DoubleType())
+        for place, name in enumerate(self.columns.published):
+            schema = schema.add(f"c{place}", kinds[name])
+        return schema, list(self.columns.as_published().published)
 
     def _polars_types(self) -> dict[str, pl.DataType]:
         """The types of the columns that are used; of others, their names."""
@@ -319,6 +317,22 @@ class SparkTable(Table):
         used = [name for name in self.columns.parts if name in self.rows.columns]
         types: dict[str, pl.DataType] = dict.fromkeys(self.rows.columns, pl.Null())
         return types | column_types(self.rows, used)
+
+
+def unplain_columns(rows: DataFrame, names: Sequence[str]) -> list[str]:
+    """Which of some columns are texts that cannot be shown everywhere; no other is read."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import StringType
+
+    kinds = {one.name: one.dataType for one in rows.schema.fields}
+    texts = [name for name in names if isinstance(kinds[name], StringType)]
+    if not texts:
+        return []
+    kept = select(rows, *texts)
+    held = [sf.max(sf.col(name).rlike(NOT_PLAIN)) for name in kept.columns]
+    with running(rows.sparkSession, "reading kept columns"):
+        found = kept.agg(*held).collect()[0]
+    return [name for name, is_there in zip(texts, found, strict=True) if is_there]
 
 
 def read_layout(rows: DataFrame, asked: CellOptions) -> tuple[Layout, CellEncoder]:

@@ -1,0 +1,70 @@
+"""Numbers with their nouns, and in percent; and which characters are safe to show.
+
+Numbers as people write them: a float stands for the shortest decimal that denotes it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from fractions import Fraction
+
+# Control characters, what cannot be seen or reorders its neighbours, halves of pairs, and what
+# breaks lines.
+_REFUSED_KINDS = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# They join letters, or keep them apart, as Persian and Hindi are written.
+_JOINERS = "\u200c\u200d"
+# Letters and marks that show as nothing. U+FE0F is not among them: it makes a sign an emoji.
+_UNSEEN = (
+    *((0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2800, 0x2800)),
+    *((0x3164, 0x3164), (0xFE00, 0xFE0E), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF)),
+)
+_UNSEEN_LETTERS = frozenset(chr(code) for low, high in _UNSEEN for code in range(low, high + 1))
+_UNSEEN_RANGES = "".join(rf"\x{{{low:x}}}-\x{{{high:x}}}" for low, high in _UNSEEN)
+# The same as a regular expression, which Rust and Java read alike.
+NOT_PLAIN = rf"[\p{{Cc}}\p{{Zl}}\p{{Zp}}{_UNSEEN_RANGES}]|[\p{{Cf}}&&[^\x{{200c}}\x{{200d}}]]"
+
+
+def counted(number: int, noun: str, several: str | None = None) -> str:
+    """A number and its noun: `1 cluster`, `1,200 clusters`."""
+    return f"{number:,} " + (noun if number == 1 else several or f"{noun}s")
+
+
+def percent(part: float) -> str:
+    """A share in percent, in two digits where it is small."""
+    return f"{100 * part:.2g}%" if part < 0.1 else f"{part:.0%}"
+
+
+def is_plain(letter: str) -> bool:
+    """Whether a character shows as itself, and changes nothing around it."""
+    if letter in _JOINERS:
+        return True
+    return unicodedata.category(letter) not in _REFUSED_KINDS and letter not in _UNSEEN_LETTERS
+
+
+def plain_text(text: str, layout: str = "") -> str:
+    """A text that can be shown anywhere: a question mark stands for what is not plain.
+
+    All that is shown passes here: names and labels may be anybody's, and could otherwise move the
+    cursor, or hide and reorder what stands beside them.
+
+    Args:
+        text: The text.
+        layout: Characters that lay it out, such as line breaks, and stay.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(letter if letter in layout or is_plain(letter) else "?" for letter in text)
+
+
+# A decimal as people write it, with an optional sign and exponent.
+DECIMAL = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+
+
+def exact(number: float) -> Fraction:
+    """The number that the shortest decimal denotes: 0.1 is one tenth."""
+    return Fraction(repr(float(number)))
+
+
+def shortest_decimal(number: float) -> str:
+    """The shortest decimal, without a trailing `.0`."""
+    return repr(float(number)).removesuffix(".0")

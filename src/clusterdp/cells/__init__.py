@@ -1,0 +1,1 @@
+"""Who took part, in public: arms, clusters, sizes of cells, and how they are pooled."""

@@ -1,0 +1,412 @@
+"""The optimal channel in integers, and what its outputs count as in every metric.
+
+The published table of optimal channels: one row per output, written and read back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.channels._decoding import decode_functions, residuals, without_bias
+from clusterdp.channels._solver.staircases import design_staircase, plain_design
+from clusterdp.channels.base import TABLE_TOTAL
+from clusterdp.channels.sampling import TableSampler
+from clusterdp.errors import FormatError, notify_owner
+from clusterdp.outcomes.finite import LARGEST_VALUE
+from clusterdp.statistics.base import are_whole
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clusterdp._arrays import BoolArray, FloatArray, IntArray
+    from clusterdp.cells.layout import Layout
+    from clusterdp.channels._solver.staircases import Staircase
+    from clusterdp.channels.optimal import OptimalResponse
+    from clusterdp.statistics.base import Arrays
+
+
+# The columns of an output: its number within the channel, what it counts as in every metric, and
+# its weight for every category.
+_RESPONSE, _DECODE, _WEIGHTS = "response", "decode", "weights"
+
+
+def write_channels(tables: IntArray, outputs: FloatArray) -> pl.DataFrame:
+    """The table, from arrays as in `OptimalChannel`.
+
+    `weights` follow the order of the categories: P(response | category) is weight / 2^48. `decode`
+    follows the order of the metrics.
+    """
+    import polars as pl
+
+    n_channels, n_categories, n_outputs = tables.shape
+    possible = tables.any(axis=1).ravel()
+    weights = tables.swapaxes(1, 2).reshape(-1, n_categories)
+    decode = outputs.swapaxes(1, 2).reshape(-1, outputs.shape[1])
+    return pl.DataFrame(
+        {
+            "channel": np.repeat(np.arange(n_channels), n_outputs)[possible],
+            _RESPONSE: np.tile(np.arange(n_outputs), n_channels)[possible],
+            _DECODE: pl.Series(decode[possible]).arr.to_list(),
+            _WEIGHTS: pl.Series(weights[possible]).arr.to_list(),
+        }
+    )
+
+
+def read_channels(
+    listed: pl.DataFrame, of_cells: pl.Series, layout: Layout, shape: tuple[int, int]
+) -> dict[str, np.ndarray]:
+    """The arrays of a channel, by their names in `OptimalChannel`.
+
+    Args:
+        listed: The table of channels.
+        of_cells: The channel of each cell.
+        layout: The cells.
+        shape: How many metrics and how many categories there are.
+    """
+    n_metrics, n_categories = shape
+    _check_channels(listed, n_metrics, n_categories)
+    by_channel = listed.partition_by("channel", maintain_order=True)
+    n_outputs = max(len(one) for one in by_channel)
+    tables = np.zeros((len(by_channel), n_categories, n_outputs), dtype=np.int64)
+    outputs = np.zeros((len(by_channel), n_metrics, n_outputs))
+    for channel, one in enumerate(by_channel):
+        weights = one[_WEIGHTS].list.to_array(n_categories).to_numpy()
+        tables[channel, :, : len(one)] = weights.T
+        decode = one[_DECODE].list.to_array(n_metrics).to_numpy()
+        outputs[channel, :, : len(one)] = decode.T
+    groups = of_cells.to_numpy().reshape(layout.sizes.shape)
+    if groups.min() < 0 or groups.max() >= len(by_channel):
+        raise FormatError("a cell names a channel that is not there")
+    return {"tables": tables, "outputs": outputs, "groups": groups}
+
+
+def _check_channels(listed: pl.DataFrame, n_metrics: int, n_categories: int) -> None:
+    """Raise a FormatError unless a table lists probabilities of outputs, channel by channel."""
+    import polars as pl
+
+    types = {
+        "channel": pl.Int64(),
+        _RESPONSE: pl.Int64(),
+        _DECODE: pl.List(pl.Float64),
+        _WEIGHTS: pl.List(pl.Int64),
+    }
+    if list(listed.schema.items()) != list(types.items()) or listed.is_empty():
+        raise FormatError(f"the channels do not have the columns {', '.join(types)}")
+    gaps = any(listed[name].null_count() for name in types)
+    lengths = {_WEIGHTS: (n_categories,), _DECODE: (n_metrics,)}
+    whole = all(are_whole(listed[name], length) for name, length in lengths.items())
+    if gaps or not whole:
+        raise FormatError("the channels have gaps")
+    weights = listed[_WEIGHTS].explode(empty_as_null=False)
+    possible = listed[_WEIGHTS].list.max() > 0
+    if not (weights.is_between(0, TABLE_TOTAL).all() and possible.all()):
+        raise FormatError("the channels have weights that are no probabilities")
+    if not (listed[_DECODE].explode(empty_as_null=False).abs() < LARGEST_VALUE).all():
+        raise FormatError("the channels have outputs that are no numbers")
+    steps = listed["channel"].diff().drop_nulls()
+    follow = listed["channel"][0] == 0 and steps.is_in([0, 1]).all()
+    numbered = listed.select(pl.int_range(pl.len()).over("channel") == pl.col(_RESPONSE))
+    if not (follow and numbered.to_series().all()):
+        raise FormatError("the channels or their outputs are not in order")
+
+
+# How far E[debiased | true] may be from true, of the largest output: 1e-9 where that is 10,000.
+MOST_BIAS = 1e-13
+# The same of a function that the channel was not designed for.
+MOST_RESIDUAL = 1e-12
+# A smaller δ buys nothing that could be measured; channels are then designed without it.
+_LEAST_REVEAL = int(1e-5 * TABLE_TOTAL)
+# Shares of the room for rounding that are tried.
+_MORE_ROOM = (1.0, 30.0, 1000.0)
+# Singular values below this share of the largest are taken as 0: such directions are mostly noise.
+_LEAST_SINGULAR = 1e-2
+_NONE_FOUND = (
+    "the solver found no channel of least variance for some cells; a plain one takes its place, "
+    "which is as private and as unbiased, but of more variance"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OptimalChannel:
+    """P(released | true) of every cell, as a table for each distinct channel.
+
+    A draw gives the index of an output. Two outputs may count as the same number.
+
+    Attributes:
+        tables: P in integers over TABLE_TOTAL; axes `[channel, true, released]`. Channels with
+            fewer outputs than others have outputs of probability 0 at the end.
+        outputs: What each output counts as; axes `[channel, metric, released]`.
+        groups: The channel of each cell; axes `[..., cluster, arm]`.
+        values: What categories count as; axes `[metric, category]`.
+    """
+
+    tables: IntArray
+    outputs: FloatArray
+    groups: IntArray
+    values: FloatArray
+
+    def __post_init__(self) -> None:
+        n_channels, n_categories, n_outputs = self.tables.shape
+        if self.values.ndim != 2 or self.values.shape[1] != n_categories:
+            raise ValueError(
+                f"values must have axes [metric, category] with {n_categories} categories, "
+                f"got shape {self.values.shape}"
+            )
+        if self.outputs.shape != (n_channels, len(self.values), n_outputs):
+            raise ValueError(
+                f"outputs must have shape {(n_channels, len(self.values), n_outputs)}, "
+                f"got {self.outputs.shape}"
+            )
+
+    def transition(self) -> FloatArray:
+        """Q; axes `[channel, released, true]`."""
+        return np.asarray(self.tables.swapaxes(-1, -2) / TABLE_TOTAL)
+
+    def decode(self, metric: int = 0) -> FloatArray:
+        """What each output counts as in a metric; axes `[channel, released]`."""
+        return self.outputs[:, metric]
+
+    def noise_variance(self, metric: int = 0) -> FloatArray:
+        """Var(debiased | true) = Σ P(s|y)(s − y)² of a metric; axes `[channel, true]`."""
+        return self.noise_of(self.values[metric], self.outputs[:, metric])
+
+    def noise_of(self, values: FloatArray, debiased: FloatArray) -> FloatArray:
+        """The same of any function `[category]`, from what outputs count as in it."""
+        distance = debiased[:, np.newaxis, :] - values[:, np.newaxis]
+        return np.asarray((self.tables * distance**2).sum(axis=-1) / TABLE_TOTAL)
+
+    def weighted_noise(self, weights: FloatArray) -> FloatArray:
+        """Σ weight·noise variance over metrics; axes `[channel, category]`."""
+        every = [weight * self.noise_variance(place) for place, weight in enumerate(weights)]
+        return np.asarray(sum(every))
+
+    def read_numbers(self, numbers: FloatArray) -> FloatArray:
+        """A reading of numbers of categories `[channel, true]` from outputs `[channel, released]`.
+
+        Its expectation given the category is that category's number as nearly as the channel can
+        distinguish categories. (Two outputs, for example, distinguish only means.)
+        """
+        inverse = np.linalg.pinv(self.tables / TABLE_TOTAL, rcond=_LEAST_SINGULAR)
+        return np.asarray((inverse @ numbers[..., np.newaxis])[..., 0])
+
+    def decode_function(self, values: FloatArray, priors: FloatArray) -> tuple[FloatArray, bool]:
+        """What each output counts as in any function of the category.
+
+        Args:
+            values: The function; axes `[category]`.
+            priors: What categories are thought to be like; axes `[channel, category]`.
+
+        Returns:
+            What outputs count as, axes `[channel, released]`; and whether its mean is the function
+            in all channels, as is so if the function is in their span.
+        """
+        found = [
+            decode_functions(table, prior, values[np.newaxis])
+            for table, prior in zip(self.tables, priors, strict=True)
+        ]
+        outputs = np.concatenate([one.outputs for one in found])
+        furthest = np.array([np.abs(one.residual).max() for one in found])
+        largest = np.maximum(np.abs(outputs).max(axis=-1), np.abs(values).max())
+        return outputs, bool((furthest <= MOST_RESIDUAL * largest).all())
+
+    def with_groups(self, groups: IntArray) -> OptimalChannel:
+        """The same channels for other cells."""
+        return replace(self, groups=groups)
+
+    def used(self) -> OptimalChannel:
+        """The channels that a cell has, numbered anew."""
+        kept, groups = np.unique(self.groups, return_inverse=True)
+        n_outputs = int(self.possible()[kept].any(axis=0).sum())
+        return replace(
+            self,
+            tables=self.tables[kept, :, :n_outputs],
+            outputs=self.outputs[kept, :, :n_outputs],
+            groups=groups.reshape(self.groups.shape),
+        )
+
+    def arrays(self) -> Arrays:
+        """What the channel is made of, by name; `OptimalRows.restore` takes it back."""
+        return {"tables": self.tables, "outputs": self.outputs, "groups": self.groups}
+
+    def possible(self) -> BoolArray:
+        """Which outputs each channel has; axes `[channel, released]`."""
+        return np.asarray(self.tables.any(axis=1))
+
+    def sampler(self) -> TableSampler:
+        """The channel as look-up tables."""
+        return TableSampler.of(self.tables)
+
+    def simulate(self, counts: IntArray, rng: np.random.Generator) -> IntArray:
+        """How often each output is released, in distribution as if every row were randomized.
+
+        Axes of `counts`: `[..., cluster, arm, outcome]`; of the result `[..., cluster, arm,
+        released]`.
+        """
+        probs = (self.tables / TABLE_TOTAL)[self.groups]  # [..., cluster, arm, true, released]
+        return np.asarray(rng.multinomial(counts, probs).sum(axis=-2))
+
+    def cell_columns(self) -> list[pl.Series]:
+        """The number of every cell's channel."""
+        import polars as pl
+
+        return [pl.Series("channel", self.groups.ravel())]
+
+    def channels_table(self) -> pl.DataFrame:
+        """The published table of channels."""
+        return write_channels(self.tables, self.outputs)
+
+    def bias(self) -> FloatArray:
+        """E[debiased | true] − true, without rounding to doubles; `[channel, metric, true]`."""
+        return residuals(self.tables, self.outputs, self.values)
+
+    def is_unbiased(self) -> bool:
+        """Whether no bias exceeds MOST_BIAS of the largest output of its channel and metric."""
+        largest = np.maximum(1.0, np.abs(self.outputs).max(axis=-1))
+        return bool((np.abs(self.bias()).max(axis=-1) <= MOST_BIAS * largest).all())
+
+    def is_within(self, response: OptimalResponse) -> bool:
+        """Whether every table, in its integers, is (ε, δ)-DP as the response requires."""
+        return all(is_within(table, response) for table in self.tables)
+
+
+class Design(NamedTuple):
+    """One channel in integers.
+
+    Attributes:
+        table: P over TABLE_TOTAL; axes `[true, released]`.
+        outputs: What each output counts as; axes `[metric, released]`, sorted by the first metric.
+        gap: The variance is at most this share above the least possible, before rounding; infinite
+            if no bound is known.
+    """
+
+    table: IntArray
+    outputs: FloatArray
+    gap: float
+
+
+def design_optimal(
+    priors: FloatArray, values: FloatArray, weights: FloatArray, response: OptimalResponse
+) -> tuple[IntArray, FloatArray, float]:
+    """The channel of least variance for each prior, or a plain one where none is found.
+
+    It never fails: it is called after noise was drawn.
+
+    Args:
+        priors: How likely categories are thought to be; axes `[channel, category]`.
+        values: What categories count as; axes `[metric, category]`.
+        weights: What a metric's variance counts for, above 0; axes `[metric]`.
+        response: What bounds the channels.
+
+    Returns:
+        `(tables, outputs, gap)`: as in `OptimalChannel`, and the largest gap of `Design`.
+    """
+    made = [design_one(prior, values, weights, response) for prior in priors]
+    return *_stacked(made), max(one.gap for one in made)
+
+
+def design_one(
+    prior: FloatArray, values: FloatArray, weights: FloatArray, response: OptimalResponse
+) -> Design:
+    """The channel for one prior; arguments as for `design_optimal`."""
+    # Noise is drawn by now: whatever the solver does, there is a channel.
+    plain = Design(*plain_design(prior, values, response.max_ratio), np.inf)
+    n_categories = values.shape[1]
+    # Rounding moves the probabilities of an output by a few units: room is left for that.
+    n_outputs = (1 + len(values)) * n_categories
+    room = 1e-12 + 8 * n_outputs**2 * float(response.max_ratio) / TABLE_TOTAL
+    reveal_weight = response.reveal_weight if response.reveal_weight >= _LEAST_REVEAL else 0
+    for factor in _MORE_ROOM:
+        ratio = float(response.max_ratio) * (1 - factor * room)
+        if ratio <= 1:
+            break
+        try:
+            staircase = design_staircase(
+                values, prior, weights, ratio=ratio, delta=reveal_weight / TABLE_TOTAL
+            )
+            rounded = _rounded(staircase, prior, values, response, reveal_weight)
+        except np.linalg.LinAlgError:  # a decomposition that does not converge
+            continue
+        if rounded is not None:
+            # Where k-ary response is best, it is so in integers too; what bounds one bounds both.
+            plain = plain._replace(gap=rounded.gap)
+            return min(plain, rounded, key=lambda made: _cost(made, prior, values, weights))
+    if np.ptp(values, axis=1).any():
+        notify_owner(_NONE_FOUND)
+    return plain
+
+
+def is_within(table: IntArray, response: OptimalResponse) -> bool:
+    """Max P(s|y) − ratio·P(s|y′), summed over outputs where positive, against δ; exact integers."""
+    if (table < 0).any() or (table.sum(axis=1) != TABLE_TOTAL).any():
+        return False
+    numerator, denominator = response.max_ratio.as_integer_ratio()
+    exact = table.astype(object)
+    if not response.reveal_weight:
+        highest, lowest = exact.max(axis=0), exact.min(axis=0)
+        return bool((highest * denominator <= lowest * numerator).all())
+    for outcome in exact:
+        beyond = np.maximum(outcome * denominator - exact * numerator, 0)
+        if (beyond.sum(axis=1) > response.reveal_weight * denominator).any():
+            return False
+    return True
+
+
+def _stacked(made: list[Design]) -> tuple[IntArray, FloatArray]:
+    """Channels in one array each of tables and outputs, with impossible outputs where needed."""
+    n_outputs = max(design.table.shape[1] for design in made)
+    n_metrics, n_categories = len(made[0].outputs), len(made[0].table)
+    tables = np.zeros((len(made), n_categories, n_outputs), dtype=np.int64)
+    outputs = np.zeros((len(made), n_metrics, n_outputs))
+    for channel, design in enumerate(made):
+        tables[channel, :, : design.table.shape[1]] = design.table
+        outputs[channel, :, : design.table.shape[1]] = design.outputs
+    return tables, outputs
+
+
+def _cost(design: Design, prior: FloatArray, values: FloatArray, weights: FloatArray) -> float:
+    """The sum over metrics of weight times noise variance under a prior, over TABLE_TOTAL."""
+    squares = (design.outputs[:, np.newaxis, :] - values[..., np.newaxis]) ** 2
+    return float(weights @ (design.table * squares).sum(axis=-1) @ prior)
+
+
+def _rounded(
+    staircase: Staircase | None,
+    prior: FloatArray,
+    values: FloatArray,
+    response: OptimalResponse,
+    reveal_weight: int,
+) -> Design | None:
+    """A channel in integers with what its outputs count as; None if there is none or not exact."""
+    if staircase is None:
+        return None
+    table, outputs = _to_table(staircase, reveal_weight)
+    outputs = without_bias(table, prior, outputs, values)
+    order = np.lexsort(np.vstack([table, outputs[::-1]]))
+    table, outputs = table[:, order], outputs[:, order]
+    channel = OptimalChannel(
+        tables=table[np.newaxis],
+        outputs=outputs[np.newaxis],
+        groups=np.zeros((1, 1), dtype=np.int64),
+        values=values,
+    )
+    exact = channel.is_within(response) and channel.is_unbiased()
+    return Design(table, outputs, staircase.gap) if exact else None
+
+
+def _to_table(staircase: Staircase, reveal_weight: int) -> tuple[IntArray, FloatArray]:
+    """The channel in integers: axes `[true, released]`, every row adding up to TABLE_TOTAL."""
+    high = np.rint(staircase.low * staircase.ratio * TABLE_TOTAL).astype(np.int64)
+    low = np.ceil(high / staircase.ratio).astype(np.int64)
+    table = np.where(staircase.high.T, high, low)
+    # What rounding left over goes where it changes ratios least: to the least unlikely output.
+    sturdiest = int(table.min(axis=0).argmax())
+    table[:, sturdiest] += TABLE_TOTAL - reveal_weight - table.sum(axis=1)
+    outputs = staircase.outputs
+    if reveal_weight:
+        own = reveal_weight * np.eye(len(table), dtype=np.int64)
+        table, outputs = np.hstack([table, own]), np.hstack([outputs, staircase.reveals])
+    possible = table.any(axis=0)
+    return table[:, possible], outputs[:, possible]

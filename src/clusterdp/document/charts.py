@@ -1,0 +1,432 @@
+"""Charts as drawings within a page: lines over an axis, and estimates with their intervals.
+
+Lines differ in dashes and marks too, so that a page printed in grey can be read.
+
+Scales of charts: where a number stands on an axis, and which numbers are written there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from clusterdp.document._svg import Svg, drawing, element, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from clusterdp._arrays import FloatArray
+
+
+# An axis has about this many numbers.
+_N_TICKS = 5
+# A range without a width is widened by this share of its value on both sides.
+_WIDENED = 0.5
+# How far a number may be from an end of an axis, as a share of a step, and still be on it.
+_ROUNDING = 1e-9
+
+
+class Scale(Protocol):
+    """How numbers become places on an axis."""
+
+    def places(self, values: Iterable[float]) -> FloatArray:
+        """Where values stand: 0 at the start of the axis, 1 at its end."""
+        ...
+
+    def ticks(self) -> list[float]:
+        """The numbers to write at the axis, in order; all of them are on it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Equal steps for equal differences.
+
+    Attributes:
+        low: The start of the axis.
+        high: Its end.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Linear:
+        """From a round number below all finite values to one above.
+
+        Without any value, from 0 to 1.
+        """
+        known = [value for value in values if math.isfinite(value)]
+        low, high = (min(known), max(known)) if known else (0.0, 1.0)
+        if low == high:
+            wider = _WIDENED * abs(low) or 1.0
+            low, high = low - wider, high + wider
+        step = _round_step(high - low)
+        return cls(math.floor(low / step) * step, math.ceil(high / step) * step)
+
+    def places(self, values: Iterable[float]) -> FloatArray:
+        """Where values stand: 0 at the start of the axis, 1 at its end."""
+        return np.asarray((np.array(list(values), dtype=float) - self.low) / (self.high - self.low))
+
+    def ticks(self) -> list[float]:
+        """Multiples of a round number."""
+        step = _round_step(self.high - self.low)
+        first = math.ceil(self.low / step - _ROUNDING)
+        last = math.floor(self.high / step + _ROUNDING)
+        return [place * step for place in range(first, last + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Logarithmic:
+    """Equal steps for equal ratios; of positive numbers.
+
+    Attributes:
+        low: The start of the axis.
+        high: Its end.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Logarithmic:
+        """Between numbers 1, 2 or 5 times a power of ten around all values that are positive.
+
+        Without any, from 0.1 to 1.
+        """
+        known = [value for value in values if 0 < value < math.inf]
+        low, high = (min(known), max(known)) if known else (0.1, 1.0)
+        marks = _marks(low / 10, high * 10, (1, 2, 5))
+        start = max(mark for mark in marks if mark <= low * (1 + _ROUNDING))
+        return cls(start, min(mark for mark in marks if mark >= high and mark > start))
+
+    def places(self, values: Iterable[float]) -> FloatArray:
+        """Where values stand: 0 at the start of the axis, 1 at its end; zero is below all."""
+        ratios = np.array(list(values), dtype=float) / self.low
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(ratios) / math.log(self.high / self.low))
+
+    def ticks(self) -> list[float]:
+        """Numbers 1, 2 or 5 times a power of ten; powers of ten alone where there are many."""
+        few = _marks(self.low, self.high, (1, 2, 5))
+        tens = _marks(self.low, self.high, (1,))
+        if len(few) <= 2 * _N_TICKS:
+            return few
+        return tens[:: math.ceil(len(tens) / (2 * _N_TICKS))]
+
+
+def _marks(low: float, high: float, digits: tuple[int, ...]) -> list[float]:
+    """Numbers of one such digit times a power of ten, within a range."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    # By way of text, which gives the number that is written so.
+    marks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+    return [one for one in marks if low * (1 - _ROUNDING) <= one <= high * (1 + _ROUNDING)]
+
+
+def _round_step(width: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that divides a width into few steps."""
+    least = width / _N_TICKS
+    power = math.floor(math.log10(least))
+    steps = [float(f"{digit}e{power}") for digit in (1, 2, 5, 10)]
+    return min(step for step in steps if step >= least * (1 - _ROUNDING))
+
+
+# In units of the drawing: a phone shows them a quarter smaller, a desk a quarter larger.
+_WIDTH, _PLOT_HEIGHT = 460.0, 250.0
+_RIGHT, _LINE, _FOOT = 24.0, 22.0, 48.0
+# What is left free for the numbers of an axis, and where estimates have their labels above them.
+_AT_NUMBERS, _AT_LABELS = 66.0, 18.0
+# Of a row in a chart of estimates: its label, then its interval.
+_ROW, _LABEL, _INTERVAL_AT, _RADIUS = 46.0, 20.0, 30.0, 4.5
+# Dark enough on white for thin lines; their greys and dashes differ.
+_COLOURS = ("#0b4f8a", "#a34700", "#1d6b4f", "#6b2d73")
+_DASHES = ("none", "7 4", "2 4", "9 3 2 3")
+# Of the numbers at a mark: their distance from it, and their size.
+_BESIDE, _ABOVE, _NUMBER, _TEXT_HEIGHT = 8.0, 6.0, 70.0, 15.0
+
+
+def short(value: float) -> str:
+    """A number at an axis."""
+    return f"{value:.6g}".replace("-", "−")
+
+
+class Line(NamedTuple):
+    """A line of a chart.
+
+    Attributes:
+        name: What it is of.
+        xs: Where its points are, from left to right.
+        ys: What they are; a point that is not finite interrupts the line.
+        limit: What it approaches, drawn as a thin flat line; by default nothing.
+    """
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    limit: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of a chart.
+
+    Attributes:
+        title: What it is of, with the unit.
+        scale: Where numbers stand.
+        write: How they are written.
+    """
+
+    title: str
+    scale: Scale
+    write: Callable[[float], str] = short
+
+
+class Mark(NamedTuple):
+    """Where a point of every line stands, and its number beside it, in units of the drawing.
+
+    Attributes:
+        x: Of all points, from the left.
+        ys: Of each, from the top.
+        label_x: Of all numbers.
+        label_ys: Of each; they do not overlap.
+        anchor: Which end of a number is at its place.
+    """
+
+    x: float
+    ys: tuple[float, ...]
+    label_x: float
+    label_ys: tuple[float, ...]
+    anchor: str
+
+
+class Marked(NamedTuple):
+    """A point that is marked on every line, in a group `mark` that a script can move.
+
+    Attributes:
+        point: Which one.
+        slots: What a script finds each number by, in its attribute `data-slot`.
+        texts: The numbers.
+    """
+
+    point: int
+    slots: Sequence[str]
+    texts: Sequence[str]
+
+
+class Interval(NamedTuple):
+    """An estimate with its interval.
+
+    Attributes:
+        label: What it is of.
+        estimate: The number. Where this or an end is not a number, the text alone is shown.
+        low: The lower end; may be minus infinity.
+        high: The upper end; may be infinity.
+        told: The three as text.
+    """
+
+    label: str
+    estimate: float
+    low: float
+    high: float
+    told: str
+
+
+def line_chart(  # noqa: PLR0913 - what is drawn, by name
+    lines: Sequence[Line],
+    x: Axis,
+    y: Axis,
+    *,
+    title: str,
+    description: str,
+    limits: str = "",
+    marked: Marked | None = None,
+) -> Svg:
+    """Lines over an axis, with a legend.
+
+    Args:
+        lines: At most four, which can be told apart.
+        x: The axis below.
+        y: The axis at the left.
+        title: What the chart shows.
+        description: What is to be seen in it, for whoever does not see it.
+        limits: What the limits of lines are, if they have any.
+        marked: The point that is marked; by default none. `mark_places` has places for others.
+    """
+    top = _top(lines)
+    bottom = top + _PLOT_HEIGHT
+    parts = [text(y.title, 0, 14, class_="axis")]
+    for place, written in zip(_down(y.scale, y.scale.ticks(), top), y.scale.ticks(), strict=True):
+        parts += [
+            _flat(_WIDTH - _RIGHT, place, class_="grid"),
+            text(y.write(written), _AT_NUMBERS - 8, place + 5, text_anchor="end"),
+        ]
+    parts += _x_axis(x, bottom, _AT_NUMBERS)
+    for place, (line, colour, dash) in enumerate(zip(lines, _COLOURS, _DASHES, strict=False)):
+        level = 14 + _LINE * (place + 1)
+        stroke = {"stroke": colour, "stroke_dasharray": dash, "class_": "line"}
+        parts += [
+            _flat(_AT_NUMBERS + 44, level - 5, **stroke),
+            text(line.name, _AT_NUMBERS + 52, level),
+        ]
+        xs, ys = _across(x.scale, line.xs, _AT_NUMBERS), _down(y.scale, line.ys, top)
+        parts.append(element("path", d=_path(xs, ys), fill="none", **stroke))
+        if math.isfinite(line.limit):
+            (level,) = _down(y.scale, [line.limit], top)
+            parts.append(_flat(_WIDTH - _RIGHT, level, stroke=colour, class_="limit"))
+    if _has_limits(lines):
+        level = 14 + _LINE * (len(lines) + 1)
+        parts += [
+            _flat(_AT_NUMBERS + 44, level - 5, stroke=_COLOURS[0], class_="limit"),
+            text(limits, _AT_NUMBERS + 52, level),
+        ]
+    if marked is not None:
+        parts.append(_drawn_mark(mark_places(lines, x, y)[marked.point], marked, top))
+    return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+
+
+def _flat(right: float, level: float, **attributes: str) -> Svg:
+    """A flat line that begins at the left of the plot."""
+    return element("line", x1=_AT_NUMBERS, x2=right, y1=level, y2=level, **attributes)
+
+
+def mark_places(lines: Sequence[Line], x: Axis, y: Axis) -> list[Mark]:
+    """Where the points of lines stand in their chart; all lines have them at the same places."""
+    top, right = _top(lines), _WIDTH - _RIGHT
+    across = _across(x.scale, lines[0].xs, _AT_NUMBERS)
+    found = []
+    for at, *ys in zip(across, *(_down(y.scale, line.ys, top) for line in lines), strict=True):
+        beside = (at + _BESIDE, "start") if at + _NUMBER <= right else (at - _BESIDE, "end")
+        found.append(Mark(at, tuple(ys), beside[0], _apart(ys, top + _PLOT_HEIGHT), beside[1]))
+    return found
+
+
+def _apart(ys: Sequence[float], bottom: float) -> tuple[float, ...]:
+    """Places of texts above their points, moved up where they would overlap."""
+    found, lowest = dict.fromkeys(range(len(ys)), 0.0), bottom
+    for place in sorted(found, key=lambda one: -ys[one]):
+        found[place] = min(ys[place] - _ABOVE, lowest)
+        lowest = found[place] - _TEXT_HEIGHT
+    return tuple(found.values())
+
+
+def _drawn_mark(mark: Mark, marked: Marked, top: float) -> Svg:
+    """A line from the top to the axis, then dots, then their numbers, in the order of lines."""
+    parts = [element("line", x1=mark.x, x2=mark.x, y1=top, y2=top + _PLOT_HEIGHT)]
+    parts += [
+        element("circle", cx=mark.x, cy=level, r=_RADIUS, fill=colour)
+        for level, colour in zip(mark.ys, _COLOURS, strict=False)
+    ]
+    parts += [
+        text(written, mark.label_x, level, text_anchor=mark.anchor, data_slot=slot)
+        for written, slot, level in zip(marked.texts, marked.slots, mark.label_ys, strict=True)
+    ]
+    return element("g", "".join(parts), class_="mark")
+
+
+def _has_limits(lines: Sequence[Line]) -> bool:
+    return any(math.isfinite(line.limit) for line in lines)
+
+
+def _top(lines: Sequence[Line]) -> float:
+    """Where the plot begins, below the legend."""
+    return _LINE * (len(lines) + 1 + _has_limits(lines)) + 20
+
+
+def interval_chart(
+    intervals: Sequence[Interval], x: Axis, *, reference: float, title: str, description: str
+) -> Svg:
+    """Estimates below each other, each a dot with its interval.
+
+    Args:
+        intervals: From the top.
+        x: The axis below. What lies beyond it is cut off, with an arrow.
+        reference: Where a dashed line stands, such as at the overall effect.
+        title: What the chart shows.
+        description: What is to be seen in it, for whoever does not see it.
+    """
+    bottom = _ROW * len(intervals) + 6
+    parts = _x_axis(x, bottom, _AT_LABELS)
+    for value, kind in ((0.0, "zero"), (reference, "reference")):
+        (place,) = x.scale.places([value])
+        if 0 <= place <= 1:
+            at = _across(x.scale, [value], _AT_LABELS)[0]
+            parts += [_between_labels(at, row, kind) for row in range(len(intervals))]
+    for row, one in enumerate(intervals):
+        parts += _drawn_interval(one, x.scale, _ROW * row)
+    return drawing(parts, _WIDTH, bottom + _FOOT, title, description)
+
+
+def _between_labels(at: float, row: int, kind: str) -> Svg:
+    """The part of a vertical line that is beside an interval, below its label."""
+    return element(
+        "line", x1=at, x2=at, y1=_ROW * row + _LABEL, y2=_ROW * (row + 1) + 6, class_=kind
+    )
+
+
+def interval_axis(title: str, intervals: Sequence[Interval]) -> Axis:
+    """An axis that holds all estimates, their finite ends, and zero."""
+    values = [value for one in intervals for value in (one.estimate, one.low, one.high)]
+    return Axis(title, Linear.over([0.0, *values]))
+
+
+def _drawn_interval(one: Interval, scale: Scale, top: float) -> list[Svg]:
+    level = top + _INTERVAL_AT
+    places = scale.places([one.low, one.high])
+    low, high = _across(scale, [one.low, one.high], _AT_LABELS)
+    parts = [
+        text(one.label, 0, top + 14),
+        text(one.told, _WIDTH, top + 14, text_anchor="end", class_="told"),
+    ]
+    if np.isnan([one.estimate, one.low, one.high]).any():
+        return parts
+    parts.append(element("line", x1=low, x2=high, y1=level, y2=level, class_="whisker"))
+    for at, place, inward in ((low, places[0], 7), (high, places[1], -7)):
+        ends = f"M{at:.1f} {level - 5:.1f}V{level + 5:.1f}"
+        if not 0 <= place <= 1:
+            tip = at + inward
+            ends = f"M{tip:.1f} {level - 5:.1f}L{at:.1f} {level:.1f}L{tip:.1f} {level + 5:.1f}"
+        parts.append(element("path", d=ends, class_="whisker", fill="none"))
+    (dot,), (place,) = (
+        _across(scale, [one.estimate], _AT_LABELS),
+        scale.places([one.estimate]),
+    )
+    if 0 <= place <= 1:
+        parts.append(element("circle", cx=dot, cy=level, r=_RADIUS, class_="dot"))
+    return parts
+
+
+def _x_axis(x: Axis, bottom: float, left: float) -> list[Svg]:
+    right = _WIDTH - _RIGHT
+    parts: list[Svg] = [element("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")]
+    ticks = x.scale.ticks()
+    for at, tick in zip(_across(x.scale, ticks, left), ticks, strict=True):
+        parts += [
+            element("line", x1=at, x2=at, y1=bottom, y2=bottom + 5, class_="axis"),
+            text(x.write(tick), at, bottom + 20, text_anchor="middle"),
+        ]
+    middle = (left + right) / 2
+    parts.append(text(x.title, middle, bottom + 41, text_anchor="middle", class_="axis"))
+    return parts
+
+
+def _across(scale: Scale, values: Sequence[float], left: float) -> list[float]:
+    """Places on an axis that starts at `left`, those beyond an end at that end."""
+    within = np.clip(scale.places(values), 0, 1)
+    return [float(one) for one in left + (_WIDTH - left - _RIGHT) * within]
+
+
+def _down(scale: Scale, values: Sequence[float], top: float) -> list[float]:
+    """Places from the top; what is not finite stays so."""
+    return [float(one) for one in top + _PLOT_HEIGHT * (1 - scale.places(values))]
+
+
+def _path(xs: Sequence[float], ys: Sequence[float]) -> str:
+    """A line through points that are finite."""
+    found = ["M"] + ["L" if np.isfinite(before) else "M" for before, _ in pairwise(ys)]
+    return "".join(
+        f"{step}{x:.1f} {y:.1f}" for step, x, y in zip(found, xs, ys, strict=True) if np.isfinite(y)
+    )

@@ -1,0 +1,389 @@
+"""Pass 1 on Spark's workers: count a partition, compare ids. `adding_up.py` adds up.
+
+One scan does it all. A task sends three kinds of parcels: what it counted, by ranges of places; its
+ids as 64-bit words, by a hash of them; and what it counted of kept columns. Their shape depends on
+public columns alone: Spark's event log and UI show how many rows went where.
+
+Pass 1 on Spark's workers, second half: parcels of all tasks are added up, part by part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.engines.spark._kept_columns import KeptCounts, KeptSums
+from clusterdp.engines.spark._parcels import (
+    PARCEL_BYTES,
+    Parcel,
+    Shared,
+    as_polars,
+    gathered,
+    no_values,
+    non_empty,
+    opened,
+    packed_numbers,
+    to_batch,
+)
+from clusterdp.rows.column_types import N_SHAPES, Notation, count_shapes
+from clusterdp.rows.tally import RowCounter, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from clusterdp._arrays import IntArray, WordArray
+    from clusterdp.engines.spark._kept_columns import Pair
+    from clusterdp.rows.tally import CountKeys
+
+
+# A place and what stands there are words of eight bytes.
+_PLACES_PER_PARCEL = PARCEL_BYTES // 16
+_HALF = 32
+# 2^64 over the golden ratio, odd: its products spread ids over parts.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Counting(NamedTuple):
+    """What pass 1 counts.
+
+    Attributes:
+        counter: What is counted of a batch.
+        kept: Kept columns, and what each may reveal.
+    """
+
+    counter: RowCounter
+    kept: tuple[Pair, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        columns = self.counter.encoder.columns
+        return tuple(dict.fromkeys((*columns.counted, *columns.kept)))
+
+    def without_keys(self) -> Counting:
+        """The same; it can be stored."""
+        return self._replace(counter=self.counter.with_keys(self.counter.keys.without()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountRows:
+    """A partition of the table in, its tally and its ids out.
+
+    Attributes:
+        counting: What is counted, without keys.
+        keys: The keys of the counter.
+        n_cells: How many cells there are.
+        parts: Where parcels go.
+    """
+
+    counting: Shared[Counting]
+    keys: CountKeys = field(repr=False)
+    n_cells: int
+    parts: Parts
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Count a partition: every outcome, zeros too, of every cell that it has rows of."""
+        counting = self.counting.get()
+        counter, names = counting.counter.with_keys(self.keys), counting.columns
+        tally = Tally.empty(counter, self.n_cells)
+        kept = KeptCounts.of(counting.kept, counter.encoder)
+        present = np.zeros(self.n_cells, dtype=np.bool_)
+        for batch in gathered(batches):
+            with no_values():
+                read = as_polars(batch, names)
+                rows = counter.encoder(read)
+                present[rows.cells] = True
+                tally.add(rows)
+                kept.add(read, rows)
+                ids = self._packed_ids(_id_words(rows.units))
+            yield to_batch(ids)
+        places, numbers = _take_apart(tally, np.flatnonzero(present))
+        for parcel in _packed_counts(places, numbers, self.parts):
+            yield to_batch([parcel])
+        for place, held in kept.parcels():
+            yield to_batch([Parcel(self.parts.of_kept + place, held)])
+
+    def _packed_ids(self, words: WordArray) -> list[Parcel]:
+        """Ids in parcels, by a hash of them."""
+        n_parts = self.parts.n_of_ids
+        parts = ((words * _SPREAD) >> np.uint64(_HALF)).astype(np.int64) % n_parts
+        return packed_numbers(words, parts, n_parts)
+
+
+def _id_words(ids: pl.Series) -> WordArray:
+    """A word for each id: a number itself, the hash of a text; a table without some is refused."""
+    import polars as pl
+
+    known = ids.drop_nulls()
+    words = known.hash() if known.dtype == pl.String else known.cast(pl.Int64, wrap_numerical=True)
+    return words.to_numpy().view(np.uint64)
+
+
+def _take_apart(tally: Tally, cells: IntArray) -> tuple[IntArray, IntArray]:
+    """The places of some cells in a tally, of groups and of its numbers, and what stands there."""
+    places, integers, first = [], [], 0
+    for question in tally.questions:
+        width = question.table.shape[1]
+        filled = (cells[:, None] * width + np.arange(width)).ravel()
+        groups = question.table.size + np.arange(question.groups.size)
+        places += [first + filled, first + groups]
+        integers += [question.table[cells].ravel(), question.groups.ravel()]
+        first += question.table.size + question.groups.size
+    numbers = np.array(tally.numbers)
+    return (
+        np.concatenate([*places, np.arange(-len(numbers), 0)]),
+        np.concatenate([*integers, numbers]),
+    )
+
+
+def _packed_counts(places: IntArray, numbers: IntArray, parts: Parts) -> Iterator[Parcel]:
+    """Places in their order, with what stands there, in parcels for each part."""
+    where = parts.of_places(places)
+    for part in np.unique(where):
+        together = np.stack([places, numbers])[:, where == part]
+        for first in range(0, together.shape[1], _PLACES_PER_PARCEL):
+            held = together[:, first : first + _PLACES_PER_PARCEL].tobytes()
+            yield Parcel(int(part), held)
+
+
+@dataclass(frozen=True, slots=True)
+class CountShapes:
+    """A partition of outcomes that are text in, how many rows have each shape out.
+
+    Attributes:
+        names: The columns.
+        notation: How they have numbers.
+    """
+
+    names: tuple[str, ...]
+    notation: Notation
+
+    @property
+    def schema(self) -> str:
+        """What it gives: a row for each shape, with the counts of every column by its place."""
+        return ", ".join(
+            ["shape bigint", *(f"c{place} bigint" for place in range(len(self.names)))]
+        )
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Count a partition."""
+        import pyarrow as pa
+
+        total = np.zeros((len(self.names), N_SHAPES), dtype=np.int64)
+        for batch in gathered(batches):
+            with no_values():
+                counts = as_polars(batch, self.names).select(
+                    count_shapes(self.names, self.notation)
+                )
+                total += np.array([one[0].to_list() for one in counts])
+        columns = [np.arange(N_SHAPES), *total]
+        names = ["shape", *(f"c{place}" for place in range(len(self.names)))]
+        yield pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=names)
+
+
+def count_repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows of some ids in, their number and how many repeat the id of another out."""
+    import polars as pl
+    import pyarrow as pa
+
+    ids = [as_polars(batch, ("id",)) for batch in non_empty(batches)]
+    if ids:
+        together = pl.concat(ids)["id"]
+        numbers = [[len(together)], [len(together) - together.n_unique()]]
+        yield pa.RecordBatch.from_arrays(list(map(pa.array, numbers)), names=["rows", "repeated"])
+
+
+_LOW = (1 << _HALF) - 1
+_ROWS_PER_BATCH = 2**16
+_PLACES_PER_PART = 2**20
+
+
+def counted_schema() -> StructType:
+    """The columns of what a partition counted.
+
+    Counts have places from 0, and the numbers of a tally end at −1. Sums can outgrow 64 bits:
+    halves of the numbers are added up by themselves.
+    """
+    from pyspark.sql.types import LongType, StructType
+
+    return StructType().add("place", LongType()).add("low", LongType()).add("high", LongType())
+
+
+class Parts(NamedTuple):
+    """Where parcels of pass 1 go: ids to the first parts, then counts, then kept columns.
+
+    Attributes:
+        n_of_ids: How many parts compare ids.
+        n_places: How many integers are counted, without the numbers of the tally.
+        kept: Kept columns and what each may reveal, each in a part.
+    """
+
+    n_of_ids: int
+    n_places: int
+    kept: tuple[Pair, ...] = ()
+
+    @property
+    def of_numbers(self) -> int:
+        """The part that adds up the numbers of tallies: that after all counts."""
+        return self.n_of_ids + math.ceil(self.n_places / _PLACES_PER_PART)
+
+    @property
+    def of_kept(self) -> int:
+        """The part of the first kept column."""
+        return self.of_numbers + 1
+
+    @property
+    def n_all(self) -> int:
+        """How many parts there are."""
+        return self.of_kept + len(self.kept)
+
+    @property
+    def repeated(self) -> int:
+        """The place of how many ids repeat another."""
+        return self.n_places
+
+    @property
+    def firsts_of_kept(self) -> list[int]:
+        """The places of the first numbers about kept columns, and the end."""
+        lengths = (pair.length for pair in self.kept)
+        return list(itertools.accumulate(lengths, initial=self.repeated + 1))
+
+    def of_places(self, places: IntArray) -> IntArray:
+        """The part of each place; axes `[place]`."""
+        numbers = self.n_of_ids + places // _PLACES_PER_PART
+        return np.where(places < 0, self.of_numbers, numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AddUp:
+    """All parcels of a part in; out come its places with their sums, or how many ids repeat.
+
+    Attributes:
+        parts: Where parcels go.
+    """
+
+    parts: Parts
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Add up a part."""
+        import pyarrow as pa
+
+        for rows in self._sums(opened(non_empty(batches))):
+            for start in range(0, rows.shape[1], _ROWS_PER_BATCH):
+                arrays = [pa.array(row[start : start + _ROWS_PER_BATCH]) for row in rows]
+                yield pa.RecordBatch.from_arrays(arrays, names=["place", "low", "high"])
+
+    def _sums(self, parcels: Iterator[Parcel]) -> Iterator[IntArray]:
+        """The sums of a part; axes `[column, place]`."""
+        first = next(parcels, None)
+        if first is None:
+            return
+        held = (parcel.held for parcel in itertools.chain([first], parcels))
+        if first.part < self.parts.n_of_ids:
+            words = [np.frombuffer(one, dtype=np.uint64) for one in held]
+            yield np.array([[self.parts.repeated], [_n_repeated(words)], [0]])
+        elif first.part <= self.parts.of_numbers:
+            yield self._counts(first.part, held)
+        else:
+            yield self._kept(first.part - self.parts.of_kept, held)
+
+    def _counts(self, part: int, parcels: Iterator[bytes]) -> IntArray:
+        """What tasks counted at the places of a part."""
+        # Numbers come before 0, where no tally has so many.
+        is_last = part == self.parts.of_numbers
+        first = -1 if is_last else part - self.parts.n_of_ids
+        counts = _Counts(first * _PLACES_PER_PART)
+        for held in parcels:
+            counts.add(*np.frombuffer(held, dtype=np.int64).reshape(2, -1))
+        return counts.rows()
+
+    def _kept(self, place: int, parcels: Iterator[bytes]) -> IntArray:
+        """What tasks counted of a kept column and the outcomes of a question."""
+        sums = KeptSums(self.parts.kept[place])
+        for held in parcels:
+            sums.add(held)
+        numbers = sums.numbers()
+        places = self.parts.firsts_of_kept[place] + np.arange(len(numbers))
+        return np.stack([places, numbers, np.zeros_like(numbers)])
+
+
+class _Counts:
+    """Adds up numbers by place, from a first one on."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self._sums = np.zeros((2, _PLACES_PER_PART), dtype=np.int64)
+        self._present = np.zeros(_PLACES_PER_PART, dtype=np.bool_)
+
+    def add(self, places: IntArray, numbers: IntArray) -> None:
+        """Take in numbers, at most one for each place."""
+        where = places - self._first
+        self._present[where] = True
+        self._sums[0, where] += numbers & _LOW
+        self._sums[1, where] += numbers >> _HALF
+
+    def rows(self) -> IntArray:
+        """Places, and the sums of both halves of what stood there; axes `[column, place]`."""
+        where = np.flatnonzero(self._present)
+        return np.vstack([where + self._first, self._sums[:, where]])
+
+
+def _n_repeated(words: list[WordArray]) -> int:
+    together = np.concatenate(words)
+    together.sort()
+    return int((together[1:] == together[:-1]).sum())
+
+
+class Found(NamedTuple):
+    """What pass 1 found in a table.
+
+    Attributes:
+        tally: What was counted.
+        n_suspects: How many ids seem to repeat another: hashes of text do.
+        revealing: Kept columns that give outcomes away.
+    """
+
+    tally: Tally
+    n_suspects: int
+    revealing: list[Pair]
+
+
+def put_together(counted: pl.DataFrame, counter: RowCounter, n_cells: int, parts: Parts) -> Found:
+    """What pass 1 found.
+
+    Args:
+        counted: The rows that `AddUp` emitted.
+        counter: What was counted.
+        n_cells: How many cells there are.
+        parts: Where parcels went.
+    """
+    tally = Tally.empty(counter, n_cells)
+    places, low, high = (column.to_numpy() for column in counted)
+    # Counts, how many ids repeat another, and the numbers about kept columns.
+    flat = np.zeros(parts.firsts_of_kept[-1], dtype=np.int64)
+    is_count = (places >= 0) & (places < parts.repeated)
+    flat[places[is_count]] = (high[is_count] << _HALF) + low[is_count]
+    is_other = places >= parts.repeated
+    np.add.at(flat, places[is_other], low[is_other])
+    first = 0
+    for question in tally.questions:
+        for counts in (question.table, question.groups):
+            counts.reshape(-1)[:] = flat[first : first + counts.size]
+            first += counts.size
+    # The sums of words can outgrow 64 bits.
+    numbers = {
+        place: (of_high << _HALF) + of_low
+        for place, of_low, of_high in counted.filter(places < 0).iter_rows()
+    }
+    tally.numbers = tuple(numbers.get(place, 0) for place in range(-len(tally.numbers), 0))
+    pairs = zip(parts.kept, itertools.pairwise(parts.firsts_of_kept), strict=True)
+    revealing = [pair for pair, (start, end) in pairs if pair.reveals(flat[start:end])]
+    return Found(tally, int(flat[parts.repeated]), revealing)

@@ -1,0 +1,181 @@
+"""Intervals of differences and ratios of two independent numbers, from the limits of each.
+
+The method of variance estimates recovery (MOVER; Zou and Donner, 2008): how far a number is from
+its limit tells its variance near that limit. So θ₁ − θ₀, with limits l and u of each, has the lower
+limit θ̂₁ − θ̂₀ − √((θ̂₁ − l₁)² + (u₀ − θ̂₀)²), and the upper one likewise. Ratios θ₁/θ₀ are those ρ for
+which the interval of θ₁ − ρθ₀ holds zero (Donner and Zou, 2012).
+
+A number may be known up to bounds only, however many units there are. Distances are then those
+from the estimated bounds, and bounds are subtracted from each other as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+Limits = tuple[float, float]
+EVERYTHING: Limits = (-math.inf, math.inf)
+# So many halvings leave a p-value exact to six digits.
+_STEPS = 25
+_LEAST_P_VALUE = 1e-12
+
+
+class ArmValue(Protocol):
+    """A number of an arm, with limits that need not be equally far from it."""
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        ...
+
+    @property
+    def bounds(self) -> Limits:
+        """The estimated bounds of what can be known of it; the estimate twice, if it can be."""
+        ...
+
+    @property
+    def sampling_variance(self) -> float:
+        """The part of its variance that sampling cost."""
+        ...
+
+    @property
+    def privacy_variance(self) -> float:
+        """The part of its variance that privacy cost."""
+        ...
+
+    def limits(self, level: float) -> Limits:
+        """A confidence interval."""
+        ...
+
+
+class EffectInterval(Protocol):
+    """How the interval of an effect is made, where it is not so many standard errors."""
+
+    @property
+    def p_value(self) -> float:
+        """Of no effect."""
+        ...
+
+    def ci(self, level: float) -> Limits:
+        """The interval; with what it leaves out inside, if it is no interval."""
+        ...
+
+    def gap(self, level: float) -> Limits | None:
+        """What is left out inside; None if nothing is."""
+        ...
+
+    def lift(self, level: float) -> tuple[float, float, float] | None:
+        """The effect relative to control, with limits; None if there is none."""
+        ...
+
+
+class ArmPair(NamedTuple):
+    """Two arms' numbers, independent of each other.
+
+    Attributes:
+        treated: Of the treatment.
+        control: Of control.
+    """
+
+    treated: ArmValue
+    control: ArmValue
+
+    @property
+    def difference(self) -> float:
+        """Treatment minus control."""
+        return self.treated.value - self.control.value
+
+    def ci(self, level: float) -> Limits:
+        """Limits of the difference."""
+        treated, control = self.treated.limits(level), self.control.limits(level)
+        (low, high), (rest_low, rest_high) = self.treated.bounds, self.control.bounds
+        down = math.hypot(low - treated[0], control[1] - rest_high)
+        up = math.hypot(treated[1] - high, rest_low - control[0])
+        return low - rest_high - down, high - rest_low + up
+
+    def gap(self, level: float) -> None:
+        """Nothing is left out inside."""
+
+    def lift(self, level: float) -> tuple[float, float, float] | None:
+        """The difference relative to control, with limits; None unless control is above zero."""
+        treated, control = self.treated.limits(level), self.control.limits(level)
+        if not (control[0] > 0 and all(map(math.isfinite, (*treated, control[1])))):
+            return None
+        (low, high), (rest_low, rest_high) = self.treated.bounds, self.control.bounds
+        first = _ratio_limit(low, treated[0], rest_high, control[1], sign=-1)
+        last = _ratio_limit(high, treated[1], rest_low, control[0], sign=1)
+        if first is None or last is None:
+            return None
+        return self.treated.value / self.control.value - 1, first - 1, last - 1
+
+    @property
+    def p_value(self) -> float:
+        """One minus the highest level at which the interval does not hold zero."""
+
+        def holds_zero(p_value: float) -> bool:
+            low, high = self.ci(1 - p_value)
+            return low <= 0 <= high
+
+        if math.isnan(self.difference):
+            return math.nan
+        return _threshold(holds_zero)
+
+
+def quantile(level: float, degrees: float = math.inf) -> float:
+    """How many standard errors an interval reaches to each side: normal, or Student's t."""
+    from scipy.special import ndtri, stdtrit
+
+    prob = (1 + level) / 2
+    return float(ndtri(prob) if math.isinf(degrees) else stdtrit(degrees, prob))
+
+
+def two_sided(effect: float, std_error: float, degrees: float = math.inf) -> float:
+    """The p-value of no effect: normal, or by Student's t."""
+    if std_error == 0:
+        return 1.0 if effect == 0 else 0.0
+    distance = abs(effect) / std_error
+    if math.isinf(degrees):
+        return math.erfc(distance / math.sqrt(2))
+    from scipy.special import stdtr
+
+    return 2 * float(stdtr(degrees, -distance))
+
+
+def _ratio_limit(
+    above: float, above_limit: float, below: float, below_limit: float, *, sign: int
+) -> float | None:
+    """The ρ at which a limit of θ₁ − ρθ₀ is zero: (θ̂₁ − ρθ̂₀)² = (θ̂₁ − l₁)² + ρ²(u₀ − θ̂₀)².
+
+    Args:
+        above: θ̂₁.
+        above_limit: Its limit on the side of the wanted one.
+        below: θ̂₀.
+        below_limit: Its limit on the other side, above zero.
+        sign: −1 for the lower limit of the ratio, 1 for the upper one.
+
+    Returns:
+        The limit; None where there is none, as control may be too near to zero.
+    """
+    far, far_below = (above_limit - above) ** 2, (below_limit - below) ** 2
+    leading = below**2 - far_below
+    if leading <= 0:
+        return None
+    # (θ̂₁θ̂₀)² minus the product of the outer coefficients, without what cancels.
+    inside = far_below * above**2 + far * leading
+    return (above * below + sign * math.sqrt(inside)) / leading
+
+
+def _threshold(holds: Callable[[float], bool]) -> float:
+    """The largest number in (0, 1) below which a condition holds, by halving its logarithm."""
+    low, high = math.log(_LEAST_P_VALUE), 0.0
+    if not holds(_LEAST_P_VALUE):
+        return 0.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(math.exp(middle)) else (low, middle)
+    return math.exp(low)

@@ -1,0 +1,1 @@
+"""From counts to means of arms with variances: decoding, calibration, adjustment."""

@@ -1,0 +1,423 @@
+"""Covariate adjustment: Lin's interacted regression, within clusters.
+
+Each arm has its own slopes, fitted to deviations from cell means, or from the arm's pooled mean in
+clusters that are pooled. An arm's mean is moved to where the covariates of all arms are. With one
+cluster this is Lin (2013). Slopes are linear in debiased outcomes, whose noise has mean zero. So an
+adjusted mean is a weighted sum over rows like any other, with weights that follow from covariates.
+
+Slopes add noise of privacy, and how much they explain is known as badly as they are. So they count
+by a share λ of what was fitted, between the plain mean (0) and Lin's (1): the one that makes
+intervals shortest if covariates explain half of the variance, with a standard error that can be
+read. It follows from numbers of units, from known noise and from how much outcomes vary, never
+from what covariates seem to explain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.estimation.means.answers import Answers
+from clusterdp.estimation.means.calibration import Functional
+from clusterdp.estimation.means.sums import CellMoments
+from clusterdp.estimation.reading.covariates import Piece
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from clusterdp._arrays import BoolArray, FloatArray, IntArray
+    from clusterdp.estimation.means.calibration import Calibrated
+    from clusterdp.estimation.means.weights import CellWeights
+    from clusterdp.estimation.reading.covariates import RowsBySegment
+    from clusterdp.estimation.reading.cuts import Segment
+    from clusterdp.estimation.reading.profiles import Counted, Outputs, Profiles
+
+
+# What covariates are thought to explain of the variance of outcomes.
+_EXPLAINED = 0.5
+# Shares of slopes to choose from, degrees of freedom that are told apart, and the probability that
+# intervals reach up to.
+_SHARES, _DEGREES, _REACH = np.linspace(0.0, 1.0, 41), (0.5, 1e6), 0.975
+# Standard errors with fewer degrees of freedom would vary too much to be read.
+_LEAST_DEGREES = 60.0
+# Columns of a regression that tell the same, up to this share of their variance, have one slope;
+# one that is the same for all units of a cell has none.
+_LEAST = 1e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CovariateRows:
+    """Rows of a segment, each by its entry; axes `[entry]`.
+
+    Attributes:
+        cells: The cell, its place in a flat `[cluster, arm]` array.
+        profiles: The profile.
+        outcomes: The debiased outcome, as a distance from the middle of the metric's values.
+        noise: The estimated variance of its noise.
+        missed: What its squares lack; see `Answers`.
+        stands_for: For how many units a row stands; see `Answers`.
+        counts: How many rows there are.
+        shape: How many clusters and arms there are.
+        pieces: Gives the rows of an arm with their covariates, piece by piece, each time anew.
+    """
+
+    cells: IntArray
+    profiles: IntArray
+    outcomes: FloatArray
+    noise: FloatArray
+    missed: FloatArray
+    stands_for: FloatArray
+    counts: IntArray
+    shape: tuple[int, int]
+    pieces: Callable[[int], Iterable[Piece]]
+
+    @property
+    def sizes(self) -> IntArray:
+        """How many rows each cell has; axes `[cluster, arm]`."""
+        return self.sum_cells(self.counts).astype(np.int64)
+
+    def sum_cells(self, terms: FloatArray | IntArray) -> FloatArray:
+        """Sums over the entries of cells; from `[..., entry]` to `[..., cluster, arm]`."""
+        flat, n_cells = terms.reshape(-1, terms.shape[-1]), self.shape[0] * self.shape[1]
+        sums = [np.bincount(self.cells, row, n_cells) for row in flat]
+        return np.asarray(sums, np.float64).reshape(*terms.shape[:-1], *self.shape)
+
+    def covariate_sums(self, n_covariates: int) -> FloatArray:
+        """Sums of covariates over rows; axes `[covariate, entry]`."""
+        sums = np.zeros((n_covariates, len(self.cells)))
+        for arm in range(self.shape[1]):
+            for piece in self.pieces(arm):
+                for total, column in zip(sums, piece.covariates, strict=True):
+                    np.add.at(total, piece.entries, column)
+        return sums
+
+
+def to_covariate_rows(
+    every: RowsBySegment, segment: Segment, counted: Counted, profiles: Profiles, outputs: Outputs
+) -> CovariateRows:
+    """The rows of a segment with their covariates.
+
+    Args:
+        every: All rows with their covariates.
+        segment: Which rows.
+        counted: The rows of the segment, counted.
+        profiles: What profiles are of.
+        outputs: What responses tell of a metric.
+    """
+    read = Answers.of(counted, profiles, outputs)
+    return CovariateRows(
+        cells=profiles.cells[counted.profiles],
+        profiles=counted.profiles,
+        outcomes=read.values,
+        noise=read.noise,
+        missed=read.missed,
+        stands_for=read.stands_for,
+        counts=counted.counts,
+        shape=profiles.shape,
+        pieces=every.pieces(segment, counted),
+    )
+
+
+class AdjustedMeans(NamedTuple):
+    """Adjusted means of some arms.
+
+    Attributes:
+        rows: They as weighted sums over rows.
+        moments: For their variances.
+        explained: The share of what slopes explain of the variance that is taken off, λ(2 − λ);
+            axes `[arm]`.
+    """
+
+    rows: Functional
+    moments: CellMoments
+    explained: FloatArray
+
+
+def adjusted_means(  # noqa: PLR0913, PLR0917 - rows, weights, and the means without slopes
+    rows: CovariateRows,
+    sums: FloatArray,
+    weights: CellWeights,
+    arms: list[int],
+    n_profiles: int,
+    plain: Calibrated,
+) -> AdjustedMeans:
+    """Adjusted means of some arms.
+
+    Args:
+        rows: Of all arms.
+        sums: Their covariates, see `CovariateRows.covariate_sums`.
+        weights: Of the cells of these arms.
+        arms: Which arms.
+        n_profiles: How many profiles there are.
+        plain: The means of these arms without slopes.
+    """
+    sizes = np.maximum(rows.sizes, 1)
+    outcome_means = rows.sum_cells(rows.counts * rows.outcomes) / sizes
+    of_cells = rows.sum_cells(sums)  # [covariate, cluster, arm]
+    compared = weights.compared
+    target = of_cells[:, compared].sum(axis=(1, 2)) / max(rows.sizes[compared].sum(), 1)
+    fits = [
+        _fit_arm(
+            rows,
+            sums,
+            arm,
+            ArmCells(
+                outcomes=outcome_means[:, arm],
+                covariates=(of_cells / sizes)[..., arm].T,
+                shares=weights.shares[:, position],
+                sizes=weights.sizes[:, position],
+                pooled=weights.pooled[:, 0],
+                compared=compared,
+            ),
+            target,
+            partial(_best_share, plain, position),
+        )
+        for position, arm in enumerate(arms)
+    ]
+
+    def by_profile(terms: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(rows.profiles, terms, n_profiles), np.float64)
+
+    asked, stands_for = (
+        rows.sum_cells(rows.counts * terms)[:, arms]
+        for terms in (np.sign(rows.stands_for), rows.stands_for)
+    )
+    squares = rows.outcomes**2 + rows.missed - rows.noise
+    functional = Functional(
+        values=np.array([fit.weights @ rows.outcomes for fit in fits]),
+        weights=np.stack([by_profile(fit.weights) for fit in fits]),
+        sums=np.stack([by_profile(fit.weights * rows.outcomes) for fit in fits]),
+        squares=np.stack([by_profile(fit.weights * squares) for fit in fits]),
+        noise=np.stack([by_profile(fit.weights * rows.noise) for fit in fits]),
+        square_noise=np.array([fit.square_weights @ rows.noise for fit in fits]),
+        square_weights=np.array([fit.square_weights.sum() for fit in fits]),
+    )
+    moments = CellMoments(
+        sizes=weights.sizes,
+        means=np.stack([fit.means for fit in fits], axis=1),
+        squares=np.stack([fit.squares for fit in fits], axis=1),
+        noise=np.stack([fit.noise for fit in fits], axis=1),
+        asked=None if (rows.stands_for == 1).all() else asked.astype(np.int64),
+        stands_for=stands_for,
+    )
+    return AdjustedMeans(functional, moments, np.array([fit.explained for fit in fits]))
+
+
+def _best_share(plain: Calibrated, position: int, added: float, n_slopes: int) -> float:
+    """λ, the share of slopes that makes an interval shortest if they explain half.
+
+    With V(λ) = σ²Σs²(1 − λ(2 − λ)/2) + privacy + λ²·v̄·Σd², an interval is about t(ν)·√V long, ν the
+    degrees of freedom that the error of what slopes explain leaves.
+
+    Args:
+        plain: The means of arms without slopes.
+        position: Which of them.
+        added: Σ d², d what slopes add to the weights of rows.
+        n_slopes: How many slopes there are.
+    """
+    from scipy.special import stdtrit
+
+    spread, explained = plain.spread, _SHARES * (2 - _SHARES)
+    sampling = spread.weights[position] * spread.of_units[position]
+    variances = sampling * (1 - _EXPLAINED * explained) + plain.privacy[position]
+    variances = variances + _SHARES**2 * spread.unit_noise * added
+    of_slopes = spread.slope_error(n_slopes, _EXPLAINED)[position]
+    errors = np.maximum(spread.noise[position] + explained**2 * of_slopes, np.finfo(float).tiny)
+    degrees = np.clip(2 * variances**2 / errors, *_DEGREES)
+    lengths = variances * stdtrit(degrees, _REACH) ** 2
+    known = (degrees >= _LEAST_DEGREES) | (degrees >= degrees[0])
+    return float(_SHARES[int(np.argmin(np.where(known, lengths, np.inf)))])
+
+
+class ArmCells(NamedTuple):
+    """The cells of one arm: means, weights, sizes, and which are used; first axis `[cluster]`."""
+
+    outcomes: FloatArray
+    covariates: FloatArray
+    shares: FloatArray
+    sizes: IntArray
+    pooled: BoolArray
+    compared: BoolArray
+
+    @property
+    def pool_shares(self) -> FloatArray:
+        """The share of each cell in the mean of the pool; zeros without a pool."""
+        inside = np.where(self.pooled, self.shares, 0.0)
+        return np.asarray(inside / (inside.sum() or 1.0))
+
+    @property
+    def of_units(self) -> FloatArray:
+        """The weight of each unit."""
+        return np.asarray(self.shares / np.maximum(self.sizes, 1))
+
+    def of_influence(self, clusters: IntArray, terms: FloatArray) -> FloatArray:
+        """Sums over the entries of each cluster, per squared weight of its units (robust errors).
+
+        From `[entry]` to `[cluster]`.
+        """
+        sums = np.bincount(clusters, terms, len(self.sizes))
+        return np.asarray(sums / np.where(sums != 0, self.of_units, 1.0) ** 2)
+
+    def centres(self, means: FloatArray) -> FloatArray:
+        """What rows are compared with: their cell's mean, or that of the pool."""
+        return np.where(_like(self.pooled, means), self.pool_shares @ means, means)
+
+
+class ArmFit(NamedTuple):
+    """The regression of one arm.
+
+    Attributes:
+        weights: The weights of rows in the adjusted mean, summed over entries; axes `[entry]`.
+        square_weights: The same of their squares.
+        means: Adjusted means of cells; axes `[cluster]`.
+        squares: Sums of squares for their variance; axes `[cluster]`.
+        noise: What of these sums is noise of privacy; axes `[cluster]`.
+        explained: λ(2 − λ), see `AdjustedMeans`.
+    """
+
+    weights: FloatArray
+    square_weights: FloatArray
+    means: FloatArray
+    squares: FloatArray
+    noise: FloatArray
+    explained: float
+
+
+def _fit_arm(  # noqa: PLR0913, PLR0917 - rows, an arm of them, and what is known of its mean
+    rows: CovariateRows,
+    sums: FloatArray,
+    arm: int,
+    cells: ArmCells,
+    target: FloatArray,
+    best_share: Callable[[float, int], float],
+) -> ArmFit:
+    """The adjusted mean of an arm; `sums` are of covariates, see `covariate_sums`."""
+    clusters, arms = np.divmod(rows.cells, rows.shape[1])
+    chosen = (arms == arm) & cells.compared[clusters]
+    counts = np.where(chosen, rows.counts, 0)
+    centres = cells.centres(cells.covariates)[clusters]
+    residuals = rows.outcomes - cells.centres(cells.outcomes)[clusters]
+    deviations = np.where(chosen, sums - counts * centres.T, 0.0)  # summed over rows
+    centred = CentredRows(rows, arm, chosen, centres)
+    inverse = _inverse(centred.products(), counts.sum())
+    gap = cells.covariates - target
+    moved_by = np.where(cells.sizes > 0, cells.shares, 0.0) @ gap
+    n_slopes = len(inverse)
+    share = best_share(float(moved_by @ inverse @ moved_by), n_slopes)
+    inverse = share * inverse
+    slopes = inverse @ (deviations @ residuals)
+    means = cells.outcomes - gap @ slopes
+    # A row moves the arm's mean by itself, and by what it does to the slopes: directly, and
+    # through the mean of the pool.
+    by_slopes = inverse @ moved_by
+    moved = by_slopes @ deviations  # the weights of rows, summed over them
+    pool = moved @ cells.pooled[clusters]
+    base = (cells.of_units + pool * cells.pool_shares / np.maximum(cells.sizes, 1))[clusters]
+    spread = centred.spread(Line(base, by_slopes), Line(residuals, slopes))
+    # As many residuals as there are slopes are spent on fitting them.
+    n_centres = np.count_nonzero(~cells.pooled & (cells.sizes > 0)) + int(cells.pooled.any())
+    free = counts.sum() - n_centres
+    explained = share * (2 - share)
+    spent = free / (free - explained * n_slopes) if free > n_slopes else np.nan
+    # Rows of the pool were compared with its mean: what their cells' distance adds is in already.
+    distance = means - cells.centres(means)
+    return ArmFit(
+        weights=counts * base - moved,
+        square_weights=spread.squares,
+        means=means,
+        squares=spent * cells.of_influence(clusters, spread.products + spread.squares * rows.missed)
+        - cells.sizes * distance**2,
+        noise=cells.of_influence(clusters, spread.squares * rows.noise),
+        explained=explained,
+    )
+
+
+class Line(NamedTuple):
+    """A number for each row: that of its entry, less slopes times centred covariates.
+
+    Attributes:
+        base: Axes `[entry]`.
+        slopes: Axes `[covariate]`.
+    """
+
+    base: FloatArray
+    slopes: FloatArray
+
+    def of(self, piece: Piece) -> FloatArray:
+        """The numbers of rows; axes `[row]`."""
+        # Rows are many and slopes few: the threads of a product would wait longer than they work.
+        fitted = np.einsum("j,ji->i", self.slopes, piece.covariates)
+        return np.asarray(self.base[piece.entries] - fitted)
+
+
+class RowSpread(NamedTuple):
+    """Sums over the rows of entries; axes `[entry]`.
+
+    Attributes:
+        squares: Of the squares of weights.
+        products: Of the squares of weights times residuals.
+    """
+
+    squares: FloatArray
+    products: FloatArray
+
+
+class CentredRows(NamedTuple):
+    """The rows of some entries of one arm.
+
+    Attributes:
+        rows: The rows of the segment.
+        arm: The arm.
+        chosen: Which entries; axes `[entry]`.
+        centres: What covariates are distances from; axes `[entry, covariate]`.
+    """
+
+    rows: CovariateRows
+    arm: int
+    chosen: BoolArray
+    centres: FloatArray
+
+    def pieces(self) -> Iterator[Piece]:
+        """The rows with centred covariates, piece by piece."""
+        for entries, columns in self.rows.pieces(self.arm):
+            kept = self.chosen[entries]
+            if kept.all():
+                yield Piece(entries, columns - self.centres[entries].T)
+            else:
+                yield Piece(entries[kept], columns[:, kept] - self.centres[entries[kept]].T)
+
+    def products(self) -> FloatArray:
+        """Sums of products of centred covariates; axes `[covariate, covariate]`."""
+        n_covariates = self.centres.shape[1]
+        found = np.zeros((n_covariates, n_covariates))
+        for _, columns in self.pieces():
+            found += columns @ columns.T
+        return found
+
+    def spread(self, weights: Line, residuals: Line) -> RowSpread:
+        """How weights and residuals spread."""
+        found = RowSpread(*np.zeros((2, len(self.chosen))))
+        for piece in self.pieces():
+            each = weights.of(piece)
+            np.add.at(found.squares, piece.entries, each**2)
+            np.add.at(found.products, piece.entries, (each * residuals.of(piece)) ** 2)
+        return found
+
+
+def _inverse(products: FloatArray, n_rows: int) -> FloatArray:
+    """The inverse of sums of products of covariates, of as many as tell anything.
+
+    Numbers are in standard deviations, so the normal equations lose nothing that counts, and their
+    squares add up to the number of rows.
+    """
+    values, vectors = np.linalg.eigh(products)
+    told = values > _LEAST * max(values.max(), n_rows)
+    return np.asarray((vectors[:, told] / values[told]) @ vectors[:, told].T)
+
+
+def _like(flags: BoolArray, values: FloatArray) -> BoolArray:
+    """Flags of clusters, with as many axes as the values."""
+    return flags.reshape(-1, *[1] * (values.ndim - 1))

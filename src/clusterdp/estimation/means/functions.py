@@ -1,0 +1,279 @@
+"""What a release tells of a metric: any function f of the category.
+
+Outputs of a channel count as g, whose mean given the category is f. Where f is a weighted sum of
+declared metrics, g is the same sum of what is published for them, and so are the published sums.
+Any other f is decoded from the channel; only noisy counts tell its sums.
+
+A number is rounded at random to the grid, which keeps the mean of what is linear between grid
+points. Declared metrics are that, and so are weighted sums of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.channels.asked import AskedChannel
+from clusterdp.channels.base import ASKED_TOTAL
+from clusterdp.channels.priors import learn_priors, with_every_outcome
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.means.spread import UnitNoise
+from clusterdp.estimation.means.sums import of_fold
+from clusterdp.estimation.reading.profiles import Outputs
+from clusterdp.outcomes.space import Ends
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp._arrays import FloatArray
+    from clusterdp.cells.layout import Layout
+    from clusterdp.channels.catalogue import Channel
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.published.release import ReleasedQuestion
+    from clusterdp.statistics.base import DrawnStatistic, SumReading
+
+
+# How far, as a share of its span, a function may be from a weighted sum of metrics that it is.
+_SAME = 1e-9
+
+
+class CategoryFunction(NamedTuple):
+    """A function of the category.
+
+    Attributes:
+        name: What it is called.
+        values: f; axes `[category]`.
+        combination: Its weights, if it is a weighted sum of declared metrics and `constant`; axes
+            `[metric]`. None if it is none.
+        constant: What is added to the weighted sum.
+    """
+
+    name: str
+    values: FloatArray
+    combination: FloatArray | None
+    constant: float = 0.0
+
+    @classmethod
+    def declared(cls, name: str, space: CategorySpace, place: int) -> CategoryFunction:
+        """The declared metric at some place."""
+        every = space.metric_values()
+        return cls(name, every[place], np.eye(len(every))[place])
+
+    @classmethod
+    def of(cls, name: str, values: FloatArray, space: CategorySpace) -> CategoryFunction:
+        """Any function: as a weighted sum of as few declared metrics as are needed, one or all."""
+        every, span = space.metric_values(), np.ptp(values)
+        for places in [*([place] for place in range(len(every))), list(range(len(every)))]:
+            scale = np.ptp(every[places], axis=1)
+            design = np.vstack([np.ones(len(values)), every[places] / scale[:, np.newaxis]])
+            weights, *_ = np.linalg.lstsq(design.T, values, rcond=None)
+            if np.abs(weights @ design - values).max() <= _SAME * span:
+                combination = np.zeros(len(every))
+                combination[places] = weights[1:] / scale
+                return cls(name, values, combination, float(weights[0]))
+        return cls(name, values, None)
+
+    def from_counts_alone(self) -> CategoryFunction:
+        """The same, as if it were no weighted sum of declared metrics."""
+        return self._replace(combination=None, constant=0.0)
+
+    def minus(self, factor: float, other: CategoryFunction) -> CategoryFunction:
+        """This minus a multiple of another; both are weighted sums of metrics, or neither is."""
+        values = self.values - factor * other.values
+        combination = None
+        if self.combination is not None and other.combination is not None:
+            combination = self.combination - factor * other.combination
+        constant = self.constant - factor * other.constant
+        return CategoryFunction(
+            f"{self.name}-{factor:.4g}*{other.name}", values, combination, constant
+        )
+
+    def has_two_values(self, space: CategorySpace) -> bool:
+        """Whether units have two values at most; a number has those between its categories'."""
+        numbers = np.array(space.metric_lattice().is_number)
+        used = self.combination is not None and bool((numbers & (self.combination != 0)).any())
+        return not used and len(np.unique(self.values)) <= 2
+
+    def is_share(self, space: CategorySpace) -> bool:
+        """Whether its mean is a share of units: they have the values 0 and 1."""
+        return self.has_two_values(space) and set(self.values.tolist()) <= {0.0, 1.0}
+
+    def outputs(self, channel: Channel | AskedChannel, priors: FloatArray) -> Outputs:
+        """What outputs of a channel tell of it.
+
+        Args:
+            channel: The channel.
+            priors: What categories are thought to be like; axes `[..., channel, category]`.
+
+        Raises:
+            ParameterError: If it is not in the span of the channel.
+        """
+        if self.combination is None:
+            debiased, spanned = channel.decode_function(self.values, priors)
+            if not spanned:
+                raise ParameterError(
+                    f"the released rows do not tell {self.name}: it is not in the span of their "
+                    f'channel; the owner would have to declare it (--metric "{self.name}")'
+                )
+        else:
+            places = np.flatnonzero(self.combination)
+            parts = [self.combination[place] * channel.decode(int(place)) for place in places]
+            debiased = np.asarray(sum(parts) + self.constant)
+        return Outputs.decoded(channel, debiased, self.values)
+
+    def noise_tails(
+        self, channel: Channel, outputs: Outputs, priors: FloatArray
+    ) -> tuple[float, float]:
+        """The largest noise variance of a category, and the noise's fourth moment.
+
+        That is over the squared variance of debiased values, noise and spread together. Both of
+        the channel where they are largest; arguments as of `outputs`.
+        """
+        distances = outputs.values[..., np.newaxis] + outputs.middle - self.values
+        second, fourth = (
+            (channel.transition() * distances**power).sum(axis=-2) for power in (2, 4)
+        )
+        means = priors @ self.values
+        spread = priors @ self.values**2 - means**2
+        total = np.maximum((second * priors).sum(axis=-1) + spread, np.finfo(float).tiny)
+        moments = (fourth * priors).sum(axis=-1) / total**2
+        return float(second.max()), float(moments.max())
+
+    def readings(self, statistics: Sequence[DrawnStatistic]) -> tuple[SumReading, ...]:
+        """Published sums of its values, less `constant` for every unit."""
+        linear = self.values - self.constant
+        return tuple(
+            reading for one in statistics for reading in one.readings_of(linear, self.combination)
+        )
+
+    def unit_noise(
+        self, mechanism: Mechanism, space: CategorySpace, published: Channel | None = None
+    ) -> UnitNoise:
+        """What is public of the noise of rows, of those who are not asked among them.
+
+        That of the channel; or, if noisy counts decide that, of a plain one.
+
+        Args:
+            mechanism: What is published.
+            space: The categories.
+            published: The published channel; None before there is one.
+        """
+        rows = mechanism.settled_rows(space)
+        prior = rows.public_prior(space)
+        if any(one.of_categories for one in mechanism.statistics):
+            channel = rows.plain_channel(space)
+        elif published is not None and mechanism.designs_rows:
+            channel = published
+        else:
+            channel = rows.public_channel(space)
+        answers: Channel | AskedChannel = channel
+        if mechanism.asked < ASKED_TOTAL:
+            answers = AskedChannel(channel=channel, share=mechanism.asked_share, prior=prior)
+        every = with_every_outcome(prior)[np.newaxis]
+        outputs = self.outputs(answers, every)
+        ends, true = Ends.of_values(self.values), self.values - outputs.middle
+
+        def spread(read: FloatArray, numbers: FloatArray) -> float:
+            errors = answers.transition()[0] * (read[0][:, np.newaxis] - numbers) ** 2
+            return float(errors.sum(axis=0) @ prior)
+
+        tails = self.noise_tails(channel, self.outputs(channel, every), prior[np.newaxis])
+        largest, kurtosis = tails
+        return UnitNoise(
+            ends=ends,
+            variance=spread(outputs.values, true),
+            square_variance=spread(outputs.values**2 - outputs.noise, true**2),
+            largest=largest,
+            kurtosis=kurtosis,
+            two_values=self.has_two_values(space),
+            origin=ends.middle - self.constant,
+            share=mechanism.asked_share,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """A function of the category as a release tells it.
+
+    Attributes:
+        name: What it is called.
+        outputs: What responses tell of it.
+        readings: Published sums that tell it; none for rows alone.
+        noise: What is public of the noise of a row.
+        breakdowns: The columns of each breakdown whose groups have totals that are used.
+    """
+
+    name: str
+    outputs: Outputs
+    readings: tuple[SumReading, ...]
+    noise: UnitNoise
+    breakdowns: frozenset[frozenset[str]]
+
+    @classmethod
+    def of(
+        cls,
+        function: CategoryFunction,
+        question: ReleasedQuestion,
+        layout: Layout,
+        *,
+        use_sums: bool,
+        holdout: int | None,
+    ) -> Measured:
+        """A function as a question of a release of rows tells it.
+
+        Args:
+            function: The function.
+            question: The question whose category it is of.
+            layout: The cells of the release.
+            use_sums: Whether rows are calibrated by published sums.
+            holdout: The fold whose sums are used alone; None for all.
+
+        Raises:
+            ParameterError: If the rows do not tell it.
+        """
+        assert question.channel is not None  # noqa: S101 - there are rows
+        used = question.statistics if use_sums else ()
+        if question.mechanism.asked < ASKED_TOTAL:  # noisy counts are of those who were asked
+            used = tuple(one for one in used if one.histogram() is None)
+        readings = function.readings(used)
+        if holdout is not None:
+            readings = of_fold(readings, holdout)
+        priors = channel_priors(question, layout)
+        outputs = function.outputs(question.channel, priors)
+        largest, kurtosis = function.noise_tails(question.channel, outputs, priors)
+        public = function.unit_noise(question.mechanism, question.space, question.channel)
+        return cls(
+            name=function.name,
+            outputs=outputs,
+            readings=readings,
+            noise=public._replace(largest=largest, kurtosis=kurtosis),
+            breakdowns=frozenset(frozenset(one.level) for one in used if one.level),
+        )
+
+
+def declared_noise(mechanism: Mechanism, space: CategorySpace, metric: int = 0) -> UnitNoise:
+    """What is public of the noise of a declared metric."""
+    return CategoryFunction.declared(f"metric {metric}", space, metric).unit_noise(mechanism, space)
+
+
+def channel_priors(question: ReleasedQuestion, layout: Layout) -> FloatArray:
+    """What each channel's categories are thought to be like; axes `[channel, category]`.
+
+    The public prior; or, with noisy counts, the mean of what these say of the channel's cells.
+    """
+    assert question.channel is not None  # noqa: S101 - there are rows
+    space, n_channels = question.space, question.channel.possible().shape[-2]
+    public = question.mechanism.settled_rows(space).public_prior(space)
+    priors = np.tile(with_every_outcome(public), (n_channels, 1))
+    for one in question.statistics:
+        if (histogram := one.histogram()) is not None:
+            by_group = learn_priors(histogram, public)
+            np.add.at(
+                priors,
+                question.channel.groups.ravel(),
+                layout.sizes.ravel()[:, np.newaxis] * by_group[histogram.groups.ravel()],
+            )
+    return np.asarray(priors / priors.sum(axis=-1, keepdims=True))

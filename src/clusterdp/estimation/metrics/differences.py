@@ -1,0 +1,259 @@
+"""Differences between the effects of segments, and whether effects differ at all.
+
+Estimates of several segments are calibrated by the same sums, so their errors are correlated. A
+difference is a weighted sum over rows like any other effect, and has a variance of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from clusterdp.estimation.effects.effect import to_effect
+from clusterdp.estimation.means.sums import EffectArrays
+from clusterdp.estimation.reading.clusters import GroupInterval
+from clusterdp.estimation.report.results import REST
+from clusterdp.estimation.report.tables import segment_label
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.effects.effect import Target
+    from clusterdp.estimation.means.arms import GroupScores
+    from clusterdp.estimation.means.calibration import Calibrated, Calibration
+    from clusterdp.estimation.means.sums import CellMoments
+    from clusterdp.estimation.means.weights import CellWeights
+    from clusterdp.estimation.report.results import Effect
+
+
+# The excess kurtosis of Laplace noise.
+_LAPLACE = 3.0
+# What segments are compared with: the rest of their dimension, or each other.
+Differences = Literal["rest", "pairs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Homogeneity:
+    """A test that an arm has the same effect in all segments of a dimension.
+
+    Attributes:
+        metric: The metric that effects are on.
+        arm: The treatment arm.
+        control: The control arm.
+        by: The columns that segments are cut by.
+        adjusted: Whether covariates were adjusted for.
+        statistic: Its F statistic.
+        n_segments: How many segments were compared.
+        effect_degrees: Degrees of freedom of the effects: one less, or fewer where published sums
+            have long tails of noise.
+        degrees: Degrees of freedom of the standard errors.
+    """
+
+    metric: str
+    arm: Any
+    control: Any
+    by: tuple[str, ...]
+    adjusted: bool
+    statistic: float
+    n_segments: int
+    effect_degrees: float
+    degrees: float
+
+    @property
+    def p_value(self) -> float:
+        """How often the effects would differ as much if they were the same."""
+        from scipy.special import fdtrc
+
+        return float(fdtrc(self.effect_degrees, self.degrees, self.statistic))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything about this test as plain values."""
+        return {**asdict(self), "by": list(self.by), "p_value": self.p_value}
+
+
+class SegmentEffect(NamedTuple):
+    """The effect of an arm in one segment, with what covariances need.
+
+    Attributes:
+        of: What the effect is of.
+        effect: The effect and its variances.
+        sampling: The variance of sampling, which can be negative by chance.
+        found: The calibrated means of control and of the treatment; None where an arm has no unit.
+        arm_sizes: Units of both.
+        n_units: Units of all arms.
+        scores: Of the groups that were assigned to control and to the treatment as a whole; None if
+            units were.
+        group: The means and cells of both arms in a true cluster; None in any other segment.
+    """
+
+    of: Target
+    effect: EffectArrays
+    sampling: float
+    found: Calibrated | None
+    arm_sizes: IntArray
+    n_units: int
+    scores: tuple[GroupScores, ...] | None = None
+    group: tuple[FloatArray, CellMoments, CellWeights] | None = None
+
+    def to_value(self) -> Effect:
+        """The effect as a value."""
+        value = to_effect(self.effect, self.of, self.arm_sizes)
+        if self.group is None:
+            return value
+        return replace(value, interval=GroupInterval.of(value, *self.group))
+
+
+class SegmentErrors(NamedTuple):
+    """Effects of segments of one dimension, and the parts of their variances.
+
+    Attributes:
+        effects: Axes `[segment]`.
+        sampling: Covariances of sampling; axes `[segment, segment]`. Segments have no units in
+            common, but may have groups that were assigned as a whole.
+        privacy: Covariances of privacy; axes `[segment, segment]`.
+        known: The part of `privacy` that is known; axes the same.
+        degrees: Degrees of freedom; axes `[segment]`.
+        by_sums: What the noise of each published sum, in standard deviations, does to the effects;
+            axes `[segment, sum]`.
+    """
+
+    effects: FloatArray
+    sampling: FloatArray
+    privacy: FloatArray
+    known: FloatArray
+    degrees: FloatArray
+    by_sums: FloatArray
+
+    @classmethod
+    def of(
+        cls, segments: Sequence[SegmentEffect], means: list[Calibrated], calibration: Calibration
+    ) -> SegmentErrors:
+        """The errors of some segments of an arm, given the means of both arms in each."""
+        privacy, known = np.zeros((2, len(segments), len(segments)))
+        for arm in (0, 1):
+            together, sums = calibration.covariances(
+                coefficients=np.stack([one.coefficients[arm] for one in means]),
+                noise_sums=np.stack([one.noise_sums[arm] for one in means]),
+            )
+            privacy, known = privacy + together, known + sums
+        variances = np.array([one.effect.privacy_variances[0] for one in segments])
+        np.fill_diagonal(privacy, variances)
+        return cls(
+            effects=np.array([one.effect.effects[0] for one in segments]),
+            sampling=_sampling(segments),
+            privacy=privacy,
+            known=known,
+            degrees=np.concatenate([one.effect.degrees for one in segments]),
+            by_sums=np.sqrt(calibration.sums.variances)
+            * np.stack([one.coefficients[1] - one.coefficients[0] for one in means]),
+        )
+
+    @property
+    def variances(self) -> FloatArray:
+        """Of each segment's effect."""
+        return np.asarray(np.maximum(np.diag(self.sampling), 0.0) + np.diag(self.privacy))
+
+    def combine(self, weights: FloatArray) -> EffectArrays:
+        """A weighted sum of the effects."""
+        privacy = max(
+            float(weights @ self.privacy @ weights), float(weights @ self.known @ weights)
+        )
+        parts = weights**2 * self.variances
+        return EffectArrays(
+            effects=np.array([weights @ self.effects]),
+            variances=np.array([max(float(weights @ self.sampling @ weights), 0.0) + privacy]),
+            privacy_variances=np.array([privacy]),
+            degrees=np.array([parts.sum() ** 2 / (parts**2 / self.degrees).sum()]),
+        )
+
+
+def _sampling(segments: Sequence[SegmentEffect]) -> FloatArray:
+    """Covariances of sampling between segments."""
+    scores = [one.scores for one in segments if one.scores is not None]
+    found = np.zeros((len(segments), len(segments)))
+    for of_arm in zip(*scores, strict=True):
+        # A segment may lack the last groups.
+        longest = max(len(one.scores) for one in of_arm)
+        padded = np.stack([np.pad(one.scores, (0, longest - len(one.scores))) for one in of_arm])
+        found += padded @ padded.T
+    np.fill_diagonal(found, [one.sampling for one in segments])
+    return found
+
+
+def compare_segments(
+    segments: Sequence[SegmentEffect], calibration: Calibration, between: Differences
+) -> tuple[list[Effect], Homogeneity | None]:
+    """Differences between the segments of a dimension, and a test that all effects are the same.
+
+    Segments without an effect or a standard error are left out.
+    """
+    segments = [one for one in segments if 0 < one.effect.variances[0] < np.inf]
+    means = [one.found for one in segments if one.found is not None]
+    if len(segments) < 2:
+        return [], None
+    errors = SegmentErrors.of(segments, means, calibration)
+    compare = {"rest": _against_rest, "pairs": _in_pairs}[between]
+    return compare(errors, segments), _homogeneity(errors, segments[0].of)
+
+
+def _against_rest(errors: SegmentErrors, segments: Sequence[SegmentEffect]) -> list[Effect]:
+    """Each segment against the mean effect of the others, weighted by their units.
+
+    Of two segments, the first alone: the second one against the rest is the same question.
+    """
+    sizes = np.array([one.n_units for one in segments])
+    effects = []
+    for place, one in enumerate(segments if len(segments) > 2 else segments[:1]):
+        rest = np.where(np.arange(len(segments)) == place, 0, sizes)
+        weights = -rest / rest.sum()
+        weights[place] = 1.0
+        of = one.of._replace(against=REST)
+        effects.append(to_effect(errors.combine(weights), of, one.arm_sizes))
+    return effects
+
+
+def _in_pairs(errors: SegmentErrors, segments: Sequence[SegmentEffect]) -> list[Effect]:
+    """Each segment against each that comes after it."""
+    effects, axes = [], np.eye(len(segments))
+    for first, second in combinations(range(len(segments)), 2):
+        one, other = segments[first], segments[second]
+        of = one.of._replace(against=segment_label(other.of.segment))
+        found = errors.combine(axes[first] - axes[second])
+        effects.append(to_effect(found, of, one.arm_sizes + other.arm_sizes))
+    return effects
+
+
+def _homogeneity(errors: SegmentErrors, of: Target) -> Homogeneity:
+    """Wald's test that the effects of all segments are the same, by an F distribution.
+
+    Variances are estimated, and with few units badly: Welch's (1951) correction. A sum of squares
+    of normal errors has variance 2(S − 1). Noise of published sums has longer tails, of Laplace's
+    kurtosis at most: 3Σ_j q_j² is added, q_j what the square of sum j's noise counts. As many
+    degrees of freedom have a chi-squared variable of that variance, relative to its mean.
+    """
+    n_segments = len(errors.effects)
+    sampling = errors.sampling.copy()
+    np.fill_diagonal(sampling, np.maximum(np.diag(sampling), 0.0))
+    covariances = errors.privacy + sampling
+    contrasts = np.eye(n_segments)[1:] - np.eye(n_segments)[0]
+    weights = contrasts.T @ np.linalg.solve(contrasts @ covariances @ contrasts.T, contrasts)
+    distance = errors.effects @ weights @ errors.effects
+    tails = _LAPLACE * (((weights @ errors.by_sums) * errors.by_sums).sum(axis=0) ** 2).sum()
+    shares = 1 / errors.variances / (1 / errors.variances).sum()
+    spread = ((1 - shares) ** 2 / errors.degrees).sum()
+    squared = n_segments**2 - 1
+    return Homogeneity(
+        metric=of.metric,
+        arm=of.arm,
+        control=of.control,
+        by=tuple(name for name, _ in of.segment),
+        adjusted=of.adjusted,
+        statistic=distance / (n_segments - 1) / (1 + 2 * (n_segments - 2) / squared * spread),
+        n_segments=n_segments,
+        effect_degrees=(n_segments - 1) / (1 + tails / (2 * (n_segments - 1))),
+        degrees=squared / (3 * spread),
+    )

@@ -1,0 +1,314 @@
+"""Exposure beside assignment: the effect on those whom an arm exposes.
+
+An arm's effect on an outcome, N, and on exposure, D, are intention-to-treat effects: of assignment.
+If the arm acts on the outcome through exposure alone, and keeps nobody from it, N/D is the complier
+average causal effect (CACE; Imbens and Angrist, 1994): the effect on units that are exposed in the
+arm and would not be in control.
+
+Its interval holds every r for which N̂ − r·D̂ is within q standard errors of zero (Anderson and
+Rubin, 1949). It covers however small D is, and holds zero if that of N does. It has bounds if D̂ can
+be told from zero; else it is everything, or everything but what lies between two numbers. It is
+never empty, as it holds N̂/D̂.
+
+The covariance of N̂ and D̂ depends on what tells exposure:
+
+- An outcome of the same question. One response tells both, so noise covaries as well: see
+  `shared_response.py`. At a small ε responses do not tell how outcomes go with exposure. Then the
+  covariance has bounds, and every r is tested with the one that is worse: with the least if r > 0,
+  with the largest if r < 0.
+- A public column, without noise, or an outcome of another question, which no unit answers together
+  with this one: see `crossing.py`. Of another question the covariance has bounds, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.estimation.effects.findings import Note, Weight
+from clusterdp.estimation.effects.intervals import quantile, two_sided
+from clusterdp.estimation.means.calibration import calibrate
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.means.spread import UnitNoise
+from clusterdp.estimation.metrics._composed import compared_arms, no_effect, paired_arms
+from clusterdp.estimation.metrics._covariance import Products, shared_rows, untold_note
+from clusterdp.estimation.metrics.mean import Found, MetricRows
+from clusterdp.estimation.metrics.ratio import ArmRatio, RatioBounds
+from clusterdp.estimation.reading.crossing import apart_covariances, crossed_covariance
+from clusterdp.estimation.reading.profiles import Outputs, ProfileSums
+from clusterdp.estimation.reading.segments import RowCounts
+from clusterdp.estimation.report.results import Effect
+from clusterdp.estimation.report.tables import segment_label
+from clusterdp.outcomes.metric import quoted
+from clusterdp.outcomes.space import Ends
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from clusterdp.estimation.effects.intervals import Limits
+    from clusterdp.estimation.metrics._composed import ArmEstimates, Compared
+    from clusterdp.estimation.metrics.parse import Source
+    from clusterdp.estimation.reading.crossing import AskedExposure
+
+
+# With a smaller F of the effect on exposure, N̂/D̂ is far from normal (Staiger and Stock, 1997).
+_WEAK = 10.0
+# Shares of units that differ by less are the same, but for rounding.
+_ROUNDING = 1e-12
+# Of a public column of 0 and 1.
+PUBLIC_NOISE = UnitNoise(
+    ends=Ends.of_values(np.array([0.0, 1.0])),
+    variance=0.0,
+    square_variance=0.0,
+    largest=0.0,
+    kurtosis=0.0,
+    two_values=True,
+    origin=0.0,
+)
+
+
+class ExposedEffect(RatioBounds):
+    """How the interval of an effect on those exposed is made: N/D of effects of assignment."""
+
+    __slots__ = ()
+
+    @property
+    def p_value(self) -> float:
+        """Of no effect on the outcome."""
+        ratio = self.least
+        return two_sided(ratio.above, math.sqrt(ratio.total.above), ratio.degrees)
+
+    def ci(self, level: float) -> Limits:
+        """Anderson and Rubin's interval; everything where it has no bounds."""
+        return self.limits(level)
+
+    def lift(self, level: float) -> None:
+        """None: the mean of those who would be exposed is not estimated in control."""
+
+
+class Exposure(NamedTuple):
+    """What units were exposed to, as a release tells it.
+
+    Attributes:
+        name: What it is called.
+        rows: The rows as it reads them.
+        function: The outcome of a question that it is; None for a public column.
+    """
+
+    name: str
+    rows: MetricRows
+    function: CategoryFunction | None
+
+    @classmethod
+    def of(cls, asked: AskedExposure, sources: Sequence[Source]) -> Exposure:
+        """An exposure, from the questions of a release."""
+        name = quoted(asked.name)
+        if asked.place is None:
+            return cls(name, _public_rows(name, sources[0]), None)
+        source = sources[asked.place]
+        outcome = source.question.space.declared.names.index(asked.name)
+        function = CategoryFunction.declared(name, source.question.space, outcome)
+        (rows,) = source.read([source.measured(function)])
+        return cls(name, rows, function)
+
+    def beside(self, function: CategoryFunction, source: Source) -> Found:
+        """Effects on the mean of a function, of those exposed; none if it is the exposure."""
+        found, name = Found(), f"cace({function.name}, {self.name})"
+        if self.function is None or self.rows.rows is not source.rows:
+            found.effects.extend(self._apart(function, source, name))
+        elif (function.values != self.function.values).any():
+            exposure = self.function
+            if function.combination is None:
+                exposure = exposure.from_counts_alone()  # calibrated by the same sums
+            products = Products.told_by(source, function, exposure)
+            shared = shared_rows(function, exposure, products, source, ridge_of=function)
+            compose = partial(told_together, factor=shared.factor)
+            pairs = compared_arms(shared.rows, name)
+            found.effects.extend(exposed_effect(one, compose) for one in pairs)
+            if not products.is_told:
+                found.notes.append(untold_note(function.name, self.name, "cace"))
+        level = source.wanted.level
+        for one in found.effects:
+            found.notes.extend(_unbounded(one, self.name, level))
+        found.notes.extend(source._replace(exposure=None).notes_on(name) if found.effects else [])
+        return found
+
+    def effects(self, known: Sequence[Effect]) -> Found:
+        """Effects on exposure, with what they say of those exposed.
+
+        Args:
+            known: What else was estimated, which may have these effects.
+        """
+        found = Found()
+        mine = [one for one in known if one.of.metric == self.name and self.function is not None]
+        if not mine:
+            found.add(self.rows.estimate())
+            found.effects[:] = mine = [_without_rounding(one) for one in found.effects]
+        plain = [one for one in mine if one.of.against is None and not one.of.adjusted]
+        found.notes.extend(_notes(self.name, plain, self.rows.wanted.level))
+        return found
+
+    def _apart(self, function: CategoryFunction, source: Source, name: str) -> Iterator[Effect]:
+        """Effects where another question, or a column, tells exposure."""
+        (rows,) = source.read([source.measured(function)])
+        n_treatments = len(source.wanted.layout.treatments)
+        crossed = [one for one in source.rows.crossed for _ in range(n_treatments)]
+        for place, one in enumerate(paired_arms([rows, self.rows], name)):
+            means, bounds = one.means(), (math.nan, math.nan)
+            if means and crossed:
+                bounds = (crossed_covariance(one, means, crossed[place]),) * 2
+            elif means:
+                least, most = apart_covariances(one, means)
+                bounds = float(least.sum()), float(most.sum())
+            yield exposed_effect(one.compared(means), partial(told_apart, sampling=bounds))
+
+
+def told_together(control: ArmEstimates, treated: ArmEstimates, *, factor: float) -> ExposedEffect:
+    """The effect where one response tells both; from means and k of `shared_rows`."""
+    return ExposedEffect(*RatioBounds.of(treated.minus(control), factor))
+
+
+def told_apart(
+    control: ArmEstimates, treated: ArmEstimates, *, sampling: tuple[float, float]
+) -> ExposedEffect:
+    """The effect where different rows tell both, or a column does.
+
+    `sampling` is the least and the largest covariance of both effects.
+    """
+    both = treated.minus(control)
+    return ExposedEffect(*(ArmRatio.covarying(both, sampling=one) for one in sampling))
+
+
+def exposed_effect(
+    one: Compared, compose: Callable[[ArmEstimates, ArmEstimates], ExposedEffect]
+) -> Effect:
+    """The effect on those exposed; none if exposure does not differ at all.
+
+    Args:
+        one: The arms.
+        compose: From the means of control and of a treatment to the effect's interval.
+    """
+    if one.control is None or one.treated is None:
+        return no_effect(one)
+    interval = compose(one.control, one.treated)
+    ratio = interval.worse
+    if abs(ratio.below) < _ROUNDING:
+        return no_effect(one)
+    return Effect(
+        of=one.of,
+        effect=ratio.value,
+        std_error=math.sqrt(ratio.sampling_variance + ratio.privacy_variance),
+        sampling_variance=ratio.sampling_variance,
+        privacy_variance=ratio.privacy_variance,
+        n_treated=one.n_treated,
+        n_control=one.n_control,
+        degrees=ratio.degrees,
+        interval=interval,
+    )
+
+
+def public_outputs(shape: tuple[int, int]) -> Outputs:
+    """What a public column of 0 and 1 tells; `shape` is how many clusters and arms there are."""
+    return Outputs(
+        values=np.array([[0.0, 1.0]]),  # so that the share of nobody is 0 without rounding
+        noise=np.zeros((1, 2)),
+        groups=np.zeros(shape, np.int64),
+        middle=PUBLIC_NOISE.origin,
+    )
+
+
+def _public_rows(name: str, source: Source) -> MetricRows:
+    """The rows as a public column of 0 and 1 reads them: without noise, and with no sums."""
+    rows, outputs = source.rows, public_outputs(source.rows.profiles.shape)
+    whole, *segments = (one.exposed for one in rows.crossed)
+    names = (segment for segment, _ in rows.segments)
+    everyone = ProfileSums.of_rows(whole, rows.profiles, outputs)
+    return MetricRows(
+        metric=name,
+        wanted=source.wanted,
+        rows=RowCounts(
+            profiles=rows.profiles,
+            whole=whole,
+            segments=tuple(zip(names, segments, strict=True)),
+        ),
+        outputs=outputs,
+        calibration=calibrate((), rows.profiles, everyone, PUBLIC_NOISE),
+        breakdowns=frozenset(),
+    )
+
+
+def _unbounded(effect: Effect, exposure: str, level: float) -> list[Note]:
+    """What is possible where the interval of an effect has no bounds."""
+    if math.isnan(effect.effect) or math.isfinite(effect.ci(level)[0]):
+        return []
+    gap = effect.ci_gap(level)
+    possible = (
+        "any value" if gap is None else f"any value but those from {gap[0]:.4g} to {gap[1]:.4g}"
+    )
+    text = (
+        f"{effect.of.metric} of {effect.of.arm} can have {possible}: the effect on {exposure} "
+        "cannot be told from zero"
+    )
+    return [Note(text, Weight.SCOPE, segment_label(effect.of.segment))]
+
+
+def _notes(name: str, effects: Sequence[Effect], level: float) -> list[Note]:
+    """What effects on exposure say of those exposed.
+
+    Args:
+        name: The exposure.
+        effects: On it, overall and in segments.
+        level: The confidence level.
+    """
+    text = (
+        f"cace(metric, {name}): the effect on those whom an arm exposes (complier average causal "
+        f"effect), if the arm acts on the metric through {name} alone"
+    )
+    notes = [Note(text, Weight.SCOPE)]
+    for one in effects:
+        arm, z_value = one.of.arm, _z_value(one)
+        if not one.of.segment:
+            text = f"effect of {arm} on {name}: z = {z_value:.3g}, F = {z_value**2:,.4g}"
+            notes.append(Note(text))
+            notes.extend(_two_sided_notes(name, one, level))
+        if z_value**2 < _WEAK:
+            text = (
+                f"{arm} hardly changes {name} (F < {_WEAK:g}): cace and its standard error mean "
+                "little, and its interval holds"
+            )
+            notes.append(Note(text, Weight.SCOPE, segment_label(one.of.segment)))
+    return notes
+
+
+def _two_sided_notes(name: str, effect: Effect, level: float) -> list[Note]:
+    """Whom effects are of, if units of both arms were exposed; arguments as of `_notes`."""
+    arms = [
+        (effect.of.control, effect.control_mean or 0.0, effect.control_std_error or 0.0),
+        (effect.of.arm, effect.treated_mean or 0.0, effect.treated_std_error or 0.0),
+    ]
+    (less, share, error), (more, *_) = arms if effect.effect > 0 else arms[::-1]
+    if not share > quantile(level) * error:
+        return []
+    text = (
+        f"{share:.2%} of {less} have {name}: cace of {effect.of.arm} is of those who have it in "
+        f"{more} and would not in {less}, if nobody has it in {less} alone"
+    )
+    return [Note(text, Weight.SCOPE)]
+
+
+def _without_rounding(effect: Effect) -> Effect:
+    """The same; without a difference or an error where nobody, or everyone, was exposed."""
+    if abs(effect.effect) < _ROUNDING and effect.std_error < math.sqrt(_ROUNDING):
+        return replace(effect, effect=0.0, std_error=0.0)
+    return effect
+
+
+def _z_value(effect: Effect) -> float:
+    """How many standard errors an effect is from zero; 0 if there is none."""
+    if not effect.std_error > 0:
+        return math.copysign(math.inf, effect.effect) if effect.effect else 0.0
+    return effect.effect / effect.std_error

@@ -1,0 +1,388 @@
+"""How an outcome is distributed over its levels, in an arm: tail shares with errors.
+
+S_k is the share of units whose released level is k or higher. For finite outcomes that is the share
+of units with at least the k-th value. A number y is rounded at random to one of the grid points
+beside it, R, and shares are of R:
+
+- y ≥ g_k implies R ≥ g_k. So P(y ≥ g_k) ≤ S_k.
+- R ≥ g_{k+1} implies y > g_k. So P(y > g_k) ≥ S_{k+1}.
+
+So where g_k < v < g_{k+1}, P(y ≥ v) ≤ P(y > g_k) ≤ S_k and P(y > v) ≥ P(y ≥ g_{k+1}) ≥ S_{k+2}. At
+a cut there is no lattice point between g_k and g_{k+1}, nothing is rounded from one to the other,
+and P(y > g_k) = P(y ≥ g_{k+1}) = S_{k+1}.
+
+How an outcome is distributed in an arm: shares of units at or below each value.
+
+Shares of a number beyond a value that is no cut, and means of functions of a number: bounds.
+
+Intervals hold both bounds.
+
+With grid points l < c ≤ u beside the value c, d the lattice point before c, and R the number after
+rounding to the grid, four means of R bound the share of units with y ≥ c:
+
+    P(R > u) ≤ P(y ≥ c) ≤ P(R ≥ l),
+    P(R ≥ u) − w·P(R = l) ≤ P(y ≥ c) ≤ P(R ≥ u) + x·P(R = u),
+
+with w = (d − l)/(u − d) and x = (u − c)/(c − l). The first line: R > u only if y > u, and y ≥ c
+only if R ≥ l. The second: given y between l and u, R is u with probability t = (y − l)/(u − l).
+So the mean of the lower bound is t − w(1 − t), which increases in y, is zero at d and one at u;
+below l it is at most zero, from u on it is one. That of the upper bound is t(1 + x), which is one
+at c; it is never below zero, and from u on it is at least one. At a cut d = l and c = u: both
+bounds of the second line are P(R ≥ u). Which bound is used follows from the grid alone: that of
+the second line if its factor is at most one. (P(R ≥ u) by itself is no bound: part of the units
+between l and c are rounded up.)
+
+A function f of y is not that of R, either: f(R) has the mean of what is linear between grid points
+and equal to f at them. Let e be how far f is above that at most, between two grid points. With e_g
+the larger one of both sides of g, f(R) + e_R has a mean of at least f(y), and likewise from below.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from clusterdp._text import shortest_decimal
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.effects.findings import Note
+from clusterdp.estimation.effects.intervals import quantile
+from clusterdp.estimation.effects.possible import MetricRange
+from clusterdp.estimation.means.functions import CategoryFunction
+from clusterdp.estimation.metrics._composed import compared_arms, composed_effect
+from clusterdp.estimation.metrics.mean import Found
+from clusterdp.estimation.report.tables import segment_label
+from clusterdp.outcomes.metric import quoted
+from clusterdp.outcomes.number import Number
+from clusterdp.published.manifest import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from clusterdp._arrays import BoolArray, FloatArray
+    from clusterdp.estimation.effects.intervals import Limits
+    from clusterdp.estimation.metrics._composed import ArmEstimates
+    from clusterdp.estimation.metrics.mean import MetricRows
+    from clusterdp.estimation.reading.cuts import Segment
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.metric import Comparison
+
+
+# No share counts for this much more than another when shares are made monotone.
+_LEAST_WEIGHT = 1e-9
+_TINY = 1e-30
+
+
+class Levels(NamedTuple):
+    """The levels of an outcome, in order.
+
+    Attributes:
+        outcome: Its name.
+        values: The values of levels, increasing; axes `[level]`.
+        divided: Whether nothing lies between a level and the next; axes `[level − 1]`. So it is
+            for finite outcomes, and for a number at cuts.
+        step: The distance of two lattice points of a number; 0 for finite outcomes.
+        functions: 1{level ≥ k} for each level but the first.
+    """
+
+    outcome: str
+    values: FloatArray
+    divided: BoolArray
+    step: float
+    functions: tuple[CategoryFunction, ...]
+
+    @classmethod
+    def of(cls, outcome: str, space: Categories) -> Levels:
+        """The levels of an outcome of a release.
+
+        Raises:
+            ParameterError: If it may be missing.
+        """
+        if outcome in space.declared.missing:
+            raise ParameterError(
+                f"{outcome!r} may be missing, and of such outcomes means and shares of those "
+                f"observed are estimated; ask for {outcome!r}"
+            )
+        place = space.declared.names.index(outcome)
+        values = np.array([float(value or 0) for value in space.level_values[place]])
+        number = space.declared.spaces[outcome]
+        step, divided = 0.0, np.ones(len(values) - 1, dtype=np.bool_)
+        if isinstance(number, Number):
+            grid = space.grids[list(space.declared.numbers).index(outcome)]
+            step, divided = float(number.unit), np.diff(grid.points) == 1
+        functions = tuple(
+            CategoryFunction.of(
+                f"{quoted(outcome)}>={shortest_decimal(values[level])}",
+                (space.levels[place] >= level).astype(np.float64),
+                space,
+            )
+            for level in range(1, len(values))
+        )
+        return cls(outcome, values, divided, step, functions)
+
+
+class ArmLevels(NamedTuple):
+    """Tail shares of an arm.
+
+    Attributes:
+        levels: The levels.
+        arm: Estimates of S_k for each level but the first.
+        tails: S_0 = 1, S_1, …, and 0 after the last, made monotone; axes `[level + 1]`.
+    """
+
+    levels: Levels
+    arm: ArmEstimates
+    tails: FloatArray
+
+    @classmethod
+    def of(cls, levels: Levels, arm: ArmEstimates) -> ArmLevels:
+        """From estimates; the more exact ones are moved less to make them monotone."""
+        from scipy.optimize import isotonic_regression
+
+        variances = arm.variances
+        weights = 1 / np.maximum(variances, _LEAST_WEIGHT * variances.max() + _TINY)
+        shares = isotonic_regression(arm.means, weights=weights, increasing=False).x
+        return cls(levels, arm, np.concatenate([[1.0], np.clip(shares, 0.0, 1.0), [0.0]]))
+
+    def limits(self, level: float) -> tuple[FloatArray, FloatArray]:
+        """Confidence limits of each of `tails`, between 0 and 1; not monotone by themselves."""
+        reach = quantile(level, self.arm.degrees) * np.sqrt(self.arm.variances)
+        means = np.clip(self.arm.means, 0.0, 1.0)
+        low = np.clip(self.arm.means - reach, 0.0, means)
+        high = np.clip(self.arm.means + reach, means, 1.0)
+        return np.concatenate([[1.0], low, [0.0]]), np.concatenate([[1.0], high, [0.0]])
+
+
+class ArmDistribution(NamedTuple):
+    """The share of an arm's units at or below each value, with intervals, all increasing.
+
+    Each interval covers by itself. On numbers a share is known up to bounds, except at cuts; the
+    estimate is half way between them, and the interval holds both.
+
+    Attributes:
+        outcome: The outcome.
+        arm: The arm.
+        segment: The segment; empty for everyone.
+        values: The values; axes `[value]`.
+        shares: The estimates; axes `[value]`.
+        low: Lower limits; axes `[value]`.
+        high: Upper limits; axes `[value]`.
+    """
+
+    outcome: str
+    arm: Any
+    segment: Segment
+    values: FloatArray
+    shares: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    @classmethod
+    def of(cls, found: ArmLevels, arm: Any, segment: Segment, level: float) -> ArmDistribution:
+        """From tail shares: P(y ≤ g_k) lies between 1 − S_k and 1 − S_{k+1}, at cuts it is that."""
+        tails, (low, high) = found.tails, found.limits(level)
+        known = np.append(found.levels.divided, [True])
+
+        def most(terms: FloatArray) -> FloatArray:
+            """P(y > g_k) at most."""
+            return np.where(known, terms[1:], terms[:-1])
+
+        # Limits are widened until they increase: each then covers as before.
+        upper = np.maximum.accumulate(1 - low[1:])
+        lower = np.minimum.accumulate((1 - most(high))[::-1])[::-1]
+        shares = 1 - (tails[1:] + most(tails)) / 2
+        return cls(
+            outcome=found.levels.outcome,
+            arm=arm,
+            segment=segment,
+            values=found.levels.values,
+            shares=shares,
+            low=np.minimum(lower, shares),
+            high=np.maximum(upper, shares),
+        )
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One plain row per value."""
+        return [
+            {
+                "outcome": self.outcome,
+                "arm": plain(self.arm),
+                "segment": segment_label(self.segment),
+                "value": float(value),
+                "share": float(share),
+                "ci_low": float(low),
+                "ci_high": float(high),
+            }
+            for value, share, low, high in zip(
+                self.values, self.shares, self.low, self.high, strict=True
+            )
+        ]
+
+    def lines(self) -> list[str]:
+        """The distribution for people."""
+        title = f"share of units with {self.outcome} at or below a value, {self.arm}"
+        title += f", {segment_label(self.segment)}" if self.segment else ""
+        width = max(len(shortest_decimal(value)) for value in self.values)
+        return [
+            f"{title}:",
+            *(
+                f"  {shortest_decimal(row['value']):>{width}}  {row['share']:7.2%}  "
+                f"[{row['ci_low']:.2%}, {row['ci_high']:.2%}]"
+                for row in self.to_rows()
+            ),
+        ]
+
+
+def distributions(rows: Sequence[MetricRows], levels: Levels) -> list[ArmDistribution]:
+    """The distribution of an outcome in every arm, overall and in every segment.
+
+    Args:
+        rows: As each of `levels.functions` reads them.
+        levels: The levels of the outcome.
+    """
+    level, found = rows[0].wanted.level, {}
+    for one in compared_arms(rows, levels.outcome):
+        for arm, estimates in ((one.of.control, one.control), (one.of.arm, one.treated)):
+            if estimates is not None and (arm, one.of.segment) not in found:
+                arm_levels = ArmLevels.of(levels, estimates)
+                key = (arm, one.of.segment)
+                found[key] = ArmDistribution.of(arm_levels, arm, one.of.segment, level)
+    return list(found.values())
+
+
+# Bounds that differ by less than this share of what they span are the same.
+_SAME = 1e-9
+
+
+class ArmBounds(NamedTuple):
+    """A mean of an arm that is known up to bounds.
+
+    Attributes:
+        arm: Estimates of both bounds, the lower one first.
+    """
+
+    arm: ArmEstimates
+
+    @property
+    def value(self) -> float:
+        """Half way between the bounds."""
+        return float(self.arm.means.mean())
+
+    @property
+    def bounds(self) -> Limits:
+        """The estimated bounds; half way between both where noise has them in the wrong order."""
+        low, high = map(float, self.arm.means)
+        return min(low, self.value), max(high, self.value)
+
+    @property
+    def sampling_variance(self) -> float:
+        """What sampling adds to the variance of the bound that is known less well."""
+        return max(float(self.arm.sampling[self._worst]), 0.0)
+
+    @property
+    def privacy_variance(self) -> float:
+        """What privacy adds to the variance of the bound that is known less well."""
+        return float(self.arm.privacy[self._worst])
+
+    def limits(self, level: float) -> Limits:
+        """From the lower limit of the lower bound to the upper limit of the upper one."""
+        reach = quantile(level, self.arm.degrees) * np.sqrt(self.arm.variances)
+        low, high = self.bounds
+        return low - float(reach[0]), high + float(reach[1])
+
+    @property
+    def _worst(self) -> int:
+        return int(self.arm.variances.argmax())
+
+
+class MeanBounds(NamedTuple):
+    """A mean that is known up to bounds.
+
+    Attributes:
+        name: The metric.
+        functions: What bounds its mean from below and from above.
+        why: Why it is not known.
+        possible: What the metric can be.
+    """
+
+    name: str
+    functions: tuple[CategoryFunction, CategoryFunction]
+    why: str
+    possible: MetricRange
+
+    @classmethod
+    def of_share(cls, comparison: Comparison, space: Categories) -> MeanBounds:
+        """The bounds of a comparison by `>=`, `>`, `<=` or `<`."""
+        names = space.declared.names
+        number = space.declared.numbers[comparison.outcome]
+        grid = space.grids[list(space.declared.numbers).index(comparison.outcome)]
+        levels = space.levels[names.index(comparison.outcome)]
+        (first,) = comparison.cuts(number)  # the first step beyond the value
+        upper = int(np.searchsorted(grid.points, first))  # the place of u; that of l is before it
+        low, high = (grid.points[place] for place in (upper - 1, upper))
+        lost, gained = (first - 1 - low) / (high - first + 1), (high - first) / (first - low)
+        above, at_low, at_high = levels >= upper, levels == upper - 1, levels == upper
+        shares = [
+            above - lost * at_low if lost <= 1 else above - 1.0 * at_high,
+            above + gained * at_high if gained <= 1 else above + 1.0 * at_low,
+        ]
+        if comparison.sign in {"<", "<="}:
+            shares = [1 - shares[1], 1 - shares[0]]
+        functions = [CategoryFunction.of(str(comparison), one, space) for one in shares]
+        before, beyond = (
+            shortest_decimal(float(grid.values[place])) for place in (upper - 1, upper)
+        )
+        name = str(comparison)
+        why = (
+            f"numbers between {before} and {beyond} were rounded to one of them, so shares are "
+            "known up to bounds; estimates are half way, and intervals hold both; the owner could "
+            f'declare --metric "{name}"'
+        )
+        return cls(name, (functions[0], functions[1]), why, MetricRange(name, 0.0, 1.0))
+
+    @classmethod
+    def of_function(
+        cls,
+        name: str,
+        outcome: str,
+        function: Callable[[FloatArray], FloatArray],
+        space: Categories,
+    ) -> MeanBounds:
+        """The bounds of the mean of a function of a number, which takes and gives arrays."""
+        place = list(space.declared.numbers).index(outcome)
+        grid, number = space.grids[place], space.declared.numbers[outcome]
+        above, below = np.zeros((2, len(grid.points)))
+        every = np.asarray(function(np.array([float(one) for one in grid.values])), np.float64)
+        least, most = every.min(), every.max()
+        for low, (first, last) in enumerate(pairwise(grid.points)):
+            inside = np.arange(first, last + 1)
+            steps = np.asarray(number.first_multiple + inside, np.float64)
+            values = function(steps * float(number.unit))
+            line = every[low] + (inside - first) / (last - first) * (every[low + 1] - every[low])
+            off, ends = values - line, slice(low, low + 2)
+            above[ends] = np.maximum(above[ends], off.max())
+            below[ends] = np.maximum(below[ends], -off.min())
+            least, most = min(least, values.min()), max(most, values.max())
+        levels = space.levels[space.declared.names.index(outcome)]
+        bounds = [
+            CategoryFunction.of(name, one[levels], space) for one in (every - below, every + above)
+        ]
+        why = (
+            f"numbers were rounded to {len(grid.points)} grid points, and the mean of a function "
+            "of them is known up to bounds; estimates are half way, and intervals hold both"
+        )
+        return cls(name, (bounds[0], bounds[1]), why, MetricRange(name, float(least), float(most)))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both bounds are the same but for rounding errors."""
+        low, high = (one.values for one in self.functions)
+        return bool(np.abs(high - low).max() <= _SAME * max(np.ptp(low), np.ptp(high)))
+
+    def effects(self, rows: Sequence[MetricRows]) -> Found:
+        """Effects on the mean, overall and in every segment; `rows` are of both functions."""
+        effects = [composed_effect(one, ArmBounds) for one in compared_arms(rows, self.name)]
+        return Found(
+            effects=effects, notes=[Note(f"{self.name}: {self.why}")], ranges=[self.possible]
+        )

@@ -1,0 +1,365 @@
+"""Quantiles of an outcome in an arm, with intervals that hold every value not rejected.
+
+By Woodruff (1952), no distribution of estimated quantiles is needed: v is the q-quantile if
+P(y > v) ≤ 1 − q < P(y ≥ v). It is rejected if the lower limit of the first share is above 1 − q, or
+the upper limit of the second below it. Each value is tested by itself, so the true one is rejected
+as rarely as limits say. The interval reaches from the least to the largest value that is left. On
+numbers, shares are bounded by those at grid points; see `levels.py`. Two arms' quantiles are
+compared in `quantile_pairs.py`.
+
+Intervals of differences and ratios of two arms' quantiles.
+
+A quantile jumps. Next to a jump, limits say nothing of how a quantile is spread between them, and
+limits that are combined as of normal numbers miss: if half of each arm has one star and half has
+five, the difference of medians is 4, 0 or −4, whatever √2 times an arm's interval reaches to.
+
+So values are combined, not limits. A value of an arm is z standard errors away, its *reach*, if its
+interval begins to hold it there. Two arms' values are held together if z₁² + z₀² is at most a
+radius: as both arms are independent, that is a profile likelihood. The interval reaches from the
+least difference of two values that are held together to the largest one. Where quantiles are near
+normal, that is the interval of a difference of normal numbers.
+
+At a jump z is the positive part of a normal number: noise in one direction has no effect. If both
+arms are at one, z₁² + z₀² exceeds c with probability P(χ²₁ > c)/2 + P(χ²₂ > c)/4 (Chernoff, 1954).
+The radius is that which this exceeds rarely enough. It is √4.23 at 95%, where normal numbers need
+√3.84.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from clusterdp.estimation.effects.intervals import quantile
+from clusterdp.estimation.metrics._composed import compared_arms, composed_effect
+from clusterdp.estimation.metrics.levels import ArmLevels
+from clusterdp.estimation.metrics.mean import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.estimation.effects.intervals import Limits
+    from clusterdp.estimation.metrics._composed import ArmEstimates
+    from clusterdp.estimation.metrics.levels import Levels
+    from clusterdp.estimation.metrics.mean import MetricRows
+
+
+# The square of a radius that no level needs.
+_FARTHEST = 1e4
+
+
+class Reaches(NamedTuple):
+    """How far values of an arm are away, in the order of that; axes `[value]`.
+
+    Attributes:
+        values: The values.
+        reaches: z, as of normal numbers.
+        least: The least of all values that are no farther away.
+        most: The largest of them.
+    """
+
+    values: FloatArray
+    reaches: FloatArray
+    least: FloatArray
+    most: FloatArray
+
+    @classmethod
+    def of(cls, values: FloatArray, reaches: FloatArray) -> Reaches:
+        """From values in any order, one of them at zero."""
+        order = np.argsort(reaches, kind="stable")
+        values = values[order]
+        least, most = np.minimum.accumulate(values), np.maximum.accumulate(values)
+        return cls(values, reaches[order], least, most)
+
+    def within(self, radii: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The least and the largest value that is no farther away than each radius."""
+        last = np.searchsorted(self.reaches, radii, side="right") - 1
+        return self.least[last], self.most[last]
+
+
+class Reaching(Protocol):
+    """A quantile of an arm."""
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        ...
+
+    def reaches(self) -> Reaches:
+        """How far values are away."""
+        ...
+
+
+class QuantilePair(NamedTuple):
+    """The quantiles of two arms, independent of each other.
+
+    Attributes:
+        difference: Treatment minus control.
+        relative: The same as a share of control.
+        treated: Values of treatment.
+        control: Values of control.
+    """
+
+    difference: float
+    relative: float
+    treated: Reaches
+    control: Reaches
+
+    @classmethod
+    def of(cls, treated: Reaching, control: Reaching) -> QuantilePair:
+        """From both arms."""
+        difference = treated.value - control.value
+        relative = difference / control.value if control.value else math.nan
+        return cls(difference, relative, treated.reaches(), control.reaches())
+
+    def ci(self, level: float) -> Limits:
+        """The least and the largest difference of two values that are held together."""
+        values, (least, most) = self._held(level)
+        return float((values - most).min()), float((values - least).max())
+
+    def gap(self, level: float) -> None:
+        """Nothing is left out inside."""
+
+    def lift(self, level: float) -> tuple[float, float, float] | None:
+        """The difference relative to control, with limits; None unless control is above zero."""
+        values, (least, most) = self._held(level)
+        if least.min() <= 0:
+            return None
+        ratios = np.concatenate([values / least, values / most])
+        return self.relative, float(ratios.min()) - 1, float(ratios.max()) - 1
+
+    @property
+    def p_value(self) -> float:
+        """One minus the highest level at which the interval does not hold zero."""
+        above = _nearest(self.treated, self.control)
+        below = _nearest(self.control, self.treated)
+        return _exceeded(max(above, below))
+
+    def _held(self, level: float) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
+        """Values of treatment, and the least and the largest of control held with each."""
+        left = _squared_radius(level) - self.treated.reaches**2
+        return self.treated.values[left >= 0], self.control.within(np.sqrt(left[left >= 0]))
+
+
+def _nearest(first: Reaches, second: Reaches) -> float:
+    """The least z₁² + z₀² of two values, the first no less than the second."""
+    order = np.argsort(second.values, kind="stable")
+    nearest = np.minimum.accumulate(second.reaches[order])
+    last = np.searchsorted(second.values[order], first.values, side="right") - 1
+    found = first.reaches[last >= 0] ** 2 + nearest[last[last >= 0]] ** 2
+    return float(found.min(initial=np.inf))
+
+
+def _exceeded(squared: float) -> float:
+    """How often z₁² + z₀² is at least this, if both quantiles are at a jump."""
+    if squared == 0:
+        return 1.0
+    return math.erfc(math.sqrt(squared / 2)) / 2 + math.exp(-squared / 2) / 4
+
+
+@functools.cache
+def _squared_radius(level: float) -> float:
+    """What z₁² + z₀² exceeds with the probability that a level leaves."""
+    from scipy.optimize import brentq
+
+    least = 1e-12  # below that, half of all cases are: they have no distance at all
+    if _exceeded(least) <= 1 - level:
+        return 0.0
+    return float(brentq(lambda one: _exceeded(one) - (1 - level), least, _FARTHEST))
+
+
+# Standard errors are those that a normal interval at this level would be as long with.
+_LEVEL = 0.95
+# A value this near to a bound, in steps of the lattice, is on it.
+_SAME = 1e-6
+# At so many points between two levels of a number differences are found.
+_N_BETWEEN = 31
+
+
+class ArmQuantile(NamedTuple):
+    """A quantile of an outcome in an arm.
+
+    Attributes:
+        arm: Tail shares of the arm.
+        share: q.
+    """
+
+    arm: ArmLevels
+    share: float
+
+    @property
+    def value(self) -> float:
+        """The estimate: the inverse of the monotone distribution.
+
+        Between grid points that of a number is taken to be linear. The share of R ≤ g_k is the
+        mean of P(y ≤ v) over v from g_k to g_{k+1}, so it counts as that half way. What cannot be
+        is moved to the nearest bound.
+        """
+        levels, below = self.arm.levels, 1 - self.arm.tails[1:]
+        first = int(np.argmax(below >= self.share))
+        if not levels.step:
+            return float(levels.values[first])
+        places, shares = _half_way(levels.values, below)
+        nearest = np.round(np.interp(self.share, shares, places) / levels.step) * levels.step
+        return float(np.clip(nearest, *self.bounds))
+
+    @property
+    def sampling_variance(self) -> float:
+        """The part of the variance that sampling cost."""
+        return self._variance() * (1 - self._privacy_share())
+
+    @property
+    def privacy_variance(self) -> float:
+        """The part of the variance that privacy cost."""
+        return self._variance() * self._privacy_share()
+
+    @property
+    def bounds(self) -> Limits:
+        """The values that would not be rejected if the estimated shares were exact."""
+        kept = self._kept(self.arm.tails, self.arm.tails)
+        return float(kept.min()), float(kept.max())
+
+    def limits(self, level: float) -> Limits:
+        """From the least to the largest value that is not rejected, `bounds` among them."""
+        every = np.concatenate([self._kept(*self.arm.limits(level)), self.bounds])
+        return float(every.min()), float(every.max())
+
+    def reaches(self) -> Reaches:
+        """The values, and from how many standard errors on limits hold each of them.
+
+        Between two levels of a number there are many values, and 31 of them stand for all.
+        """
+        levels, estimates, rest = self.arm.levels, self.arm.arm, 1 - self.share
+        shares = np.concatenate([[1.0], estimates.means, [0.0]])
+        errors = np.concatenate([[0.0], np.sqrt(estimates.variances), [0.0]])
+        at_least = _needed(rest - shares[:-1], errors[:-1])
+        above = _needed(shares[1:] - rest, errors[1:])
+        places = np.flatnonzero(~levels.divided)
+        beside = np.maximum(at_least[places], above[places + 1])
+        values, needed = _between(levels, shares, errors, rest, places)
+        found = np.concatenate([np.maximum(at_least, above), np.maximum(beside, needed).ravel()])
+        return Reaches.of(
+            np.concatenate([levels.values, values.ravel(), self.bounds]),
+            np.concatenate([_as_normal(found, estimates.degrees), [0.0, 0.0]]),
+        )
+
+    def _kept(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Values that limits of tail shares do not reject, the least and the largest among them."""
+        levels, rest = self.arm.levels, 1 - self.share
+        at_least, above = high[:-1] >= rest, low[1:] <= rest
+        # Between a level and the next one: only numbers are there, and not at cuts.
+        between = at_least[:-1] & above[1:] & ~levels.divided
+        gaps = _kept_between(levels, low, high, rest, np.flatnonzero(between))
+        return np.concatenate([levels.values[at_least & above], gaps])
+
+    def _variance(self) -> float:
+        low, high = self.limits(_LEVEL)
+        return ((high - low) / 2 / quantile(_LEVEL)) ** 2
+
+    def _privacy_share(self) -> float:
+        """That of the variance of the share next to the quantile."""
+        estimates = self.arm.arm
+        nearest = int(np.abs(estimates.means - (1 - self.share)).argmin())
+        total = estimates.variances[nearest]
+        return float(estimates.privacy[nearest] / total) if total else 0.0
+
+
+def quantile_effects(rows: Sequence[MetricRows], levels: Levels, share: float, name: str) -> Found:
+    """Effects on a quantile, overall and in every segment.
+
+    Args:
+        rows: As each of `levels.functions` reads them.
+        levels: The levels of the outcome.
+        share: q.
+        name: What the quantile is called.
+    """
+
+    def compose(arm: ArmEstimates) -> ArmQuantile:
+        return ArmQuantile(ArmLevels.of(levels, arm), share)
+
+    arms = compared_arms(rows, name)
+    effects = [composed_effect(one, compose, QuantilePair.of) for one in arms]
+    return Found(effects=effects)
+
+
+def _kept_between(
+    levels: Levels, low: FloatArray, high: FloatArray, rest: float, places: IntArray
+) -> FloatArray:
+    """The least and the largest kept value in gaps between two levels of a number.
+
+    Rounding is known, so S_{k+1} is the mean of P(y ≥ v) over the lattice points v after g_k, up to
+    g_{k+1}. A share λ of the way from g_k, this is at least λP(y ≥ v) + (1 − λ)S_{k+2}, and at most
+    λS_k + (1 − λ)P(y > v). So v is no quantile unless λ·rest + (1 − λ)S_{k+2} ≤ S_{k+1} and
+    S_{k+1} ≤ λS_k + (1 − λ)rest. Limits take the place of shares: two estimates together are
+    rarely further off than the limits of both allow, however they are correlated.
+
+    Args:
+        levels: The levels.
+        low: Lower limits of tail shares.
+        high: Upper limits of tail shares.
+        rest: 1 − q.
+        places: The levels before the gaps; shares beside these do not reject them.
+    """
+    before, after = high[places] - rest, rest - low[places + 2]
+    below, above = low[places + 1] - rest, high[places + 1] - low[places + 2]
+    # Where a denominator is zero, the condition holds for every share of the way.
+    least = np.divide(below, before, out=np.zeros_like(before), where=before > 0)
+    most = np.divide(above, after, out=np.ones_like(after), where=after > 0)
+    starts = levels.values[places]
+    n_steps = np.round((levels.values[places + 1] - starts) / (levels.step or 1.0))
+    first = np.maximum(np.ceil(least * n_steps - _SAME), 1)
+    last = np.minimum(np.floor(most * n_steps + _SAME), n_steps - 1)
+    ends = np.stack([first, last])[:, first <= last]
+    return np.asarray(starts[first <= last] + levels.step * ends).ravel()
+
+
+def _between(
+    levels: Levels, shares: FloatArray, errors: FloatArray, rest: float, places: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Values in gaps between two levels of a number, and how many standard errors keep each.
+
+    The conditions of `_kept_between`, where limits are so many standard errors off, and do not
+    leave 0 to 1; axes `[value, gap]`.
+    """
+    n_steps = np.round(np.diff(levels.values)[places] / (levels.step or 1.0))
+    steps = np.round(np.outer(np.arange(1, _N_BETWEEN + 1) / (_N_BETWEEN + 1), n_steps))
+    steps = np.clip(steps, 1, n_steps - 1)
+    way = steps / n_steps
+    (before, share, after), (of_before, error, of_after) = (
+        (terms[places], terms[places + 1], terms[places + 2]) for terms in (shares, errors)
+    )
+    needed = np.max(
+        [
+            _needed(way * rest + (1 - way) * after - share, error + (1 - way) * of_after),
+            _needed(way * rest - share, error),
+            _needed(share - way * before - (1 - way) * rest, error + way * of_before),
+            _needed(share - way - (1 - way) * rest, error),
+        ],
+        axis=0,
+    )
+    return levels.values[places] + levels.step * steps, needed
+
+
+def _needed(excess: FloatArray, errors: FloatArray) -> FloatArray:
+    """How many standard errors cover an excess; infinitely many if there is no error."""
+    excess = np.maximum(excess, 0.0)
+    errors = np.broadcast_to(errors, excess.shape)
+    never = np.where(excess > 0, np.inf, 0.0)
+    return np.divide(excess, errors, out=never, where=errors > 0)
+
+
+def _as_normal(reaches: FloatArray, degrees: float) -> FloatArray:
+    """Standard errors of Student's t as those of a normal number that are exceeded as rarely."""
+    from scipy.special import ndtri, stdtr
+
+    return reaches if math.isinf(degrees) else np.asarray(-ndtri(stdtr(degrees, -reaches)))
+
+
+def _half_way(values: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Where the distribution of a number is known, and what it is there."""
+    places = np.concatenate([values[:1], (values[:-1] + values[1:]) / 2, values[-1:]])
+    return places, np.concatenate([[0.0], below[:-1], [1.0]])

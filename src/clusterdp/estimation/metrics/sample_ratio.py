@@ -1,0 +1,436 @@
+"""The check of sample ratios: do the arms have the shares that were planned?
+
+Sample ratios within segments: a segment made after treatment has other shares of the arms.
+
+Arms were assigned at random within clusters. So of the m_c units that a segment has in cluster c,
+arm a has a number that is hypergeometric: m_c drawn from n_c units, of which n_ac are of the arm.
+The numbers of clusters are independent, and the distribution of their sum is computed exactly.
+
+What cells mean for an estimate: remarks on their sizes, and what private clusters allow.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clusterdp._text import counted
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.effects.findings import Note, Weight
+from clusterdp.estimation.report.results import FEW_UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.cells.layout import Layout
+    from clusterdp.estimation.means.sums import Estimator
+    from clusterdp.estimation.metrics.mean import Wanted
+    from clusterdp.estimation.reading.clusters import LabelWeights
+    from clusterdp.estimation.reading.crossing import AskedExposure
+    from clusterdp.published.release import Release
+
+
+# The probability of a false alarm about a table. Half of it is for the arms of the whole table; the
+# other half is for the arms of its clusters.
+_LEVEL = 1e-3
+_CLUSTERS_SHOWN = 3
+# What it means if arms have different shares in different clusters.
+PUBLIC_CLUSTERS_DIFFER = (
+    "expected if planned shares differ between clusters, else an error in assignment or logging"
+)
+# How shares are declared, by an owner before a release and by an analyst after it.
+OWNER_DECLARES = "declare it: arm_shares=... (--arm-shares {})"
+ANALYST_DECLARES = (
+    "the owner declared no shares; compare with those planned by shares=... (--shares)"
+)
+PRIVATE_CLUSTERS_DIFFER = (
+    "these are noisy labels, which mix true clusters, so effects are biased; the owner has to "
+    "declare the probabilities of arms (assignment=..., --assignment) and publish again"
+)
+
+
+def sample_ratio_notes(
+    layout: Layout,
+    expected: dict[Any, float] | None = None,
+    if_clusters_differ: str = PUBLIC_CLUSTERS_DIFFER,
+) -> list[Note]:
+    """Arms whose shares of units are not as planned, overall and cluster by cluster.
+
+    Args:
+        layout: The cells.
+        expected: The planned share of each arm, by label; by default as the owner declared them.
+            Where nobody did, unequal shares are a question and no alarm, and clusters are compared
+            with the shares of all clusters together.
+        if_clusters_differ: What is said of clusters whose shares are not as planned.
+    """
+    shares = _expected_shares(layout, expected)
+    notes = arm_notes(layout, shares, ANALYST_DECLARES)
+    if len(layout.clusters) == 1:
+        return notes
+    arm_sizes, cluster_sizes = layout.sizes.sum(axis=0), layout.sizes.sum(axis=1, keepdims=True)
+    if shares is not None:
+        cell_p_values = binomial_p_values(layout.sizes, cluster_sizes, shares)
+    else:
+        cell_p_values = hypergeometric_p_values(layout.sizes, cluster_sizes, arm_sizes)
+    off = np.flatnonzero(for_all_arms(cell_p_values) < _LEVEL / 2 / len(layout.clusters))
+    if len(off):
+        named = ", ".join(str(layout.clusters[index]) for index in off[:_CLUSTERS_SHOWN])
+        more = f" and {len(off) - _CLUSTERS_SHOWN} more" if len(off) > _CLUSTERS_SHOWN else ""
+        text = (
+            f"sample-ratio mismatch within {len(off)} of {len(layout.clusters)} clusters: "
+            f"{named}{more}; {if_clusters_differ}"
+        )
+        harmless = shares is None and if_clusters_differ == PUBLIC_CLUSTERS_DIFFER
+        notes.append(Note(text, Weight.SCOPE if harmless else Weight.WARNING))
+    return notes
+
+
+def question_notes(
+    asked: IntArray, sizes: IntArray, shares: FloatArray, names: Sequence[str], arms: Sequence[Any]
+) -> list[Note]:
+    """Questions that were not asked of as many units as published, overall and arm by arm.
+
+    A hash of the id decides, so that arms are asked alike. Half of the level is for all arms
+    together, the other half for each (Bonferroni).
+
+    Args:
+        asked: How many units were asked each question; axes `[question, arm]`.
+        sizes: How many units there are; axes `[arm]`.
+        shares: The published shares of questions; axes `[question]`.
+        names: What questions are called.
+        arms: The labels of arms.
+    """
+    overall = binomial_p_values(asked.sum(axis=1), sizes.sum(), shares)
+    by_arm = binomial_p_values(asked, sizes, shares[:, np.newaxis])
+    off = [
+        (name, "all arms", asked[place].sum() / sizes.sum(), shares[place], overall[place])
+        for place, name in enumerate(names)
+        if overall[place] < _LEVEL / 2 / len(names)
+    ]
+    off += [
+        (
+            names[place],
+            f"arm {arms[arm]}",
+            asked[place, arm] / sizes[arm],
+            shares[place],
+            by_arm[place, arm],
+        )
+        for place, arm in np.argwhere(by_arm < _LEVEL / 2 / by_arm.size)
+    ]
+    return [
+        Note(
+            f"in {where} {found:.2%} of units were asked about {name}, and {share:.2%} were meant "
+            f"to be (p = {p_value:.2g}): rows are missing, or were put together from others",
+            Weight.WARNING,
+        )
+        for name, where, found, share, p_value in off
+    ]
+
+
+def arm_notes(layout: Layout, shares: FloatArray | None, declare: str) -> list[Note]:
+    """A warning if arms do not have their planned shares; a question if none were declared.
+
+    Args:
+        layout: The cells.
+        shares: The planned shares; None if they are not known.
+        declare: How to declare them.
+    """
+    n_arms, sizes = len(layout.arms), layout.sizes.sum(axis=0)
+    meant = np.full(n_arms, 1 / n_arms) if shares is None else shares
+    p_value = float(for_all_arms(binomial_p_values(sizes, layout.n_units, meant)))
+    if p_value >= _LEVEL / 2:
+        return []
+    pairs = list(zip(layout.arms, sizes / layout.n_units, strict=True))
+    found = ", ".join(f"{arm} {share:.2%}" for arm, share in pairs)
+    if shares is None:
+        example = ",".join(f"{arm}={share:.2g}" for arm, share in pairs)
+        text = f"arms have {found} of the units: is that what was planned? "
+        return [Note(text + declare.format(example), Weight.SCOPE)]
+    planned = ", ".join(f"{share:.2%}" for share in shares)
+    text = f"sample-ratio mismatch: arms have {found}, and were planned to have {planned}"
+    return [Note(f"{text} (p = {p_value:.2g})", Weight.WARNING)]
+
+
+def binomial_p_values(found: IntArray, n_units: IntArray | int, shares: FloatArray) -> FloatArray:
+    """Two-sided p-values of counts out of some units, each with a known probability.
+
+    A tail is P(x) + P(x+1) + …, in which each term is at most r = P(x+1)/P(x) times the one before.
+    It is bounded by P(x)/(1 − r): valid for counts of any size, and a few percent above the tail
+    where that is small.
+    """
+    from scipy.special import gammaln, xlogy
+
+    absent = n_units - found
+    logs = gammaln(n_units + 1.0) - gammaln(found + 1.0) - gammaln(absent + 1.0)
+    logs = logs + xlogy(found, shares) + xlogy(absent, 1 - shares)
+    rises = absent * shares / ((found + 1) * (1 - shares))
+    falls = found * (1 - shares) / ((absent + 1) * shares)
+    return _two_sided(logs, rises, falls)
+
+
+def hypergeometric_p_values(
+    found: IntArray, cluster_sizes: IntArray, arm_sizes: IntArray
+) -> FloatArray:
+    """Two-sided p-values of cells, given the sizes of all clusters and arms.
+
+    If every unit had the same chances, the cells of a cluster are a draw from all units without
+    replacement. Tails are bounded as those of `binomial_p_values`.
+
+    Args:
+        found: Axes `[cluster, arm]`.
+        cluster_sizes: Axes `[cluster, 1]`.
+        arm_sizes: Axes `[arm]`.
+    """
+    from scipy.special import gammaln
+
+    n_units = arm_sizes.sum()
+    absent, elsewhere = cluster_sizes - found, arm_sizes - found
+    neither = n_units - cluster_sizes - elsewhere
+    margins = (cluster_sizes, n_units - cluster_sizes, arm_sizes, n_units - arm_sizes)
+    logs = sum(gammaln(margin + 1.0) for margin in margins) - gammaln(n_units + 1.0)
+    logs = logs - sum(gammaln(cell + 1.0) for cell in (found, absent, elsewhere, neither))
+    rises = absent * elsewhere / ((found + 1.0) * (neither + 1.0))
+    falls = found * neither / ((absent + 1.0) * (elsewhere + 1.0))
+    return _two_sided(logs, rises, falls)
+
+
+def _two_sided(logs: FloatArray, rises: FloatArray, falls: FloatArray) -> FloatArray:
+    """Twice the smaller tail: from log P(x), P(x+1)/P(x) and P(x−1)/P(x)."""
+    ratio = np.minimum(rises, falls)
+    tail = np.exp(logs) / np.where(ratio < 1, 1 - ratio, 1.0)
+    return np.where(ratio < 1, np.minimum(2 * tail, 1.0), 1.0)
+
+
+def for_all_arms(p_values: FloatArray) -> FloatArray:
+    """One p-value for all arms, the last axis (Bonferroni). Two arms have the same."""
+    n_arms = p_values.shape[-1]
+    n_tests = 1 if n_arms == 2 else n_arms
+    return np.asarray(np.minimum(n_tests * p_values.min(axis=-1), 1.0))
+
+
+def _expected_shares(layout: Layout, expected: dict[Any, float] | None) -> FloatArray | None:
+    """Shares that add up to one; arms are found by the text of their labels."""
+    if expected is None:
+        return None if layout.arm_shares is None else np.array(layout.arm_shares)
+    arms = [str(arm) for arm in layout.arms]
+    if isinstance(expected, dict):
+        given = {str(arm): share for arm, share in expected.items()}
+        if sorted(given) == sorted(arms) and all(map(_is_share, given.values())):
+            shares = np.array([given[arm] for arm in arms], dtype=np.float64)
+            return np.asarray(shares / shares.sum())
+    raise ParameterError(
+        f"shares must give a number above 0 for every arm ({', '.join(arms)}), got {expected!r}"
+    )
+
+
+def _is_share(share: Any) -> bool:
+    is_number = isinstance(share, Real) and not isinstance(share, bool)
+    return is_number and 0 < float(share) < math.inf
+
+
+# Sums closer to their expectation than this many standard deviations raise no alarm, and their
+# distribution is not computed.
+_NEAR = 3.0
+# How far the distribution in a cluster is computed: standard deviations, and units. What is beyond
+# has a probability of less than 1e-15.
+_REACH, _MORE = 10.0, 40
+# Fast convolution is exact up to this; smaller probabilities are taken to be as large.
+_LEAST_PROB = 1e-12
+# Distributions of fewer numbers are convolved term by term.
+_SHORT = 64
+_SHOWN = 3
+
+
+def segment_ratio_notes(segments: Sequence[tuple[str, IntArray]], whole: IntArray) -> list[Note]:
+    """Segments whose arms do not have the shares that assignment within clusters gives them.
+
+    Args:
+        segments: Names of segments, each with the units of its cells; axes `[cluster, arm]`.
+        whole: The cells of everyone; axes the same.
+    """
+    p_values = {name: segment_p_value(sizes, whole) for name, sizes in segments}
+    off = sorted(
+        (p_value, name) for name, p_value in p_values.items() if p_value < _LEVEL / len(segments)
+    )
+    if not off:
+        return []
+    named = "; ".join(f"{name} (p = {p_value:.2g})" for p_value, name in off[:_SHOWN])
+    more = f"; and {len(off) - _SHOWN} more" if len(off) > _SHOWN else ""
+    text = (
+        f"sample-ratio mismatch in {counted(len(off), 'segment')}: {named}{more}. Arms do not have "
+        "their shares there, so the segments were made after treatment, or followed from it; "
+        "effects in them are not effects of the treatment. Cut by columns known before treatment"
+    )
+    return [Note(text, Weight.WARNING)]
+
+
+def segment_p_value(sizes: IntArray, whole: IntArray) -> float:
+    """A two-sided p-value that a segment does not depend on arms; one for all arms (Bonferroni).
+
+    Args:
+        sizes: Units of the segment; axes `[cluster, arm]`.
+        whole: Units of everyone; axes the same.
+    """
+    n_arms = whole.shape[1]
+    return float(for_all_arms(np.array([_arm_p_value(sizes, whole, arm) for arm in range(n_arms)])))
+
+
+def _arm_p_value(sizes: IntArray, whole: IntArray, arm: int) -> float:
+    """Twice the smaller tail of how many units of the segment an arm has."""
+    n_drawn, n_all, n_arm = sizes.sum(axis=1), whole.sum(axis=1), whole[:, arm]
+    mixed = (n_drawn > 0) & (n_drawn < n_all) & (n_arm > 0) & (n_arm < n_all)
+    if not mixed.any():
+        return 1.0
+    found = int(sizes[mixed, arm].sum())
+    n_drawn, n_all, n_arm = n_drawn[mixed], n_all[mixed], n_arm[mixed]
+    means = n_drawn * n_arm / n_all
+    variances = means * (1 - n_arm / n_all) * (n_all - n_drawn) / (n_all - 1)
+    if abs(found - means.sum()) <= _NEAR * np.sqrt(variances.sum()):
+        return 1.0
+    low, probs = _sum_of_draws(n_drawn, n_all, n_arm, means, np.sqrt(variances))
+    place = found - low
+    below = probs[: max(place + 1, 0)].sum()
+    above = probs[max(place, 0) :].sum()
+    return float(min(2 * max(min(below, above), _LEAST_PROB), 1.0))
+
+
+def _sum_of_draws(
+    n_drawn: IntArray, n_all: IntArray, n_arm: IntArray, means: FloatArray, spreads: FloatArray
+) -> tuple[int, FloatArray]:
+    """The distribution of a sum of hypergeometric numbers: the least of it, and probabilities."""
+    reach = np.ceil(_REACH * spreads).astype(np.int64) + _MORE
+    middles = means.astype(np.int64)
+    lows = np.maximum(middles - reach, np.maximum(0, n_drawn + n_arm - n_all))
+    highs = np.minimum(middles + reach, np.minimum(n_drawn, n_arm))
+    lengths = highs - lows + 1
+    starts = np.cumsum(lengths) - lengths
+    drawn, every, arm = (np.repeat(each, lengths) for each in (n_drawn, n_all, n_arm))
+    number = np.arange(lengths.sum()) - np.repeat(starts - lows, lengths)
+    logs = _log_choose(arm, number) + _log_choose(every - arm, drawn - number)
+    laws = np.split(np.exp(logs - _log_choose(every, drawn)), starts[1:])
+    while len(laws) > 1:
+        odd = laws[len(laws) // 2 * 2 :]
+        pairs = zip(laws[::2], laws[1::2], strict=False)
+        laws = [_convolve(one, other) for one, other in pairs] + odd
+    return int(lows.sum()), laws[0]
+
+
+def _log_choose(n_all: IntArray, n_chosen: IntArray) -> FloatArray:
+    """The logarithm of how many ways there are to choose some of all."""
+    from scipy.special import gammaln
+
+    of_parts = gammaln(n_chosen + 1.0) + gammaln(n_all - n_chosen + 1.0)
+    return np.asarray(gammaln(n_all + 1.0) - of_parts, np.float64)
+
+
+def _convolve(one: FloatArray, other: FloatArray) -> FloatArray:
+    """The distribution of a sum of two numbers."""
+    if min(len(one), len(other)) < _SHORT:
+        return np.asarray(np.convolve(one, other), np.float64)
+    length = len(one) + len(other) - 1
+    n_points = 1 << (length - 1).bit_length()
+    product = np.fft.rfft(one, n_points) * np.fft.rfft(other, n_points)
+    return np.maximum(np.fft.irfft(product, n_points)[:length], 0.0)
+
+
+def arm_share_notes(layout: Layout, assigned_by: str | None) -> list[str]:
+    """What an owner should know of the shares of arms before a release."""
+    if assigned_by is not None:
+        return []
+    shares = None if layout.arm_shares is None else np.array(layout.arm_shares)
+    return [note.text for note in arm_notes(layout, shares, OWNER_DECLARES)]
+
+
+def estimate_share_notes(
+    layout: Layout,
+    shares: dict[Any, float] | None,
+    labels: LabelWeights | None,
+    assigned_by: str | None,
+) -> list[Note]:
+    """What the check of sample ratios finds, by declared probabilities of arms if there are any."""
+    if assigned_by is not None:
+        text = (
+            f"arms were assigned by {assigned_by} as a whole, so how many units they have follows "
+            "from the groups, and is not compared with planned shares"
+        )
+        return [Note(text)]
+    if labels is None:
+        return sample_ratio_notes(layout, shares)
+    if labels.probs is None:
+        return sample_ratio_notes(layout, shares, PRIVATE_CLUSTERS_DIFFER)
+    return labels.ratio_notes(layout)
+
+
+def check_weighted(
+    labels: LabelWeights | None,
+    release: Release,
+    wanted: Wanted,
+    dimensions: list[tuple[str, ...]],
+    exposed: AskedExposure | None,
+) -> None:
+    """Raise a ParameterError if something is asked for that private clusters do not tell."""
+    if labels is None:
+        return
+    by_group = any(labels.column in dimension for dimension in dimensions)
+    if labels.probs is not None and wanted.estimator == "unstratified":
+        raise ParameterError(
+            "arms have different probabilities in clusters that are private, where plain means "
+            "are biased; leave out estimator='unstratified' (--unstratified)"
+        )
+    weighted = by_group or labels.probs is not None
+    others = (wanted.covariates, release.columns.assigned_by, exposed)
+    if weighted and any(others):
+        raise ParameterError(
+            f"effects that are weighted by noisy labels of {labels.column!r} are neither adjusted, "
+            "nor on those exposed, nor of arms that were assigned to groups; leave out adjust, "
+            "exposure or by"
+        )
+    if by_group and wanted.differences:
+        raise ParameterError(
+            f"true clusters of {labels.column!r} are not known unit by unit, so their effects are "
+            "not compared with each other; leave out differences (--differences)"
+        )
+
+
+def scope_notes(layout: Layout, estimator: Estimator, labels: LabelWeights | None) -> list[Note]:
+    """Remarks on cells that arms are compared within; none where units count by their labels.
+
+    What effects rest on where clusters are private is said in the notes of the release.
+    """
+    weighted = labels is not None and labels.probs is not None
+    return [] if weighted else layout_notes(layout, estimator)
+
+
+def layout_notes(layout: Layout, estimator: Estimator) -> list[Note]:
+    """Remarks on estimates from cells of these sizes."""
+    notes = []
+    compared = layout.compared().sizes
+    n_single = int((compared == 1).sum())
+    if n_single and estimator == "stratified":
+        text = (
+            f"cells with one unit: {n_single}; their variance is taken from the rest of their arm, "
+            "which errs on the wide side"
+        )
+        notes.append(Note(text))
+    n_left_out = layout.n_units - int(compared.sum())
+    if n_left_out and estimator == "stratified":
+        n_clusters = len(layout.clusters) - len(compared)
+        text = (
+            f"{n_clusters:,} of {len(layout.clusters):,} clusters have no unit in some arm, so no "
+            f"effect can be compared there; their {n_left_out:,} units are left out"
+        )
+        notes.append(Note(text, Weight.SCOPE))
+    if layout.sizes.sum(axis=0).min() < FEW_UNITS:
+        notes.append(Note(f"an arm has fewer than {FEW_UNITS} units: intervals are by Student's t"))
+    shares = layout.sizes / layout.sizes.sum(axis=1, keepdims=True)
+    if estimator == "unstratified" and np.ptp(shares, axis=0).max() > 1 / np.sqrt(layout.n_units):
+        text = (
+            "arms have different shares in different clusters: if assignment was by cluster, the "
+            "unstratified estimate mixes the effect with differences between clusters"
+        )
+        notes.append(Note(text, Weight.WARNING))
+    return notes

@@ -1,0 +1,181 @@
+"""Columns made of released outcomes: the noise of a row must not decide where the row counts.
+
+A column that is known of units, and was not made of what was released, tells of a unit's response
+no more than its true outcome does. So in every segment the responses in a set B have, each by
+itself, a probability between min_y P(B|y) and max_y P(B|y) of the published channel. Where a
+segment has so many or so few of them that this has a probability of less than 1e-6, whatever the
+true outcomes are, the column follows from responses.
+
+What is caught: any function of `response`, and thresholds of a debiased column (any function of it
+where all cells share a channel), alone or with noise, that tell more of responses than ε allows, in
+segments large enough for that to show (some hundreds of units; more for a large ε). What is not: a
+column that follows from responses weakly, such as predictions of a model that was trained on the
+same rows. These need a fold that was held out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from clusterdp.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusterdp._arrays import BoolArray, FloatArray, IntArray
+    from clusterdp.channels.catalogue import Channel
+
+
+# The probability that any sound column of an estimate is refused.
+_LEVEL = 1e-6
+
+
+class ColumnCounts(NamedTuple):
+    """Rows counted by the values of a column; axes `[entry]`.
+
+    Attributes:
+        name: The column.
+        values: The value, as a number from zero on.
+        groups: The group of cells, which share a channel.
+        responses: The response.
+        counts: How many rows have all three.
+    """
+
+    name: str
+    values: IntArray
+    groups: IntArray
+    responses: IntArray
+    counts: IntArray
+
+    @classmethod
+    def of(cls, name: str, values: Any, groups: IntArray, responses: Any, counts: Any) -> Self:
+        """From counts of rows, whose entries may repeat."""
+        import polars as pl
+
+        entries = {"values": values, "groups": groups, "responses": responses, "counts": counts}
+        by, total = pl.exclude("counts").cast(pl.Int64), pl.col("counts").cast(pl.Int64).sum()
+        found = pl.DataFrame(entries).group_by(by).agg(total)
+        return cls(name, *(one.to_numpy() for one in found))
+
+    def answered(self, n_outputs: int) -> ColumnCounts:
+        """The rows of units that were asked: who was does not depend on outcomes."""
+        asked = self.responses < n_outputs
+        return ColumnCounts(self.name, *(terms[asked] for terms in self[1:]))
+
+    def by_value(self) -> Iterator[Responses]:
+        """The responses of each value."""
+        order = np.argsort(self.values, kind="stable")
+        ends = np.flatnonzero(np.diff(self.values[order])) + 1
+        for places in np.split(order, ends):
+            yield Responses(self.groups[places], self.responses[places], self.counts[places])
+
+
+class Responses(NamedTuple):
+    """Responses counted by group of cells; axes `[entry]`."""
+
+    groups: IntArray
+    responses: IntArray
+    counts: IntArray
+
+
+class ResponseSet(NamedTuple):
+    """A set of responses.
+
+    Attributes:
+        chosen: Which responses are in it; axes `[group, response]`.
+        low: The smallest probability of the set, given any category; axes `[group]`.
+        high: The largest.
+    """
+
+    chosen: BoolArray
+    low: FloatArray
+    high: FloatArray
+
+    @classmethod
+    def of(cls, chosen: BoolArray, transition: FloatArray) -> ResponseSet:
+        """A set, with its probabilities; axes of `transition`: `[group, response, category]`."""
+        probs = np.where(chosen[..., np.newaxis], transition, 0.0).sum(axis=1)
+        return cls(np.broadcast_to(chosen, transition.shape[:2]), probs.min(-1), probs.max(-1))
+
+    def surprise(self, found: Responses) -> float:
+        """−log of a bound of how likely so many, or so few, responses of the set are.
+
+        Chernoff's bound for independent draws with probabilities of mean p: exp(−n·KL(share, p)).
+        """
+        n_rows = found.counts.sum()
+        inside = self.chosen[found.groups, found.responses]
+        share = (found.counts * inside).sum() / n_rows
+        low, high = (found.counts @ each[found.groups] / n_rows for each in (self.low, self.high))
+        if low <= share <= high:
+            return 0.0
+        return float(n_rows * _divergence(share, low if share < low else high) - math.log(2))
+
+
+def check_columns(
+    columns: list[ColumnCounts], channel: Channel, n_metrics: int, n_questions: int
+) -> None:
+    """Raise a DataError if a column was made of released outcomes.
+
+    Args:
+        columns: The columns.
+        channel: The channel of the rows.
+        n_metrics: How many metrics it decodes.
+        n_questions: How many questions of the release are checked, each for its responses.
+    """
+    answered = (column.answered(channel.possible().shape[-1]) for column in columns)
+    columns = [column for column in answered if len(column.counts)]
+    n_values = sum(len(np.unique(column.values)) for column in columns)
+    for column in columns:
+        if max(leak_surprises(column, channel, n_metrics)) > math.log(
+            n_questions * n_values / _LEVEL
+        ):
+            raise DataError(
+                f"column {column.name!r} follows from released responses: its values tell more of "
+                "them than true outcomes can, so effects that use it mean nothing. Use columns "
+                "that were known before; or train on one fold and estimate in another (holdout, "
+                "--holdout)"
+            )
+
+
+def leak_surprises(column: ColumnCounts, channel: Channel, n_metrics: int) -> list[float]:
+    """How surprising the responses of each value are: −log of a bound of their probability.
+
+    Sets are chosen by looking: by the number of a response, those that a value has more of than
+    others do; by each metric, those that decode to more than a threshold. The bound is multiplied
+    by how many sets could have been chosen.
+    """
+    transition = channel.transition()  # [group, response, category]
+    n_responses = transition.shape[1]
+    halves = [
+        ResponseSet.of(values > cut, transition)
+        for values in map(channel.decode, range(n_metrics))
+        for cut in _thresholds(values)
+    ]
+    totals = np.bincount(column.responses, column.counts, n_responses)
+    found = []
+    for each in column.by_value():
+        mine = np.bincount(each.responses, each.counts, n_responses)
+        more = mine / mine.sum() > totals / totals.sum()
+        numbered = ResponseSet.of(more[np.newaxis], transition)
+        surprise = numbered.surprise(each) - math.log(2) * n_responses
+        if halves:
+            surprise = max(surprise, max(h.surprise(each) for h in halves) - math.log(len(halves)))
+        found.append(surprise - math.log(2))  # two ways to choose sets
+    return found
+
+
+def _thresholds(values: FloatArray) -> FloatArray:
+    """Values to cut at: as many as a channel has outputs, whatever the number of channels."""
+    every = np.unique(values)
+    probs = np.linspace(0, 1, values.shape[1] + 1)[1:-1]
+    return np.unique(np.quantile(every, probs, method="lower"))
+
+
+def _divergence(share: float, prob: float) -> float:
+    """Kullback and Leibler's, of two probabilities; infinite where what was found cannot be."""
+    from scipy.special import rel_entr
+
+    return float(rel_entr(share, prob) + rel_entr(1 - share, 1 - prob))

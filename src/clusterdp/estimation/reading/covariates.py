@@ -1,0 +1,410 @@
+"""Covariates as columns of a regression: numbers, categories, and what is missing of them.
+
+Rows with their covariates, cut by segments and arms.
+
+Of a row, a regression reads covariates and its **entry**: the profile and the response that it was
+counted by. Whatever else it needs is the same for all rows of an entry.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from clusterdp._named import column, columns, unnamed
+from clusterdp._text import counted
+from clusterdp.errors import DataError, ParameterError
+from clusterdp.estimation.effects.findings import Note, Weight
+from clusterdp.estimation.reading._leaks import ColumnCounts
+from clusterdp.estimation.reading.cuts import columns_of
+from clusterdp.outcomes.published_names import QUESTION
+from clusterdp.published.rows import answer_columns, with_text
+from clusterdp.rows.columns import RESPONSE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import polars as pl
+
+    from clusterdp._arrays import BoolArray, CodeArray, FloatArray, IntArray
+    from clusterdp.estimation.reading.cuts import Cuts, Segment
+    from clusterdp.estimation.reading.profiles import Counted, ProfiledRows, Profiles, Profiling
+    from clusterdp.published.release import Release, ReleasedQuestion
+
+
+# A category more than this needs a slope in every arm, which few tables can pay for.
+MOST_CATEGORIES = 50
+# How many classes of numbers a covariate is checked in.
+_CLASSES = 20
+# How many rows tell where to divide.
+_ROWS_OF_CLASSES = 100_000
+# The class of rows that lack a covariate.
+MISSING = 0
+# Rows that are worked on at once: what is computed for them stays small.
+_ROWS_TOGETHER = 2**18
+# No column of a user has this name.
+_GROUP = "__clusterdp_group"
+
+
+class GroupedRows(NamedTuple):
+    """Rows by their values in some columns.
+
+    Attributes:
+        values: The combinations that occur, in their order, null first; axes `[group]`.
+        groups: The group of each row; axes `[row]`.
+    """
+
+    values: pl.DataFrame
+    groups: CodeArray
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, names: tuple[str, ...]) -> Self:
+        """Rows by the values of some columns; all in one group without any."""
+        import polars as pl
+
+        if not names:
+            return cls(pl.DataFrame(), np.zeros(len(rows), np.uint8))
+        keys = [column(name) for name in names]
+        chosen = rows.select(keys)
+        values = chosen.lazy().unique().collect(engine="streaming").sort(columns(names))
+        narrow = np.min_scalar_type(len(values))
+        places = values.with_columns(pl.Series(_GROUP, np.arange(len(values), dtype=narrow)))
+        groups = [
+            part.join(places, on=keys, how="left", nulls_equal=True, maintain_order="left")[_GROUP]
+            for part in chosen.iter_slices(_ROWS_TOGETHER)
+        ]
+        return cls(with_text(values), pl.concat(groups).to_numpy())
+
+
+class Covariates(NamedTuple):
+    """What is known of rows before treatment; axes of arrays `[row]`.
+
+    Attributes:
+        regressors: The columns that have a slope: numbers, and indicators as truth values.
+        classes: The values of each covariate as a few classes, from 1 on; `MISSING` where it is.
+        n_missing: How many units lack each covariate.
+        numbers: Which are numbers; the others are categories.
+    """
+
+    regressors: tuple[FloatArray | BoolArray, ...]
+    classes: dict[str, CodeArray]
+    n_missing: dict[str, int]
+    numbers: frozenset[str]
+
+    def chosen(self, rows: BoolArray) -> Covariates:
+        """Some of the rows."""
+        return self._replace(
+            regressors=tuple(one[rows] for one in self.regressors),
+            classes={name: one[rows] for name, one in self.classes.items()},
+        )
+
+    def notes(self) -> list[Note]:
+        """What is missing."""
+        return [
+            Note(
+                f"{counted(n_units, 'unit')} without {name}: they stay, with its mean and an "
+                "indicator of their own",
+                Weight.SCOPE,
+            )
+            for name, n_units in self.n_missing.items()
+            if n_units
+        ]
+
+
+def check_covariates(schema: pl.Schema, release: Release, covariates: tuple[str, ...]) -> None:
+    """Raise a ParameterError unless covariates are columns of the rows that can be adjusted for."""
+    if len(set(covariates)) < len(covariates):
+        raise ParameterError(f"a covariate is named twice in {', '.join(covariates)}")
+    own = release.columns
+    reserved = (own.unit, *own.cell, *answer_columns(release), *own.debiased)
+    for name in covariates:
+        if name in reserved:
+            raise ParameterError(f"cannot adjust for {name!r}: it is not a covariate")
+        if name not in schema:
+            raise ParameterError(f"cannot adjust for {name!r}: there is no such column")
+        if not (is_number(schema[name]) or _is_category(schema[name])):
+            raise ParameterError(
+                f"cannot adjust for {name!r}: it holds {schema[name]}; make numbers or text of it"
+            )
+
+
+def read_covariates(rows: pl.DataFrame, covariates: tuple[str, ...]) -> Covariates:
+    """The columns of a regression.
+
+    A number is one column. A category is an indicator of each value but the most frequent. Where
+    values are missing, a number is its mean, and one more column says that it is missing.
+
+    Args:
+        rows: All rows, in their order: sums of floats depend on it.
+        covariates: The columns to adjust for; what is no number is a category.
+
+    Raises:
+        DataError: If nothing is known of a covariate.
+        ParameterError: If a covariate has too many categories.
+    """
+    import polars as pl
+
+    numbers = frozenset(name for name in covariates if is_number(rows.schema[name]))
+    regressors: list[FloatArray | BoolArray] = []
+    classes = {}
+    for name in covariates:
+        if name in numbers:
+            values = unnamed(rows[name]).cast(pl.Float64).fill_null(np.nan).to_numpy()
+            classes[name], terms = _classes(values), _of_number(values)
+        else:
+            labels, groups = GroupedRows.of(rows, (name,))
+            classes[name] = groups + (labels.null_count().item() == 0)
+            terms = _of_category(name, classes[name])
+        if not classes[name].any():
+            raise DataError(f"cannot adjust for {name!r}: no released unit has it; leave it out")
+        regressors += terms
+    return Covariates(
+        regressors=tuple(regressors),
+        classes=classes,
+        n_missing={name: int((one == MISSING).sum()) for name, one in classes.items()},
+        numbers=numbers,
+    )
+
+
+def is_number(kind: pl.DataType) -> bool:
+    """Whether a column of a type is adjusted for as a number."""
+    import polars as pl
+
+    return kind.is_numeric() or kind == pl.Boolean
+
+
+def _is_category(kind: pl.DataType) -> bool:
+    import polars as pl
+
+    return isinstance(kind, pl.String | pl.Categorical | pl.Enum)
+
+
+def _classes(numbers: FloatArray) -> CodeArray:
+    """Numbers as a few classes in their order; `MISSING` where they are not finite.
+
+    Some rows, far apart, tell where to divide: how large classes are need not be exact.
+    """
+    known = np.isfinite(numbers)
+    some = numbers if known.all() else numbers[known]
+    some = np.sort(some[:: max(1, len(some) // _ROWS_OF_CLASSES)])
+    bounds = np.unique(some[:: max(1, len(some) // _CLASSES)])
+    narrow = np.min_scalar_type(len(bounds) + 1)
+    parts = np.array_split(numbers, len(numbers) // _ROWS_TOGETHER + 1)
+    below = [np.searchsorted(bounds, part, side="right").astype(narrow) for part in parts]
+    return np.where(known, np.concatenate(below) + 1, MISSING)
+
+
+def _of_number(numbers: FloatArray) -> Iterator[FloatArray | BoolArray]:
+    """A number in standard deviations from its mean, and whether it is missing."""
+    known = np.isfinite(numbers)
+    is_complete = bool(known.all())
+    some = numbers if is_complete else numbers[known]
+    centred = numbers - some.mean()
+    spread = float(some.std(ddof=1)) if len(some) > 1 else 0.0
+    centred /= spread or 1.0
+    if not is_complete:
+        centred[~known] = 0.0
+    yield centred
+    if not is_complete:
+        yield ~known
+
+
+def _of_category(name: str, classes: CodeArray) -> Iterator[BoolArray]:
+    """Indicators of all values but the most frequent; what is missing is a value, too."""
+    counts = np.bincount(classes)
+    n_values = np.count_nonzero(counts)
+    if n_values > MOST_CATEGORIES:
+        raise ParameterError(
+            f"cannot adjust for {name!r}: it has {n_values:,} values, and at most "
+            f"{MOST_CATEGORIES} have slopes; group them, or cut by them (by, --by)"
+        )
+    for code in np.argsort(-counts, kind="stable")[1:n_values]:
+        yield classes == code
+
+
+# Rows that are put in order at once.
+_ROWS_IN_ORDER = 2**20
+# Rows that are worked on at once. They stay in the processor's cache, and are few enough for NumPy
+# to multiply them in one thread: several would wait longer than they work.
+_ROWS_OF_PIECE = 2**13
+
+
+class Piece(NamedTuple):
+    """Some rows of one arm.
+
+    Attributes:
+        entries: The entry of each row, its place among those of the segment; axes `[row]`.
+        covariates: The columns of the regression; axes `[covariate, row]`.
+    """
+
+    entries: CodeArray
+    covariates: FloatArray
+
+
+class Cut(NamedTuple):
+    """Rows in the order of segments and arms, stretch by stretch.
+
+    Attributes:
+        order: Where the rows of a segment and an arm stand; axes `[row]`.
+        bounds: Where those of each begin and end among these; axes `[stretch, key + 1]`.
+        segments: The place of each segment by its values. Its key is that, times the number of
+            arms, plus the arm.
+    """
+
+    order: CodeArray
+    bounds: IntArray
+    segments: Mapping[tuple[Any, ...], int]
+
+    @classmethod
+    def of(cls, grouped: GroupedRows, arms: CodeArray, n_arms: int) -> Self:
+        """Rows by their values, and by their arms; axes of `arms`: `[row]`."""
+        n_rows, n_keys = len(arms), n_arms * max(len(grouped.values), 1)
+        order = np.empty(n_rows, np.min_scalar_type(n_rows))
+        bounds = []
+        for start in range(0, n_rows, _ROWS_IN_ORDER):
+            rows = slice(start, start + _ROWS_IN_ORDER)
+            keys = grouped.groups[rows].astype(np.min_scalar_type(n_keys)) * n_arms + arms[rows]
+            order[rows] = start + np.argsort(keys, kind="stable")  # narrow ones: by counting
+            sizes = np.bincount(keys, minlength=n_keys)
+            bounds.append(start + np.concatenate([[0], np.cumsum(sizes)]))
+        every = enumerate(grouped.values.iter_rows())
+        segments = {_alike(values): place for place, values in every}
+        return cls(order, np.stack(bounds), segments or {(): 0})
+
+    def rows(self, segment: Segment, arm: int) -> Iterator[CodeArray]:
+        """The places of the rows of a segment and an arm, a few at a time."""
+        n_arms = (self.bounds.shape[1] - 1) // len(self.segments)
+        key = self.segments[_alike(tuple(value for _, value in segment))] * n_arms + arm
+        for begin, end in self.bounds[:, key : key + 2].tolist():
+            for start in range(begin, end, _ROWS_OF_PIECE):
+                yield self.order[start : min(start + _ROWS_OF_PIECE, end)]
+
+
+def _alike(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Values that can be looked up: what is not a number is not even equal to itself."""
+    return tuple(math.nan if value != value else value for value in values)  # noqa: PLR0124
+
+
+class KnownRows(NamedTuple):
+    """All rows, with what is known of them before treatment.
+
+    Attributes:
+        given: Covariates.
+        rows: Responses, and the columns of dimensions; axes `[row]`.
+        answers: The rows by the columns that profiles follow from, questions and responses.
+    """
+
+    given: Covariates
+    rows: pl.DataFrame
+    answers: GroupedRows
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, cuts: Cuts, profiling: Profiling) -> Self:
+        """Rows with the covariates of a cut.
+
+        Raises:
+            DataError: If nothing is known of a covariate.
+            ParameterError: If a covariate has too many categories.
+        """
+        names = (*profiling.names, *answer_columns(profiling.release))
+        return cls(
+            given=read_covariates(rows, cuts.covariates),
+            rows=rows.select(columns((*columns_of(cuts.known), RESPONSE))),
+            answers=GroupedRows.of(rows, names),
+        )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RowsBySegment:
+    """Rows of a question with the columns of a regression, cut by one dimension at a time.
+
+    Segments of a dimension are asked for one after another, so its cut is kept until the next.
+
+    Attributes:
+        given: What is known of the rows.
+        rows: Responses, and the columns of dimensions; axes `[row]`.
+        profiles: What profiles are of.
+        n_responses: How many responses there can be.
+        entries: The entry of each row, among all that there can be: its profile times the number of
+            responses, plus its response; axes `[row]`.
+    """
+
+    given: Covariates
+    rows: pl.DataFrame
+    profiles: Profiles
+    n_responses: int
+    entries: CodeArray
+    _cuts: dict[tuple[str, ...], Cut] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, known: KnownRows, found: ProfiledRows, question: ReleasedQuestion) -> Self:
+        """The rows as a question reads them, see `by_question`; of one fold if it is held out."""
+        (given, rows, (values, groups)), profiles = known, found.places(known.answers.values)
+        n_responses = question.answers.possible().shape[-1]
+        read = values[RESPONSE].to_numpy()
+        if QUESTION in values.columns:
+            asked = values[QUESTION].cast(str) == question.name
+            read = np.where(asked.to_numpy(), read, n_responses - 1)
+        if (profiles < 0).any():
+            chosen = (profiles >= 0)[groups]
+            given, rows, groups = given.chosen(chosen), rows.filter(chosen), groups[chosen]
+        narrow = np.min_scalar_type(len(found.profiles.cells) * n_responses)
+        return cls(
+            given=given,
+            rows=rows,
+            profiles=found.profiles,
+            n_responses=n_responses,
+            entries=(profiles * n_responses + read).astype(narrow)[groups],
+        )
+
+    def pieces(self, segment: Segment, counted: Counted) -> Callable[[int], Iterator[Piece]]:
+        """What gives the rows of a segment and an arm, piece by piece.
+
+        Args:
+            segment: The segment; nothing for all rows.
+            counted: Its entries.
+        """
+        cut = self._cut_by(tuple(name for name, _ in segment))
+        found = np.zeros(len(self.profiles.cells) * self.n_responses, np.int32)
+        found[counted.profiles * self.n_responses + counted.responses] = range(len(counted.counts))
+
+        def of_arm(arm: int) -> Iterator[Piece]:
+            for rows in cut.rows(segment, arm):
+                columns = np.stack([one[rows] for one in self.given.regressors])
+                yield Piece(found[self.entries[rows]], columns.astype(np.float64, copy=False))
+
+        return of_arm
+
+    def _cut_by(self, dimension: tuple[str, ...]) -> Cut:
+        if dimension not in self._cuts:
+            self._cuts.clear()
+            grouped = GroupedRows.of(self.rows, dimension)
+            n_arms = self.profiles.shape[1]
+            of_entries = np.repeat(self.profiles.arms, self.n_responses)
+            arms = of_entries.astype(np.min_scalar_type(n_arms))[self.entries]
+            self._cuts[dimension] = Cut.of(grouped, arms, n_arms)
+        return self._cuts[dimension]
+
+    def class_counts(self, groups: IntArray) -> list[ColumnCounts]:
+        """Rows counted by the classes of each covariate.
+
+        Args:
+            groups: The group of cells, which share a channel, of each profile.
+        """
+        import polars as pl
+
+        found = []
+        for name, classes in self.given.classes.items():
+            rows = pl.LazyFrame({"values": classes, "entries": self.entries})
+            counted = rows.group_by(pl.all()).len().collect(engine="streaming")
+            entries = counted["entries"].to_numpy().astype(np.int64)
+            profiles, responses = np.divmod(entries, self.n_responses)
+            found.append(
+                ColumnCounts.of(
+                    name, counted["values"], groups[profiles], responses, counted["len"]
+                )
+            )
+        return found

@@ -1,0 +1,159 @@
+"""What rows are cut by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clusterdp._named import columns
+from clusterdp.errors import ParameterError
+from clusterdp.estimation.reading.rows import MATCHED
+from clusterdp.published.rows import (
+    answer_columns,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+
+    from clusterdp.estimation.reading.clusters import LabelWeights
+    from clusterdp.estimation.reading.crossing import AskedExposure
+    from clusterdp.published.release import Release
+
+
+Segment = tuple[tuple[str, Any], ...]
+
+
+class Cuts(NamedTuple):
+    """What rows are cut by, and what is known of them.
+
+    Attributes:
+        table: The analyst's frame, of any library; None for kept columns alone.
+        on: The column of ids in that frame; the release's own name by default.
+        dimensions: The columns to cut by, see `parse_dimensions`.
+        covariates: The columns to adjust for.
+        exposure: The exposure; None if there is none.
+        labels: What units count by noisy labels, where clusters are private; else None.
+    """
+
+    table: Any
+    on: str | None
+    dimensions: list[tuple[str, ...]]
+    covariates: tuple[str, ...]
+    exposure: AskedExposure | None = None
+    labels: LabelWeights | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every column to cut by or to adjust for."""
+        return (*columns_of(self.known), *self.covariates)
+
+    @property
+    def known(self) -> list[tuple[str, ...]]:
+        """The columns of dimensions that are known of units: true clusters are not."""
+        return [one for one in dict.fromkeys(map(self.known_of, self.dimensions)) if one]
+
+    def known_of(self, dimension: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns of a dimension that are known of units."""
+        private = None if self.labels is None else self.labels.column
+        return tuple(name for name in dimension if name != private)
+
+    def cut(
+        self, tables: list[pl.DataFrame], dimension: tuple[str, ...]
+    ) -> Iterator[tuple[Segment, pl.DataFrame]]:
+        """Each segment of a dimension with counts of rows; a true cluster has those of all."""
+        known = self.known_of(dimension)
+        parts = _cut(holding(tables, known), known) if known else [((), tables[0])]
+        for segment, part in parts:
+            if len(known) == len(dimension) or self.labels is None:
+                yield segment, part
+                continue
+            for group in self.labels.groups:
+                values = {**dict(segment), self.labels.column: group}
+                yield tuple((name, values[name]) for name in dimension), part
+
+    @property
+    def finest(self) -> list[tuple[str, ...]]:
+        """What rows must be counted by: counts by `("tier", "region")` include those by tier."""
+        every = self.known
+        return [one for one in every if not any(set(one) < set(other) for other in every)] or [()]
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Every column that decides anything, and the name of an exposure."""
+        asked = (*columns_of(self.dimensions), *self.covariates)
+        return (*asked, *([] if self.exposure is None else [self.exposure.name]))
+
+
+def parse_dimensions(by: Any, release: Release) -> list[tuple[str, ...]]:
+    """What to cut by: each entry a column, or several that are crossed (`"tier,region"`).
+
+    A name that the release has itself is never split. Repeated entries count once.
+    """
+    if by is None:
+        return []
+    entries = [by] if isinstance(by, str) else by
+    if not isinstance(entries, list | tuple):
+        raise ParameterError(f"by must be a column or a list of columns, got {by!r}")
+    found: dict[tuple[str, ...], None] = {}
+    for entry in entries:
+        names = entry
+        if isinstance(entry, str):
+            whole = entry in (*release.columns.public, release.columns.true_cluster)
+            names = [entry] if whole else [name.strip() for name in entry.split(",")]
+        found[tuple(dict.fromkeys(parse_names("by", names)))] = None
+    return list(found)
+
+
+def parse_names(parameter: str, names: Any) -> tuple[str, ...]:
+    """One column or several, as a tuple."""
+    listed = (names,) if isinstance(names, str) else names
+    if isinstance(listed, list | tuple) and all(isinstance(name, str) for name in listed):
+        return tuple(listed)
+    raise ParameterError(f"{parameter} must be a column or a list of columns, got {names!r}")
+
+
+def check_dimensions(
+    schema: pl.Schema, dimensions: list[tuple[str, ...]], release: Release
+) -> None:
+    """Raise a ParameterError unless segments can be cut by every column."""
+    columns = release.columns
+    answers = (*answer_columns(release), *columns.debiased)
+    reserved = {columns.unit, columns.arm, *answers, MATCHED}
+    offered = [name for name in schema.names() if name not in reserved]
+    if columns.true_cluster is not None:
+        offered = [columns.true_cluster if name == columns.cluster else name for name in offered]
+    for name in columns_of(dimensions):
+        if columns.true_cluster is not None and name == columns.cluster:
+            raise ParameterError(
+                f"cannot cut by {name!r}: its labels are noisy, so every group mixes all clusters; "
+                f"for effects in true clusters cut by {columns.true_cluster!r}"
+            )
+        if name not in offered:
+            raise ParameterError(
+                f"cannot cut by {name!r}; there are {', '.join(map(repr, offered))}"
+            )
+
+
+def columns_of(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Every column of some dimensions, once."""
+    return tuple(dict.fromkeys(name for dimension in dimensions for name in dimension))
+
+
+def holding(tables: list[pl.DataFrame], dimension: tuple[str, ...]) -> pl.DataFrame:
+    """The counts that have every column of a dimension."""
+    return next(table for table in tables if set(dimension) <= set(table.columns))
+
+
+def _cut(table: pl.DataFrame, dimension: tuple[str, ...]) -> Iterator[tuple[Segment, pl.DataFrame]]:
+    """Each segment of a dimension, in the order of its values, with the counts of its rows.
+
+    Rows without a value in the dimension belong to no segment.
+    """
+    there = table.drop_nulls(columns(dimension)).sort(columns(dimension))
+    # By position: where rows are parted, too, names are patterns, and no selectors are taken.
+    names, by = there.columns, [f"c{there.columns.index(name)}" for name in dimension]
+    there.columns = [f"c{place}" for place in range(there.width)]
+    for key, group in there.partition_by(by, as_dict=True, maintain_order=True).items():
+        group.columns = names
+        yield tuple(zip(dimension, key, strict=True)), group

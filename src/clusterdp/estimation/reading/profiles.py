@@ -1,0 +1,391 @@
+"""Profiles: the finest public partition of units that published sums distinguish.
+
+Units of a profile are in the same cell, fold and groups. Estimates read released rows as sums over
+profiles, so that fifty million rows become as many numbers as there are profiles.
+
+Which profile released rows are of.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.errors import DataError, ParameterError
+from clusterdp.estimation.means.answers import Answers
+from clusterdp.estimation.means.sums import CellMoments
+from clusterdp.outcomes.space import Ends
+from clusterdp.published.rows import COUNT, released_cells, released_groups
+from clusterdp.rows.columns import FOLD, RESPONSE
+from clusterdp.rows.value_codes import Labels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+    from scipy.sparse import csr_array
+
+    from clusterdp._arrays import BoolArray, FloatArray, IntArray
+    from clusterdp.cells.layout import Layout
+    from clusterdp.channels.asked import AskedChannel
+    from clusterdp.channels.catalogue import Channel
+    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.published.release import Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Profiles:
+    """Which cell, fold and groups each profile is of; axes of arrays `[profile]`.
+
+    Attributes:
+        cells: Places in a flat `[cluster, arm]` array.
+        sizes: Numbers of units, all of them released.
+        shape: How many clusters and arms there are.
+        folds: The fold of each; None where there is one.
+        groups: The group of each, for every breakdown that sums are published of.
+        assigned: The group that was assigned to an arm as a whole; None if units were.
+    """
+
+    cells: IntArray
+    sizes: IntArray
+    shape: tuple[int, int]
+    folds: IntArray | None
+    groups: Mapping[tuple[str, ...], IntArray]
+    assigned: IntArray | None = None
+
+    @classmethod
+    def of_cells(cls, layout: Layout) -> Profiles:
+        """Every cell as a profile: where no sum distinguishes more."""
+        n_clusters, n_arms = layout.sizes.shape
+        sizes = layout.sizes.ravel()
+        cells = np.arange(sizes.size)
+        return cls(cells=cells, sizes=sizes, shape=(n_clusters, n_arms), folds=None, groups={})
+
+    @property
+    def arms(self) -> IntArray:
+        """The arm of each profile."""
+        return np.asarray(self.cells % self.shape[1])
+
+    @property
+    def clusters(self) -> IntArray:
+        """The cluster of each profile."""
+        return np.asarray(self.cells // self.shape[1])
+
+    def chosen(self, places: IntArray) -> Profiles:
+        """Some of the profiles."""
+        return Profiles(
+            cells=self.cells[places],
+            sizes=self.sizes[places],
+            shape=self.shape,
+            folds=None if self.folds is None else self.folds[places],
+            groups={by: groups[places] for by, groups in self.groups.items()},
+            assigned=None if self.assigned is None else self.assigned[places],
+        )
+
+    def sum_cells(self, terms: FloatArray | IntArray) -> FloatArray:
+        """Sums over the profiles of each cell; from `[..., profile]` to `[..., cluster, arm]`."""
+        n_cells = self.shape[0] * self.shape[1]
+        if np.array_equal(self.cells, np.arange(n_cells)):
+            return np.asarray(terms, np.float64).reshape(*terms.shape[:-1], *self.shape)
+        flat = terms.reshape(-1, terms.shape[-1])
+        sums = np.stack([np.bincount(self.cells, row, n_cells) for row in flat])
+        return np.asarray(sums, np.float64).reshape(*terms.shape[:-1], *self.shape)
+
+
+class Counted(NamedTuple):
+    """Rows counted by profile and response; axes `[entry]`.
+
+    A response that the channel does not have, the number of its outputs, means "not asked".
+    """
+
+    profiles: IntArray
+    responses: IntArray
+    counts: IntArray
+
+
+class Outputs(NamedTuple):
+    """What an output tells of a unit; axes `[..., group of cells, output]`.
+
+    Attributes:
+        values: The debiased outcome, as a distance from the middle of the metric's values.
+        noise: An unbiased estimate of the variance of the debiased outcome's noise.
+        groups: The group of each cell; axes `[..., cluster, arm]`.
+        middle: The middle of the metric's values.
+    """
+
+    values: FloatArray
+    noise: FloatArray
+    groups: IntArray
+    middle: float
+
+    @classmethod
+    def of(cls, channel: Channel | AskedChannel, space: CategorySpace, metric: int = 0) -> Outputs:
+        """The outputs of a channel, for one metric."""
+        return cls.decoded(channel, channel.decode(metric), space.metric_values()[metric])
+
+    @classmethod
+    def decoded(
+        cls, channel: Channel | AskedChannel, debiased: FloatArray, values: FloatArray
+    ) -> Outputs:
+        """The outputs of a channel, for a function of the category.
+
+        Two values are equally far from their middle. So the squared distance of a debiased outcome
+        exceeds a known number by the variance of its noise, on average.
+
+        Args:
+            channel: The channel.
+            debiased: What its outputs count as; axes `[..., group of cells, output]`.
+            values: The function; axes `[category]`.
+        """
+        ends = Ends.of_values(values)
+        distances = debiased - ends.middle
+        if len(np.unique(values)) <= 2:
+            noise = np.where(channel.possible(), distances**2 - (ends.span / 2) ** 2, 0.0)
+        else:
+            noise = channel.read_numbers(channel.noise_of(values, debiased))
+        return cls(distances, noise, channel.groups, ends.middle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProfileSums:
+    """Sums over the rows of each profile; axes `[..., profile]`.
+
+    Attributes:
+        sizes: Numbers of rows.
+        sums: Of debiased outcomes, as distances from the middle of the metric's values.
+        squares: Of the squares of these distances.
+        noise: Of the estimated variances of their noise.
+        asked: Numbers of rows of units that were asked; None if all were.
+        stands_for: Numbers of units that these stand for; None if all were asked.
+    """
+
+    sizes: IntArray
+    sums: FloatArray
+    squares: FloatArray
+    noise: FloatArray
+    asked: IntArray | None = None
+    stands_for: FloatArray | None = None
+
+    @classmethod
+    def of_rows(cls, counted: Counted, profiles: Profiles, outputs: Outputs) -> ProfileSums:
+        """Sums over counted rows; see `Answers`."""
+        read = Answers.of(counted, profiles, outputs)
+        everyone = bool((read.stands_for == 1).all())
+
+        def add(terms: FloatArray | IntArray | BoolArray) -> FloatArray:
+            sums = np.bincount(counted.profiles, counted.counts * terms, len(profiles.cells))
+            return np.asarray(sums, np.float64)
+
+        return cls(
+            sizes=add(np.ones_like(counted.counts)).astype(np.int64),
+            sums=add(read.values),
+            squares=add(read.values**2 + read.missed),
+            noise=add(read.noise),
+            asked=None if everyone else add(np.sign(read.stands_for)).astype(np.int64),
+            stands_for=None if everyone else add(read.stands_for),
+        )
+
+    @classmethod
+    def of_cell_counts(cls, counts: IntArray, outputs: Outputs) -> ProfileSums:
+        """Sums over rows counted by cell and response, cells being the profiles.
+
+        Args:
+            counts: Axes `[..., cluster, arm, response]`.
+            outputs: What responses tell.
+        """
+        values = outputs.values[..., outputs.groups, :]
+
+        def add(terms: FloatArray) -> FloatArray:
+            sums = (counts * terms).sum(axis=-1)
+            return np.asarray(sums.reshape(*sums.shape[:-2], -1))
+
+        sizes = counts.sum(axis=-1)
+        return cls(
+            sizes=sizes.reshape(*sizes.shape[:-2], -1),
+            sums=add(values),
+            squares=add(values**2),
+            noise=add(outputs.noise[..., outputs.groups, :]),
+        )
+
+    def cell_moments(self, profiles: Profiles) -> CellMoments:
+        """Moments of cells; means as distances from the middle."""
+        sizes = np.asarray(profiles.sum_cells(self.sizes), dtype=np.int64)
+        some = np.maximum(sizes, 1)  # the moments of an empty cell are zeros, and count for nothing
+        means = profiles.sum_cells(self.sums) / some
+        squares = profiles.sum_cells(self.squares) - sizes * means**2
+        return CellMoments(
+            sizes=sizes,
+            means=means,
+            squares=squares,
+            noise=profiles.sum_cells(self.noise),
+            asked=None if self.asked is None else profiles.sum_cells(self.asked).astype(np.int64),
+            stands_for=None if self.stands_for is None else profiles.sum_cells(self.stands_for),
+        )
+
+
+def spread_cells(of_cells: FloatArray, profiles: Profiles, arms: list[int]) -> FloatArray:
+    """Numbers of cells of some arms, for every profile: zero in those of other arms.
+
+    From `[..., cluster, arm]` to `[..., arm, profile]`, arms in the order given.
+    """
+    by_arm = np.moveaxis(of_cells, -1, -2)[..., profiles.clusters]
+    return np.where(profiles.arms == np.array(arms)[:, np.newaxis], by_arm, 0.0)
+
+
+def times(terms: FloatArray, matrix: csr_array) -> FloatArray:
+    """A product over the last axis with a sparse matrix, whatever the axes before it."""
+    flat = terms.reshape(math.prod(terms.shape[:-1]), terms.shape[-1])
+    return np.asarray(flat @ matrix).reshape(*terms.shape[:-1], matrix.shape[1])
+
+
+# The number of a row's profile; no column of a user has this name.
+PROFILE = "__clusterdp_profile"
+_PLACE = "__clusterdp_place"
+
+
+class Profiling(NamedTuple):
+    """What profiles are made of.
+
+    Attributes:
+        release: The release that rows are of.
+        levels: The breakdowns that sums are published of.
+        by_fold: Whether there are folds.
+        holdout: The fold whose rows are used alone; None for all rows.
+        assigned: The groups that were assigned to arms as a whole, once they are known; None if
+            units were.
+    """
+
+    release: Release
+    levels: tuple[tuple[str, ...], ...]
+    by_fold: bool
+    holdout: int | None
+    assigned: Labels | None = None
+
+    @classmethod
+    def for_sums(cls, release: Release, *, use_sums: bool, holdout: int | None) -> Profiling:
+        """As fine as the published sums that are used.
+
+        Raises:
+            ParameterError: If there is no such fold.
+        """
+        n_folds = release.layout.folds
+        if holdout is not None and n_folds == 1:
+            raise ParameterError(
+                "the release has no folds to hold out; release with folds=2 (--folds 2), or use "
+                'rows alone (use="rows", --rows-only) in a segment of your own'
+            )
+        if holdout is not None and holdout not in range(n_folds):
+            raise ParameterError(f"holdout must be a fold from 0 to {n_folds - 1}, got {holdout!r}")
+        statistics = (one for question in release.questions for one in question.statistics)
+        levels = dict.fromkeys(one.level for one in statistics if one.level is not None)
+        used = tuple(level for level in levels if level) if use_sums else ()
+        return cls(release, used, n_folds > 1, holdout)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that a row's profile follows from."""
+        fold = (FOLD,) if self.by_fold or self.holdout is not None else ()
+        groups = (name for level in self.levels for name in level)
+        columns = self.release.columns
+        assigned = () if columns.assigned_by is None else (columns.assigned_by,)
+        return tuple(dict.fromkeys((*columns.cell, *fold, *groups, *assigned)))
+
+    def of(self, table: pl.DataFrame) -> ProfiledRows:
+        """The profiles of counted rows.
+
+        Args:
+            table: All rows, counted by `names` and others.
+        """
+        if self.release.columns.assigned_by is not None and self.assigned is None:
+            labels = Labels.of(table[self.release.columns.assigned_by])
+            return self._replace(assigned=labels).of(table)
+        table = self._held_out(table)
+        parts = self._parts(table)
+        keys, first, places = np.unique(self._key(parts), return_index=True, return_inverse=True)
+        counts = table[COUNT].to_numpy()
+        profiles = Profiles(
+            cells=parts[0][first],
+            sizes=np.bincount(places, counts, len(keys)).astype(np.int64),
+            shape=self.release.layout.sizes.shape,
+            folds=parts[1][first] if self.by_fold else None,
+            groups={
+                level: part[first] for level, part in zip(self.levels, parts[2:], strict=False)
+            },
+            assigned=None if self.assigned is None else parts[-1][first],
+        )
+        return ProfiledRows(self, profiles, keys, _with_profiles(table, places))
+
+    def find(self, table: pl.DataFrame, keys: IntArray) -> pl.DataFrame:
+        """Rows with their profiles, which are among those of some keys."""
+        table = self._held_out(table)
+        return _with_profiles(table, np.searchsorted(keys, self._key(self._parts(table))))
+
+    def _held_out(self, table: pl.DataFrame) -> pl.DataFrame:
+        import polars as pl
+
+        return table if self.holdout is None else table.filter(pl.col(FOLD) == self.holdout)
+
+    def _parts(self, table: pl.DataFrame) -> list[IntArray]:
+        """Cell, fold and groups of each row; the fold is 0 where there is one."""
+        cells = released_cells(table, self.release.columns, self.release.layout)
+        folds = np.zeros_like(cells)
+        if self.by_fold and self.holdout is None:
+            held = table[FOLD]
+            if not held.is_in(list(range(self.release.layout.folds))).all():
+                raise DataError("the rows hold folds that the release does not have")
+            folds = held.to_numpy().astype(np.int64)
+        groups = [released_groups(table, level, self.release.layout) for level in self.levels]
+        if self.assigned is not None:
+            name = self.release.columns.assigned_by or ""
+            groups.append(self.assigned.encode(table[name]).astype(np.int64))
+        return [cells, folds, *groups]
+
+    def _key(self, parts: list[IntArray]) -> IntArray:
+        """One number per profile, in the order of cells."""
+        layout = self.release.layout
+        limits = [layout.folds, *(layout.n_groups(level) for level in self.levels)]
+        if self.assigned is not None:
+            limits.append(len(self.assigned.values))
+        key = parts[0]
+        for part, limit in zip(parts[1:], limits, strict=True):
+            key = key * limit + part
+        return key
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfiledRows:
+    """Counted rows with a column `PROFILE`, and what finds the profiles of others."""
+
+    profiling: Profiling
+    profiles: Profiles
+    keys: IntArray
+    table: pl.DataFrame
+
+    def add_profiles(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Other counts of the same release with their profiles."""
+        return self.profiling.find(table, self.keys)
+
+    def places(self, values: pl.DataFrame) -> IntArray:
+        """The profiles of combinations of values; −1 for those of a fold that is not used."""
+        found = np.full(len(values), -1)
+        held = self.add_profiles(values.with_row_index(_PLACE))
+        found[held[_PLACE].to_numpy()] = held[PROFILE].to_numpy()
+        return found
+
+    @staticmethod
+    def count(table: pl.DataFrame) -> Counted:
+        """Counts by profile and response, in their order, from a table with both."""
+        import polars as pl
+
+        counts = table.group_by(PROFILE, RESPONSE).agg(pl.col(COUNT).sum())
+        counts = counts.sort(PROFILE, RESPONSE)
+        return Counted(*(counts[name].to_numpy() for name in (PROFILE, RESPONSE, COUNT)))
+
+
+def _with_profiles(table: pl.DataFrame, places: IntArray) -> pl.DataFrame:
+    import polars as pl
+
+    return table.with_columns(pl.Series(PROFILE, places, dtype=pl.Int64))

@@ -1,0 +1,268 @@
+"""The analyst's own table, joined to released rows by the ids of units."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clusterdp._named import column, columns, unnamed
+from clusterdp._text import counted
+from clusterdp.errors import DataError
+from clusterdp.estimation.effects.findings import Note, Weight
+from clusterdp.published.rows import scan_units
+from clusterdp.rows.frames import column_names, evaluated, read_frame
+from clusterdp.rows.value_codes import plain_column
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import narwhals as nw
+    import polars as pl
+
+    from clusterdp.published.release import Release
+
+
+# True for units that the analyst's table has; null for the others.
+MATCHED = "__clusterdp_matched"
+# The columns of a join; no column of a user has such a name.
+_ID, _WORD = "__clusterdp_id", "__clusterdp_word"
+# So many ids are joined at once: a join needs several times the memory of what it joins.
+_IDS_TOGETHER = 2**24
+
+
+class TableSize(NamedTuple):
+    """What the analyst's table has.
+
+    Attributes:
+        n_ids: Its ids.
+        n_without: Rows without an id, which are left out.
+        n_repeated: Rows that repeat another one, which are left out, too.
+    """
+
+    n_ids: int
+    n_without: int
+    n_repeated: int
+
+    def notes(self, n_units: int, n_matched: int, n_nulls: dict[str, int]) -> list[Note]:
+        """What is missing on either side.
+
+        Args:
+            n_units: Released units.
+            n_matched: Units that are in both.
+            n_nulls: Of the units in both, those without a value in a column.
+        """
+        texts = []
+        if n_matched < n_units:
+            texts.append(
+                f"{n_units - n_matched:,} of {n_units:,} released units are not in "
+                "the segments table; they count overall and in no segment"
+            )
+        n_ids, n_without, n_repeated = self
+        if n_matched < n_ids:
+            texts.append(
+                f"{n_ids - n_matched:,} of {n_ids:,} ids of the segments table are not in the "
+                "release"
+            )
+        if n_without:
+            texts.append(
+                f"{counted(n_without, 'row')} of the segments table without an id: left out"
+            )
+        if n_repeated:
+            texts.append(
+                f"{counted(n_repeated, 'row')} of the segments table the same as another one: "
+                "left out"
+            )
+        texts += [
+            f"{n_null:,} units of the segments table have no {name}; they are in no segment by it"
+            for name, n_null in n_nulls.items()
+            if n_null
+        ]
+        return [Note(text, Weight.SCOPE) for text in texts]
+
+
+def read_table(
+    release: Release, segments: Any, on: str | None, used: Collection[str]
+) -> pl.DataFrame:
+    """The columns of the analyst's table that are used, ids first and named as in the release.
+
+    Ordered categories keep their order. Text becomes categories, which need a fraction of the
+    memory, and which rows are counted by in a fraction of the time.
+
+    Args:
+        release: The release.
+        segments: A frame of any library, or the path of a file.
+        on: Its column of ids; that of the release by default.
+        used: The columns to cut by and to adjust for, of either.
+
+    Raises:
+        DataError: If there is no such column of ids.
+    """
+    import polars as pl
+
+    unit, key = release.columns.unit, on or release.columns.unit
+    if isinstance(segments, str | os.PathLike):
+        segments = _opened(os.fspath(segments), key)
+    there = column_names(segments, "segments")
+    if key not in there:
+        raise DataError(f"the segments table has no column {key!r} to join units on")
+    if key != unit and unit in there:
+        raise DataError(
+            f"the segments table has both {key!r} and {unit!r}; drop the one that is not the id"
+        )
+    released = scan_units(release).collect_schema()
+    known = {*there, *released, release.columns.true_cluster}
+    # What neither has is refused after all columns are listed.
+    others = set() if set(used) <= known else set(there) - set(released)
+    names = [name for name in there if name in {key, *used, *others}]
+    texts = (pl.selectors.string() - columns([key])).cast(pl.Categorical(pl.Categories.random()))
+    if isinstance(segments, pl.LazyFrame):
+        segments = evaluated(segments.select(columns(names)).with_columns(texts), "segments")
+    table = _as_polars(segments, names).with_columns(texts)
+    ids = plain_column(table[key]).alias(unit)
+    if released[unit].is_integer():
+        ids = _whole(ids)
+    return table.drop(columns([key])).insert_column(0, ids)
+
+
+def _opened(path: str, key: str) -> pl.LazyFrame:
+    """The table of a file, read as the command line reads it."""
+    from clusterdp.sources.opening import open_unstored
+    from clusterdp.sources.source import NamedSource, Wanted
+
+    return open_unstored(NamedSource(name=path), Wanted(unit=key))
+
+
+def _whole(ids: pl.Series) -> pl.Series:
+    """Ids that pandas made floats of, because some are missing, as the integers that they are.
+
+    In a text file, too, where they read 7.0.
+    """
+    import polars as pl
+
+    if ids.dtype == pl.String:
+        known = unnamed(ids).str.strip_chars()
+        is_written = known.drop_nulls().str.contains(r"^-?\d{1,18}\.0$").all()
+        whole = known.str.strip_suffix(".0").cast(pl.Int64, strict=False)
+        return whole.alias(ids.name) if is_written else ids
+    if not ids.dtype.is_float():
+        return ids
+    known = unnamed(ids).fill_nan(None)
+    is_whole = (known.drop_nulls() == known.drop_nulls().round()).all()
+    return known.cast(pl.Int64, strict=False).alias(ids.name) if is_whole else ids
+
+
+def _as_polars(segments: Any, names: list[str]) -> pl.DataFrame:
+    """Some columns of a frame of any library."""
+    import narwhals as nw
+    import polars as pl
+
+    frame = _with_text_categories(read_frame(segments, "segments", names)[names])
+    return frame.to_polars().with_columns(
+        column(name).cast(pl.Enum(kind.categories))
+        for name, kind in frame.schema.items()
+        if isinstance(kind, nw.Enum)
+    )
+
+
+def _with_text_categories(frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
+    """The same; categories of pandas that are no text, such as intervals of `cut`, become text.
+
+    Other libraries have no such categories. Their order stays.
+    """
+    import narwhals as nw
+
+    if not frame.implementation.is_pandas():
+        return frame
+    native, texts = nw.to_native(frame), {}
+    for name, kind in native.dtypes.items():
+        if kind == "category" or str(kind).startswith("interval"):
+            values = native[name] if kind == "category" else native[name].astype("category")
+            ordered = values if kind == "category" else values.cat.as_ordered()
+            texts[name] = ordered.cat.rename_categories(str)
+    return nw.from_native(native.assign(**texts), eager_only=True)
+
+
+def check_joinable(units: pl.Schema, release: Release, table: pl.DataFrame) -> None:
+    """Raise a DataError unless the analyst's table can be joined to released rows."""
+    import polars as pl
+
+    unit = release.columns.unit
+    taken = {*units.names(), release.columns.true_cluster}
+    clash = sorted(name for name in table.columns if name in taken and name != unit)
+    if clash:
+        raise DataError(
+            f"the segments table and the release both have a column {clash[0]!r}; rename or drop it"
+        )
+    ours, theirs = units[unit], table.schema[unit]
+    if not (theirs == pl.String or theirs.is_integer()) or (ours == pl.String) != (
+        theirs == pl.String
+    ):
+        raise DataError(
+            f"ids are {ours} in the release and {theirs} in the segments table; convert one"
+        )
+
+
+def join_table(
+    units: pl.LazyFrame, table: pl.DataFrame, key: str
+) -> tuple[list[pl.LazyFrame], TableSize]:
+    """Released rows with the columns of the analyst's table and `MATCHED`.
+
+    Args:
+        units: Released rows.
+        table: The table, see `read_table`.
+        key: What its column of ids was called.
+
+    Returns:
+        Queries that together give every row once, each for a part of all ids; and what the table
+        has.
+
+    Raises:
+        DataError: If the table repeats an id, with other values.
+    """
+    import polars as pl
+
+    unit, kind = table.columns[0], units.collect_schema()[table.columns[0]]
+    known = table.drop_nulls(columns([unit]))
+    n_known, n_without = len(known), len(table) - len(known)
+    # An id that does not fit the release's type becomes null, and no unit has it.
+    ids = column(unit).cast(kind, strict=False)
+    word = _telling_word(known.select(ids))
+    if word is None:
+        known = known.unique()
+        word = _telling_word(known.select(ids))
+    if word is None:
+        raise DataError(
+            f"column {key!r} of the segments table repeats an id, with other values; keep one row "
+            "for each id"
+        )
+    rows, theirs = units.with_columns(word.alias(_WORD)), columns([*known.columns[1:], MATCHED])
+    typed = known.lazy().with_columns(ids, pl.lit(value=True).alias(MATCHED))
+    listed = typed.drop_nulls(columns([unit])).select(word.alias(_WORD), ids.alias(_ID), theirs)
+    n_parts = math.ceil(len(known) / _IDS_TOGETHER)
+    parts = [(rows, listed)]
+    if n_parts > 1:
+        every = [pl.col(_WORD).hash() % n_parts == part for part in range(n_parts)]
+        parts = [(rows.filter(one), listed.filter(one)) for one in every]
+    joined = [one.join(other, on=_WORD, how="left") for one, other in parts]
+    if kind == pl.String:  # a unit that has the hash of another id is not in the table
+        same = pl.when(column(unit) == pl.col(_ID)).then(theirs.as_expr())
+        joined = [one.with_columns(same) for one in joined]
+    return joined, TableSize(len(known), n_without, n_known - len(known))
+
+
+def _telling_word(ids: pl.DataFrame) -> pl.Expr | None:
+    """What ids are joined by, a word of each; None if one is repeated.
+
+    Text is joined by a hash, in two thirds of the time.
+    """
+    import polars as pl
+
+    known, word = ids.drop_nulls(), column(ids.columns[0])
+    words = [_hash(word), word] if ids.dtypes == [pl.String] else [word]
+    is_own = (known.select(one.n_unique()).item() == len(known) for one in words)
+    return next((one for one, own in zip(words, is_own, strict=True) if own), None)
+
+
+def _hash(word: pl.Expr) -> pl.Expr:
+    return word.hash()

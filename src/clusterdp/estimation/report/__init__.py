@@ -1,0 +1,1 @@
+"""Estimates as text, notebook, page and figure."""

@@ -1,0 +1,326 @@
+"""Estimates as text, and the columns and numbers that pages show too."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusterdp._text import plain_text
+from clusterdp.document.text import Column, fitted, wrapped
+from clusterdp.estimation.effects.families import WHY_REPORTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from clusterdp.estimation.metrics.differences import Homogeneity
+    from clusterdp.estimation.reading.cuts import Segment
+    from clusterdp.estimation.report.results import Effect, Estimate
+
+
+_NOTHING = "–"
+# Everyone, in a column of segments.
+_ALL = "all"
+# With more decimals than this a number is shown in powers of ten.
+_MOST_DECIMALS = 9
+
+
+class EffectTable(NamedTuple):
+    """A table of effects of one kind, with its title; none for effects themselves."""
+
+    title: str | None
+    columns: list[Column]
+
+
+def as_text(estimate: Estimate, width: int | None = None) -> str:
+    """Tables of effects, where they come from, tests and notes; every line fits the width."""
+    lines = [line for text in heading(estimate) for line in wrapped(text, width)]
+    left_out: dict[str, None] = {}
+    for block in as_blocks(estimate):
+        table = fitted(block.columns, width)
+        lines += [] if block.title is None else ["", *wrapped(block.title, width)]
+        lines += table.lines
+        left_out |= dict.fromkeys(table.left_out)
+    lines += [line for text in distribution_lines(estimate) for line in wrapped(text, width)]
+    remarks = [*reported_lines(estimate), *test_lines(estimate), *bound_lines(estimate)]
+    remarks += [] if "Holm" in left_out else family_lines(estimate)
+    remarks += [f"warning: {text}" for text in estimate.warnings]
+    remarks += [f"note: {text}" for text in estimate.notes]
+    if left_out:
+        remarks.append(f"not shown at this width: {', '.join(left_out)}; --json and --csv have all")
+    return "\n".join([*lines, *(line for text in remarks for line in wrapped(text, width, "  "))])
+
+
+def heading(estimate: Estimate) -> list[str]:
+    """Where the numbers come from, in a line; and what the release cost, in another."""
+    treatment, how = estimate.treatment, f"{estimate.estimator}, from {estimate.mechanism}"
+    source = f"Distributions by {treatment}; {how}"
+    if estimate.effects:
+        of = estimate.effects[0].of
+        arm = treatment if has_several_arms(estimate) else f"{treatment} = {of.arm}"
+        source = (
+            f"Effect on {', '.join(estimate.metrics)} of {arm}, against {treatment} = "
+            f"{of.control}; {how}"
+        )
+    return [source, *([estimate.guarantee.in_short()] if estimate.guarantee else [])]
+
+
+def test_lines(estimate: Estimate) -> list[str]:
+    """Tests that segments have the same effect, each in a line."""
+    return [
+        f"{', '.join(test.by)}: do effects on {test.metric} of {test.arm} differ between "
+        f"{test.n_segments} segments{' (adjusted)' if test.adjusted else ''}? "
+        f"F = {test.statistic:.4g}, p-value {p_value_text(test.p_value)}"
+        for test in estimate.tests
+    ]
+
+
+def test_columns(estimate: Estimate) -> list[Column]:
+    """The same tests as columns."""
+
+    def each(name: str, cell: Callable[[Homogeneity], object], *, is_label: bool = False) -> Column:
+        cells = tuple(plain_label(cell(test)) for test in estimate.tests)
+        return Column(name, cells, is_label=is_label)
+
+    return [
+        each("cut by", lambda test: ", ".join(test.by), is_label=True),
+        each("metric", lambda test: test.metric, is_label=True),
+        each(plain_label(estimate.treatment), lambda test: test.arm, is_label=True),
+        each("adjusted", lambda test: "yes" if test.adjusted else "no"),
+        each("segments", lambda test: test.n_segments),
+        each("F", lambda test: f"{test.statistic:.4g}"),
+        each("p-value", lambda test: p_value_text(test.p_value)),
+    ]
+
+
+def distribution_lines(estimate: Estimate) -> list[str]:
+    """Distributions of outcomes, a line for each value."""
+    return [line for one in estimate.distributions for line in one.lines()]
+
+
+def bound_lines(estimate: Estimate) -> list[str]:
+    """Bounds for attrition, each in a line."""
+
+    def show(number: float | None) -> str:
+        return _NOTHING if number is None else f"{number:.4g}"
+
+    return [
+        f"{one.of.metric} of {one.of.arm}, of those who would be observed in either arm: between "
+        f"{show(one.low)} and {show(one.high)}, {one.level:.0%} limits "
+        f"{_interval(one.limits, show)}, if the arm moves who is observed in one direction only"
+        + ("; from the declared ends, as rows do not tell the distribution" * one.from_ends)
+        + ("; widened to hold the effect on those observed, which noise had outside" * one.widened)
+        for one in estimate.bounds
+    ]
+
+
+def reported_lines(estimate: Estimate) -> list[str]:
+    """Which effects to report, where some are adjusted, and why."""
+    adjusted = [effect for effect in estimate.effects if effect.of.adjusted]
+    if not adjusted:
+        return []
+    is_reported = any(effect.to_report for effect in adjusted)
+    why = WHY_REPORTED if is_reported else "to report: the plain effect"
+    return [f"adjusted for {', '.join(map(plain_label, estimate.adjusted_for))}", f"* {why}"]
+
+
+def family_lines(estimate: Estimate) -> list[str]:
+    """What simultaneous intervals and corrected p-values hold for."""
+    sizes: dict[str, set[int]] = {}
+    for effect in estimate.effects:
+        if effect.family_size > 1:
+            sizes.setdefault(_kind(effect), set()).add(effect.family_size)
+    if not sizes:
+        return []
+    parts = [f"{'/'.join(map(str, sorted(each)))} {kind}" for kind, each in sizes.items()]
+    text = (
+        f"all at once, Holm and BH: families over {', '.join(estimate.family)} "
+        f"({'; '.join(parts)}). Holm bounds the chance of any false alarm, BH the share of false "
+        "alarms"
+    )
+    return [text]
+
+
+def _kind(effect: Effect) -> str:
+    where = "overall effects" if not effect.of.segment else "effects in segments"
+    kind = where if effect.of.against is None else "differences"
+    return f"adjusted {kind}" if effect.of.adjusted else kind
+
+
+def effect_in_short(effect: Effect, level: float = 0.95) -> str:
+    """An effect in a line: what it is of, the number and its interval."""
+    arms = f"{effect.of.arm} against {effect.of.control}"
+    show = to_decimals([effect])
+    interval = f"{100 * level:.4g}% interval {interval_text(effect, level, show)}"
+    return (
+        f"Effect({effect.of.metric}, {effect.of.label}, {arms}: {show(effect.effect)}, "
+        f"std error {show(effect.std_error)}, {interval})"
+    )
+
+
+def as_blocks(estimate: Estimate) -> list[EffectTable]:
+    """The table of effects; that of differences between segments, if there are any."""
+    effects = [effect for effect in estimate.effects if effect.of.against is None]
+    differences = [effect for effect in estimate.effects if effect.of.against is not None]
+    found = [EffectTable(None, effect_columns(estimate, effects))] if effects else []
+    if differences:
+        title = "Differences between the effects of segments"
+        found.append(EffectTable(title, effect_columns(estimate, differences)))
+    return found
+
+
+def effect_columns(estimate: Estimate, effects: Sequence[Effect]) -> list[Column]:
+    """The columns that these effects need; what matters least has the highest rank."""
+    by_metric = {
+        metric: to_decimals([effect for effect in effects if effect.of.metric == metric])
+        for metric in estimate.metrics
+    }
+    shows = [by_metric[effect.of.metric] for effect in effects]
+    percent = f"{100 * estimate.level:.4g}%"
+
+    def each(cell: Callable[[Effect], str]) -> tuple[str, ...]:
+        return tuple(map(cell, effects))
+
+    def numbers(cell: Callable[[Effect], float | None]) -> tuple[str, ...]:
+        return tuple(show(cell(effect)) for effect, show in zip(effects, shows, strict=True))
+
+    def intervals(level: Callable[[Effect], float]) -> tuple[str, ...]:
+        pairs = zip(effects, shows, strict=True)
+        return tuple(interval_text(effect, level(effect), show) for effect, show in pairs)
+
+    columns = [
+        *_labels(estimate, effects),
+        Column("effect", numbers(lambda one: _within(one.effect, (-one.largest, one.largest)))),
+        Column("std error", numbers(lambda one: one.std_error)),
+        Column(f"{percent} interval", intervals(lambda _: estimate.level)),
+        Column("p-value", each(lambda one: p_value_text(one.p_value)), rank=1),
+    ]
+    if any(effect.family_size > 1 for effect in effects):
+        together = intervals(lambda one: one.simultaneous_level(estimate.level))
+        columns += [
+            Column(f"{percent} all at once", together, rank=3),
+            Column("Holm", each(lambda one: p_value_text(one.holm_p_value)), rank=2),
+            Column("BH", each(lambda one: p_value_text(one.bh_p_value)), rank=4),
+        ]
+    if any(effect.treated_mean is not None for effect in effects):
+        columns += [
+            Column(
+                "arm mean",
+                numbers(lambda one: _within(one.treated_mean, one.possible)),
+                starts_line=True,
+            ),
+            Column("arm error", numbers(lambda one: one.treated_std_error), rank=8),
+            Column("control mean", numbers(lambda one: _within(one.control_mean, one.possible))),
+            Column("control error", numbers(lambda one: one.control_std_error), rank=9),
+        ]
+    if any(effect.lift(estimate.level) for effect in effects):
+        columns.append(Column("lift", each(lambda one: _lift(one, estimate.level)), rank=5))
+    return [
+        *columns,
+        Column("privacy share", each(_share), rank=7),
+        Column("units", each(lambda one: f"{one.n_treated:,} vs {one.n_control:,}"), rank=6),
+    ]
+
+
+def _labels(estimate: Estimate, effects: Sequence[Effect]) -> list[Column]:
+    """What each effect is of, in as few columns as tell effects apart."""
+
+    def label(name: str, cells: list[object]) -> Column:
+        return Column(plain_label(name), tuple(map(plain_label, cells)), is_label=True)
+
+    columns = []
+    if len(estimate.metrics) > 1:
+        columns.append(label("metric", [effect.of.metric for effect in effects]))
+    columns += [
+        label(name, [dict(one.of.segment).get(name, _ALL) for one in effects])
+        for name in estimate.segment_columns
+    ]
+    if has_several_arms(estimate):
+        columns.append(label(estimate.treatment, [effect.of.arm for effect in effects]))
+    if any(effect.of.against is not None for effect in effects):
+        columns.append(label("against", [effect.of.against for effect in effects]))
+    if any(effect.of.adjusted for effect in effects):
+        columns.append(label("adjusted", [_is_adjusted(effect) for effect in effects]))
+    return columns
+
+
+def _is_adjusted(effect: Effect) -> str:
+    """Whether covariates were adjusted for; with a star if this is the one to report."""
+    return ("yes" if effect.of.adjusted else "no") + (" *" if effect.to_report else "")
+
+
+def has_several_arms(estimate: Estimate) -> bool:
+    """Whether effects are of more than one arm."""
+    return len({effect.of.arm for effect in estimate.effects}) > 1
+
+
+def segment_label(segment: Segment) -> str:
+    """A segment in words: "tier=gold, region=1", or "overall"."""
+    return ", ".join(f"{name}={value}" for name, value in segment) or "overall"
+
+
+def plain_label(label: object) -> str:
+    """A label in one line, whatever it holds."""
+    return plain_text(str(label))
+
+
+def shortened(label: object, longest: int) -> str:
+    """A label in one line, cut off if it is longer."""
+    text = plain_label(label)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def to_decimals(effects: Iterable[Effect], unit: float = 1.0) -> Callable[[float | None], str]:
+    """How the numbers of a metric are shown: to two digits of the smallest standard error.
+
+    Args:
+        effects: The effects on the metric.
+        unit: What numbers are multiples of: 0.01 if they are given in percentage points.
+    """
+    errors = [effect.std_error / unit for effect in effects if effect.std_error > 0]
+    decimals = max(0, 1 - math.floor(math.log10(min(errors)))) if errors else 4
+
+    def show(number: float | None) -> str:
+        if number is None or math.isnan(number):
+            return _NOTHING
+        return f"{number:z.{decimals}f}" if decimals <= _MOST_DECIMALS else f"{number:.4g}"
+
+    return show
+
+
+def interval_text(effect: Effect, level: float, show: Callable[[float | None], str]) -> str:
+    """The interval of an effect; or what it leaves out, if it is everything else."""
+    gap = effect.ci_gap(level)
+    return _interval(effect.ci(level), show) if gap is None else f"not {_interval(gap, show)}"
+
+
+def _interval(bounds: tuple[float, float], show: Callable[[float | None], str]) -> str:
+    is_known = not math.isnan(bounds[0])
+    return f"[{show(bounds[0])}, {show(bounds[1])}]" if is_known else _NOTHING
+
+
+def p_value_text(p_value: float) -> str:
+    """A p-value to four decimals."""
+    if math.isnan(p_value):
+        return _NOTHING
+    return f"{p_value:.4f}" if p_value >= 1e-4 else "<0.0001"
+
+
+def _lift(effect: Effect, level: float) -> str:
+    lift = effect.lift(level)
+    if lift is None:
+        return _NOTHING
+    ratio, low, high = lift
+    limits = f"above {low:+.1%}" if math.isinf(high) else f"[{low:+.1%}, {high:+.1%}]"
+    return f"{ratio:+.1%} {limits}"
+
+
+def _within(number: float | None, bounds: tuple[float, float] | None) -> float | None:
+    """A number as people are shown it: what is possible, where noise took it further."""
+    if number is None or bounds is None or math.isnan(number):
+        return number
+    return min(max(number, bounds[0]), bounds[1])
+
+
+def _share(effect: Effect) -> str:
+    share = effect.privacy_share
+    return _NOTHING if math.isnan(share) else f"{share:.0%}"

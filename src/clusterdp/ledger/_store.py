@@ -1,0 +1,468 @@
+"""The ledger's store: its entries, and the secrets of unfinished releases.
+
+It is a SQLite file or a PostgreSQL database. A writer locks the whole ledger until its transaction
+ends, so entries follow one another and nobody reads a budget that is half written.
+
+Where a ledger is stored: a SQLite file that only its owner can read, or a PostgreSQL URL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import stat
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from clusterdp.errors import LedgerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import sqlalchemy as sa
+
+
+_POSTGRES = ("postgresql", "postgres")
+# How long a writer waits for the lock, in seconds.
+LOCK_TIMEOUT = 120
+
+_LOCKED = "is locked by another command; try again later"
+_FULL = "cannot be written: the disk is full"
+_DENIED = "cannot be written: permission denied"
+_NO_TABLES = "is not a ledger that this version can read; make one with: clusterdp ledger init"
+_REFUSED = "refused the user or the password"
+_UNREACHABLE = "cannot be reached"
+_DAMAGED = "is damaged"
+_REASONS = {
+    # https://www.sqlite.org/rescode.html: names of results, without their extensions.
+    "SQLITE_BUSY": _LOCKED,
+    "SQLITE_LOCKED": _LOCKED,
+    "SQLITE_FULL": _FULL,
+    "SQLITE_READONLY": _DENIED,
+    "SQLITE_PERM": _DENIED,
+    "SQLITE_NOTADB": "is not a ledger",
+    "SQLITE_CORRUPT": _DAMAGED,
+    # Our statements are correct, so an error in one means that a table or a column is missing.
+    "SQLITE_ERROR": _NO_TABLES,
+    "SQLITE_CANTOPEN": "cannot be opened; check the permissions of its file and its folder",
+    "SQLITE_IOERR": "cannot be read or written: the disk reports an error",
+    # https://www.postgresql.org/docs/current/errcodes-appendix.html: codes, or their classes.
+    "55P03": _LOCKED,
+    "40P01": _LOCKED,
+    "53100": _FULL,
+    "25006": _DENIED,
+    "42501": _DENIED,
+    "42P01": _NO_TABLES,
+    "42703": _NO_TABLES,
+    "3D000": "names a database that does not exist; create the database first",
+    "28": _REFUSED,
+    "08": _UNREACHABLE,
+    "57P": _UNREACHABLE,
+    "XX": _DAMAGED,
+}
+
+
+def resolve(where: str) -> tuple[str, sa.URL]:
+    """The location without its password, for messages; and its URL."""
+    try:
+        import sqlalchemy as sa
+    except ImportError:
+        raise LedgerError("ledgers need SQLAlchemy: pip install '.[ledger]'") from None
+
+    if "://" not in where and not where.startswith(tuple(f"{name}:" for name in _POSTGRES)):
+        return where, sa.URL.create("sqlite", database=os.path.abspath(where))  # noqa: PTH100 - resolve() would follow links
+    try:
+        url = sa.make_url(where)
+    except (sa.exc.ArgumentError, ValueError):
+        raise LedgerError("a ledger is a file, or postgresql://user@host/database") from None
+    if url.get_backend_name() not in _POSTGRES:
+        raise LedgerError("a ledger is a file, or postgresql://user@host/database")
+    return url.render_as_string(hide_password=True), url.set(drivername="postgresql+psycopg")
+
+
+def create_file(path: Path) -> None:
+    """Create an empty file that only its owner can read."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        raise LedgerError(
+            f"{path.name} exists already; if it is your ledger, open it: "
+            f"clusterdp.Ledger({path.name!r})"
+        ) from None
+    except OSError as error:
+        raise LedgerError(f"cannot create {path.name}: {error.strerror}") from None
+    except ValueError:
+        raise LedgerError("the ledger has a name that no file can have") from None
+
+
+def check_file(path: Path) -> None:
+    """Raise a LedgerError unless the file exists and only its owner can read it."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        raise LedgerError(
+            f"there is no ledger {path.name}; make one: clusterdp.Ledger.create({path.name!r}, "
+            f"cap_epsilon=8) (clusterdp ledger init {shlex.quote(path.name)} --cap-epsilon 8)"
+        ) from None
+    if not stat.S_ISREG(mode):
+        raise LedgerError(f"{path.name} is not a ledger: it is not a file")
+    if stat.S_IMODE(mode) & 0o077:
+        raise LedgerError(
+            f"others can read the ledger {path.name}, and it may hold keys: chmod 600 {path.name}"
+        )
+
+
+def connect(url: sa.URL) -> sa.Engine:
+    """An engine whose transactions run one after another and are on disk when they end."""
+    import sqlalchemy as sa
+
+    if url.get_backend_name() != "sqlite":
+        return sa.create_engine(
+            url,
+            poolclass=sa.NullPool,
+            hide_parameters=True,  # keys are among them
+            # Each statement sees what was written before it. A server may have another default, by
+            # which all of a transaction sees what was there before it had waited for the lock.
+            isolation_level="READ COMMITTED",
+            connect_args={"connect_timeout": 10},
+        )
+    engine = sa.create_engine(
+        url,
+        poolclass=sa.NullPool,
+        hide_parameters=True,
+        connect_args={"timeout": LOCK_TIMEOUT},
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # transactions begin below, not when Python decides
+        connection.execute("PRAGMA secure_delete = ON")
+        # A commit, and the removal of its journal, are on disk before anything is published.
+        connection.execute("PRAGMA synchronous = EXTRA")
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def explain(error: sa.exc.SQLAlchemyError) -> str:
+    """What went wrong, from the database's error code; it holds no data and no password."""
+    import sqlalchemy as sa
+
+    original = getattr(error, "orig", None)
+    code = getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None)
+    if code is not None:
+        found = max((known for known in _REASONS if code.startswith(known)), key=len, default=None)
+        return _REASONS[found] if found else f"cannot be used (error {code})"
+    connection = getattr(original, "pgconn", None)
+    if connection is not None:
+        return _explain_refusal(connection)
+    if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
+        # Without a code, PostgreSQL's driver lost the server, and SQLite's read damaged text.
+        return _UNREACHABLE if hasattr(original, "sqlstate") else _DAMAGED
+    return f"cannot be used ({type(error).__name__})"
+
+
+def _explain_refusal(connection: Any) -> str:
+    """Why PostgreSQL refused a connection; libpq gives no code for that."""
+    from psycopg import conninfo, pq
+
+    address = conninfo.make_conninfo(
+        host=connection.host.decode(), port=connection.port.decode(), connect_timeout=3
+    )
+    if pq.PGconn.ping(address.encode()) != pq.Ping.OK:
+        return _UNREACHABLE
+    if connection.needs_password or connection.used_password:
+        return _REFUSED
+    return "was refused by its server; check that the database exists and that the user may use it"
+
+
+# The number of the lock that all ledgers in a PostgreSQL database share; any number works.
+_LOCK = 0x636C7573
+# What a release draws and writes down before it goes on, in this order.
+DrawnEvent = Literal["labelled", "looked", "drawn"]
+# The previous hash of the first entry.
+FIRST_PREVIOUS = "0" * 64
+
+
+class Entry(NamedTuple):
+    """One entry of the ledger. Entries are added and never changed.
+
+    Attributes:
+        number: Its position in the history, from 0.
+        at: When it was added, in UTC.
+        who: The user who added it.
+        event: "opened", "reserved", "labelled", "looked", "randomizing", "drawn", "committed",
+            "cancelled" or "closed".
+        release_id: The release it is about; empty for the first entry.
+        content: The details of the event.
+        previous: The hash of the entry before.
+        hash: The hash of all of the above.
+    """
+
+    number: int
+    at: str
+    who: str
+    event: str
+    release_id: str
+    content: dict[str, Any]
+    previous: str
+    hash: str
+
+    def expected_hash(self) -> str:
+        """The hash that the entry should have."""
+        # An edited database may hold bytes in place of text; their hash is different, too.
+        text = json.dumps(self[:-1], sort_keys=True, separators=(",", ":"), default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Secrets(NamedTuple):
+    """What the ledger keeps of an unfinished release, as it is stored.
+
+    Attributes:
+        key: The key of its rows.
+        labelled: Its counts of given labels; None before, and where clusters are public.
+        looked: Its look; None before, and where there is none.
+        drawn: The noisy statistics of its first pass; None before that pass.
+        sealed: The checksum of the manifest it is about to publish; None before. Not a secret.
+        place: Where its last run was going to publish it; None before there was one. Not a secret.
+        host: The machine of that run. Not a secret.
+    """
+
+    key: bytes
+    labelled: bytes | None = None
+    looked: bytes | None = None
+    drawn: bytes | None = None
+    sealed: str | None = None
+    place: str | None = None
+    host: str | None = None
+
+
+class Store:
+    """A ledger's tables in a database."""
+
+    def __init__(self, where: str) -> None:
+        """Open the tables.
+
+        Raises:
+            LedgerError: If there is no such file, or others can read it.
+        """
+        self._shown, url = resolve(where)
+        self._is_file = url.get_backend_name() == "sqlite"
+        if self._is_file:
+            check_file(Path(str(url.database)))
+        self._tables = _tables()
+        with self._errors():
+            self._engine = connect(url)
+
+    @classmethod
+    def create(cls, where: str, content: dict[str, Any]) -> None:
+        """Create the tables and the first entry.
+
+        Raises:
+            LedgerError: If there is a ledger already, or the tables cannot be created.
+        """
+        _, url = resolve(where)
+        path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
+        if path is not None:
+            create_file(path)
+        try:
+            store = cls(where)
+            with store.writing() as transaction:
+                transaction.create()
+                transaction.append(event="opened", release_id="", content=content)
+        except BaseException:
+            if path is not None:
+                path.unlink()
+            raise
+
+    def __str__(self) -> str:
+        return self._shown
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        import sqlalchemy as sa
+
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            if error.name != "psycopg":
+                raise
+            raise LedgerError(
+                "PostgreSQL ledgers need psycopg: pip install '.[postgres]'"
+            ) from None
+        except UnicodeDecodeError:  # SQLite quotes damaged text in its message
+            raise LedgerError(f"the ledger {self._shown} is damaged") from None
+        except sa.exc.SQLAlchemyError as error:
+            raise LedgerError(f"the ledger {self._shown} {explain(error)}") from None
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """A transaction that takes effect as a whole or not at all; other writers wait."""
+        with self._errors(), self._engine.begin() as connection:
+            if not self._is_file:
+                # These hold whatever the settings of the server are.
+                connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            yield Transaction(connection, self._tables)
+
+    def entries(self) -> list[Entry]:
+        """All entries, in their order."""
+        with self._errors(), self._engine.connect() as connection:
+            return Transaction(connection, self._tables).entries()
+
+    def secrets(self, release_id: str) -> Secrets | None:
+        """The secrets of a release; None once it is finished."""
+        with self._errors(), self._engine.connect() as connection:
+            return Transaction(connection, self._tables).secrets(release_id)
+
+    def unfinished(self) -> list[str]:
+        """The ids of the releases whose secrets are stored."""
+        table = self._tables["secrets"]
+        with self._errors(), self._engine.connect() as connection:
+            return list(
+                connection.execute(table.select().with_only_columns(table.c.release_id)).scalars()
+            )
+
+
+class Transaction:
+    """Reading and writing within one transaction."""
+
+    def __init__(self, connection: sa.Connection, tables: dict[str, sa.Table]) -> None:
+        self._connection, self._tables = connection, tables
+
+    def create(self) -> None:
+        """Create the tables."""
+        import sqlalchemy as sa
+
+        entries = self._tables["entries"]
+        if sa.inspect(self._connection).has_table(entries.name):
+            raise LedgerError("there is a ledger already")
+        entries.metadata.create_all(self._connection)
+
+    def entries(self, release_id: str | None = None) -> list[Entry]:
+        """All entries, or those of one release, in their order."""
+        table = self._tables["entries"]
+        query = table.select().order_by(table.c.number)
+        if release_id is not None:
+            query = query.where(table.c.release_id == release_id)
+        rows = self._connection.execute(query)
+        return [Entry(**{**row, "content": _read(row["content"])}) for row in rows.mappings()]
+
+    def append(self, *, event: str, release_id: str, content: dict[str, Any]) -> Entry:
+        """Add an entry at the end."""
+        from datetime import UTC, datetime
+
+        table = self._tables["entries"]
+        last = self._connection.execute(
+            table.select()
+            .with_only_columns(table.c.number, table.c.hash)
+            .order_by(table.c.number.desc())
+            .limit(1)
+        ).first()
+        entry = Entry(
+            number=0 if last is None else last.number + 1,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            who=current_user(),
+            event=event,
+            release_id=release_id,
+            content=content,
+            previous=FIRST_PREVIOUS if last is None else last.hash,
+            hash="",
+        )
+        entry = entry._replace(hash=entry.expected_hash())
+        stored = {**entry._asdict(), "content": json.dumps(content, sort_keys=True)}
+        self._connection.execute(table.insert().values(**stored))
+        return entry
+
+    def secrets(self, release_id: str) -> Secrets | None:
+        """The secrets of a release; None once it is finished."""
+        table = self._tables["secrets"]
+        found = self._connection.execute(
+            table.select().where(table.c.release_id == release_id)
+        ).first()
+        if found is None:
+            return None
+        return Secrets(*(getattr(found, name) for name in Secrets._fields))
+
+    def add_secrets(self, release_id: str, kept: Secrets) -> None:
+        """Store what a release begins with."""
+        table = self._tables["secrets"]
+        self._connection.execute(table.insert().values(release_id=release_id, **kept._asdict()))
+
+    def set_once(self, release_id: str, event: DrawnEvent, drawn: bytes) -> bool:
+        """Store what was drawn; False if that is done already, or the release is finished."""
+        table = self._tables["secrets"]
+        mine = (table.c.release_id == release_id) & table.c[event].is_(None)
+        changed = self._connection.execute(table.update().where(mine).values({event: drawn}))
+        return changed.rowcount == 1
+
+    def set_known(self, release_id: str, **known: str) -> None:
+        """Store what is no secret: `place` and `host`, or `sealed`."""
+        table = self._tables["secrets"]
+        mine = table.c.release_id == release_id
+        self._connection.execute(table.update().where(mine).values(**known))
+
+    def wipe(self, release_id: str) -> None:
+        """Delete the secrets of a release."""
+        table = self._tables["secrets"]
+        # Overwritten first, so that a row that the database keeps after deletion holds no secret.
+        mine = table.c.release_id == release_id
+        self._connection.execute(
+            table.update().where(mine).values(key=b"", labelled=None, looked=None, drawn=None)
+        )
+        self._connection.execute(table.delete().where(mine))
+
+
+def _tables() -> dict[str, sa.Table]:
+    import sqlalchemy as sa
+
+    metadata = sa.MetaData()
+    entries = sa.Table(
+        "clusterdp_entries",
+        metadata,
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+        *(
+            sa.Column(name, sa.Text, nullable=False)
+            for name in ("at", "who", "event", "release_id", "content", "previous", "hash")
+        ),
+    )
+    secrets = sa.Table(
+        "clusterdp_secrets",
+        metadata,
+        sa.Column("release_id", sa.Text, primary_key=True),
+        sa.Column("key", sa.LargeBinary, nullable=False),
+        sa.Column("labelled", sa.LargeBinary),
+        sa.Column("looked", sa.LargeBinary),
+        sa.Column("drawn", sa.LargeBinary),
+        *(sa.Column(name, sa.Text) for name in ("sealed", "place", "host")),
+    )
+    return {"entries": entries, "secrets": secrets}
+
+
+def current_user() -> str:
+    """The user of this process, by the system's records where it has some."""
+    try:
+        import pwd
+    except ImportError:  # Windows
+        import getpass
+
+        return getpass.getuser()
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"
+
+
+def _read(text: Any) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (RecursionError, TypeError, ValueError):
+        content = None
+    return content if isinstance(content, dict) else {}

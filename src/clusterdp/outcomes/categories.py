@@ -1,0 +1,360 @@
+"""Categories: the combinations of outcomes that exist, with the grids of numbers fixed.
+
+A unit's outcomes are one category. One channel for the category releases every metric.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from clusterdp._text import exact, shortest_decimal
+from clusterdp.errors import ParameterError
+from clusterdp.outcomes.declaration import (
+    DeclaredOutcomes,
+    DeclaredRecord,
+)
+from clusterdp.outcomes.grid import Grid
+from clusterdp.outcomes.metric import Comparison, Observed
+from clusterdp.outcomes.number import Number
+from clusterdp.outcomes.space import MetricLattice, OfObserved
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from fractions import Fraction
+
+    import numpy.typing as npt
+
+    from clusterdp._arrays import BoolArray, FloatArray, IntArray
+    from clusterdp.outcomes.metric import Metric
+
+
+# One channel serves so many categories.
+MOST_CATEGORIES = 64
+# Where no channel is made, as for a reference; category codes are 16 bits wide.
+MOST_FINE_CATEGORIES = 2**15 - 1
+_MOST_COMBINATIONS = 2**20
+# What follows from categories alone is computed once for so many of them.
+_REMEMBERED = 16
+
+
+class TooManyCategoriesError(ParameterError):
+    """The declared outcomes have more combinations than one channel serves."""
+
+    def __init__(self, n_categories: int, most: int) -> None:
+        super().__init__(
+            f"the outcomes make {n_categories:,} categories, and at most {most:,} can be asked "
+            "together; declare fewer levels (number:0..500 for a number) or more implications, or "
+            "ask them apart (question=..., --question), as far as nothing links them"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Categories:
+    """Every combination of levels that breaks no implication, in the order of the outcomes' levels.
+
+    A level is a value of a finite outcome or a grid point of a number; an outcome that may be
+    missing has a last level for that. The levels of a combination make its *position* in mixed
+    radix, the last outcome changing fastest.
+
+    Attributes:
+        declared: The declared outcomes.
+        grids: The grid of each number, in the order of the outcomes.
+        most: How many categories there may be.
+        questions: The categories of all questions of a release in their order, these among them;
+            none where there are no others. See `together`.
+        place: The place of these among them.
+        levels: The level of each outcome in each category; axes `[outcome, category]`.
+        table: The category at each position, −1 where an implication is broken; axes `[position]`.
+    """
+
+    declared: DeclaredOutcomes
+    grids: tuple[Grid, ...] = ()
+    most: int = field(default=MOST_CATEGORIES, compare=False, repr=False)
+    questions: tuple[Categories, ...] = field(default=(), repr=False)
+    place: int = 0
+    levels: IntArray = field(init=False, compare=False, repr=False)
+    table: npt.NDArray[np.int16] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_grids(self.declared, self.grids)
+        if math.prod(self.shape) > _MOST_COMBINATIONS:
+            raise TooManyCategoriesError(math.prod(self.shape), self.most)
+        exists = _existing(self.declared, self.level_values)
+        positions = np.flatnonzero(exists)
+        if len(positions) > self.most:
+            raise TooManyCategoriesError(len(positions), self.most)
+        table = np.full(exists.size, -1, dtype=np.int16)
+        table[positions] = np.arange(len(positions))
+        object.__setattr__(self, "table", table)
+        levels = np.stack(np.unravel_index(positions, self.shape))
+        object.__setattr__(self, "levels", levels)
+        _check_measurable(self)
+
+    @property
+    def n_categories(self) -> int:
+        """K, the number of categories."""
+        return int(self.levels.shape[1])
+
+    @property
+    def together(self) -> tuple[Categories, ...]:
+        """The categories of all questions of a release in their order, these among them."""
+        return self.questions or (self,)
+
+    @property
+    def level_values(self) -> tuple[tuple[Fraction | None, ...], ...]:
+        """The values of each outcome's levels, exactly; None where it is missing."""
+        grids = iter(self.grids)
+        return tuple(
+            (
+                *(
+                    next(grids).values
+                    if isinstance(outcome.space, Number)
+                    else map(exact, outcome.space.values)
+                ),
+                *((None,) if outcome.may_be_missing else ()),
+            )
+            for outcome in self.declared.outcomes
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of levels of each outcome."""
+        grids = iter(self.grids)
+        return tuple(
+            outcome.may_be_missing
+            + (
+                len(next(grids).points)
+                if isinstance(outcome.space, Number)
+                else outcome.space.n_categories
+            )
+            for outcome in self.declared.outcomes
+        )
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How far one level of each outcome moves the position of a combination."""
+        return tuple(math.prod(self.shape[place + 1 :]) for place in range(len(self.shape)))
+
+    def outcome_values(self) -> FloatArray:
+        """The value of each outcome in each category, or NaN; axes `[outcome, category]`."""
+        return np.stack(
+            [
+                np.array([np.nan if value is None else float(value) for value in values])[levels]
+                for values, levels in zip(self.level_values, self.levels, strict=True)
+            ]
+        )
+
+    def metric_values(self) -> FloatArray:
+        """The value of each metric in each category; axes `[metric, category]`."""
+        return _metric_values(self)
+
+    def values_of(self, metric: Metric) -> FloatArray:
+        """The value of any metric in each category; axes `[category]`."""
+        places = [self.declared.names.index(factor.outcome) for factor in metric.factors]
+        taken = [
+            factor.of_levels(self.level_values[place])[self.levels[place]]
+            for factor, place in zip(metric.factors, places, strict=True)
+        ]
+        return np.asarray(np.prod(taken, axis=0))
+
+    def metric_lattice(self) -> MetricLattice:
+        """The metrics of categories as integers times a unit."""
+        return _metric_lattice(self)
+
+    def metric_weights(self, prior: FloatArray | None) -> FloatArray:
+        """How much the variance of each metric counts; see `metric_weights`."""
+        from clusterdp.outcomes.metric_values import metric_weights
+
+        return metric_weights(self, prior)
+
+    def of_observed(self) -> dict[int, OfObserved]:
+        """The metrics that are of those with an outcome observed, by their places."""
+        declared, found = self.declared, {}
+        for place in range(len(declared.metrics)):
+            observed = declared.observed_place(place)
+            if observed is not None:
+                is_outcome = place < len(declared.outcomes)
+                origin = declared.outcomes[place].middle if is_outcome else 0.0
+                found[place] = OfObserved(observed, origin)
+        return found
+
+    def units(self) -> tuple[Fraction, ...]:
+        """The unit of each outcome's lattice; its values are multiples of it."""
+        return tuple(
+            outcome.space.unit if isinstance(outcome.space, Number) else outcome.space.lattice()[0]
+            for outcome in self.declared.outcomes
+        )
+
+    def labels(self) -> list[str]:
+        """Every category in words: `visit=1, rounds=12.5`."""
+        parts = [
+            [f"{name}={_shown_level(value)}" for value in values]
+            for name, values in zip(self.declared.names, self.level_values, strict=True)
+        ]
+        return [
+            ", ".join(part[level] for part, level in zip(parts, levels, strict=True))
+            for levels in self.levels.T.tolist()
+        ]
+
+    def record(self) -> CategoriesRecord:
+        """The categories as a manifest holds them; its `categories` reads them back."""
+        return CategoriesRecord(
+            declared=self.declared.record(),
+            grids={
+                name: [float(value) for value in grid.values]
+                for name, grid in zip(self.declared.numbers, self.grids, strict=True)
+            },
+        )
+
+
+def together(spaces: Sequence[Categories]) -> tuple[Categories, ...]:
+    """The categories of the questions of one release, each knowing the others.
+
+    Sums of all metrics have their noise together, so that it follows from all questions.
+    """
+    alone = tuple(replace(one, questions=(), place=0) for one in spaces)
+    if len(alone) == 1:
+        return alone
+    return tuple(replace(one, questions=alone, place=place) for place, one in enumerate(alone))
+
+
+class CategoriesRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Categories as a manifest writes them."""
+
+    declared: DeclaredRecord
+    grids: dict[str, list[float]] = {}
+
+    def categories(self) -> Categories:
+        """The categories that are written here."""
+        declared = self.declared.declared()
+        if set(self.grids) != set(declared.numbers):
+            raise ParameterError("grids must be given for every number, and for nothing else")
+        return Categories(
+            declared=declared,
+            grids=tuple(
+                Grid(number=number, points=_points(number, self.grids[name]))
+                for name, number in declared.numbers.items()
+            ),
+        )
+
+
+def _shown_level(value: Fraction | None) -> str:
+    return "missing" if value is None else shortest_decimal(float(value))
+
+
+def _points(number: Number, values: list[float]) -> tuple[int, ...]:
+    if not all(math.isfinite(value) for value in values):
+        raise ParameterError("the points of a grid must be finite")
+    steps = [number.steps_to(value) for value in values]
+    if any(step.denominator > 1 for step in steps):
+        raise ParameterError(f"the points of a grid must be multiples of {number.unit}")
+    return tuple(map(int, steps))
+
+
+def _existing(
+    declared: DeclaredOutcomes, level_values: tuple[tuple[Fraction | None, ...], ...]
+) -> BoolArray:
+    """Whether each combination can keep every implication; axes `[position]`.
+
+    An implication is about observed values. It is broken where it would be whatever the missing
+    ones are: a comparison with a missing outcome fails on the left side and holds on the right.
+    """
+
+    def holds(condition: Metric, *, if_missing: bool) -> BoolArray:
+        found = []
+        for factor in condition.factors:
+            place = declared.names.index(factor.outcome)
+            values = factor.of_levels(level_values[place]) != 0
+            if isinstance(factor, Comparison):
+                unknown = np.array([level is None for level in level_values[place]])
+                values = np.where(unknown, if_missing, values)
+            found.append(_along(values, place, len(level_values)))
+        return reduce(np.logical_and, found)
+
+    exists = np.ones(tuple(map(len, level_values)), dtype=np.bool_)
+    for implication in declared.implications:
+        condition, consequence = implication.sides
+        exists &= ~holds(condition, if_missing=False) | holds(consequence, if_missing=True)
+    return exists.ravel()
+
+
+def _along(values: BoolArray, axis: int, n_axes: int) -> BoolArray:
+    """A vector as an array of many axes, of length 1 in all but one."""
+    return values.reshape([-1 if place == axis else 1 for place in range(n_axes)])
+
+
+def _check_grids(declared: DeclaredOutcomes, grids: tuple[Grid, ...]) -> None:
+    numbers = declared.numbers
+    if tuple(numbers.values()) != tuple(grid.number for grid in grids):
+        raise ParameterError(
+            f"grids must be given for {', '.join(map(repr, numbers)) or 'no outcome'}, in this "
+            f"order, got {len(grids)}"
+        )
+    for name, grid in zip(numbers, grids, strict=True):
+        if not grid.holds_cuts(declared.cuts(name)):
+            raise ParameterError(
+                f"the grid of {name!r} must hold a point on each side of every cut; "
+                "place it with these cuts"
+            )
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _metric_values(categories: Categories) -> FloatArray:
+    """As `Categories.metric_values`; plans ask for it thousands of times."""
+    made = np.stack([categories.values_of(metric) for metric in categories.declared.metrics])
+    made.setflags(write=False)
+    return made
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _metric_lattice(categories: Categories) -> MetricLattice:
+    """As `Categories.metric_lattice`."""
+    from clusterdp.outcomes.metric_values import MetricIntegers
+
+    made = [MetricIntegers.of(metric, categories) for metric in categories.declared.metrics]
+    integers = np.stack([one.categories for one in made])
+    integers.setflags(write=False)
+    is_squared = [one.has_squares and one.is_alone(made) for one in made]
+    squared = frozenset(
+        name
+        for metric, published in zip(categories.declared.metrics, is_squared, strict=True)
+        for name in metric.outcomes
+        if published and len(metric.factors) == 1
+    )
+    return MetricLattice(
+        units=tuple(one.unit for one in made),
+        integers=integers,
+        squared=tuple(is_squared),
+        is_number=tuple(bool(one.numbers) for one in made),
+        shifts=tuple(one.square_shift for one in made),
+        slacks=tuple(_slack(metric, squared) for metric in categories.declared.metrics),
+    )
+
+
+def _slack(metric: Metric, squared: frozenset[str]) -> int:
+    """How much noisier sums of a metric are than by its span: so that they cost nothing.
+
+    Beside sums of R·(y − middle) with noise of scale D/ε, where a missing outcome and an end are
+    D/2 apart, sums of R with noise of scale 2/ε are free: 1/2 + 1/2 = 1. With squares, which move
+    by a quarter then, it takes a scale of 4/ε.
+    """
+    if len(metric.factors) > 1 or not isinstance(metric.factors[0], Observed):
+        return 1
+    return 4 if metric.factors[0].outcome in squared else 2
+
+
+def _check_measurable(categories: Categories) -> None:
+    """Raise a ParameterError if implications leave a metric one value only."""
+    spans = np.ptp(categories.metric_values(), axis=1) if categories.n_categories else [0.0]
+    for metric, span in zip(categories.declared.metrics, spans, strict=False):
+        if span == 0:
+            raise ParameterError(
+                f"the implications leave {str(metric)!r} one value only, so there is nothing to "
+                "measure; declare fewer implications"
+            )

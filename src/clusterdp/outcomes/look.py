@@ -1,0 +1,357 @@
+"""The bins of a look: fixed before any outcome is read, and covering every value there can be.
+
+A finite outcome has a bin for each of its values. A number has bins that widen with the distance
+from zero, or from the end of its range that is nearest to zero: their edges are 1, 1.2, 1.5, 2 and
+so on times powers of ten, as far as these are lattice points. Both sides of a cut are edges.
+
+What a look shows of one number: where to clip it, and how it is distributed there.
+
+The noise of bins is known. An end of the range is moved only where the noise leaves no doubt that
+little lies beyond it. A wrong shape costs precision and nothing else.
+
+From the noisy counts of a look to clipped numbers, their grids, and the prior of categories.
+
+A pure function of what is published. Whatever it returns, estimates are unbiased for the clipped
+outcomes, so that a poor look costs precision alone.
+
+Distributions nearest to noisy frequencies.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp._text import exact
+from clusterdp.outcomes.categories import Categories, TooManyCategoriesError
+from clusterdp.outcomes.chosen_grids import place_grids
+from clusterdp.outcomes.grid import Density, Grid, needed_points
+from clusterdp.outcomes.number import Number
+from clusterdp.outcomes.reference import base_measure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.outcomes.declaration import DeclaredOutcomes
+
+
+# More bins have more noise together than they show.
+MOST_BINS = 512
+# Leading digits of edges, in tenths; fewer where several outcomes would make too many bins.
+_LEADING = ((10, 12, 15, 20, 25, 30, 40, 50, 60, 80), (10, 20, 50), (10, 30), (10,), ())
+
+
+def look_space(declared: DeclaredOutcomes) -> Categories:
+    """The bins of a look, jointly over outcomes: a row is in the bin at or below its numbers."""
+    for leading in _LEADING[:-1]:
+        with suppress(TooManyCategoriesError):
+            return _with_bins(declared, leading)
+    return _with_bins(declared, _LEADING[-1])
+
+
+def _with_bins(declared: DeclaredOutcomes, leading: tuple[int, ...]) -> Categories:
+    grids = tuple(
+        Grid(number=number, points=_edges(number, declared.cuts(name), leading))
+        for name, number in declared.numbers.items()
+    )
+    return Categories(declared=declared, grids=grids, most=MOST_BINS)
+
+
+def _edges(number: Number, cuts: tuple[int, ...], leading: tuple[int, ...]) -> tuple[int, ...]:
+    """Lower edges of bins, as steps above the lower end."""
+    low, high = exact(number.low), exact(number.high)
+    centre = min(max(Fraction(0), low), high)
+    places = (
+        (centre + sign * distance - low) / number.unit
+        for distance in _distances(number, leading)
+        for sign in (-1, 1)
+    )
+    steps = {
+        int(place) for place in places if place.denominator == 1 and 0 <= place <= number.n_steps
+    }
+    return tuple(sorted({*steps, int((centre - low) / number.unit), *needed_points(number, cuts)}))
+
+
+def _distances(number: Number, leading: tuple[int, ...]) -> Iterator[Fraction]:
+    """Round numbers from one step up to the whole range."""
+    power = number.unit / 10
+    while power <= number.n_steps * number.unit:
+        yield from (digits * power for digits in leading)
+        power *= 10
+
+
+# The share of units, without those at zero, that a clip may move to an end.
+_CLIPPED = 0.01
+# The most that noise may hide beyond it: of all units, and of those that are not at zero. Where few
+# are not, noise hides a large part of them; but a range that is a thousand times too wide for its
+# sake has a million times the variance.
+_HIDDEN, _HIDDEN_OF_SPREAD = 0.08, 0.5
+# Sums of so many neighbouring bins show units where they are so many deviations above zero. Of a
+# thousand looks at 70 bins, noise alone passes in about one: the fewer bins, the longer its tail.
+_WINDOWS = {1: 8.0, 2: 7.0, 4: 6.0, 8: 5.5}
+# As many show whole numbers, or numbers between them.
+_SEEN = 6.0
+# How many deviations are allowed for where the share beyond an end is bounded.
+_SURE = 2.0
+# A clip that shortens the range by less is not worth its bias.
+_WORTHWHILE = 0.1
+# The units of a bin are taken to be spread over so many points of it.
+_ATOMS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NumberLook:
+    """Noisy counts of a number's bins.
+
+    Attributes:
+        bins: The number, and the lower edges of its bins.
+        cuts: Steps at which its range is cut.
+        counts: Units in each bin, with noise; axes `[bin]`.
+        variances: The variance of that noise; axes `[bin]`.
+        n_units: How many units have the number, as far as the look shows it.
+    """
+
+    bins: Grid
+    cuts: tuple[int, ...]
+    counts: FloatArray
+    variances: FloatArray
+    n_units: int
+
+    def clipped(self) -> Number:
+        """The range that the number is clipped to: one for all arms, with all cuts inside."""
+        points = self.bins.points
+        last = len(points) - 1
+        high = min(self._n_kept(self.counts, self.variances), last)
+        low = len(points) - self._n_kept(self.counts[::-1], self.variances[::-1])
+        if self.cuts:
+            high = max(high, points.index(self.cuts[-1]))
+            low = min(low, points.index(self.cuts[0] - 1))
+        if points[last] - points[high] < _WORTHWHILE * points[last]:
+            high = last
+        low = min(low, high - 1)
+        if points[low] < _WORTHWHILE * points[high]:
+            low = 0
+        number = self.bins.number
+        return Number(float(number.value(points[low])), float(number.value(points[high])))
+
+    def _n_kept(self, counts: FloatArray, variances: FloatArray) -> int:
+        """How many bins are kept, from the first, so that few units lie beyond them."""
+        beyond, doubt = _tails(counts), _SURE * np.sqrt(_tails(variances))
+        hidden = min(_HIDDEN * self.n_units, _HIDDEN_OF_SPREAD * self.n_spread)
+        # A sum below zero is noise, and shows no more than that there may be nothing.
+        n_sure = int(np.argmax(np.maximum(beyond, 0.0) + doubt <= hidden))
+        n_seen = _last_seen(counts, variances)
+        few = _tails(counts[:n_seen]) + _SURE * np.sqrt(_tails(variances[:n_seen]))
+        n_few = int(np.argmax(few <= _CLIPPED * self.n_spread))
+        return max(n_sure, n_few, 1)
+
+    @property
+    def n_spread(self) -> float:
+        """How many units are not at zero, at least.
+
+        Where most people spend nothing, a clip is about the others.
+        """
+        number, points = self.bins.number, self.bins.points
+        zero = [place for place, point in enumerate(points) if number.value(point) == 0]
+        at_zero = float(self.counts[zero].sum())
+        doubt = _SURE * float(np.sqrt(self.variances[zero].sum()))
+        return float(np.clip(self.n_units - at_zero - doubt, 0.0, self.n_units))
+
+    def atoms(self, inside: Number) -> list[Density]:
+        """How the units of each bin are spread, on the lattice of the range they are clipped to."""
+        number, points = self.bins.number, self.bins.points
+        finer = int(number.unit / inside.unit)
+        shift = int(inside.steps_to(number.low))
+        each = self._whole_steps() or 1
+        found = []
+        for first, after in zip(points, [*points[1:], points[-1] + 1], strict=True):
+            n_atoms = min(_ATOMS, -(-(after - first) // each))
+            places = np.linspace(first, after, n_atoms, endpoint=False)
+            steps = (np.floor(places / each) * each).astype(np.int64).clip(first)
+            moved, copies = np.unique(
+                np.clip(steps * finer + shift, 0, inside.n_steps), return_counts=True
+            )
+            found.append(Density(steps=moved, probs=copies / copies.sum()))
+        return found
+
+    def _whole_steps(self) -> int | None:
+        """How many steps make one, if the look shows small whole numbers and nothing between."""
+        number, points = self.bins.number, np.array(self.bins.points)
+        if number.unit > 1 or number.low != 0:
+            return None
+        one = int(1 / number.unit)
+        ends = np.append(points[1:], points[-1] + 1)
+        small = (points > 0) & (points < 3 * one)
+        between = small & (-(-points // one) * one >= ends)
+        whole = small & ~between
+        shown, hidden = (self.counts[which].sum() for which in (whole, between))
+        doubt, noise = (np.sqrt(self.variances[which].sum()) for which in (whole, between))
+        return one if shown > _SEEN * doubt and hidden < min(_SEEN * noise, shown / 10) else None
+
+
+def _tails(counts: FloatArray) -> FloatArray:
+    """The sum from each bin on, and of none; axes `[bin + 1]`."""
+    return np.append(np.cumsum(counts[::-1])[::-1], 0.0)
+
+
+def _last_seen(counts: FloatArray, variances: FloatArray) -> int:
+    """The end of the last few neighbouring bins that noise alone does not explain."""
+    tails, noise = _tails(counts), _tails(variances)
+    last = 0
+    for width, n_deviations in _WINDOWS.items():
+        sums, of_noise = (sums[:-width] - sums[width:] for sums in (tails, noise))
+        seen = np.flatnonzero(sums > n_deviations * np.sqrt(of_noise))
+        if len(seen):
+            last = max(last, int(seen[-1]) + width)
+    return last
+
+
+def mixed(parts: list[Density], masses: FloatArray) -> Density:
+    """The density of units that are in each part with some probability; axes `[part]`."""
+    steps: IntArray = np.concatenate([part.steps for part in parts])
+    if not masses.any():  # as where nobody has the number
+        masses = np.ones(len(parts))
+    weights = [mass * part.probs for part, mass in zip(parts, masses, strict=True)]
+    found, place = np.unique(steps, return_inverse=True)
+    probs = np.bincount(place, np.concatenate(weights))
+    return Density(steps=found, probs=probs / probs.sum())
+
+
+def nearest_distribution(frequencies: FloatArray) -> FloatArray:
+    """Euclidean projection onto the simplex, which takes noise away from rare outcomes.
+
+    Args:
+        frequencies: Any numbers; axes `[..., outcome]`.
+    """
+    # A constant changes nothing, and neither does what lies more than 1 below the largest.
+    lowered = np.maximum(frequencies - frequencies.max(axis=-1, keepdims=True), -1.0)
+    falling = -np.sort(-lowered, axis=-1)
+    above = (np.cumsum(falling, axis=-1) - 1) / np.arange(1, frequencies.shape[-1] + 1)
+    n_kept = (falling > above).sum(axis=-1, keepdims=True)
+    taken = np.take_along_axis(above, n_kept - 1, axis=-1)
+    return np.asarray(np.maximum(lowered - taken, 0.0))
+
+
+# Digits of a prior: more would depend on the machine that adds them up.
+_DIGITS = 9
+
+
+class SettledOutcomes(NamedTuple):
+    """The categories that rows are released in, and how the look shows them distributed.
+
+    Attributes:
+        categories: With clipped numbers and their grids.
+        prior: The probability of each category.
+    """
+
+    categories: Categories
+    prior: tuple[float, ...]
+
+
+def settle_outcomes(
+    bins: Categories, noisy_counts: IntArray, variance: float, n_units: int
+) -> SettledOutcomes:
+    """What follows from a look for outcomes.
+
+    Args:
+        bins: The bins of the look, from `look_space`.
+        noisy_counts: Units in each bin, with noise; axes `[bin]`.
+        variance: The variance of the noise.
+        n_units: How many units there are.
+
+    Raises:
+        ParameterError: If clipped outcomes cannot be released. The declared ones can.
+    """
+    looks = _looks(bins, noisy_counts, variance, n_units)
+    inside = {name: _clipped(name, look, bins.declared) for name, look in looks.items()}
+    declared = _with_ranges(bins.declared, inside)
+    atoms = {name: look.atoms(inside[name]) for name, look in looks.items()}
+    frequencies = nearest_distribution(noisy_counts / n_units)
+    table = _table(bins, frequencies)
+    densities: dict[str, Density | None] = {
+        name: mixed(parts, _margin(table, bins.declared.names.index(name))[: len(parts)])
+        for name, parts in atoms.items()
+    }
+    categories = place_grids(declared, densities)
+    learned = _rounded(table, atoms, categories)
+    trust = _trust(noisy_counts / n_units, variance / n_units**2)
+    prior = trust * learned + (1 - trust) * base_measure(categories)
+    return SettledOutcomes(categories, tuple(np.round(prior, _DIGITS).tolist()))
+
+
+def _trust(frequencies: FloatArray, variance: float) -> float:
+    """The share of the distance from uniform that is not noise: 1 − B·Var/Σ(f − 1/B)²."""
+    distance = float(((frequencies - 1 / len(frequencies)) ** 2).sum())
+    noise = len(frequencies) * variance
+    return max(0.0, 1 - noise / distance) if distance > 0 else 0.0
+
+
+def _looks(
+    bins: Categories, noisy_counts: IntArray, variance: float, n_units: int
+) -> dict[str, NumberLook]:
+    """What is seen of each number on its own, by name."""
+    counts, n_bins = (_table(bins, one) for one in (noisy_counts, np.ones(len(noisy_counts))))
+    looks = {}
+    for name, grid in zip(bins.declared.numbers, bins.grids, strict=True):
+        axis, observed = bins.declared.names.index(name), slice(len(grid.points))
+        missing = _margin(counts, axis)[observed.stop :].sum()  # the last level, if there is one
+        looks[name] = NumberLook(
+            bins=grid,
+            cuts=bins.declared.cuts(name),
+            counts=_margin(counts, axis)[observed],
+            variances=variance * _margin(n_bins, axis)[observed],
+            n_units=int(np.clip(n_units - missing, 0, n_units)),
+        )
+    return looks
+
+
+def _clipped(name: str, look: NumberLook, declared: DeclaredOutcomes) -> Number:
+    """The range of a number.
+
+    Rows were checked against implications on the lattice of the declared range. A number in one
+    keeps that lattice and its lower end, from which steps are counted: then a row that broke no
+    implication cannot break one.
+    """
+    number, inside = look.bins.number, look.clipped()
+    if any(implication.cuts(name, number) for implication in declared.implications):
+        return Number(number.low, inside.high, float(number.unit))
+    return inside
+
+
+def _with_ranges(declared: DeclaredOutcomes, inside: dict[str, Number]) -> DeclaredOutcomes:
+    outcomes = tuple(
+        replace(one, space=inside.get(one.name, one.space)) for one in declared.outcomes
+    )
+    return replace(declared, outcomes=outcomes)
+
+
+def _table(bins: Categories, numbers: FloatArray | IntArray) -> FloatArray:
+    """Numbers of bins by the levels of outcomes, 0 where there is no bin; axes `[level, …]`."""
+    table = np.zeros(bins.shape)
+    table[tuple(bins.levels)] = numbers
+    return table
+
+
+def _margin(table: FloatArray, axis: int) -> FloatArray:
+    """The sums of an outcome's levels; axes `[level]`."""
+    others = tuple(place for place in range(table.ndim) if place != axis)
+    return np.asarray(table.sum(axis=others))
+
+
+def _rounded(
+    table: FloatArray, atoms: dict[str, list[Density]], categories: Categories
+) -> FloatArray:
+    """The distribution of categories after numbers are clipped and rounded; axes `[category]`."""
+    for name, grid in zip(categories.declared.numbers, categories.grids, strict=True):
+        axis = categories.declared.names.index(name)
+        to_points = np.stack([grid.rounded(part) for part in atoms[name]])  # [bin, point]
+        if name in categories.declared.missing:  # its last level stays what it is
+            to_points = np.pad(to_points, (0, 1))
+            to_points[-1, -1] = 1.0
+        table = np.moveaxis(np.tensordot(table, to_points, axes=(axis, 0)), -1, axis)
+    return np.asarray(table[tuple(categories.levels)])

@@ -1,0 +1,353 @@
+"""What one outcome is thought to be like, before any is read. It decides efficiency, nothing else.
+
+A margin is declared as `0.15` (the share of the larger of two values), `0.5,0.3,0.2` (a share for
+each value, or for equal parts of a number's range), `mean:2,std:1` or `mean:2`. It becomes linear
+constraints: the mean of some functions of the level is known. Of an outcome that may be missing it
+is about those observed; their share has a margin of its own, `spend_observed=0.9`.
+
+How categories are thought to be distributed, from what is declared of each outcome.
+
+Outcomes are taken as independent but for the implications. That is the distribution closest to a
+base measure (in relative entropy) among those that keep the implications and have the declared
+shares and moments: p(x) ∝ Π_j b_j(x_j) exp(θ_j · f_j(x_j)) over the combinations that exist, with
+the base b uniform over the values or over the range of each outcome. For shares alone,
+iterative proportional fitting has the same limit. A moment, unlike a whole margin, leaves room for
+what implications say: `spend=mean:1,std:15` and `conversion=0.01` agree with
+`spend>0 -> conversion`. What is declared of an outcome that may be missing is about those observed:
+E[f | R] = t is the linear constraint E[R·(f − t)] = 0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clusterdp._lists import parse_numbers
+from clusterdp.errors import ParameterError
+from clusterdp.outcomes.metric import OBSERVED
+from clusterdp.outcomes.number import Number
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.declaration import Space
+    from clusterdp.outcomes.grid import Grid
+
+
+_MOMENTS = re.compile(r"\s*mean:([^,]+)(?:,\s*std:(.+))?")
+# A reference is published as it is. What a table tells is its people's, and has to be paid for.
+_DECLARED = (
+    "a reference reads OUTCOME=MARGIN (visit=0.15), got {!r}; it is published, so no table is read "
+    "for it: declare numbers"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """The share of each value of an outcome.
+
+    Attributes:
+        shares: Shares of at least 0, which sum to 1.
+    """
+
+    shares: tuple[float, ...]
+
+    def constraints(self, levels: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Functions of the level and their means; axes `[constraint, level]`, `[constraint]`."""
+        return np.eye(len(levels)), np.array(self.shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartShares:
+    """The share of each of equal parts of a number's range.
+
+    Attributes:
+        number: The number.
+        shares: Shares of at least 0, which sum to 1.
+    """
+
+    number: Number
+    shares: tuple[float, ...]
+
+    def constraints(self, levels: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Functions of the level and their means; axes `[constraint, level]`, `[constraint]`."""
+        ends = np.linspace(self.number.low, self.number.high, len(self.shares) + 1)
+        parts = np.searchsorted(ends[1:-1], levels, side="right")
+        return np.eye(len(self.shares))[:, parts], np.array(self.shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """The mean of an outcome, and how it spreads.
+
+    Attributes:
+        mean: The mean.
+        std: The standard deviation; None if it is not declared.
+    """
+
+    mean: float
+    std: float | None = None
+
+    def constraints(self, levels: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Functions of the level and their means; axes `[constraint, level]`, `[constraint]`."""
+        scaled = (levels - self.mean) / (self.std or np.ptp(levels))
+        if self.std is None or len(levels) == 2:
+            return scaled[np.newaxis], np.zeros(1)
+        return np.stack([scaled, scaled**2]), np.array([0.0, 1.0])
+
+
+Margin = Shares | PartShares | Moments
+
+
+def parse_margin(name: str, given: str | Sequence[float] | float, space: Space) -> Margin:
+    """The margin of an outcome as people write it.
+
+    Args:
+        name: The outcome, for messages.
+        given: Such as `0.15`, `0.5,0.3,0.2`, `mean:2,std:1`; or numbers.
+        space: The space of the outcome.
+    """
+    moments = _MOMENTS.fullmatch(given) if isinstance(given, str) else None
+    if moments:
+        parts = [part for part in moments.groups() if part is not None]
+        return _checked_moments(name, parse_numbers(",".join(parts)), space)
+    try:
+        numbers = parse_numbers([given] if isinstance(given, int | float) else given)
+    except ParameterError:
+        raise ParameterError(_DECLARED.format(given)) from None
+    if isinstance(space, Number):
+        return PartShares(number=space, shares=_checked_shares(name, numbers, max(2, len(numbers))))
+    if len(numbers) == 1 and space.n_categories == 2:
+        if not 0 <= numbers[0] <= 1:
+            raise ParameterError(
+                f"the reference of {name!r} is the share of {space.values[1]:g}, which lies "
+                f"between 0 and 1; got {numbers[0]:g}"
+            )
+        numbers = [1 - numbers[0], numbers[0]]
+    return Shares(shares=_checked_shares(name, numbers, space.n_categories))
+
+
+def parse_margins(
+    given: Mapping[str, str | Sequence[float] | float] | Iterable[str], spaces: Mapping[str, Space]
+) -> dict[str, Margin]:
+    """The margins of several outcomes, by name, or as texts such as `visit=0.15`."""
+    if not isinstance(given, Mapping):
+        given = dict(_named(text) for text in given)
+    for name in given:
+        if name not in spaces:
+            raise ParameterError(
+                f"reference names {name!r}, which is no declared outcome; "
+                f"the outcomes are {', '.join(map(repr, spaces))}"
+            )
+    return {name: parse_margin(name, margin, spaces[name]) for name, margin in given.items()}
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, found, margin = text.partition("=")
+    if not found:
+        raise ParameterError(_DECLARED.format(text))
+    return name.strip(), margin.strip()
+
+
+def _checked_moments(name: str, numbers: list[float], space: Space) -> Moments:
+    mean, std = numbers[0], numbers[1] if len(numbers) > 1 else None
+    low, high = _ends(space)
+    if not low < mean < high:
+        raise ParameterError(
+            f"the mean of {name!r} must lie between {low:g} and {high:g}, got {mean:g}"
+        )
+    largest = math.sqrt((high - mean) * (mean - low))
+    if std is not None and not 0 < std <= largest:
+        raise ParameterError(
+            f"the std of {name!r} must be above 0 and at most {largest:.6g}, which is the most "
+            f"that is possible about its mean, got {std:g}"
+        )
+    return Moments(mean=mean, std=std)
+
+
+def _checked_shares(name: str, numbers: list[float], n_wanted: int) -> tuple[float, ...]:
+    sound = all(math.isfinite(number) and number >= 0 for number in numbers) and sum(numbers) > 0
+    if not sound or len(numbers) != n_wanted:
+        raise ParameterError(
+            f"the reference of {name!r} must be {n_wanted} shares of at least 0, got "
+            f"{len(numbers)} numbers; give a share for each value, or mean:M,std:S"
+        )
+    return tuple(number / sum(numbers) for number in numbers)
+
+
+def _ends(space: Space) -> tuple[float, float]:
+    if isinstance(space, Number):
+        return space.low, space.high
+    return space.values[0], space.values[-1]
+
+
+# Keeps the parameters finite where declared margins contradict the implications.
+_RIDGE = 1e-9
+_MOST_ROUNDS = 200
+_GRADIENT = 1e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JointPrior:
+    """A distribution over categories.
+
+    Attributes:
+        probs: The probability of each category; axes `[category]`.
+        misses: For each declared margin, by outcome, how far it is missed: in shares, or in
+            standard deviations. Above 0 where implications do not allow it.
+    """
+
+    probs: FloatArray
+    misses: dict[str, float]
+
+
+def fit_prior(categories: Categories, margins: Mapping[str, Margin]) -> JointPrior:
+    """The prior with the declared margins; as the base measure where nothing is declared."""
+    functions, targets, owners = _constraints(categories, margins)
+    probs = _closest(np.log(base_measure(categories)), functions, targets)
+    errors = np.abs(functions @ probs - targets)
+    misses = {
+        name: float(max(errors[place] for place, owner in enumerate(owners) if owner == name))
+        for name in margins
+    }
+    return JointPrior(probs=probs, misses=misses)
+
+
+def base_measure(categories: Categories) -> FloatArray:
+    """What is assumed where nothing is declared; axes `[category]`.
+
+    Values of an outcome count alike. So do the pieces of a number's range between cuts, each of
+    which is uniform: who declares a threshold expects people on both sides. A missing outcome
+    counts like one value, or like one piece.
+    """
+    measure = np.ones(categories.n_categories)
+    grids = iter(categories.grids)
+    for outcome, levels in zip(categories.declared.outcomes, categories.levels, strict=True):
+        if isinstance(outcome.space, Number):
+            cuts = categories.declared.cuts(outcome.name)
+            measure *= np.append(_number_measure(next(grids), cuts), 1.0)[levels]
+    return np.asarray(measure / measure.sum())
+
+
+def _number_measure(grid: Grid, cuts: tuple[int, ...]) -> FloatArray:
+    """The base measure of a number; axes `[point]`."""
+    points = np.array(grid.points)
+    pieces = np.searchsorted(np.array(cuts), points, side="right")
+    gaps = np.diff(points) * (np.diff(pieces) == 0) / 2
+    widths = np.append(gaps, 0.0) + np.append(0.0, gaps)
+    totals = np.bincount(pieces, widths)[pieces]
+    # A piece of one point has no width.
+    return np.where(totals > 0, widths / np.maximum(totals, 1), 1.0)
+
+
+def _constraints(
+    categories: Categories, margins: Mapping[str, Margin]
+) -> tuple[FloatArray, FloatArray, list[str]]:
+    """Functions of the category, the means they should have, and whose margin each is from."""
+    functions, targets = [np.zeros((0, categories.n_categories))], [np.zeros(0)]
+    owners: list[str] = []
+    for outcome, values, levels in zip(
+        categories.declared.outcomes, categories.level_values, categories.levels, strict=True
+    ):
+        known = np.array([float(value) for value in values if value is not None])
+        if outcome.name in margins:
+            wanted, means = margins[outcome.name].constraints(known)
+            missed = wanted - means[:, np.newaxis]
+            functions.append(np.column_stack([missed, np.zeros(len(means))])[:, levels])
+            targets.append(np.zeros(len(means)))
+            owners += [outcome.name] * len(means)
+        share = margins.get(outcome.name + OBSERVED) if outcome.may_be_missing else None
+        if share is not None:
+            wanted, means = share.constraints(np.array([0.0, 1.0]))
+            functions.append(wanted[:, (levels < len(known)).astype(np.int64)])
+            targets.append(means)
+            owners += [outcome.name + OBSERVED] * len(means)
+    return np.concatenate(functions), np.concatenate(targets), owners
+
+
+def _closest(log_base: FloatArray, functions: FloatArray, targets: FloatArray) -> FloatArray:
+    """P ∝ b·exp(θ·f) with E f = target: Newton's method on the convex dual, with halved steps."""
+    dual = _Dual(log_base=log_base, functions=functions, targets=targets)
+    weights = np.zeros(len(targets))
+    for _ in range(_MOST_ROUNDS):
+        gradient, curvature = dual.derivatives(weights)
+        if np.abs(gradient).max(initial=0.0) < _GRADIENT:
+            break
+        step = np.linalg.solve(curvature, gradient)
+        halvings = (weights - step / 2**halving for halving in range(40))
+        lower = dual.loss(weights)
+        better = next((tried for tried in halvings if dual.loss(tried) < lower), None)
+        if better is None:  # as far down as floats can see
+            break
+        weights = better
+    return dual.probs(weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Dual:
+    """log Σ b·exp(θ·f) − θ·target + ridge·|θ|²/2, a convex function of θ.
+
+    Attributes:
+        log_base: log b; axes `[category]`.
+        functions: f; axes `[constraint, category]`.
+        targets: What E f should be; axes `[constraint]`.
+    """
+
+    log_base: FloatArray
+    functions: FloatArray
+    targets: FloatArray
+
+    def probs(self, weights: FloatArray) -> FloatArray:
+        """P ∝ b·exp(θ·f); axes `[category]`."""
+        exponents = self.log_base + weights @ self.functions
+        masses = np.exp(exponents - exponents.max())
+        return np.asarray(masses / masses.sum())
+
+    def loss(self, weights: FloatArray) -> float:
+        """The value at θ."""
+        exponents = self.log_base + weights @ self.functions
+        largest = exponents.max()
+        total = np.log(np.exp(exponents - largest).sum()) + largest
+        return float(total - weights @ self.targets + _RIDGE / 2 * weights @ weights)
+
+    def derivatives(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradient and Hessian at θ."""
+        probs = self.probs(weights)
+        means = self.functions @ probs
+        centred = self.functions - means[:, np.newaxis]
+        curvature = (centred * probs) @ centred.T + _RIDGE * np.eye(len(weights))
+        return means - self.targets + _RIDGE * weights, curvature
+
+
+def rounded_prior(fine: Categories, probs: FloatArray, coarse: Categories) -> FloatArray:
+    """The distribution over coarse categories after numbers on fine grids are rounded.
+
+    Both are of the same declared outcomes. Axes `[fine category]` in, `[category]` out.
+    """
+    positions, masses = np.zeros((1, fine.n_categories), dtype=np.int64), probs[np.newaxis]
+    fine_grids, coarse_grids = iter(fine.grids), iter(coarse.grids)
+    numbers = coarse.declared.numbers
+    for name, levels, stride in zip(
+        coarse.declared.names, fine.levels, coarse.strides, strict=True
+    ):
+        if name not in numbers:
+            positions = positions + stride * levels
+            continue
+        points = np.array(next(fine_grids).points)
+        grid, missing = next(coarse_grids), levels == len(points)
+        steps = np.append(points, 0)[levels]
+        lower = grid.lower(steps).astype(np.int64)
+        up = (steps - np.array(grid.points)[lower]) / grid.widths[lower]
+        # Nothing moves from the last point, so its neighbour above is never looked up.
+        above = lower + (up > 0)
+        lower, above = (np.where(missing, len(grid.points), one) for one in (lower, above))
+        positions = np.concatenate([positions + stride * lower, positions + stride * above])
+        masses = np.concatenate([masses * (1 - up), masses * up])
+    probs = np.zeros(coarse.n_categories)
+    np.add.at(probs, coarse.table[positions], masses)
+    return probs

@@ -1,0 +1,236 @@
+"""A release to be made: the table, the options, the mechanism, and who runs it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from clusterdp.errors import ParameterError, notify_owner
+from clusterdp.ledger.ledger import Ledger, open_ledger
+from clusterdp.ledger.paid_release import Budget
+from clusterdp.ledger.statement import resume_in_python
+from clusterdp.mechanisms.mechanism import Mechanism
+from clusterdp.outcomes.chosen_grids import QUICK_CATEGORIES
+from clusterdp.owner.fields import DECIDED
+from clusterdp.owner.plan import by_name, engine_for, table_name, with_plan
+from clusterdp.planning.choose import plan_mechanisms
+from clusterdp.releasing.prepare import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import ExitStack
+
+    from clusterdp.cells.layout import Layout
+    from clusterdp.engines.base import Engine
+    from clusterdp.owner.options import Options
+    from clusterdp.owner.plan import Plan
+    from clusterdp.published.manifest import Expected
+    from clusterdp.releasing.prepare import Prepared
+
+
+# The variable of the environment that makes a ledger compulsory, unless it is empty or 0.
+REQUIRE_LEDGER = "CLUSTERDP_REQUIRE_LEDGER"
+# Rows that are read once more in no time, before anything is spent.
+_SMALL_TABLE = 2**16
+
+
+def _ignore(message: str) -> None:
+    """Drop a message that nobody reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A release to be made.
+
+    Attributes:
+        source: The table: a frame, or a name.
+        options: What was asked for.
+        mechanisms: Mechanisms made by hand, one for each question; None if the options choose them.
+        ledger: A ledger that is open already; None if the options name it.
+        notify: Takes messages for the owner.
+        ask: Asks the owner for the passphrase of a ledger; None if there is nobody to ask.
+        resume_hint: How to finish a release, given its id; None for the command line.
+    """
+
+    source: Any
+    options: Options
+    mechanisms: tuple[Mechanism, ...] | None = None
+    ledger: Ledger | None = None
+    notify: Callable[[str], None] = _ignore
+    ask: Callable[[], str | None] | None = None
+    resume_hint: Callable[[str], str] | None = None
+
+    def open_engine(self, stack: ExitStack) -> Engine:
+        """What reads the table; `stack` closes what it opens."""
+        return engine_for(by_name(self.source, self.options), self.options, stack, self.notify)
+
+    def prepare(self, engine: Engine, out: str | None, source: Any = None) -> Prepared:
+        """The table, with its public columns read.
+
+        Args:
+            engine: What reads it.
+            out: Where it is going to be published; None if it is not.
+            source: Read this in place of the task's table.
+        """
+        options = self.options
+        options.require("unit")
+        for note in options.declaration.declared.turned_label_notes:
+            notify_owner(note)
+        prepared = prepare(
+            by_name(self.source if source is None else source, options),
+            columns=options.columns,
+            spaces=options.spaces,
+            control=options.control,
+            min_cell_size=options.min_cell_size,
+            clip=bool(options.clip),
+            keep_order=bool(options.keep_order),
+            verbose=bool(options.verbose),
+            aggregates=options.aggregates,
+            notation=options.notation,
+            labels=options.private_labels,
+            engine=engine,
+            out=out,
+        )
+        return replace(
+            prepared,
+            layout=options.with_design(prepared.layout),
+            expected=self._expected(prepared.layout),
+            provenance=options.provenance,
+        )
+
+    def check_rows(self, prepared: Prepared, budget: Budget | None = None) -> Prepared:
+        """Check every row before a mechanism is chosen, and show the owner what nets catch.
+
+        Where the table is large, and choosing a mechanism is not slow, rows are checked as they are
+        counted. A release that its ledger does not allow is refused without reading an outcome;
+        private clusters are checked with their labels.
+
+        Raises:
+            DataError: If a row breaks a rule.
+        """
+        slow = any(space.n_categories > QUICK_CATEGORIES for space in self.options.spaces)
+        epsilon = None if self.options.delta else self.options.epsilon
+        affordable = budget is None or budget.allows(epsilon)
+        small = prepared.layout.n_units <= _SMALL_TABLE
+        if (slow or small) and affordable and prepared.labelling is None:
+            found = prepared.table.count(prepared.layout, prepared.encoder)
+            return prepared.telling(found.notices)
+        return prepared
+
+    def _expected(self, layout: Layout) -> tuple[Expected | None, ...]:
+        """What is expected of each question, to be published; None where nothing was declared."""
+        references = [scenario.reference for scenario in self.options.scenarios(layout)]
+        return tuple(
+            tuple(map(tuple, one.kinds[:, 0].tolist())) if one.is_declared else None
+            for one in references
+        )
+
+    def choose_mechanisms(self, layout: Layout) -> tuple[Mechanism, ...]:
+        """The mechanism of each question: made by hand, or the best that the options allow."""
+        if self.mechanisms is None:
+            requests, scenarios = self.options.requests(), self.options.scenarios(layout)
+            return plan_mechanisms(requests, scenarios).mechanisms
+        questions = self.options.chosen.questions
+        if len(self.mechanisms) != len(questions):
+            raise ParameterError(
+                f"mechanism must be one for each question, got {len(self.mechanisms)} for "
+                f"{len(questions)}; give a list of {len(questions)}, or the name of a mechanism"
+            )
+        return tuple(
+            msgspec.structs.replace(one, asked=question.asked) if one.releases_rows else one
+            for one, question in zip(self.mechanisms, questions, strict=True)
+        )
+
+    def open_budget(self) -> Budget | None:
+        """The budget that the release spends; None if it spends from no ledger."""
+        options = self.options
+        if options.ledger is None:
+            given = (options.population, options.ledger_key_file, options.new_population or None)
+            if any(value is not None for value in given):
+                raise ParameterError(
+                    "population, new_population and ledger_key_file (--population, "
+                    "--new-population and --ledger-key-file) belong to a ledger: give ledger=... "
+                    "(--ledger)"
+                )
+            require_ledger("give ledger=... and population=... (--ledger, --population)")
+            return None
+        if not options.population:
+            raise ParameterError(
+                "a ledger needs a population, whose budget it is: give population=... "
+                "(--population)"
+            )
+        return self.budget_of(options.population)
+
+    def budget_of(self, population: str | None) -> Budget:
+        """The budget of a population; None if the ledger is to name it."""
+        options = self.options
+        key_file = None if options.ledger_key_file is None else Path(options.ledger_key_file)
+        return Budget(
+            self.ledger or open_ledger(options.ledger or "", key_file, self.ask),
+            population,
+            confirmed_new=bool(options.new_population),
+            on_message=self.notify,
+            resume_hint=self.resume_hint,
+        )
+
+
+def require_ledger(remedy: str) -> None:
+    """Raise a ParameterError if the environment makes ledgers compulsory."""
+    if os.environ.get(REQUIRE_LEDGER, "") not in {"", "0"}:
+        raise ParameterError(
+            f"{REQUIRE_LEDGER} is set, so that every release spends from a ledger: {remedy}"
+        )
+
+
+def python_task(
+    source: Any, plan: Plan | str | os.PathLike[str] | None, given: Mapping[str, Any]
+) -> Task:
+    """The task of a call in Python, whose ledger and mechanism may be made already."""
+    ledger, mechanism = given.get("ledger"), given.get("mechanism")
+    if not isinstance(ledger, str | os.PathLike | Ledger | None):
+        kind = type(ledger).__name__
+        raise ParameterError(f"ledger must be a file, a URL or a Ledger, got {kind}")
+    asked = {
+        **given,
+        "input": table_name(source),
+        "ledger": None if ledger is None else str(ledger),
+    }
+    listed = list(mechanism) if isinstance(mechanism, list | tuple) else [mechanism]
+    by_hand = tuple(one for one in listed if isinstance(one, Mechanism))
+    if by_hand and len(by_hand) == len(listed):
+        del asked["mechanism"]
+        _refuse_clash(asked, plan)
+    options = with_plan(asked, plan)
+    if len(by_hand) == 1 and options.question is None and options.outcomes:
+        whole = ",".join(options.declaration.declared.names)
+        options = msgspec.structs.replace(options, question=[whole])
+    return Task(
+        source=source,
+        options=options,
+        mechanisms=by_hand or None,
+        ledger=ledger if isinstance(ledger, Ledger) else None,
+        resume_hint=lambda release_id: _resume_hint(release_id, source, str(ledger)),
+    )
+
+
+def _resume_hint(release_id: str, source: Any, ledger: str) -> str:
+    """How to finish a release in Python; the ledger knows a table by its name."""
+    if source is not None and table_name(source) is None:
+        return resume_in_python(release_id, ledger)
+    return f"clusterdp.resume({release_id!r}, ledger={ledger!r})"
+
+
+def _refuse_clash(asked: Mapping[str, Any], plan: Any) -> None:
+    """Raise a ParameterError if something else decides what a mechanism made by hand decides."""
+    if plan is not None:
+        raise ParameterError("give a plan, which decides the mechanism, or a mechanism; not both")
+    for name in DECIDED:
+        if name != "question" and asked.get(name) is not None:
+            raise ParameterError(
+                f"{name} belongs to a mechanism by name; this one was made with its own: leave out "
+                f"{name}"
+            )

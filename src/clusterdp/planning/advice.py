@@ -1,0 +1,230 @@
+"""Whether noisy counts, from which priors are learned, are worth it where nothing is declared.
+
+A channel for all outcomes alike is the best there is if outcomes are uniform, and they hardly ever
+are. So a plan looks at what a prior would be worth for a few shapes that outcomes often have. It
+recommends counts where they pay on average over these, their cost included, and where they cost
+little if outcomes are uniform after all.
+
+Whether a look pays, and how much of ε it should have: from public numbers alone.
+
+A look costs variance: a share s of ε costs about 2s of it where ε is small, and more where ε is
+large. It finds the range of numbers, and the prior of the channel. The share that is recommended
+costs at most a few percent even where it finds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from clusterdp._text import shortest_decimal
+from clusterdp.channels.optimal import OptimalBudget, OptimalRows
+from clusterdp.errors import ParameterError
+from clusterdp.outcomes.chosen_grids import QUICK_CATEGORIES
+from clusterdp.outcomes.finite import OutcomeSpace
+from clusterdp.outcomes.reference import base_measure
+from clusterdp.planning.prediction import is_joint, warner
+from clusterdp.statistics.counts import NoisyCounts
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray
+    from clusterdp.cells.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.space import CategorySpace
+    from clusterdp.planning.request import Scenario
+
+
+Scope = Literal["cluster", "population"]
+
+# At smaller budgets no prior pays for the counts that it is learned from.
+_LEAST_EPSILON = 2.0
+# Counts of n units are good enough if the noise on their frequencies, as a vector, has this length.
+_NOISE = 0.25
+# Counts take at most this much of ε, and this share of it: more would cost over 5% in standard
+# errors where outcomes are uniform.
+_MOST_LOSS, _MOST_SHARE = 0.1, 0.03
+# By this factor the standard error of segments must fall, on average over shapes.
+_WORTH_IT = 0.97
+# What a prior is worth hardly depends on how many more levels there are.
+_LEVELS = 12
+# At more noise than this, groups lead to worse priors than the population.
+_TOO_NOISY = 0.5
+
+
+def share_of_counts(scenario: Scenario, epsilon: float) -> float:
+    """The share of ε for noisy counts where nothing is known of outcomes; 0 if none is worth it.
+
+    Counts are of cells if these are large enough, and else of arms.
+    """
+    layout, space, _ = scenario
+    if epsilon < _LEAST_EPSILON or space.n_categories == 2 or is_joint(space):
+        return 0.0
+    most = min(_MOST_LOSS, _MOST_SHARE * epsilon)
+    for n_units in (layout.n_units / layout.sizes.size, int(layout.sizes.sum(axis=0).min())):
+        loss = _loss(space, n_units)
+        if loss <= most and _pays(space, epsilon, loss):
+            return round(loss / epsilon, 4)
+    return 0.0
+
+
+def scope_of_counts(layout: Layout, space: CategorySpace, noise_scale: float) -> Scope:
+    """What to count with such noise: every cell, or every arm where cells are too small."""
+    noise = math.sqrt(2 * space.n_categories) * noise_scale
+    return "cluster" if noise <= _TOO_NOISY * layout.n_units / layout.sizes.size else "population"
+
+
+def _loss(space: CategorySpace, n_units: float) -> float:
+    """What counts of so many units cost if they are as noisy as they may be.
+
+    Noise of scale 2/loss has variance 2(2/loss)². Its length is √K times its standard deviation,
+    over n.
+    """
+    return 2 * math.sqrt(2 * space.n_categories) / (_NOISE * n_units)
+
+
+def _pays(space: CategorySpace, epsilon: float, loss: float) -> bool:
+    """Whether counts of such a loss are worth it, by what they leave for rows."""
+    values = np.unique(space.metric_values()[0])
+    places = np.linspace(0, len(values) - 1, min(len(values), _LEVELS)).astype(np.int64)
+    worth = _worth(tuple(values[places].tolist()), epsilon - loss)
+    cost = math.sqrt(float(warner(epsilon - loss) / warner(epsilon)))
+    return worth * cost <= _WORTH_IT
+
+
+@lru_cache(maxsize=256)
+def _worth(values: tuple[float, ...], epsilon: float) -> float:
+    """By what factor standard errors of rows fall if a prior is known, on average over shapes."""
+    space, uniform = OutcomeSpace.of(values), OptimalRows(epsilon=epsilon)
+    plain = uniform.public_channel(space).noise_variance()[0]
+    ratios = []
+    for shape in _shapes(np.array(values)):
+        known = replace(uniform, prior=tuple(shape.tolist())).public_channel(space)
+        ratios.append(float(known.noise_variance()[0] @ shape) / float(plain @ shape))
+    return math.exp(0.5 * float(np.mean(np.log(ratios))))
+
+
+def _shapes(values: FloatArray) -> FloatArray:
+    """What outcomes often look like: uniform, falling, mostly least, in the middle, to one side."""
+    place = (values - values.min()) / np.ptp(values)
+    least = place == 0
+    shapes = np.array(
+        [
+            np.ones_like(place),
+            np.exp(-5 * place),
+            np.where(least, 0.85, 0.15 / (~least).sum()),
+            np.exp(-(((place - 0.5) / 0.15) ** 2) / 2),
+            np.exp(-(((place - 0.25) / 0.12) ** 2) / 2),
+        ]
+    )
+    return np.asarray(shapes / shapes.sum(axis=1, keepdims=True))
+
+
+# With so many units per 1/ε of the look, tails of one in a hundred are seen.
+_ENOUGH = 2400
+# The variance that a look may cost where it finds nothing.
+_MOST_COST = 0.045
+# Whoever declares a range so wide and no reference does not know it.
+_WIDE = 10_000
+# A prior that saves less of the variance is not worth the step.
+_LEAST_GAIN = 0.05
+# Outcomes may well decline with such means, as shares of their range, or be all alike.
+_MEANS = (0.1, 0.25, math.inf)
+_DIGITS = 2
+
+
+class LookAdvice(NamedTuple):
+    """A look that pays.
+
+    Attributes:
+        share: The share of ε it should have.
+        reason: Why, in a sentence.
+    """
+
+    share: float
+    reason: str
+
+
+def advise_look(
+    mechanism: Mechanism, scenario: Scenario, space: Categories, epsilon: float
+) -> LookAdvice | None:
+    """A look that would pay beside a mechanism without one; None if none would.
+
+    Args:
+        mechanism: What would be published without a look.
+        scenario: What is known.
+        space: The declared categories.
+        epsilon: ε of the whole release.
+    """
+    learns = mechanism.look is not None or mechanism.find(NoisyCounts) is not None
+    if learns or scenario.reference.is_declared or not isinstance(mechanism.rows, OptimalBudget):
+        return None
+    share = _share(mechanism.asked_share * scenario.layout.n_units, epsilon)
+    if wide := wide_ranges(space):
+        return LookAdvice(
+            share,
+            f"the range of {', '.join(wide)} is wide and no reference is declared; noise grows "
+            "with the range, and a look finds where outcomes end",
+        )
+    if epsilon < _LEAST_EPSILON or not 2 < space.n_categories <= QUICK_CATEGORIES:
+        return None
+    gain = _gain(mechanism.row_epsilon(space), share * epsilon, space)
+    if gain < _LEAST_GAIN:
+        return None
+    return LookAdvice(
+        share,
+        f"at epsilon {epsilon:g} a channel designed for the distribution of outcomes is worth "
+        f"about {gain:.0%} of the variance, which a look finds",
+    )
+
+
+def wide_ranges(space: Categories) -> list[str]:
+    """Numbers with ranges as nobody declares who knows them, in words."""
+    return [
+        f"{name} ({shortest_decimal(number.low)}..{shortest_decimal(number.high)})"
+        for name, number in space.declared.numbers.items()
+        if number.high - number.low >= _WIDE
+    ]
+
+
+def _share(n_units: float, epsilon: float) -> float:
+    """The share that sees enough, if that costs little; variance goes with ε·coth(ε/2)."""
+    costs = epsilon / math.tanh(epsilon / 2)
+    share = min(_ENOUGH / (n_units * epsilon), _MOST_COST / costs)
+    scale = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(share)))
+    return math.floor(share * scale) / scale
+
+
+def _gain(row_epsilon: float, cost: float, space: Categories) -> float:
+    """The share of a unit's variance that a look saves, on average over plausible shapes."""
+    if row_epsilon <= cost:
+        return 0.0
+    saved = []
+    for shape in _possible_shapes(space):
+        without = _variance(OptimalRows(epsilon=row_epsilon), space, shape)
+        designed = OptimalRows(epsilon=row_epsilon - cost, prior=tuple(shape.tolist()))
+        saved.append(1 - _variance(designed, space, shape) / without)
+    return float(np.mean(saved))
+
+
+def _possible_shapes(space: Categories) -> list[FloatArray]:
+    """Distributions that outcomes may have; axes `[category]` each."""
+    base, values = base_measure(space), space.metric_values()[0]
+    places = (values - values.min()) / np.ptp(values)
+    shapes = (base * np.exp(-places / mean) for mean in _MEANS)
+    return [np.asarray(shape / shape.sum()) for shape in shapes]
+
+
+def _variance(rows: OptimalRows, space: Categories, shape: FloatArray) -> float:
+    """Σ_j w_j of sampling and noise of a unit, if outcomes have a shape."""
+    values, weights = space.metric_values(), space.metric_weights(shape)
+    sampling = values**2 @ shape - (values @ shape) ** 2
+    try:
+        noise = rows.public_channel(space).weighted_noise(weights)[0] @ shape
+    except ParameterError:  # too little is left for rows
+        return math.inf
+    return float(weights @ sampling + noise)

@@ -1,0 +1,438 @@
+"""A comparison: every mechanism at its best, one recommended, and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clusterdp.channels.base import LARGEST_ROW_EPSILON, SMALLEST_ROW_EPSILON
+from clusterdp.channels.optimal import OptimalBudget
+from clusterdp.errors import ParameterError
+from clusterdp.mechanisms.draw import check_exact
+from clusterdp.planning import choose as planning
+from clusterdp.planning.choose import MECHANISMS, Planned, Request
+from clusterdp.planning.forecast import expect_quickly
+from clusterdp.planning.merging import compare_clusters
+from clusterdp.planning.prediction import expect, is_joint, of_purpose, of_share, purpose_variance
+from clusterdp.planning.request import REMEDY, UNIFORM, USUAL_SEGMENT, parse_purpose
+from clusterdp.statistics.counts import NoisyCounts
+from clusterdp.statistics.sums import NoisySums, NoisyTotals, totals_label
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from clusterdp.cells.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.planning._split import Loss
+    from clusterdp.planning.advice import LookAdvice
+    from clusterdp.planning.merging import Clustering
+    from clusterdp.planning.request import Purpose, Scenario
+    from clusterdp.precision.prediction import Precision, Prediction
+
+
+def no_progress(done: int) -> None:
+    """Ignore progress."""
+
+
+# Predictions closer than this are treated as equal.
+_AS_GOOD = 1.001
+# Where nothing is declared they are for uniform outcomes, for which alone counts gain nothing.
+_AS_GOOD_BLINDLY = 1.05
+# The range of ε that is searched. Something must be left for sums beside the least rows.
+LEAST_EPSILON, MOST_EPSILON = 2 * SMALLEST_ROW_EPSILON, LARGEST_ROW_EPSILON
+
+
+class Option(NamedTuple):
+    """A mechanism at its best parameters, with what to expect of it.
+
+    Attributes:
+        name: Its name, as in `MECHANISMS`.
+        mechanism: With parameters and split.
+        precisions: What to expect of effects, metric by metric.
+        losses: What it loses for each purpose against a plan for that alone.
+    """
+
+    name: str
+    mechanism: Mechanism
+    precisions: tuple[Precision, ...]
+    losses: tuple[Loss, ...]
+
+    @property
+    def overall(self) -> tuple[Prediction, ...]:
+        """What to expect of the overall effect, metric by metric."""
+        return tuple(one.overall for one in self.precisions)
+
+    def segment(self, share: float) -> tuple[Prediction, ...] | None:
+        """The same of a segment; None for mechanisms that release no rows."""
+        if not self.mechanism.releases_rows:
+            return None
+        return tuple(of_share(one, share) for one in self.precisions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Comparison:
+    """What was compared, and what is recommended.
+
+    Attributes:
+        request: What was asked for; with a budget.
+        scenario: What is known.
+        options: One for every mechanism that can serve, in the order of `MECHANISMS`.
+        chosen: The name of the recommended one.
+        reason: Why, in a sentence.
+        shown_share: The share of the segment that predictions are shown for.
+        clusterings: What plans for the same table with other clusters would give.
+        advice: Why the recommended option has a look that was not asked for; None if it has none.
+    """
+
+    request: Request
+    scenario: Scenario
+    options: tuple[Option, ...]
+    chosen: str
+    reason: str
+    shown_share: float
+    clusterings: tuple[Clustering, ...]
+    advice: LookAdvice | None = None
+
+    @property
+    def choice(self) -> Option:
+        """The recommended option."""
+        return next(option for option in self.options if option.name == self.chosen)
+
+    @property
+    def epsilon(self) -> float:
+        """The budget."""
+        return self.request.epsilon or 0.0
+
+    @property
+    def purposes(self) -> tuple[Purpose, ...]:
+        """What it was planned for."""
+        return parse_purpose(self.request.purpose, self.scenario.layout)
+
+
+def compare(
+    requests: Sequence[Request],
+    scenarios: Sequence[Scenario],
+    on_done: Callable[[int], None] = no_progress,
+) -> tuple[Comparison, ...]:
+    """Compare every mechanism at the budget, each at its own best, and recommend one.
+
+    With several questions it is the one that was asked for, or `optimal`.
+
+    Args:
+        requests: What is asked of each question.
+        scenarios: What is known of each question.
+        on_done: Called with 1 after each of `n_steps`.
+    """
+    if requests[0].epsilon is None:
+        raise ParameterError("give epsilon, the budget to plan for, or mde, the effect to find")
+    serving = _serving(requests, scenarios, on_done)
+    options = [
+        tuple(
+            Option(name, made.mechanisms[place], expect(made.mechanisms[place], one), made.losses)
+            for name, made in serving.items()
+        )
+        for place, one in enumerate(scenarios)
+    ]
+    purposes = parse_purpose(requests[0].purpose, scenarios[0].layout)
+    chosen = _best(options[0], scenarios[0], purposes).name
+    best = [next(one for one in every if one.name == chosen) for every in options]
+    alike = [_alike(*one) for one in zip(best, requests, strict=True)]
+    clusterings = compare_clusters(alike, scenarios, [one.precisions for one in best])
+    on_done(1)
+    return tuple(
+        Comparison(
+            request=request,
+            scenario=scenario,
+            options=every,
+            chosen=chosen,
+            reason=explain(own.mechanism, scenario, purposes),
+            shown_share=next((one.share for one in purposes if one.share < 1), USUAL_SEGMENT),
+            clusterings=others,
+        )
+        for request, scenario, every, own, others in zip(
+            requests, scenarios, options, best, clusterings, strict=True
+        )
+    )
+
+
+def n_steps(requests: Sequence[Request]) -> int:
+    """How many steps a comparison takes."""
+    return 1 + len(_names(requests))
+
+
+def with_looks(
+    comparisons: Sequence[Comparison],
+    advice: Sequence[LookAdvice | None],
+    looks: Sequence[float | None],
+) -> tuple[Comparison, ...]:
+    """The same with looks recommended beside the mechanisms.
+
+    Args:
+        comparisons: The plan of each question.
+        advice: Why a look pays for each question; None if nothing says so.
+        looks: The share of ε for each question's look.
+    """
+    requests = [
+        replace(_alike(one.choice, one.request), look=look)
+        for one, look in zip(comparisons, looks, strict=True)
+    ]
+    made = planning.plan_mechanisms(requests, [one.scenario for one in comparisons])
+    found = []
+    for one, request, own, mechanism in zip(
+        comparisons, requests, advice, made.mechanisms, strict=True
+    ):
+        looking = Option(one.chosen, mechanism, expect(mechanism, one.scenario), made.losses)
+        options = tuple(looking if old.name == one.chosen else old for old in one.options)
+        found.append(replace(one, request=request, options=options, advice=own))
+    return tuple(found)
+
+
+def at_budget(comparisons: Sequence[Comparison], epsilons: Sequence[float]) -> tuple[Option, ...]:
+    """The recommended mechanisms at other ε, one for each question; their split is chosen anew."""
+    name, scenarios = comparisons[0].chosen, [one.scenario for one in comparisons]
+    pairs = zip(comparisons, epsilons, strict=True)
+    requests = [replace(one.request, epsilon=epsilon) for one, epsilon in pairs]
+    made = at_its_best(name, requests, scenarios)
+    return tuple(
+        Option(name, mechanism, expect_quickly(mechanism, scenario), made.losses)
+        for mechanism, scenario in zip(made.mechanisms, scenarios, strict=True)
+    )
+
+
+def _alike(option: Option, request: Request) -> Request:
+    """A request for the same mechanism with the same counts or prior; sums are free."""
+    named = request if request.mechanism == option.name else _named(option.name, request)
+    counts = option.mechanism.find(NoisyCounts)
+    if isinstance(option.mechanism.rows, OptimalBudget):
+        share = _counts_share(option.mechanism, request.epsilon or 0.0)
+        return replace(named, counts_share=share, prior=option.mechanism.rows.prior)
+    if counts is not None and option.mechanism.releases_rows:
+        return replace(named, noise_scale=counts.noise_scale)
+    return named
+
+
+def _names(requests: Sequence[Request]) -> tuple[str, ...]:
+    """The mechanisms to compare."""
+    if requests[0].mechanism:
+        return (requests[0].mechanism,)
+    return tuple(MECHANISMS) if len(requests) == 1 else ("optimal",)
+
+
+def _serving(
+    requests: Sequence[Request], scenarios: Sequence[Scenario], on_done: Callable[[int], None]
+) -> dict[str, Planned]:
+    """Every mechanism at its best, by name, or the one that was asked for.
+
+    Mechanisms that cannot publish several metrics are left out, unless one was asked for by name.
+    """
+    serving = {}
+    for name in _names(requests):
+        made = at_its_best(name, requests, scenarios)
+        on_done(1)
+        if requests[0].mechanism or len(requests) > 1:
+            for mechanism, (layout, space, _) in zip(made.mechanisms, scenarios, strict=True):
+                check_exact(layout, space, mechanism)
+        elif is_joint(scenarios[0].space) and not _is_servable(made.mechanisms[0], scenarios[0]):
+            continue
+        serving[name] = made
+    return serving
+
+
+def _is_servable(mechanism: Mechanism, scenario: Scenario) -> bool:
+    """Whether a mechanism can publish what is known of a scenario."""
+    try:
+        check_exact(scenario.layout, scenario.space, mechanism)
+    except ParameterError:
+        return False
+    return True
+
+
+def _best(options: Sequence[Option], scenario: Scenario, purposes: tuple[Purpose, ...]) -> Option:
+    """The best that releases rows, if any does; earlier ones where several are as good.
+
+    It is the one of least largest regret against the best of all options for each purpose.
+    """
+    with_rows = [option for option in options if option.mechanism.releases_rows] or options
+    variances = [
+        [purpose_variance(option.precisions, one, scenario) for one in purposes]
+        for option in with_rows
+    ]
+    least = [min(column) for column in zip(*variances, strict=True)]
+    regrets = [
+        max(found / best for found, best in zip(row, least, strict=True)) for row in variances
+    ]
+    as_good = _AS_GOOD if scenario.reference.is_declared else _AS_GOOD_BLINDLY
+    near = min(regrets) * as_good**2
+    return next(one for one, regret in zip(with_rows, regrets, strict=True) if regret <= near)
+
+
+def smallest_epsilon(
+    requests: Sequence[Request],
+    effect: float,
+    scenarios: Sequence[Scenario],
+    target: tuple[int, int] = (0, 0),
+) -> float:
+    """The smallest ε of a question at which the best mechanism can see an effect of a size, to 1%.
+
+    Args:
+        requests: What is asked of each question, without a budget.
+        effect: The effect to find.
+        scenarios: What is known of each question.
+        target: The question and the metric in it that the effect is on.
+
+    Raises:
+        ParameterError: If no ε can.
+    """
+    if not (math.isfinite(effect) and effect > 0):
+        raise ParameterError(f"mde must be a number above 0, got {effect}")
+    question, metric = target
+    request, scenario = requests[question], scenarios[question]
+
+    def sees(epsilon: float) -> Prediction:
+        given = [replace(one, epsilon=epsilon) for one in requests]
+        made = planning.plan_mechanisms(given, scenarios).mechanisms[question]
+        return shown_prediction(expect_quickly(made, scenario)[metric], request, scenario)
+
+    at_most = sees(MOST_EPSILON)
+    if at_most.detectable_effect > effect:
+        remedy = "plan for a larger effect"
+        if not scenario.reference.is_declared:
+            remedy = f"{UNIFORM}; {REMEDY}"
+        raise ParameterError(
+            f"no epsilon can detect an effect of mde={effect:g} (--mde): even without privacy the "
+            f"smallest is {at_most.detectable_without_privacy:.4g}; {remedy}"
+        )
+    low, high = LEAST_EPSILON, MOST_EPSILON
+    if sees(low).detectable_effect <= effect:
+        return low
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        if sees(middle).detectable_effect <= effect:
+            high = middle
+        else:
+            low = middle
+    return math.ceil(high * 1000) / 1000
+
+
+def shown_prediction(precision: Precision, request: Request, scenario: Scenario) -> Prediction:
+    """What a request is about, in one number: its least certain effect.
+
+    It is the overall effect where all purposes are served.
+    """
+    layout, asked = scenario.layout, request.purpose or "overall"
+    found = [
+        one
+        for purpose in parse_purpose(asked, layout)
+        for _, one in of_purpose(precision, purpose, layout)
+    ]
+    return max(found, key=lambda one: one.std_error)
+
+
+def explain(mechanism: Mechanism, scenario: Scenario, purposes: tuple[Purpose, ...]) -> str:
+    """Why this mechanism with this split, in a sentence."""
+    if not mechanism.releases_rows:
+        return "it is the only one compared; it releases aggregates alone, so there are no segments"
+    counts = mechanism.find(NoisyCounts)
+    if scenario.space.n_categories == 2:
+        why = "binary outcome: clusters cannot reduce the noise of rows here"
+    elif counts is not None:
+        cost, of = 2 / counts.noise_scale, "cells" if counts.scope == "cluster" else "arms"
+        why = f"channels are designed for noisy counts of {of}, which cost {cost:.2g} of epsilon"
+    elif scenario.reference.is_declared:
+        why = "the channel is designed for the reference, which costs nothing"
+    else:
+        why = "nothing is known of outcomes, so the channel is designed for all alike"
+    words = [one.in_words(scenario.layout) for one in purposes]
+    if len(words) == 1:
+        return f"{why}; epsilon is split as is best for {words[0]}"
+    *most, last = words
+    return f"{why}; epsilon is split to serve {', '.join(most)} and {last} alike"
+
+
+def budget(mechanism: Mechanism, scenario: Scenario) -> dict[str, float]:
+    """Where ε goes: shares of the whole, by what they are spent on; breakdowns are always named."""
+    spent = {one.label: float(one.loss()[0].loss) for one in mechanism.noisy}
+    if mechanism.releases_rows:
+        spent = {"rows": mechanism.row_epsilon(scenario.space), **spent}
+        spent |= {totals_label(by): 0.0 for by in unserved(mechanism, scenario.layout)}
+    whole = sum(spent.values())
+    return {name: part / whole for name, part in spent.items()}
+
+
+def unserved(mechanism: Mechanism, layout: Layout) -> list[tuple[str, ...]]:
+    """The breakdowns that get nothing of ε though rows are published, by their columns.
+
+    Groups that were assigned as a whole are none: no effect is within one.
+    """
+    if not mechanism.releases_rows:
+        return []
+    served = {one.level for one in mechanism.statistics}
+    compared = [one for one in layout.breakdowns if one.compares_arms]
+    return [one.columns for one in compared if one.columns not in served]
+
+
+def to_options(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """The options of a release that make exactly the recommended mechanisms.
+
+    The priors of several questions follow from the reference.
+    """
+    first = comparisons[0]
+    name, mechanism, *_ = first.choice
+    epsilon, delta = first.epsilon, first.request.delta
+    options: dict[str, Any] = {"mechanism": name, "epsilon": epsilon}
+    if delta:
+        options["delta"] = delta
+    looks = [one.choice.mechanism.look for one in comparisons]
+    if look := next((one for one in looks if one is not None), None):
+        options["look"] = round(look.epsilon / epsilon, 12)
+    counts = mechanism.find(NoisyCounts)
+    if name == "optimal":
+        options["counts_share"] = _counts_share(mechanism, epsilon)
+    elif counts is not None and name != "noisy-histogram":
+        options["noise_scale"] = counts.noise_scale
+    if mechanism.rows is not None:
+        options |= _sum_shares(mechanism, epsilon)
+        options |= mechanism.rows.options() if len(comparisons) == 1 else {}
+    return options
+
+
+def _counts_share(mechanism: Mechanism, epsilon: float) -> float:
+    """The share of ε for noisy counts, as an option."""
+    counts = mechanism.find(NoisyCounts)
+    return 0.0 if counts is None else round(2 / counts.noise_scale / epsilon, 12)
+
+
+def _sum_shares(mechanism: Mechanism, epsilon: float) -> dict[str, float]:
+    """The shares of ε for sums, as options."""
+    spent = {"totals_share": 0.0, "sums_share": 0.0, "breakdown_share": 0.0}
+    for one in mechanism.statistics:
+        if isinstance(one, NoisySums):
+            spent["sums_share"] += one.epsilon
+        elif isinstance(one, NoisyTotals):
+            spent["breakdown_share" if one.by else "totals_share"] += one.epsilon
+    # Shares have a few digits, which what they are multiplied by must not add to.
+    return {name: round(part / epsilon, 12) for name, part in spent.items()}
+
+
+def at_its_best(name: str, requests: Sequence[Request], scenarios: Sequence[Scenario]) -> Planned:
+    """A mechanism with what was given of the budget, and its own parameters left to be chosen."""
+    named = [one if one.mechanism == name else _named(name, one) for one in requests]
+    return planning.plan_mechanisms(named, scenarios)
+
+
+def _named(name: str, request: Request) -> Request:
+    """A request for a mechanism by name, with the same budget and purpose.
+
+    A look and noisy counts that were asked for are the optimal channel's; no other takes them.
+    """
+    optimal = name == "optimal"
+    return Request(
+        mechanism=name,
+        look=request.look if optimal else None,
+        counts_share=request.counts_share if optimal else None,
+        epsilon=request.epsilon,
+        delta=0.0 if name.startswith("noisy-") else request.delta,
+        purpose=request.purpose,
+        asked=request.asked,
+    )

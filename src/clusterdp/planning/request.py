@@ -1,0 +1,274 @@
+"""What a release is for: the overall effect, breakdowns, segments, or all of them at once.
+
+What outcomes are thought to be like before any is read. It decides efficiency, nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.errors import ParameterError
+from clusterdp.outcomes.metric import OBSERVED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.cells.layout import Layout
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.space import CategorySpace
+
+
+# The share of the segments that a plan for all purposes looks at.
+USUAL_SEGMENT = 0.1
+_OVERALL, _BREAKDOWNS, _SEGMENTS = "overall", "breakdowns", "segments"
+
+
+class Purpose(NamedTuple):
+    """One thing that a release is for.
+
+    Attributes:
+        kind: `overall`, `breakdowns` or `segments`.
+        share: The share of every cell that segments have; 1 for other kinds.
+        place: Which breakdown it is of.
+    """
+
+    kind: str
+    share: float = 1.0
+    place: int = 0
+
+    def in_words(self, layout: Layout) -> str:
+        """What effects it is about."""
+        if self.kind == _SEGMENTS:
+            return f"segments of {100 * self.share:.3g}%"
+        if self.kind == _BREAKDOWNS:
+            return f"groups by {', '.join(layout.breakdowns[self.place].columns)}"
+        return "the overall effect"
+
+
+def parse_purpose(text: str | None, layout: Layout | None = None) -> tuple[Purpose, ...]:
+    """The purposes that a text names; all of them for None.
+
+    `breakdowns` are as many purposes as there are breakdowns, of which a release has to serve each;
+    those none of whose groups has units in every arm are none.
+
+    Raises:
+        ParameterError: If it names none, or breakdowns of which there are none.
+    """
+    kind, _, share = (text or "").partition(":")
+    breakdowns = () if layout is None else layout.breakdowns
+    every = tuple(
+        Purpose(_BREAKDOWNS, place=place)
+        for place, one in enumerate(breakdowns)
+        if one.compares_arms
+    )
+    if text is None:
+        return (Purpose(_OVERALL), *every, Purpose(_SEGMENTS, USUAL_SEGMENT))
+    if text == _OVERALL:
+        return (Purpose(_OVERALL),)
+    if text == _BREAKDOWNS:
+        if layout is not None and not every:
+            raise ParameterError(
+                "purpose=breakdowns (--for breakdowns) needs breakdowns; declare one "
+                "(breakdown=..., --breakdown)"
+            )
+        return every
+    if kind == _SEGMENTS:
+        return (Purpose(_SEGMENTS, _parse_share(text, share)),)
+    raise _unknown(text)
+
+
+def _parse_share(text: str, share: str) -> float:
+    if share == "" and text == _SEGMENTS:
+        return USUAL_SEGMENT
+    try:
+        number = float(share)
+    except ValueError:
+        raise _unknown(text) from None
+    if not 0 < number <= 1:
+        raise ParameterError(f"the share of purpose=segments:SHARE lies in (0, 1], got {share}")
+    return number
+
+
+def _unknown(text: str) -> ParameterError:
+    return ParameterError(
+        "purpose must be overall, breakdowns, segments or segments:SHARE (--for segments:0.05); "
+        f"got {text!r}"
+    )
+
+
+# Clusters are thought to be of this many kinds, where they are thought to differ.
+_KINDS = 8
+# Stands for a mass of zero, so that its inverse exists.
+_TINY = 1e-300
+# What is assumed where nothing is declared.
+UNIFORM = "all outcomes were taken to be equally likely, because no reference was given"
+# The share of units that are taken to have an outcome which may be missing, if nobody said more.
+MOST_OBSERVED = 0.9
+REMEDY = "give reference=... (--reference), what you expect of outcomes"
+
+
+class Scenario(NamedTuple):
+    """All that a plan is made from.
+
+    Attributes:
+        layout: Clusters, arms and cell sizes.
+        space: The outcome space.
+        reference: What outcomes are thought to be like.
+    """
+
+    layout: Layout
+    space: CategorySpace
+    reference: Reference
+
+    def moments(self) -> list[tuple[float, float]]:
+        """The mean and the standard deviation that are expected of each metric."""
+        probs = self.reference.overall(self.layout)
+        found = []
+        every, of_observed = self.space.metric_values(), self.space.of_observed()
+        for place, values in enumerate(every):
+            if place in of_observed:
+                found.append(of_observed[place].moments(every, place, probs))
+                continue
+            mean = float(probs @ values)
+            found.append((mean, math.sqrt(float(probs @ (values - mean) ** 2))))
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reference:
+    """A declared distribution of outcomes.
+
+    Attributes:
+        kinds: Distributions that clusters have; axes `[kind, arm or 1, category]`. Cluster c is of
+            kind c modulo their number.
+        is_declared: False where nothing is known and outcomes are taken as uniform.
+    """
+
+    kinds: FloatArray
+    is_declared: bool = True
+
+    @property
+    def differs(self) -> bool:
+        """Whether clusters are thought to differ: only then can noisy counts be worth it."""
+        return bool(np.ptp(self.kinds, axis=(0, 1)).max() > 1e-9)
+
+    def of_clusters(self, clusters: IntArray) -> FloatArray:
+        """The distributions of some clusters; axes `[cluster, arm or 1, category]`."""
+        return self.kinds[clusters % len(self.kinds)]
+
+    def overall(self, layout: Layout) -> FloatArray:
+        """The distribution of all units together; axes `[category]`."""
+        probs = self.of_clusters(np.arange(len(layout.clusters)))
+        weights = layout.sizes[..., np.newaxis] / layout.n_units
+        return np.asarray((weights * probs).sum(axis=(0, 1)))
+
+
+def assumed_of(space: Categories, scenario: Scenario) -> str:
+    """What is assumed of the outcomes of a question, and why."""
+    expected = ", ".join(
+        f"{metric} with mean {mean:.4g} and standard deviation {std:.4g}"
+        for metric, (mean, std) in zip(space.declared.metrics, scenario.moments(), strict=True)
+    )
+    why = "as the reference" if scenario.reference.is_declared else f"{UNIFORM}; {REMEDY}"
+    return f"{expected}: {why}"
+
+
+def observed_assumed(outcome: str) -> str:
+    """What is assumed of an outcome that may be missing, if its reference does not say it."""
+    name = f"{outcome}{OBSERVED}"
+    return (
+        f"{outcome} is taken to be observed for {MOST_OBSERVED:.0%} of units, because no reference "
+        f"says so; give what you expect: reference {name}=... (--reference {name}=0.8)"
+    )
+
+
+def uniform_reference(space: CategorySpace) -> Reference:
+    """Nothing is known."""
+    probs = np.full((1, 1, space.n_categories), 1 / space.n_categories)
+    return Reference(kinds=probs, is_declared=False)
+
+
+def histogram_reference(
+    space: CategorySpace,
+    histogram: Sequence[float],
+    within_share: float = 1.0,
+    cluster_sizes: IntArray | None = None,
+) -> Reference:
+    """A public histogram, and how alike clusters are.
+
+    Args:
+        space: The outcome space.
+        histogram: One number per category, in any unit.
+        within_share: The share of the first metric's variance that lies within clusters: 1 if
+            clusters are alike, near 0 if each has nearly one value. Other metrics differ between
+            clusters as far as they depend on the first.
+        cluster_sizes: How many units each cluster has, so that all of them together have the
+            histogram; by default as many.
+    """
+    probs = np.array(histogram, dtype=np.float64)
+    sound = np.isfinite(probs).all() and (probs >= 0).all() and probs.sum() > 0
+    if len(probs) != space.n_categories or not sound:
+        raise ParameterError(
+            f"prior must be {space.n_categories} numbers of at least 0, one per category, "
+            f"got {len(probs)}"
+        )
+    probs = probs / probs.sum()
+    if not 0 < within_share <= 1:
+        raise ParameterError(f"within_share must lie in (0, 1], got {within_share}")
+    if within_share == 1:
+        return Reference(kinds=probs[np.newaxis, np.newaxis])
+    weights = _kind_weights(cluster_sizes)
+    kinds = _kinds(space.metric_values()[0], probs, within_share, weights)
+    return Reference(kinds=kinds[:, np.newaxis])
+
+
+def cell_reference(probs: FloatArray) -> Reference:
+    """A distribution for every cell; axes `[cluster, arm, category]`."""
+    return Reference(kinds=probs / probs.sum(axis=-1, keepdims=True))
+
+
+def _kind_weights(cluster_sizes: IntArray | None) -> FloatArray:
+    """The share of all units in the clusters of each kind; axes `[kind]`."""
+    sizes = np.ones(_KINDS) if cluster_sizes is None else cluster_sizes
+    weights = np.bincount(np.arange(len(sizes)) % _KINDS, sizes, minlength=_KINDS)
+    return np.asarray(weights / weights.sum())
+
+
+def _kinds(
+    values: FloatArray, probs: FloatArray, within_share: float, weights: FloatArray
+) -> FloatArray:
+    """Kinds of clusters that average to the whole, with the given share of variance within.
+
+    A kind is the whole mixed with one of its slices between two quantiles of the values. The means
+    of slices spread the most that is possible; mixing takes that back to where it is wanted.
+    Categories of one value keep their proportions in every kind.
+    """
+    levels, of_category = np.unique(values, return_inverse=True)
+    masses = np.bincount(of_category, probs).astype(np.float64)
+    slices = _slices(masses, weights)
+    mean = masses @ levels
+    between = weights @ (slices @ levels - mean) ** 2
+    variance = masses @ (levels - mean) ** 2
+    mixed = min(1.0, math.sqrt((1 - within_share) * variance / between)) if between else 0.0
+    shares = probs / np.maximum(masses, _TINY)[of_category]
+    return np.asarray((1 - mixed) * probs + mixed * slices[:, of_category] * shares)
+
+
+def _slices(masses: FloatArray, weights: FloatArray) -> FloatArray:
+    """The distributions between quantiles of a whole; axes `[kind, level]`.
+
+    A slice is as wide as its kind has units. A kind without any is as the whole.
+    """
+    ends = np.concatenate([[0.0], np.cumsum(masses)])
+    edges = np.concatenate([[0.0], np.cumsum(weights)])
+    overlap = np.minimum(ends[1:], edges[1:, np.newaxis]) - np.maximum(
+        ends[:-1], edges[:-1, np.newaxis]
+    )
+    widths = np.where(weights > 0, weights, 1.0)[:, np.newaxis]
+    found = np.where(weights[:, np.newaxis] > 0, np.maximum(overlap, 0.0) / widths, masses)
+    return np.asarray(found / found.sum(axis=1, keepdims=True))

@@ -1,0 +1,303 @@
+"""The noise of an arm's mean that is calibrated to noisy sums of several levels, in closed form.
+
+An estimate τ̂ = s'ỹ − b'(X'ỹ − Z) has privacy variance Σ (s − Xb)²v + b'Wb: s are the weights of
+units, v the noise of a unit's row, X the weights of units in the published sums Z, and W the noise
+of these. b = (X'X + W/v̄)⁻¹X's minimises it for noise v̄. Here units are expected counts: groups of
+breakdowns, folds and segments are taken to be independent of clusters and of each other.
+
+A unit of cell c and groups g has Xb = b_c + x_c(β₀ + Σ_l β_lg), with b_c for its cell's sum, β₀ for
+the total and β_lg for its group's. Folds are alike, so their F sums of equal b count as one whose
+noise has F times the variance. Given β, b_c = κ_c(s_c − x_c·μ'β), where κ_c = n_c/(n_c + w_c/v̄) and
+μ is the share of units in each sum. What is left for β is Kβ = r, where K is a diagonal matrix Δ
+plus UQU': U has a column for the total and one for each breakdown, the shares f of its groups. So
+what is solved is as small as the number of breakdowns, whatever that of groups and clusters. A sum
+that is not published has noise of infinite variance.
+
+What is public of the cells of each arm, as the closed form takes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from clusterdp.channels.base import ASKED_TOTAL
+from clusterdp.statistics.sums import NoisyTotals
+
+if TYPE_CHECKING:
+    from clusterdp._arrays import FloatArray, IntArray
+    from clusterdp.cells.layout import Layout
+    from clusterdp.mechanisms.mechanism import Mechanism
+    from clusterdp.outcomes.space import CategorySpace
+
+
+class ArmCells(NamedTuple):
+    """What is public of the units of one arm.
+
+    Attributes:
+        sizes: n_c, the units of each cell; axes `[cluster]`.
+        weights: x_c, the weight of a unit in totals; axes `[cluster]`.
+        targets: s_c, the weight of a unit in the mean that is estimated; axes `[cluster]`.
+        copies: How many clusters each one stands for; axes `[cluster]`.
+        shares: f, the share of each group's units, by breakdown; axes `[group]`.
+        folds: F, the number of folds that totals are split into.
+    """
+
+    sizes: FloatArray
+    weights: FloatArray
+    targets: FloatArray
+    copies: FloatArray
+    shares: tuple[FloatArray, ...]
+    folds: int
+
+    @property
+    def by_rows(self) -> float:
+        """Σ s², which times v is the variance of the mean by rows alone."""
+        return float((self.copies * self.sizes * self.targets**2).sum())
+
+
+class LevelNoise(NamedTuple):
+    """Variances of the noise on sums, infinite where there are none; `...` are alternatives.
+
+    Attributes:
+        cells: On the sum of each cell; axes `[..., cluster]`.
+        totals: On each total of the arm and a fold; axes `[...]`.
+        breakdowns: On each sum of a group and a fold, by breakdown; axes `[..., breakdown]`.
+    """
+
+    cells: FloatArray
+    totals: FloatArray
+    breakdowns: FloatArray
+
+
+def calibrated_variances(
+    cells: ArmCells, noise: LevelNoise, unit_noise: FloatArray, assumed: FloatArray
+) -> FloatArray:
+    """Privacy variances of the arm's mean and of the means of all groups; axes `[..., target]`.
+
+    The first target is the arm's mean, then come the groups of each breakdown in their order. The
+    variance of a group without units is infinite.
+
+    Args:
+        cells: What is public of the arm.
+        noise: The noise on sums.
+        unit_noise: v, the noise of a unit's row; axes `[...]`.
+        assumed: v̄, what b is computed with; axes `[...]`.
+    """
+    ratio = noise.cells / np.asarray(assumed)[..., np.newaxis]
+    kappa = cells.sizes / (cells.sizes + ratio)
+    products = np.stack([cells.weights**2, cells.weights * cells.targets, cells.targets**2], axis=1)
+    products = products * (cells.copies * cells.sizes)[:, np.newaxis]
+    plain, first, second = products.sum(axis=0), kappa @ products, kappa**2 @ products
+    system = _System.of(cells, noise, np.asarray(assumed), plain, first)
+    found = []
+    for place in (None, *range(len(cells.shares))):
+        solved = system.solve(place)
+        residual, charged = _parts(solved, plain, first, second)
+        by_unit, by_assumed = (np.asarray(one)[..., np.newaxis] for one in (unit_noise, assumed))
+        found.append(by_unit * residual + by_assumed * charged)
+    return np.concatenate(found, axis=-1)
+
+
+class _Solved(NamedTuple):
+    """β of some targets, as far as the variance depends on it; axes `[..., target]`.
+
+    Attributes:
+        spread: E h², where the weights of units are s·h and E h = 1.
+        met: E[h·z]'β, with z the sums that a unit is in.
+        mean: μ'β.
+        square: E (z'β)².
+        charged: b'Wb of totals and groups, over v̄.
+    """
+
+    spread: FloatArray
+    met: FloatArray
+    mean: FloatArray
+    square: FloatArray
+    charged: FloatArray
+
+
+def _parts(
+    solved: _Solved, plain: FloatArray, first: FloatArray, second: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Σ (s − Xb)², and b'Wb over v̄; axes `[..., target]`.
+
+    Args:
+        solved: β.
+        plain: Σ n(x², xs, s²) over the cells.
+        first: The same times κ.
+        second: The same times κ².
+    """
+
+    def by_cells(sums: FloatArray) -> FloatArray:
+        """Σ n(s − x·μ'β)², with these sums."""
+        both, cross, squares = (sums[..., index, np.newaxis] for index in range(3))
+        return np.asarray(squares - 2 * cross * solved.mean + both * solved.mean**2)
+
+    by_rows = plain[2] * solved.spread - 2 * plain[1] * solved.met + plain[0] * solved.square
+    residual = by_rows - by_cells(2 * first - second)
+    # κ²w = v̄·n·κ(1 − κ), which is zero where the sums of cells are not published.
+    return residual, by_cells(first - second) + solved.charged
+
+
+class _System(NamedTuple):
+    """Kβ = r by the diagonal Δ and the small matrix Q; see the module.
+
+    Attributes:
+        shares: f, by breakdown; axes `[group]`.
+        inverses: 1/Δ of groups, by breakdown; axes `[..., group]`.
+        inner: U'Δ⁻¹U, which is diagonal; axes `[..., 1 + breakdown]`.
+        cubes: Σ f³/Δ², the same with f³/Δ² in place of f²/Δ, and 0 for the total.
+        small: Q(I + U'Δ⁻¹U·Q)⁻¹; axes `[..., 1 + breakdown, 1 + breakdown]`.
+        overlap: How columns of U overlap: everywhere but for two groups of one breakdown.
+        right: r is this times μ for everyone's mean; axes `[...]`.
+        weight: Σ n·x².
+        cross: Σ n·x·s.
+    """
+
+    shares: tuple[FloatArray, ...]
+    inverses: list[FloatArray]
+    inner: FloatArray
+    cubes: FloatArray
+    small: FloatArray
+    overlap: FloatArray
+    right: FloatArray
+    weight: float
+    cross: float
+
+    @classmethod
+    def of(
+        cls,
+        cells: ArmCells,
+        noise: LevelNoise,
+        assumed: FloatArray,
+        plain: FloatArray,
+        first: FloatArray,
+    ) -> _System:
+        """The system of an arm; arguments as in `_parts`."""
+        each = cells.folds / assumed
+        inverses = [
+            1 / (plain[0] * shares + (each * noise.breakdowns[..., place])[..., np.newaxis])
+            for place, shares in enumerate(cells.shares)
+        ]
+        pairs = list(zip(inverses, cells.shares, strict=True))
+        total = 1 / (each * noise.totals)
+        inner = [total, *((one * share**2).sum(axis=-1) for one, share in pairs)]
+        cubes = [0 * total, *((one**2 * share**3).sum(axis=-1) for one, share in pairs)]
+        n_columns = len(inner)
+        overlap = np.ones((n_columns, n_columns))
+        overlap[range(1, n_columns), range(1, n_columns)] = 0.0
+        small = plain[0] * overlap - first[..., 0, np.newaxis, np.newaxis]
+        diagonal = np.stack(inner, axis=-1)
+        return cls(
+            shares=cells.shares,
+            inverses=inverses,
+            inner=diagonal,
+            cubes=np.stack(cubes, axis=-1),
+            small=small @ np.linalg.inv(np.eye(n_columns) + diagonal[..., np.newaxis] * small),
+            overlap=overlap,
+            right=plain[1] - first[..., 1],
+            weight=float(plain[0]),
+            cross=float(plain[1]),
+        )
+
+    def solve(self, place: int | None) -> _Solved:
+        """β for everyone's mean, or for the mean of each group of a breakdown.
+
+        β is c·f/Δ with a number c for each column of U, plus `own` for the group itself.
+        """
+        column = 0 if place is None else place + 1
+        share = np.ones(1) if place is None else self.shares[place]
+        inverse = np.zeros(1) if place is None else self.inverses[place]
+        own = self.cross * inverse
+        less = np.eye(len(self.overlap))[column] * (0.0 if place is None else self.cross)
+        right = self.right[..., np.newaxis, np.newaxis] - less  # r over f, but for the group itself
+        inner = self.inner[..., np.newaxis, :]
+        at_group = np.eye(len(self.overlap))[column] * (share * own)[..., np.newaxis]
+        factors = right - (right * inner + at_group) @ np.swapaxes(self.small, -1, -2)
+        shared = factors * inner + at_group  # U'β
+        mean, factor = shared.sum(axis=-1), factors[..., column]
+        squares = (factors**2 * self.cubes[..., np.newaxis, :]).sum(axis=-1)
+        squares = squares + share * own * (2 * factor * share * inverse + own)
+        met = mean
+        if place is not None:
+            met = mean + factor * share * inverse + own - shared[..., column]
+        with np.errstate(divide="ignore"):
+            spread = np.broadcast_to(1 / share, mean.shape)
+        return _Solved(
+            spread=spread,
+            met=met,
+            mean=mean,
+            square=squares + ((shared @ self.overlap) * shared).sum(axis=-1),
+            charged=(factors**2 * inner).sum(axis=-1)
+            + own * (2 * factor * share + self.cross)
+            - self.weight * squares,
+        )
+
+
+# Stands for a variance of zero, so that its inverse exists.
+_TINY = 1e-100
+
+
+def arm_cells(
+    layout: Layout,
+    weights: IntArray,
+    chosen: IntArray | None = None,
+    copies: FloatArray | None = None,
+) -> list[ArmCells]:
+    """The cells of each arm; of every cluster, or of some that stand for all.
+
+    Args:
+        layout: What is public.
+        weights: What a unit of each cell counts in totals; axes `[cluster, arm]`.
+        chosen: The clusters to take.
+        copies: How many clusters each of these stands for.
+    """
+    sizes = layout.sizes
+    targets = sizes.sum(axis=1, keepdims=True) / (layout.n_units * sizes)
+    taken = np.arange(len(sizes)) if chosen is None else chosen
+    return [
+        ArmCells(
+            sizes=sizes[taken, arm].astype(np.float64),
+            weights=weights[taken, arm].astype(np.float64),
+            targets=targets[taken, arm],
+            copies=np.ones(len(taken)) if copies is None else copies,
+            shares=tuple(one.sizes[:, arm] / one.sizes[:, arm].sum() for one in layout.breakdowns),
+            folds=layout.folds,
+        )
+        for arm in range(len(layout.arms))
+    ]
+
+
+def level_noises(
+    mechanism: Mechanism, layout: Layout, space: CategorySpace, metric: int
+) -> list[LevelNoise]:
+    """The noise on the sums that a mechanism publishes of a metric, by arm."""
+    variances = {
+        one.by: one.scale(space, metric).variance
+        for one in mechanism.statistics
+        if isinstance(one, NoisyTotals)
+    }
+    of_cells = np.full(len(layout.clusters), _cell_sum_variance(mechanism, space, metric))
+    of_groups = [variances.get(one.columns, np.inf) for one in layout.breakdowns]
+    return [
+        LevelNoise(
+            cells=of_cells,
+            totals=np.asarray(variances.get((), np.inf)),
+            breakdowns=np.array(of_groups, dtype=np.float64),
+        )
+        for _ in layout.arms
+    ]
+
+
+def _cell_sum_variance(mechanism: Mechanism, space: CategorySpace, metric: int) -> float:
+    """The noise variance of cell sums by sums and counts together; infinite if there are none."""
+    variances = [
+        one.cell_sum_variance(space, metric)
+        for one in mechanism.statistics
+        # Counts of those who are asked are no sums of everyone.
+        if not one.of_categories or mechanism.asked == ASKED_TOTAL
+    ]
+    precision = sum(1 / max(one, _TINY) for one in variances if one is not None)
+    return 1 / precision if precision else np.inf

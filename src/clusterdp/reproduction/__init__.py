@@ -1,1 +1,0 @@
-"""The paper's seven experiments, with a verdict for every claim: `clusterdp reproduce`."""

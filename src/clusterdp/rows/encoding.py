@@ -1,0 +1,256 @@
+"""What every engine does to a batch of rows first: encode it, for others to count and randomize.
+
+These are pure functions of a batch and can be sent to other processes; an engine only brings
+batches to them and takes away what they return.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from clusterdp._named import unnamed
+from clusterdp.outcomes.encoding import OutcomeEncoder
+from clusterdp.rows.column_types import outcome_array
+from clusterdp.rows.keys import UnitIds, fold_numbers, id_hashes, row_words, unit_words
+from clusterdp.rows.value_codes import CellEncoder, n_unplain, plain_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from clusterdp._arrays import CodeArray, IntArray, WordArray
+    from clusterdp.outcomes.categories import Categories
+    from clusterdp.outcomes.encoding import EncodedRows as EncodedOutcomes
+    from clusterdp.rows.columns import Columns
+    from clusterdp.rows.keys import ReleaseKey
+    from clusterdp.rows.questions import QuestionRule
+
+
+class EncodedRows(NamedTuple):
+    """A batch as codes; every array has axes `[row]`.
+
+    Where ids or outcomes are missing or outside the space, their codes are arbitrary.
+
+    Attributes:
+        ids: Ids.
+        hashes: Hashes of ids.
+        cells: Codes of cells.
+        questions: The outcomes of each question.
+        question_codes: Which question each row is asked; None where there is one question.
+        groups: The group of each row in every breakdown.
+        places: The place of each row among the totals of every level that is counted.
+        folds: The fold of each row, if its place depends on it; else None.
+        n_without_id: Rows without an id.
+        n_unplain_ids: Rows whose id is text that cannot be shown everywhere.
+        n_unlabelled: Rows without a declared label, where clusters are private.
+    """
+
+    ids: UnitIds
+    hashes: WordArray
+    cells: IntArray
+    questions: tuple[EncodedQuestion, ...]
+    question_codes: CodeArray | None
+    groups: tuple[IntArray, ...]
+    places: Mapping[tuple[str, ...], IntArray]
+    folds: CodeArray | None
+    n_without_id: int
+    n_unplain_ids: int
+    n_unlabelled: int = 0
+
+    @property
+    def units(self) -> pl.Series:
+        """Ids as a column."""
+        return self.ids.ids
+
+    @property
+    def sound(self) -> bool:
+        """Whether every row has a plain id, a cluster, and outcomes that break no implication."""
+        lacking = self.n_without_id or self.n_unplain_ids or self.n_unlabelled
+        return not lacking and all(question.sound for question in self.questions)
+
+    def asked(self, number: int) -> AskedRows:
+        """The rows that are asked a question; all of them where there is one."""
+        outcomes = self.questions[number]
+        if self.question_codes is None:
+            return AskedRows(slice(None), self.ids, self.cells, outcomes)
+        places = np.flatnonzero(self.question_codes == number)
+        return AskedRows(places, self.ids.part(places), self.cells[places], outcomes.part(places))
+
+    def words(self) -> WordArray:
+        """A checksum word per row, for fingerprints; never published."""
+        categories = (question.categories for question in self.questions)
+        steps = (number for question in self.questions for number in question.outcomes.steps)
+        return row_words(self.hashes, self.cells, *categories, *self.groups, *steps)
+
+
+class EncodedQuestion(NamedTuple):
+    """The outcomes of a question as codes.
+
+    Attributes:
+        outcomes: Outcomes before numbers are rounded.
+        categories: The category of each row, its numbers at the grid point below them.
+    """
+
+    outcomes: EncodedOutcomes
+    categories: CodeArray
+
+    @property
+    def sound(self) -> bool:
+        """Whether every row has outcomes of the space that break no implication."""
+        outcomes = self.outcomes
+        return not (outcomes.n_missing or outcomes.n_outside or outcomes.n_broken)
+
+    def part(self, places: IntArray) -> EncodedQuestion:
+        """Some of the rows of a sound batch."""
+        return EncodedQuestion(self.outcomes.part(places), self.categories[places])
+
+
+class AskedRows(NamedTuple):
+    """The rows of a batch that are asked a question; every array has axes `[row]`.
+
+    Attributes:
+        places: Where they stand in the batch.
+        ids: Ids.
+        cells: Codes of cells.
+        outcomes: The outcomes of the question.
+    """
+
+    places: IntArray | slice
+    ids: UnitIds
+    cells: IntArray
+    outcomes: EncodedQuestion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QuestionEncoder:
+    """The outcomes of a question as codes.
+
+    Attributes:
+        space: The categories.
+        outcomes: How outcomes are encoded.
+    """
+
+    space: Categories
+    outcomes: OutcomeEncoder
+
+    @classmethod
+    def of(cls, space: Categories, *, clip: bool) -> QuestionEncoder:
+        """The encoder of a question; `clip` moves outcomes beyond the ends of a space to them."""
+        clipped = space.declared.names if clip else ()
+        return cls(space=space, outcomes=OutcomeEncoder.of(space, clipped))
+
+    def __call__(self, batch: pl.DataFrame) -> EncodedQuestion:
+        """The outcomes of a batch, and their categories before numbers are rounded."""
+        read = {name: outcome_array(batch[name]) for name in self.space.declared.names}
+        encoded = self.outcomes.encode(read)
+        return EncodedQuestion(encoded, self.outcomes.table[encoded.positions])
+
+    def round(self, rows: AskedRows, keys: tuple[bytes, ...]) -> CodeArray:
+        """The categories of sound rows, their numbers rounded at random; one key per number."""
+        if not keys:
+            return rows.outcomes.categories
+        words = np.stack([unit_words(rows.ids, key)[:, 0] for key in keys], axis=1)
+        return self.outcomes.round(rows.outcomes.outcomes, words)
+
+    def rounding_keys(
+        self, key: ReleaseKey, purpose: Literal["rows", "counts"]
+    ) -> tuple[bytes, ...]:
+        """The key of each number, for rows or for counts."""
+        return tuple(key.for_rounding(name, purpose) for name in self.space.declared.numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowEncoder:
+    """Rows of a table as codes.
+
+    Attributes:
+        columns: Which column plays which part.
+        questions: How the outcomes of each question are encoded.
+        cells: How rows are assigned to cells.
+        asking: Which question each unit is asked; None where there is one question.
+        levels: The columns of each breakdown that rows are assigned to groups of; none for totals.
+    """
+
+    columns: Columns
+    questions: tuple[QuestionEncoder, ...]
+    cells: CellEncoder
+    asking: QuestionRule | None = None
+    levels: tuple[tuple[str, ...], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        columns: Columns,
+        spaces: tuple[Categories, ...],
+        cells: CellEncoder,
+        asking: QuestionRule | None = None,
+        *,
+        clip: bool,
+    ) -> RowEncoder:
+        """The encoder of a table; `clip` moves outcomes beyond the ends of a space to them."""
+        questions = tuple(QuestionEncoder.of(space, clip=clip) for space in spaces)
+        return cls(columns=columns, questions=questions, cells=cells, asking=asking)
+
+    def __call__(self, batch: pl.DataFrame) -> EncodedRows:
+        """Encode a batch."""
+        units = plain_column(unnamed(batch[self.columns.unit]))
+        ids = UnitIds(units)
+        cells, n_unlabelled = self.cells.encode_rows(batch, self.columns, ids)
+        groups = {by: self.cells.groups(batch, by) for by in self.columns.breakdowns}
+        folds = self._folds(ids) if self.levels else None
+        return EncodedRows(
+            ids=ids,
+            hashes=id_hashes(units),
+            cells=cells,
+            questions=tuple(question(batch) for question in self.questions),
+            question_codes=self._question_codes(ids),
+            groups=tuple(groups.values()),
+            places=self._places(cells, folds, groups) if self.levels else {},
+            folds=folds,
+            n_without_id=units.null_count(),
+            n_unplain_ids=n_unplain(units),
+            n_unlabelled=n_unlabelled,
+        )
+
+    def _folds(self, ids: UnitIds) -> CodeArray | None:
+        """The fold of each unit, where there are folds, and every unit has an id."""
+        if self.columns.folds == 1 or ids.ids.null_count():
+            return None
+        return fold_numbers(ids, self.columns.folds)
+
+    def _question_codes(self, ids: UnitIds) -> CodeArray | None:
+        """Which question each unit is asked, where there are several, and every unit has an id."""
+        if self.asking is None or ids.ids.null_count():
+            return None
+        return self.asking.numbers(ids)
+
+    @property
+    def label_key(self) -> bytes:
+        """The key of private clusters; empty where they are public."""
+        return b"" if self.cells.noisy is None else self.cells.noisy.aes_key
+
+    def with_label_key(self, aes_key: bytes) -> RowEncoder:
+        """The same with another key of private clusters; with an empty one it can be stored."""
+        if self.cells.noisy is None:
+            return self
+        return replace(self, cells=replace(self.cells, noisy=self.cells.noisy.with_key(aes_key)))
+
+    def _places(
+        self,
+        cells: IntArray,
+        folds: CodeArray | None,
+        groups: Mapping[tuple[str, ...], IntArray],
+    ) -> dict[tuple[str, ...], IntArray]:
+        """The place of each row in flat `[group, fold, arm]` arrays, by level."""
+        n_folds, n_arms = self.columns.folds, len(self.cells.arms.values)
+        place = cells % n_arms
+        if folds is not None:
+            place += n_arms * folds
+        return {
+            level: place + n_folds * n_arms * groups[level] if level else place
+            for level in self.levels
+        }

@@ -1,0 +1,341 @@
+"""Public columns as codes: labels, and the cells and groups that they name.
+
+Labels by their hashes: the time to find one does not grow with how many there are.
+
+Private clusters: the label that each row is given, by a response that its id decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from clusterdp._named import unnamed
+from clusterdp._text import NOT_PLAIN
+from clusterdp.errors import TableChangedError
+from clusterdp.rows.column_types import plain_type
+from clusterdp.rows.keys import unit_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import numpy.typing as npt
+    import polars as pl
+
+    from clusterdp._arrays import CodeArray, IntArray, WordArray
+    from clusterdp.channels.cluster_response import LabelResponse
+    from clusterdp.rows.columns import Columns
+    from clusterdp.rows.keys import ReleaseKey, UnitIds
+
+
+# No label has this code.
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LabelIndex:
+    """A table of hashes, no two of which are alike.
+
+    The first bits of a hash name its bucket. There are more buckets than labels, so that a label is
+    hardly ever more than a step from the beginning of its bucket. A value that is no label is taken
+    for one with probability 2^-64 for each label.
+
+    Attributes:
+        seed: What values are hashed with.
+        shift: How many bits of a hash follow those that name its bucket.
+        starts: Where each bucket begins among the hashes; axes `[bucket]`.
+        hashes: The hashes of labels, sorted, and one that ends them; axes `[label + 1]`.
+        codes: The codes of these labels; axes `[label + 1]`.
+    """
+
+    seed: int
+    shift: np.uint64
+    starts: CodeArray
+    hashes: WordArray
+    codes: CodeArray
+
+    @classmethod
+    def of(cls, labels: pl.Series) -> LabelIndex:
+        """The index of distinct labels; a label's code is its place."""
+        bits = (2 * len(labels)).bit_length()
+        for seed in itertools.count():
+            hashes = labels.hash(seed).to_numpy()
+            order = np.argsort(hashes)
+            in_order = hashes[order]
+            if (in_order[1:] != in_order[:-1]).all():
+                break
+        shift = np.uint64(64 - bits)
+        buckets = np.arange(2**bits, dtype=np.uint64) << shift
+        return cls(
+            seed=seed,
+            shift=shift,
+            starts=np.searchsorted(in_order, buckets).astype(np.int32),
+            hashes=np.append(in_order, np.uint64(2**64 - 1)),
+            codes=np.append(order, _NONE).astype(np.int32),
+        )
+
+    def find(self, column: pl.Series) -> CodeArray | None:
+        """The code of each value; None if some value has none. Axes `[row]`."""
+        if column.null_count():
+            return None
+        hashes = column.hash(self.seed).to_numpy()
+        places = self.starts[hashes >> self.shift]
+        behind = np.flatnonzero(self.hashes[places] < hashes)
+        while behind.size:
+            places[behind] += 1
+            behind = behind[self.hashes[places[behind]] < hashes[behind]]
+        codes = self.codes[places]
+        is_known = (self.hashes[places] == hashes).all() and codes.min(initial=0) > _NONE
+        return codes if is_known else None
+
+
+ANOTHER_TABLE = (
+    "the table is not the one that the release began with; it can only be finished with that one"
+)
+# A look-up table beats a search while it stays within a few cache-friendly megabytes.
+_LARGEST_LOOKUP = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Labels:
+    """Sorted distinct values of a public column; a value's code is its position.
+
+    Attributes:
+        values: The distinct values, sorted.
+        index: The codes by hashes, for text and numbers that are far apart.
+    """
+
+    values: pl.Series
+    index: LabelIndex | None
+
+    @classmethod
+    def of(cls, column: pl.Series) -> Labels:
+        """The labels of a column."""
+        values = plain_column(unnamed(column)).unique().sort()
+        return cls.listed(values.alias(column.name))
+
+    @classmethod
+    def listed(cls, values: pl.Series) -> Labels:
+        """Labels in a given order; numbers must be sorted."""
+        import polars as pl
+
+        is_indexed = values.dtype == pl.String or _is_wide(values)
+        return cls(values=values, index=LabelIndex.of(unnamed(values)) if is_indexed else None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By the values alone, which everything else follows from.
+        return Labels.listed, (self.values,)
+
+    def texts(self) -> tuple[str, ...]:
+        """The values as text."""
+        import polars as pl
+
+        return tuple(self.values.cast(pl.String))
+
+    def encode(self, column: pl.Series) -> CodeArray:
+        """The code of each value.
+
+        Raises:
+            TableChangedError: If a value is not among the labels.
+        """
+        column = plain_column(unnamed(column))
+        codes = self._find(column) if column.dtype == self.values.dtype else None
+        if codes is None:
+            raise TableChangedError
+        return codes
+
+    def _find(self, column: pl.Series) -> CodeArray | None:
+        """Codes, or None if some value has none."""
+        import polars as pl
+
+        if self.index is not None:
+            return self.index.find(column)
+        if self.values.dtype.is_integer() or self.values.dtype == pl.Boolean:
+            return _find_numbers(self.values.to_numpy(), column)
+        if column.null_count():
+            return None
+        codes = np.minimum(self.values.search_sorted(column).to_numpy(), len(self.values) - 1)
+        return codes if (self.values[codes] == column).all() else None
+
+
+def _is_wide(values: pl.Series) -> bool:
+    """Whether labels are integers too far apart for a look-up table."""
+    return values.dtype.is_integer() and int(values[-1]) - int(values[0]) >= _LARGEST_LOOKUP
+
+
+def _find_numbers(labels: npt.NDArray[Any], column: pl.Series) -> CodeArray | None:
+    if column.null_count():
+        return None
+    numbers = column.to_numpy()
+    low, high = int(labels[0]), int(labels[-1])
+    if len(numbers) and (numbers.min() < low or numbers.max() > high):
+        return None
+    shifted = minus(numbers, low)
+    if high - low == len(labels) - 1:  # no gaps: positions are differences
+        return shifted
+    lookup = np.full(high - low + 1, -1)
+    lookup[minus(labels, low)] = np.arange(len(labels))
+    codes = lookup[shifted]
+    return codes if codes.min(initial=0) >= 0 else None
+
+
+def minus(numbers: npt.NDArray[Any], low: int) -> IntArray:
+    """Differences that fit 64 bits, also of unsigned numbers beyond them."""
+    if numbers.dtype == np.uint64:
+        return np.asarray((numbers - np.uint64(low)).astype(np.int64))
+    return np.asarray(numbers.astype(np.int64) - low)
+
+
+def plain_column(column: pl.Series) -> pl.Series:
+    """Categories by their text, so that a column reads the same whatever encodes it."""
+    kind = plain_type(column.dtype)
+    return column if kind == column.dtype else column.cast(kind)
+
+
+def n_unplain(column: pl.Series) -> int:
+    """How many values of a column, if it is text, hold what cannot be shown anywhere."""
+    import polars as pl
+
+    texts = unnamed(plain_column(column))
+    return int(texts.str.contains(NOT_PLAIN).sum()) if texts.dtype == pl.String else 0
+
+
+def look_for_unplain(rows: pl.LazyFrame, names: Iterable[str]) -> pl.LazyFrame:
+    """One row with, for each of some columns that is text, whether a value cannot be shown."""
+    import polars as pl
+
+    schema = rows.collect_schema()
+    texts = [name for name in names if plain_type(schema[name]) == pl.String]
+    # By their places: names of columns may read as patterns.
+    places = [schema.names().index(name) for name in texts]
+    held = (pl.nth(place).cast(pl.String).str.contains(NOT_PLAIN).any() for place in places)
+    return rows.select(*held)
+
+
+class EncodedCells(NamedTuple):
+    """The cells of rows; axes `[row]`.
+
+    Attributes:
+        cells: Codes of cells.
+        n_outside: Rows without a declared label, where clusters are private.
+    """
+
+    cells: IntArray
+    n_outside: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellEncoder:
+    """The cell of each row: `cluster * n_arms + arm`, its place in a flat `[cluster, arm]` array.
+
+    Attributes:
+        clusters: Labels of the cluster column, the declared ones if it is private; None if there is
+            no such column.
+        arms: Labels of the arm column.
+        pooled: For each cluster label the cluster it counts as, axes `[label]`; None without
+            pooling.
+        breakdowns: Labels of every column that a breakdown is by.
+        noisy: The response that private clusters go through; None where they are public.
+    """
+
+    clusters: Labels | None
+    arms: Labels
+    pooled: CodeArray | None = None
+    breakdowns: Mapping[str, Labels] = field(default_factory=dict)
+    noisy: NoisyLabels | None = None
+
+    @property
+    def relabels(self) -> bool:
+        """Whether clusters have other labels than in the table."""
+        return self.pooled is not None or self.noisy is not None
+
+    def encode_rows(self, rows: pl.DataFrame, columns: Columns, units: UnitIds) -> EncodedCells:
+        """Cells of rows with these ids: by the labels that private clusters are given."""
+        if self.noisy is None or columns.cluster is None:
+            return EncodedCells(self.encode(rows, columns.cluster, columns.arm))
+        given = self.noisy(rows[columns.cluster], units)
+        return EncodedCells(self._cells(given.codes, rows[columns.arm]), given.n_outside)
+
+    def encode(self, rows: pl.DataFrame, cluster: str | None, arm: str) -> IntArray:
+        """Cell codes of rows, from the columns of clusters and arms; axes `[row]`."""
+        if self.clusters is None or cluster is None:
+            return self.arms.encode(rows[arm]).astype(np.int64)
+        return self._cells(self.clusters.encode(rows[cluster]), rows[arm])
+
+    def _cells(self, clusters: CodeArray | IntArray, arms: pl.Series) -> IntArray:
+        """Cell codes, from codes of cluster labels and a column of arms."""
+        if self.pooled is not None:
+            clusters = self.pooled[clusters]
+        cells = clusters.astype(np.int64)
+        cells *= len(self.arms.values)
+        cells += self.arms.encode(arms)
+        return cells
+
+    def groups(self, rows: pl.DataFrame, by: tuple[str, ...]) -> IntArray:
+        """The group of each row in a breakdown, in the order of `Breakdown.groups`."""
+        codes = np.zeros(len(rows), dtype=np.int64)
+        for name in by:
+            labels = self.breakdowns[name]
+            codes *= len(labels.values)
+            codes += labels.encode(rows[name])
+        return codes
+
+
+class GivenLabels(NamedTuple):
+    """The labels that rows are given, or have.
+
+    Attributes:
+        codes: Their places among declared labels, axes `[row]`; arbitrary where a row has none.
+        n_outside: Rows whose own label is missing, or not declared.
+    """
+
+    codes: IntArray
+    n_outside: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NoisyLabels:
+    """The response that rows' labels go through.
+
+    Attributes:
+        response: Its labels and probabilities.
+        aes_key: From `ReleaseKey.for_labels`: a domain of its own, so that what a row is given as
+            its label says nothing of how its outcomes are randomized.
+    """
+
+    response: LabelResponse
+    aes_key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, response: LabelResponse, key: ReleaseKey) -> NoisyLabels:
+        """The response with the key of a release."""
+        return cls(response=response, aes_key=key.for_labels())
+
+    def with_key(self, aes_key: bytes) -> NoisyLabels:
+        """The same with another key; with an empty one it can be stored."""
+        return replace(self, aes_key=aes_key)
+
+    def own(self, labels: pl.Series) -> GivenLabels:
+        """The labels that rows have in the table: for safety nets alone, and to be randomized."""
+        import polars as pl
+
+        known = pl.Enum(self.response.labels)
+        found = unnamed(labels).cast(pl.String).cast(known, strict=False).to_physical()
+        codes = found.fill_null(0).to_numpy().astype(np.int64)
+        return GivenLabels(codes, found.null_count())
+
+    def __call__(self, labels: pl.Series, units: UnitIds) -> GivenLabels:
+        """The labels that rows are given.
+
+        Args:
+            labels: Their own, of any type; they are compared as text.
+            units: Ids.
+        """
+        codes, n_outside = self.own(labels)
+        if units.ids.null_count():
+            return GivenLabels(codes, n_outside)  # the batch is refused
+        words = unit_words(units, self.aes_key)[:, 0]
+        return GivenLabels(self.response.draw(words, codes), n_outside)

@@ -1,0 +1,1 @@
+"""Where rows come from: files of any size, streams, and queries to databases."""

@@ -1,0 +1,192 @@
+"""Text files with a header: CSV and TSV, compressed or not, with any delimiter.
+
+Polars decompresses them as it reads, in memory of a fixed size: nothing is stored.
+
+Files with one JSON object per line.
+
+What all engines know of text files: how they are called, and what separates their fields.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clusterdp._named import column, columns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+    from clusterdp.sources.source import Wanted
+    from clusterdp.sources.streams import Located
+
+
+def open_lines(files: list[Path] | list[str], wanted: Wanted) -> pl.LazyFrame:
+    """A query over the rows of files.
+
+    Outcomes are there in every file, after all other columns: whether a line names one, and where,
+    can follow from outcomes. Where a line does not, its outcome is missing. They are text.
+    """
+    import polars as pl
+
+    found = {name: k for name, k in _types(files, wanted).items() if name not in wanted.outcomes}
+    schema = {name: kind for name, kind in found.items() if wanted.is_public(name)}
+    schema |= dict.fromkeys(wanted.outcomes, pl.String())
+    # Read it whole once: a pass over some columns alone does not notice a line that is broken.
+    rows = pl.scan_ndjson(files, schema=schema)
+    rows.select(pl.all().null_count()).collect(engine="streaming")
+    unread = [pl.lit(None).alias(name) for name in found if name not in schema]
+    return rows.with_columns(unread).select(columns((*found, *wanted.outcomes)))
+
+
+def _types(files: list[Path] | list[str], wanted: Wanted) -> dict[str, pl.DataType]:
+    """The types of public columns, from all rows, whatever other columns hold."""
+    import polars as pl
+
+    try:
+        found = pl.scan_ndjson(files, infer_schema_length=None).collect_schema()
+    except pl.exceptions.SchemaError:
+        # Some column mixes objects, lists and values. It may be an outcome, which decides nothing.
+        if wanted.public is None:
+            raise
+        found = pl.Schema(
+            {name: kind for name in wanted.public if (kind := _type_of(files, name)) is not None}
+        )
+    return {name: pl.Int64() if kind == pl.Null else kind for name, kind in found.items()}
+
+
+def _type_of(files: list[Path] | list[str], name: str) -> pl.DataType | None:
+    """The first type that all values of a column have; None if there is no value."""
+    import polars as pl
+
+    def read(kind: pl.DataType) -> pl.DataFrame:
+        rows = pl.scan_ndjson(files, schema={name: kind})
+        return rows.select(column(name).count()).collect(engine="streaming")
+
+    if not read(pl.String()).item():
+        return None
+    for kind in (pl.Int64(), pl.Float64(), pl.Boolean()):
+        try:
+            read(kind)
+        except pl.exceptions.ComputeError:
+            continue
+        return kind
+    return pl.String()
+
+
+TEXT = (".csv", ".tsv")
+COMPRESSED = (".gz", ".zst")
+# What may separate fields, the usual one first.
+_DELIMITERS = (",", ";", "\t", "|")
+
+
+def find_delimiter(header: str) -> str:
+    """The delimiter that occurs most often in a header, outside of quotes; a comma if none does.
+
+    Only the names of columns are looked at: a delimiter that was found from rows would follow from
+    outcomes.
+    """
+    names = re.sub(r'"[^"]*"', "", header)
+    return max(_DELIMITERS, key=names.count)
+
+
+# How values of public columns are written.
+_DIGITS = r"^-?\d+$"
+_NUMBER = r"^[-+]?((\d*\.\d+)([eE][-+]?\d+)?|inf|NaN|\d+[eE][-+]?\d+|\d+\.)$"
+_TRUTH = r"^(?i:true|false)$"
+
+
+@dataclass(frozen=True, slots=True)
+class TextFiles:
+    """Text files of the same columns.
+
+    Attributes:
+        files: The files.
+        delimiter: What separates fields.
+    """
+
+    files: Located
+    delimiter: str
+
+    @classmethod
+    def of(cls, files: Located, delimiter: str | None) -> TextFiles:
+        """Some files; if no delimiter is given, the header of the first one tells it."""
+        import polars as pl
+
+        if delimiter is None:
+            lines = (
+                pl.scan_lines(files.paths[0], n_rows=1, glob=False, **files.reach)
+                .collect()
+                .to_series()
+            )
+            delimiter = find_delimiter(lines[0] if len(lines) else "")
+        return cls(files, delimiter)
+
+    def open(self, wanted: Wanted) -> pl.LazyFrame:
+        """A query over their rows, with the types of public columns from all of these rows.
+
+        Outcomes are text.
+        """
+        import polars as pl
+
+        names = self._scan(infer_schema=False).collect_schema().names()
+        public = [name for name in names if wanted.is_public(name)]
+        found = self._types(public)
+        if wanted.unit in found and not found[wanted.unit].is_integer():
+            found[wanted.unit] = pl.String()
+        return self._scan(schema={**dict.fromkeys(names, pl.String()), **found})
+
+    def _types(self, public: list[str]) -> dict[str, pl.DataType]:
+        """The types of public columns: the first one that all of their values are written as.
+
+        From all rows: of an event table, how many come first follows from events. Polars would find
+        types from a copy of a store's files, which it leaves on this machine's disk.
+
+        All files are read whole, as text: a row with too many fields would shift values into other
+        columns, and a pass over some columns alone does not notice.
+        """
+        import polars as pl
+
+        kinds = {"whole": pl.Int64(), "number": pl.Float64(), "truth": pl.Boolean()}
+        checks = [
+            check.all().alias(f"{kind}:{place}")
+            for place, name in enumerate(public)
+            for kind, check in _written_as(column(name)).items()
+        ]
+        counts = pl.all().null_count().name.prefix("n_missing:")
+        query = self._scan(infer_schema=False).select(counts, *checks)
+        found = query.collect(engine="streaming").row(0, named=True)
+        return {
+            name: next(
+                (type_ for kind, type_ in kinds.items() if found[f"{kind}:{place}"]), pl.String()
+            )
+            for place, name in enumerate(public)
+        }
+
+    def _scan(self, **options: Any) -> pl.LazyFrame:
+        import polars as pl
+
+        return pl.scan_csv(
+            self.files.paths, glob=False, separator=self.delimiter, **self.files.reach, **options
+        )
+
+
+def _written_as(text: pl.Expr) -> dict[str, pl.Expr]:
+    """Whether each value is missing, or written as a whole number (7, not 007), number or truth.
+
+    Numbers that are whole but for leading zeros are text, and so are columns that hold nothing.
+    """
+    import polars as pl
+
+    is_whole = text.cast(pl.Int64, strict=False).cast(pl.String) == text
+    digits = text.str.contains(_DIGITS)
+    some = text.is_not_null().any()
+    is_number = text.str.contains(_NUMBER) | digits
+    return {
+        "whole": is_whole.fill_null(text.is_null()) & some,
+        "number": is_number.fill_null(value=True) & (~digits).any(),
+        "truth": text.str.contains(_TRUTH).fill_null(value=True) & some,
+    }

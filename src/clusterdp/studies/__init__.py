@@ -1,0 +1,1 @@
+"""The paper's formulas and seven experiments, with a verdict for each claim (`reproduce`)."""

@@ -1,1 +1,0 @@
-"""The paper's formulas, and releases drawn from counts, to check them and to predict with them."""

@@ -1,0 +1,84 @@
+"""A plan refuses what a release would refuse for public reasons, in the same words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+import clusterdp as cdp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+N_UNITS = 120
+UNITS = pl.DataFrame(
+    {
+        "user": range(N_UNITS),
+        "arm": [unit % 2 for unit in range(N_UNITS)],
+        "market": [unit // 2 % 3 for unit in range(N_UNITS)],
+        "tier": ["low" if unit % 3 else "high" for unit in range(N_UNITS)],
+        "visit": [0, 1, 1] * (N_UNITS // 3),
+    }
+)
+ASKED: dict[str, Any] = {
+    "unit": "user",
+    "arm": "arm",
+    "cluster": "market",
+    "outcomes": {"visit": "0,1"},
+    "epsilon": 2,
+}
+LABELLED = {"cluster": "tier", "private_cluster": 0.5, "labels": "low,high"}
+FIRST = pl.col("user") == 0
+A_LIST = pl.concat_list("market", "market")
+
+REFUSED: dict[str, tuple[dict[str, pl.Expr], dict[str, Any]]] = {
+    "no such unit": ({}, {"unit": "nobody"}),
+    "no such kept column": ({}, {"keep": "nothing"}),
+    "no such breakdown": ({}, {"breakdown": "nothing"}),
+    "no such groups": ({}, {"assigned_by": "nothing"}),
+    "no such private cluster": ({}, {**LABELLED, "cluster": "nothing"}),
+    "ids with decimals": ({"user": pl.col("user") / 2}, {}),
+    "an id is missing": ({"user": pl.when(~FIRST).then("user")}, {}),
+    "an id twice": ({"user": pl.col("user") // 2}, {}),
+    "an id that cannot be shown": ({"user": pl.format("{}\x07", "user")}, {}),
+    "kept lists": ({"tier": A_LIST}, {"keep": "tier"}),
+    "kept text that cannot be shown": ({"tier": pl.lit("\x1b")}, {"keep": "tier"}),
+    "arms are lists": ({"arm": A_LIST}, {}),
+    "clusters are lists": ({"market": A_LIST}, {}),
+    "a breakdown by lists": ({"tier": A_LIST}, {"breakdown": "tier"}),
+    "a breakdown by numbers": ({"tier": pl.col("user") / 2}, {"breakdown": "tier"}),
+    "a cluster that is pooled, broken down": (
+        {},
+        {"min_cell_size": 30, "breakdown": "market"},
+    ),
+    "a private cluster that is crossed": ({}, {**LABELLED, "cluster": ["tier", "market"]}),
+    "labels that cannot be pooled": (
+        {},
+        {**LABELLED, "assignment": "low=0.5,high=0.5", "min_cell_size": 5},
+    ),
+    "a title of two lines": ({}, {"title": "one\ntwo"}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_plans_refuse_what_releases_refuse(case: str, tmp_path: Path) -> None:
+    changed, other = REFUSED[case]
+    table, asked = UNITS.with_columns(**changed), {**ASKED, **other}
+    said = []
+    # A plan never reads outcomes, so it says so without them, too.
+    for act in (
+        lambda: cdp.plan(table, **asked),
+        lambda: cdp.plan(table.with_columns(visit=None), **asked),
+        lambda: cdp.publish(table, out=tmp_path / "out", **asked),
+    ):
+        with pytest.raises(cdp.ClusterDPError) as caught:
+            act()
+        said.append(str(caught.value))
+    assert len(set(said)) == 1
+
+
+def test_a_table_of_cells_needs_no_other_columns() -> None:
+    cells = UNITS.group_by("market", "arm").len("n").with_columns(pl.col("n").cast(int))
+    assert "120 units" in repr(cdp.plan(cells, **ASKED, keep="tier", size="n"))
