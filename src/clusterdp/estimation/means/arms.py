@@ -193,7 +193,9 @@ def _sampling(
     more, by how much cells differ; and the estimate is better. The difference is taken off, and
     three standard errors of its noise are added: less where they are small beside what is left,
     none of rows alone. The smaller of the two is used, which errs on the wide side. Where sums of
-    cells are published, these tell how cells differ.
+    cells are published, these tell how cells differ. Cells differ by no more than outcomes do, so a
+    difference that is noisier than that is hardly taken off: one cell with noise of eight standard
+    deviations would leave nothing of the variance.
     """
     each = weights.lone_factors * weights.of_units() ** 2
     within = cell_weights.arm_variances(moments, weights)
@@ -210,6 +212,9 @@ def _sampling(
         noise = (of_cells**2 * (4 * distances**2 * errors + 2 * errors**2)).sum(axis=-2)
         whole = (each * moments.sizes).sum(axis=-2)
         lost = (of_cells / np.maximum(moments.sizes - 1, 1)).sum(axis=-2) / whole
+    most = np.maximum(widest, 0.0)
+    shrunk = np.minimum(between, most) * _ratio(most**2, most**2 + noise)
+    between = np.where(noise > 0, shrunk, between)
     left = np.maximum(widest - np.maximum(between, 0.0), 0.0) + found.privacy
     inside = widest - between
     inside = inside + lost * np.maximum(inside, 0.0)
