@@ -74,9 +74,9 @@ class Study:
     epsilons: tuple[float, ...] = EPSILONS
 
     @property
-    def outcome(self) -> str:
-        """The name of the outcome."""
-        return str(next(iter(self.options["outcomes"])))
+    def outcomes(self) -> list[str]:
+        """The names of the outcomes."""
+        return list(self.options["outcomes"])
 
     def kinds(self, purpose: str | None) -> tuple[str, ...]:
         """What effects are looked at, in words; a plan for the overall effect serves no other."""
@@ -86,8 +86,13 @@ class Study:
 
     @property
     def is_predicted(self) -> bool:
-        """Whether plans can predict: they know no covariate, and not what a look will find."""
-        return "adjust" not in self.asked and "look" not in self.options
+        """Whether a line is compared with its plan.
+
+        Plans know no covariate, and not what a look will find. Of several outcomes, each has a
+        prediction of its own.
+        """
+        known = "adjust" not in self.asked and "look" not in self.options
+        return known and len(self.outcomes) == 1
 
     def draw(self, rng: np.random.Generator) -> pl.DataFrame:
         """A table, with a tenth of its units marked."""
@@ -192,6 +197,20 @@ def spend_table(rng: np.random.Generator, n_units: int = 8000) -> pl.DataFrame:
     return pl.DataFrame({_ID: np.arange(n_units), _ARM: arms, "spend": amounts.round(2)})
 
 
+def many_table(rng: np.random.Generator, n_units: int = 8000) -> pl.DataFrame:
+    """Five outcomes that are 0 or 1, some of them rare, and three numbers between."""
+    arms = rng.permutation(np.arange(n_units) % 2)
+    events = {
+        f"event{place}": (rng.random(n_units) < share).astype(np.int64)
+        for place, share in enumerate((0.02, 0.05, 0.1, 0.3, 0.5))
+    }
+    numbers = {
+        f"number{place}": rng.beta(*shape, n_units).round(3)
+        for place, shape in enumerate(((2, 2), (1, 4), (1, 12)))
+    }
+    return pl.DataFrame({_ID: np.arange(n_units), _ARM: arms, **events, **numbers})
+
+
 _SCORE: dict[str, Any] = {"outcomes": {"score": "number:0..100"}}
 _SOLD: dict[str, Any] = {"outcomes": {"sold": "0,1"}}
 STUDIES = (
@@ -254,6 +273,14 @@ STUDIES = (
         table=covariate_table,
         options=_SCORE | {"keep": ["before", _PART]},
         asked={"adjust": "before"},
+    ),
+    Study(
+        name="eight outcomes",
+        table=many_table,
+        options={
+            "outcomes": {f"event{place}": "0,1" for place in range(5)}
+            | {f"number{place}": "number:0..1" for place in range(3)}
+        },
     ),
 )
 
@@ -371,14 +398,14 @@ class HomogeneityLine(NamedTuple):
 
 def reference(study: Study, rng: np.random.Generator) -> dict[str, str]:
     """The right reference of a design, from tables that are not released."""
-    name = study.outcome
-    tables = pl.concat([study.draw(rng).cast({name: pl.Float64}) for _ in range(_N_KNOWN)])
-    values = tables[name].fill_nan(None).drop_nulls().to_numpy()
-    found = {name: f"mean:{np.mean(values):.6g},std:{np.std(values):.6g}"}
-    if study.options["outcomes"][name] == "0,1":
-        found = {name: f"{np.mean(values):.6g}"}
-    if "missing" in study.options:
-        found[f"{name}_observed"] = f"{len(values) / len(tables):.4g}"
+    tables, found = pl.concat([study.draw(rng) for _ in range(_N_KNOWN)]), {}
+    for name, space in study.options["outcomes"].items():
+        values = tables[name].cast(pl.Float64).fill_nan(None).drop_nulls().to_numpy()
+        found[name] = f"mean:{np.mean(values):.6g},std:{np.std(values):.6g}"
+        if space == "0,1":
+            found[name] = f"{np.mean(values):.6g}"
+        if "missing" in study.options:
+            found[f"{name}_observed"] = f"{len(values) / len(tables):.4g}"
     return found
 
 
@@ -393,13 +420,13 @@ def plan_study(
 
 def predictions(plan: cdp.Plan, study: Study) -> tuple[float, ...]:
     """The planned standard errors of each kind of effects."""
+    if not study.is_predicted:
+        return math.nan, math.nan
     assert plan.report is not None  # noqa: S101 - it was made here
     precision = plan.report.questions[0].comparison.choice.precisions[0]
     if study.groups is not None:
         variances = (precision.sampling + precision.privacy)[1:]
         return (float(np.sqrt(variances.mean())),)
-    if not study.is_predicted:
-        return math.nan, math.nan
     segment = precision.segment(0.1)
     return precision.overall.std_error, math.nan if segment is None else segment.std_error
 
@@ -476,9 +503,9 @@ def true_numbers(
     table: pl.DataFrame, study: Study, largest: float = math.inf
 ) -> list[list[tuple[float, ...]]]:
     """Effects from true outcomes, each with its standard error and interval; by kind."""
-    name = study.outcome
-    values = pl.col(name).cast(pl.Float64).fill_nan(None).clip(upper_bound=largest)
-    table = table.with_columns(values).drop_nulls(name)
+    names = study.outcomes
+    values = pl.col(names).cast(pl.Float64).fill_nan(None).clip(upper_bound=largest)
+    table = table.with_columns(values).drop_nulls(names)
     if study.groups is not None:
         parts = sorted(table.group_by(study.groups), key=lambda one: one[0])
         return [[one for _, part in parts for one in true_effects(part, study)]]
@@ -486,13 +513,18 @@ def true_numbers(
 
 
 def true_effects(part: pl.DataFrame, study: Study) -> list[tuple[float, ...]]:
-    """The effects of all arms on some units."""
-    options, arms, values = study.options, part[_ARM].to_numpy(), part[study.outcome].to_numpy()
-    if "adjust" in study.asked:
-        values = residuals(part[study.asked["adjust"]].to_numpy(), values, arms)
+    """The effects of all arms on some units, outcome by outcome."""
+    options, arms, found = study.options, part[_ARM].to_numpy(), []
     strata = part[options["cluster"]].to_numpy() if "cluster" in options else 0 * arms
     groups = part[options["assigned_by"]].to_numpy() if "assigned_by" in options else None
-    return [compare(values, arms == arm, arms == 0, strata, groups) for arm in np.unique(arms)[1:]]
+    for name in study.outcomes:
+        values = part[name].to_numpy()
+        if "adjust" in study.asked:
+            values = residuals(part[study.asked["adjust"]].to_numpy(), values, arms)
+        found += [
+            compare(values, arms == arm, arms == 0, strata, groups) for arm in np.unique(arms)[1:]
+        ]
+    return found
 
 
 def residuals(covariate: FloatArray, values: FloatArray, arms: IntArray) -> FloatArray:
@@ -548,13 +580,13 @@ def _few(strata: IntArray, treated: BoolArray, control: BoolArray) -> BoolArray:
 
 
 def chosen_effects(estimate: cdp.Estimate, study: Study) -> list[list[Effect]]:
-    """The effects that are looked at, by kind: those to report, of the first metric."""
-    first = estimate.effects[0].of.metric
+    """The effects that are looked at, by kind: those to report, of the outcomes."""
     every = [
         one
         for one in estimate.effects
-        if one.to_report and one.of.metric == first and one.of.against is None
+        if one.to_report and one.of.metric in study.outcomes and one.of.against is None
     ]
+    every.sort(key=lambda one: study.outcomes.index(one.of.metric))
     if study.groups is not None:
         return [[one for one in every if one.of.segment]]
     inside = ((_PART, True),)
