@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import opendp.measurements
 import pytest
 from bench.release_coverage import (
     STUDIES,
@@ -77,6 +78,36 @@ def test_standard_errors_are_as_good_as_estimates(
     assert min(found) > 0.6
     assert max(found) < 1.4
     assert 0.9 < np.mean(found) < 1.15
+
+
+def test_noise_of_one_cell_does_not_take_the_variance_away(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large it is. Noise of eight standard deviations once left nothing of the variance.
+
+    One of 158 cells has that in a few of a thousand releases. Here one has 20 of them.
+    """
+    drawn_exactly = opendp.measurements.make_laplace
+
+    def with_one_large(domain: Any, metric: Any, scale: float) -> Any:
+        exact = drawn_exactly(domain, metric, scale=scale)
+
+        def draw(values: list[int]) -> list[int]:
+            drawn = exact(values)
+            if len(drawn) == n_cells:
+                drawn[n_cells // 2] += math.ceil(20 * math.sqrt(2) * scale)
+            return list(drawn)
+
+        return draw
+
+    study = find_study("79 schools")
+    n_cells, table = 2 * 79, study.draw(rng)
+    monkeypatch.setattr(opendp.measurements, "make_laplace", with_one_large)
+    given = release(study, table, 2.0, totals_share=0.96, sums_share=0.035)
+    (effect,) = cdp.estimate(given).effects
+    error = true_numbers(table, study)[0][0][1]
+    known = math.hypot(error, math.sqrt(effect.privacy_variance))
+    assert 0.8 < effect.std_error / known < 1.4
 
 
 def test_privacy_costs_little_where_a_cluster_lacks_an_arm(rng: np.random.Generator) -> None:
